@@ -263,6 +263,10 @@ pub trait Session {
     /// When it cannot be committed.
     fn sync(&mut self, out: &mut Out) -> Result<(), Report>;
 
+    /// The client is about to hear that the session is ready for the next statement: settings that
+    /// it follows, and that have changed since it was told, are written before.
+    fn tell_settings(&mut self, _out: &mut Out) {}
+
     /// Something has failed, in a method of the session or before it was called: a transaction that
     /// was begun by a statement is failed from now on, any other is rolled back.
     fn failed(&mut self);

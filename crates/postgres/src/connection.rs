@@ -267,6 +267,7 @@ impl Talk<'_> {
         if let Err(report) = done {
             self.fail(report)?;
         }
+        self.session.tell_settings(self.out);
         self.out.ready(self.session.status());
         self.flush_unless_session_does();
         ControlFlow::Continue(())

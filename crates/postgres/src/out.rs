@@ -172,6 +172,11 @@ impl Out {
         self.encoding
     }
 
+    /// From here on this one is spoken.
+    pub fn speak(&mut self, encoding: Encoding) {
+        self.encoding = encoding;
+    }
+
     /// A setting that clients follow has changed. From `client_encoding` on, that one is spoken.
     pub fn parameter_status(&mut self, name: &str, value: &str) {
         if name == "client_encoding" {

@@ -138,6 +138,7 @@ struct Fields {
     schema: Option<String>,
     table: Option<String>,
     constraint: Option<String>,
+    routine: Option<String>,
 }
 
 impl Report {
@@ -157,6 +158,7 @@ impl Report {
             schema: None,
             table: None,
             constraint: None,
+            routine: None,
         }))
     }
 
@@ -240,6 +242,13 @@ impl Report {
         self
     }
 
+    /// The function of PostgreSQL that reports this: some clients know errors by it.
+    #[must_use]
+    pub fn routine(mut self, routine: impl Into<String>) -> Self {
+        self.0.routine = Some(routine.into());
+        self
+    }
+
     /// The same, but the connection ends.
     #[must_use]
     pub fn into_fatal(mut self) -> Self {
@@ -284,6 +293,7 @@ impl Report {
             (b'c', &fields.column),
             (b'd', &fields.data_type),
             (b'n', &fields.constraint),
+            (b'R', &fields.routine),
         ];
         for (letter, text) in texts {
             if let Some(text) = text {
@@ -324,7 +334,8 @@ mod tests {
         let report = Report::error(SqlState::new("23505"), "duplicate key")
             .detail("Key (id)=(1) already exists.")
             .position(7)
-            .constraint("t_pkey");
+            .constraint("t_pkey")
+            .routine("_bt_check_unique");
         let mut fields = Vec::new();
         report.fields(|letter, text| fields.push((char::from(letter), text.to_owned())));
         let expected = [
@@ -335,6 +346,7 @@ mod tests {
             ('P', "7"),
             ('D', "Key (id)=(1) already exists."),
             ('n', "t_pkey"),
+            ('R', "_bt_check_unique"),
         ];
         assert_eq!(fields, expected.map(|(letter, text)| (letter, text.to_owned())));
         assert_eq!(report.to_string(), "ERROR: duplicate key (23505); Key (id)=(1) already exists.");

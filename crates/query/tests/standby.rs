@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::common::{SOON, SqlNode, config, eventually};
+use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_base::Rid;
 use freshet_engine::{NodeConfig, ReplayMode, Safety, Stamp};
 use freshet_storage::Announcement;
@@ -180,4 +180,25 @@ fn a_standby_that_takes_over_takes_writes() {
     assert!(id > 2, "{id}");
     assert_eq!(sql.lines("SELECT v FROM t ORDER BY id"), ["1", "2", "3"]);
     sql.lines("CREATE TABLE u (x int); INSERT INTO u VALUES (1)");
+}
+
+/// A standby whose primary is gone serves what it has, also when it begins again.
+#[test]
+fn a_standby_that_starts_alone_serves_what_it_has() {
+    let (primary, standby, directories) = pair();
+    let writer = primary.connect();
+    writer.lines("SET synchronous_commit = remote_apply; CREATE TABLE t (id int); INSERT INTO t VALUES (1), (2)");
+    assert_eq!(standby.connect().lines("SELECT count(*) FROM t"), ["2"]);
+    let address = primary.node.address().to_owned();
+    drop(primary);
+    drop(standby);
+    let again = NodeConfig {
+        safety: Safety::TwoSafe,
+        standbys: 1,
+        join: Some(address),
+        ..config(Some(directories[1].path()))
+    };
+    let standby = SqlNode::start(again);
+    eventually("it serves readers", || Sql::try_connect(standby.address(), "freshet", None).is_ok());
+    assert_eq!(standby.connect().lines("SELECT count(*) FROM t"), ["2"]);
 }

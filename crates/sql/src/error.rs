@@ -241,6 +241,8 @@ pub struct Report {
     pub data_type: Option<Text>,
     /// The constraint concerned.
     pub constraint: Option<Text>,
+    /// PostgreSQL's function that says the same, where programs tell errors apart by it.
+    pub routine: Option<&'static str>,
 }
 
 /// An error with its SQLSTATE. One pointer wide, so that results stay small.
@@ -261,6 +263,7 @@ impl SqlError {
             column: None,
             data_type: None,
             constraint: None,
+            routine: None,
         }))
     }
 
@@ -316,6 +319,13 @@ impl SqlError {
     #[must_use]
     pub fn with_constraint(mut self, constraint: impl Into<Text>) -> Self {
         self.0.constraint = Some(constraint.into());
+        self
+    }
+
+    /// The same with PostgreSQL's function that says it.
+    #[must_use]
+    pub fn with_routine(mut self, routine: &'static str) -> Self {
+        self.0.routine = Some(routine);
         self
     }
 

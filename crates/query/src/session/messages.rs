@@ -39,22 +39,8 @@ const TRIES: u32 = 100;
 
 impl Session<'_> {
     /// What the client is told at the start.
-    pub fn parameters(&self, parameters: &mut Parameters) {
-        let told = [
-            "application_name",
-            "client_encoding",
-            "DateStyle",
-            "default_transaction_read_only",
-            "in_hot_standby",
-            "IntervalStyle",
-            "is_superuser",
-            "session_authorization",
-            "standard_conforming_strings",
-            "TimeZone",
-        ];
-        for name in told {
-            parameters.set(name, self.state.settings.get(name).unwrap_or_default());
-        }
+    pub fn parameters(&mut self, parameters: &mut Parameters) {
+        self.reported.changed(&self.state.settings, |name, value| parameters.set(name, value));
     }
 
     /// One of the statements of a simple query.
@@ -91,7 +77,12 @@ impl Session<'_> {
             return Ok(());
         }
         self.block_for(prepared.statement.as_ref())?;
-        let planned = self.plan(prepared)?;
+        let mut planned = self.plan(prepared)?;
+        if planned.columns.is_some() && (planned.writes_to().is_some() || planned.locks()) {
+            // They are told when nobody can change the tables any more that they are of.
+            let interrupted = self.interruption();
+            planned = self.lock_for(prepared, &planned, &interrupted)?.unwrap_or(planned);
+        }
         let formats = self.formats_of(prepared.statement.as_ref());
         let before = client.mark();
         if let Some(columns) = &planned.columns {
@@ -133,7 +124,8 @@ impl Session<'_> {
         self.several = count > 1;
         let mut texts = self.worker.core().records_inputs().then(|| inputs::statements(sql, rules));
         for (number, statement) in statements.into_iter().enumerate() {
-            let mut prepared = Prepared::new("", Some(statement), Vec::new());
+            let text = if statement.prepares() { sql } else { "" };
+            let mut prepared = Prepared::new(text, Some(statement), Vec::new());
             prepared.rules = rules;
             prepared.query = texts.as_mut().and_then(Iterator::next).map(Into::into);
             self.simple(&prepared, number + 1 == count, client)?;
@@ -174,7 +166,7 @@ impl Session<'_> {
         let rules = self.state.settings.ready.literals;
         let mut prepared = Prepared::new(sql, statements.pop(), given);
         prepared.rules = rules;
-        Ok(prepared)
+        Ok(prepared.fixed())
     }
 
     /// The plan of a statement outside of its execution: for describing it, and for its parameters'
@@ -237,6 +229,12 @@ impl Session<'_> {
                     text::input(ty, text::decode(bytes)?, context)?
                 }
             });
+        }
+        let formats = bind.results.iter().count();
+        if let Some(columns) = planned.columns.as_ref().filter(|columns| formats > 1 && formats != columns.len()) {
+            let columns = columns.len();
+            let message = format!("bind message has {formats} result formats but query has {columns} columns");
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message));
         }
         Ok(values)
     }
@@ -370,6 +368,7 @@ impl postgres::Session for Session<'_> {
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report> {
         self.arm();
+        self.note_message();
         if !name.is_empty() && self.statements.contains_key(name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(report(SqlError::new(SqlState::new("42P05"), message)));
@@ -378,10 +377,13 @@ impl postgres::Session for Session<'_> {
         if name.is_empty()
             && types.is_empty()
             && let Some(there) = self.statements.get("")
+            // No portal relies on what was told of it before.
+            && Arc::strong_count(there) == 1
             && there.sql == sql
             && there.given.is_empty()
             && there.means_the_same(&self.state.settings.ready)
         {
+            there.prepare_again();
             return Ok(());
         }
         Account::of(self).contained(|| {
@@ -402,6 +404,7 @@ impl postgres::Session for Session<'_> {
 
     fn bind(&mut self, bind: &Bind<'_>, _: &mut Out) -> Result<(), Report> {
         self.arm();
+        self.note_message();
         let prepared = self.statement_named(bind.statement).map_err(report)?;
         let parameters = if bind.values.is_empty()
             && prepared.given.is_empty()
@@ -426,6 +429,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn describe_statement(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
+        self.note_message();
         let prepared = self.statement_named(name).map_err(report)?;
         let planned = Account::of(self).contained(|| self.planned(&prepared))?;
         let types: Vec<u32> = planned.parameters.iter().map(|ty| ty.kind().oid()).collect();
@@ -434,6 +438,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn describe_portal(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
+        self.note_message();
         let portal = self.portals.get(name).ok_or_else(|| {
             report(SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))
         })?;
@@ -474,6 +479,16 @@ impl postgres::Session for Session<'_> {
         }
         self.note_rest();
         self.tell_notifications(out)
+    }
+
+    fn tell_settings(&mut self, out: &mut Out) {
+        let standby = self.shared.is_standby();
+        if self.standby != standby {
+            self.standby = standby;
+            self.state.settings.fix("in_hot_standby", if standby { "on" } else { "off" });
+        }
+        out.speak(self.state.settings.ready.encoding);
+        self.reported.changed(&self.state.settings, |name, value| out.parameter_status(name, value));
     }
 
     fn failed(&mut self) {

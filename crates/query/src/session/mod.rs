@@ -67,7 +67,7 @@ use cursor::{Declared, Rows};
 use interrupt::Flag;
 use notify::SessionChannels;
 use prepare::Prepared;
-use settings::{By, Settings, canonical};
+use settings::{By, Reported, Settings, canonical};
 use transaction::Block;
 use view::View;
 
@@ -88,6 +88,10 @@ pub struct Session<'w> {
     info: Registered,
     /// The generation of its settings that they were told of.
     noted: u64,
+    /// What its client was told of its settings.
+    reported: Reported,
+    /// Whether its node was a standby then.
+    standby: bool,
     /// What its statements depend on, when it was last recorded.
     around: record::Around,
 }
@@ -255,7 +259,8 @@ impl<'w> Session<'w> {
         let mut settings = Settings::of(&bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
         settings.fix("session_authorization", &format!("{oid} {user}"));
-        settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
+        let standby = shared.is_standby();
+        settings.fix("in_hot_standby", if standby { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
         settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
         let info = SessionInfo::new(Identity {
@@ -307,6 +312,8 @@ impl<'w> Session<'w> {
             effects: Effects::default(),
             info,
             noted: 0,
+            reported: Reported::default(),
+            standby,
             around: None,
             shared,
         })
@@ -349,6 +356,13 @@ impl<'w> Session<'w> {
     pub fn started(&mut self) {
         self.state.settings.started();
         self.note_rest();
+    }
+
+    /// A message has come, with which a transaction may begin.
+    fn note_message(&mut self) {
+        if self.block.is_none() {
+            self.state.statement_start = Timestamp::now();
+        }
     }
 
     /// Others see that it runs a statement.

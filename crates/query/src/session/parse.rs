@@ -111,6 +111,11 @@ impl Parsed {
         }
     }
 
+    /// Whether it is PREPARE.
+    pub fn prepares(&self) -> bool {
+        matches!(self, Self::Sql(statement) if matches!(**statement, Statement::Prepare { .. }))
+    }
+
     /// A statement as sqlparser has it.
     pub fn sql(statement: Statement) -> Self {
         Self::Sql(Box::new(statement))

@@ -1,10 +1,11 @@
 //! Text to statements, and statements to plans.
 //!
 //! A plan holds as long as the catalog has the version that it was made for, and for the role and
-//! the search path that it was made with. It is made again when one of them has changed; a client
-//! that was told other columns than there are now hears of that.
+//! the search path that it was made with. It is made again when one of them has changed. What a
+//! client was told of a statement that it has prepared holds until it prepares it again: its
+//! parameters keep their types, and as long as its columns would be others, it fails.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
@@ -53,8 +54,8 @@ pub struct Prepared {
     pub given: Vec<Option<Type>>,
     /// When it was understood.
     pub made: Timestamp,
-    /// Whether PREPARE has made it.
-    pub by_sql: bool,
+    /// PREPARE as it was written, with what came with it, if that has made it.
+    pub by_sql: Option<String>,
     /// How its literals were read.
     pub rules: Rules,
     /// Its text, if it is from a simple query and inputs are recorded.
@@ -62,10 +63,50 @@ pub struct Prepared {
     /// Its text, as it is recorded.
     divided: OnceLock<Option<Divided>>,
     shown: OnceLock<Arc<str>>,
-    /// The plan, and the generation of the session's settings with which it was found to hold.
-    planned: Mutex<Option<(u64, Arc<Planned>)>>,
+    /// Whether it may be run again, by who was told of its first plan.
+    fixed: bool,
+    plans: Mutex<Plans>,
     /// What it takes of its session's memory.
     _kept: Option<Reservation>,
+}
+
+/// What is known of a statement's plans.
+#[derive(Debug, Default)]
+struct Plans {
+    /// The last one, and the generation of the session's settings with which it was found to hold.
+    last: Option<(u64, Arc<Planned>)>,
+    /// What the client was told, if the statement is fixed.
+    told: Option<Shape>,
+    /// It was prepared again since then, so that the next plan is what the client is told.
+    again: bool,
+}
+
+/// What a client is told of a statement, as far as values cannot be read without it.
+#[derive(Debug)]
+struct Shape {
+    parameters: Vec<Kind>,
+    columns: Option<Vec<(String, Type)>>,
+}
+
+impl Shape {
+    fn of(planned: &Planned) -> Self {
+        let column = |column: &ResultColumn| (column.name.clone(), column.ty);
+        Self {
+            parameters: planned.parameters.iter().map(|ty| ty.kind()).collect(),
+            columns: planned.columns.as_ref().map(|columns| columns.iter().map(column).collect()),
+        }
+    }
+
+    fn has_columns_of(&self, planned: &Planned) -> bool {
+        match (&self.columns, &planned.columns) {
+            (Some(told), Some(columns)) => {
+                let mut pairs = told.iter().zip(columns);
+                told.len() == columns.len() && pairs.all(|((name, ty), it)| *name == it.name && *ty == it.ty)
+            }
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A statement, ready to be run.
@@ -272,9 +313,30 @@ impl Prepared {
     /// A statement of a text.
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         let made = Timestamp::now();
-        let (shown, planned, divided) = Default::default();
-        let (by_sql, query, sql, rules) = (false, None, sql.to_owned(), Rules::default());
-        Self { sql, statement, given, made, by_sql, rules, query, divided, shown, planned, _kept: None }
+        let (shown, plans, divided, fixed) = Default::default();
+        let (by_sql, query, sql, rules) = (None, None, sql.to_owned(), Rules::default());
+        Self { sql, statement, given, made, by_sql, rules, query, divided, shown, fixed, plans, _kept: None }
+    }
+
+    /// The same, of which a client relies on what it is told.
+    pub fn fixed(self) -> Self {
+        // What is looked up by a name when it runs is whatever has the name then, as in PostgreSQL.
+        let fixed = !self.statement.as_ref().is_some_and(Parsed::has_others_columns);
+        Self { fixed, ..self }
+    }
+
+    /// The same text was prepared again.
+    pub fn prepare_again(&self) {
+        self.plans().again = true;
+    }
+
+    /// The client takes it for what it would be with this plan.
+    pub fn tell(&self, planned: &Planned) {
+        self.plans().told = Some(Shape::of(planned));
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its text, as it is recorded; nothing when it is part of another statement.
@@ -291,9 +353,8 @@ impl Prepared {
 
     /// Whether its text, read and planned again with these settings, would mean the same.
     pub fn means_the_same(&self, ready: &Ready) -> bool {
-        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |bound: &Bound| bound.is_of(ready) && bound.at.is_none();
-        self.is_read_with(ready) && planned.as_ref().is_none_or(|(_, planned)| same(&planned.bound))
+        self.is_read_with(ready) && self.plans().last.as_ref().is_none_or(|(_, planned)| same(&planned.bound))
     }
 
     /// The same, kept in a session: what it takes there is counted by the length of its text.
@@ -313,8 +374,9 @@ impl Prepared {
 
     /// The types of its parameters, as far as they are known.
     pub fn parameters(&self) -> Vec<Type> {
-        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        planned.as_ref().map_or_else(Vec::new, |(_, planned)| planned.parameters.clone())
+        let plans = self.plans();
+        let told = plans.told.iter().flat_map(|told| &told.parameters);
+        told.map(|kind| Type::of(*kind)).collect()
     }
 }
 
@@ -323,30 +385,39 @@ impl Session<'_> {
     /// is the session's.
     ///
     /// # Errors
-    /// When the statement makes no sense.
+    /// When the statement makes no sense; 0A000 when its client was told other columns.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
-        let mut place = prepared.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = prepared.plans();
+        let plans = &mut *plans;
         let now = self.state.settings.generation;
-        if let Some((generation, planned)) = &mut *place
+        if let Some((generation, planned)) = &mut plans.last
             && planned.version == self.state.schema.version
             && planned.role == self.state.role
             && (*generation == now || planned.path == self.state.path())
         {
             *generation = now;
+            // It has the columns that were told.
+            plans.again = false;
             return Ok(Arc::clone(planned));
         }
-        let planned =
-            Arc::new(self.make_plan_with(prepared, &self.state.schema, true, prepared.given.clone(), None)?);
-        if let Some((_, before)) = &*place
-            && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
-                != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
-            && !matches!(planned.plan, Plan::Utility)
-        {
-            *place = None;
-            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
+        let told = plans.told.as_ref().filter(|_| !plans.again);
+        let types = match told {
+            Some(told) => told.parameters.iter().map(|kind| Some(Type::of(*kind))).collect(),
+            None => prepared.given.clone(),
+        };
+        let planned = Arc::new(self.make_plan_with(prepared, &self.state.schema, true, types, None)?);
+        match told {
+            Some(told) if !told.has_columns_of(&planned) => {
+                let message = "cached plan must not change result type";
+                let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+                return Err(error.with_routine("RevalidateCachedQuery"));
+            }
+            Some(_) => {}
+            None => plans.told = prepared.fixed.then(|| Shape::of(&planned)),
         }
+        plans.again = false;
         if !prepared.statement.as_ref().is_some_and(Parsed::has_others_columns) {
-            *place = Some((now, Arc::clone(&planned)));
+            plans.last = Some((now, Arc::clone(&planned)));
         }
         Ok(planned)
     }

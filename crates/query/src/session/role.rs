@@ -12,22 +12,18 @@ use super::{
 };
 use crate::schema::{Oid, Role};
 
-/// What the client is told: settings and their values.
-pub type Told = Vec<(&'static str, String)>;
-
 /// The role in whose name statements run; none for that of the session.
 const ROLE: &str = "role";
 /// The role of the session.
 const SESSION: &str = "session_authorization";
 
 impl Session<'_> {
-    /// Sets a setting, or without a value resets it to what it was at the start, and tells the
-    /// client. A role is looked up in what is committed now: no snapshot is taken, since the
-    /// transaction would keep it.
+    /// Sets a setting, or without a value resets it to what it was at the start. A role is looked
+    /// up in what is committed now: no snapshot is taken, since the transaction would keep it.
     ///
     /// # Errors
     /// As for [`State::set`].
-    pub(super) fn set_and_tell(
+    pub(super) fn set(
         &mut self,
         name: &str,
         value: Option<&str>,
@@ -48,20 +44,19 @@ impl Session<'_> {
                 }
             }
         }
-        let told = self.state.set(name, value, local, By::Statement)?;
-        told.iter().for_each(|(name, value)| out.parameter_status(name, value));
+        self.state.set(name, value, local, By::Statement)?;
+        out.speak(self.state.settings.ready.encoding);
         Ok(())
     }
 }
 
 impl State {
-    /// Sets a setting, or without a value resets it to what it was at the start. Returns what to
-    /// tell the client.
+    /// Sets a setting, or without a value resets it to what it was at the start.
     ///
     /// # Errors
     /// 42704 when there is no such setting, 22023 when it cannot have the value, 42501 when the
     /// session may not become this role.
-    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool, by: By) -> Result<Told, SqlError> {
+    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool, by: By) -> Result<(), SqlError> {
         match (canonical(name).as_str(), value) {
             (ROLE, None) => {
                 let start = self.settings.start(ROLE).map(|(oid, name)| (oid, name.to_owned()));
@@ -76,17 +71,12 @@ impl State {
                 let (oid, name) = self.may_open_as(value)?;
                 self.settings.set_role(SESSION, Some((oid, &name)), local)?;
                 self.settings.set_role(ROLE, None, local)?;
-                let before = self.session_user.clone();
-                let mut told = self.follow();
-                if name != before {
-                    told.push((SESSION, name));
-                }
-                return Ok(told);
             }
-            (_, Some(value)) => return Ok(self.settings.set(name, value, local, by)?.into_iter().collect()),
-            (_, None) => return Ok(self.settings.reset(name, local)?.into_iter().collect()),
+            (_, Some(value)) => return self.settings.set(name, value, local, by),
+            (_, None) => return self.settings.reset(name, local),
         }
-        Ok(self.follow())
+        self.follow();
+        Ok(())
     }
 
     fn named(&self, name: &str) -> Result<&Role, SqlError> {
@@ -116,9 +106,8 @@ impl State {
         Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to set session authorization"))
     }
 
-    /// Takes the session's roles from the settings, which have changed. Returns what to tell the
-    /// client.
-    pub fn follow(&mut self) -> Told {
+    /// Takes the session's roles from the settings, which have changed.
+    pub fn follow(&mut self) {
         if let Some((oid, name)) = self.settings.role(SESSION) {
             (self.session_role, self.session_user) = (oid, name.to_owned());
         }
@@ -128,26 +117,20 @@ impl State {
         };
         let superuser = self.schema.role_by_oid(self.role).is_some_and(|role| role.superuser);
         let superuser = if superuser { "on" } else { "off" };
-        if self.settings.get("is_superuser") == Some(superuser) {
-            return Vec::new();
+        if self.settings.get("is_superuser") != Some(superuser) {
+            self.settings.fix("is_superuser", superuser);
         }
-        self.settings.fix("is_superuser", superuser);
-        vec![("is_superuser", superuser.to_owned())]
     }
 
-    /// Ends the transaction: settings that end with it return to what they were before. Returns
-    /// what to tell the client.
-    pub fn end_transaction(&mut self, committed: bool) -> Told {
-        let mut told = self.settings.end(committed);
-        told.extend(self.follow());
-        told
+    /// Ends the transaction: settings that end with it return to what they were before.
+    pub fn end_transaction(&mut self, committed: bool) {
+        self.settings.end(committed);
+        self.follow();
     }
 
-    /// Takes back what was set after the last of this many savepoints. Returns what to tell the
-    /// client.
-    pub fn roll_back_to(&mut self, savepoints: usize) -> Told {
-        let mut told = self.settings.roll_back_to(savepoints);
-        told.extend(self.follow());
-        told
+    /// Takes back what was set after the last of this many savepoints.
+    pub fn roll_back_to(&mut self, savepoints: usize) {
+        self.settings.roll_back_to(savepoints);
+        self.follow();
     }
 }

@@ -26,8 +26,9 @@ use crate::{
     system::SystemView as _,
 };
 
-/// Where a session's locks on tables and numbers, what it has deferred, and its channels were.
-type Marks = (LockMark, usize, DeferredMark, WantedMark);
+/// Where a session's locks on tables and numbers, what it has deferred, and its channels were, and
+/// whether its transaction was not to write.
+type Marks = (LockMark, usize, DeferredMark, WantedMark, bool);
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -110,7 +111,8 @@ impl<'w> Session<'w> {
             isolation: self.state.settings.ready.isolation,
             read_only: self.state.settings.ready.read_only,
             deferrable: self.state.settings.ready.deferrable,
-            begun: Timestamp::now(),
+            // As in PostgreSQL, where it is that of the message that begins it.
+            begun: self.state.statement_start,
             used: false,
             statements: 0,
             deferred: Deferred::default(),
@@ -392,9 +394,8 @@ impl<'w> Session<'w> {
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
         self.settle(committed);
-        for (name, value) in self.state.end_transaction(committed) {
-            out.parameter_status(name, &value);
-        }
+        self.state.end_transaction(committed);
+        out.speak(self.state.settings.ready.encoding);
     }
 
     /// The transaction has ended: what it has made outside of itself and is needed no more goes,
@@ -415,20 +416,25 @@ impl<'w> Session<'w> {
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the
     /// transaction back.
     pub(super) fn fail(&mut self) {
+        // What its functions wanted to have set, or said, is void.
+        self.state.wanted.take();
+        self.state.warnings.take();
         match &mut self.block {
             Some(block) if block.explicit => {
                 block.failed = true;
-                if block.savepoints.is_empty() {
+                let savepoints = block.savepoints.len();
+                if savepoints == 0 {
                     block.exports.take();
                     block.transaction = None;
                     self.settle(false);
                 }
+                // What was set since the last savepoint is void at once.
+                self.state.roll_back_to(savepoints);
             }
             _ => {
                 self.block = None;
                 self.settle(false);
-                // Nobody is there to be told: what was set in the statement was not told either.
-                let _ = self.state.end_transaction(false);
+                self.state.end_transaction(false);
             }
         }
     }
@@ -444,8 +450,9 @@ impl<'w> Session<'w> {
         kept.take(SAVEPOINT + name.len())?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        let locks = (self.locks.mark(), self.state.advisory.mark(), block.deferred.mark(), self.state.channels.mark());
-        block.savepoints.push((name, savepoint, locks, kept));
+        let (locks, advisory, wanted) = (self.locks.mark(), self.state.advisory.mark(), self.state.channels.mark());
+        let marks = (locks, advisory, block.deferred.mark(), wanted, block.read_only);
+        block.savepoints.push((name, savepoint, marks, kept));
         self.state.settings.savepoint();
         Ok(())
     }
@@ -459,6 +466,8 @@ impl<'w> Session<'w> {
         self.block_for_statement()?;
         let block = self.block.as_mut().expect("there is one");
         let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
+        // That ends with the savepoint in any case, as in PostgreSQL.
+        block.read_only = block.savepoints[place].2.4;
         block.savepoints.truncate(place);
         self.state.settings.release(place);
         self.savepoints_left(place, false);
@@ -477,17 +486,17 @@ impl<'w> Session<'w> {
         let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
         transaction.roll_back_to(&block.savepoints[place].1);
         block.failed = false;
-        let (locks, advisory, deferred, wanted) = &block.savepoints[place].2;
+        let (locks, advisory, deferred, wanted, read_only) = &block.savepoints[place].2;
         let (locks, advisory, wanted) = (*locks, *advisory, *wanted);
+        block.read_only = *read_only;
         block.deferred.back_to(deferred);
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
         self.state.channels.back_to(wanted);
         self.savepoints_left(place, true);
         self.refresh_schema()?;
-        for (name, value) in self.state.roll_back_to(place + 1) {
-            out.parameter_status(name, &value);
-        }
+        self.state.roll_back_to(place + 1);
+        out.speak(self.state.settings.ready.encoding);
         Ok(())
     }
 

@@ -133,12 +133,18 @@ impl Session<'_> {
             block.isolation = level;
         }
         if let Some(read_only) = modes.read_only {
+            if block.savepoint_count() > 0 && block.read_only && !read_only {
+                return refused("cannot set transaction read-write mode inside a read-only transaction");
+            }
             if block.used && block.read_only && !read_only {
                 return refused("transaction read-write mode must be set before any query");
             }
             block.read_only = read_only;
         }
         if let Some(deferrable) = modes.deferrable {
+            if block.savepoint_count() > 0 {
+                return refused("SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction");
+            }
             if block.used && deferrable != block.deferrable {
                 return refused("SET TRANSACTION [NOT] DEFERRABLE must be called before any query");
             }
@@ -212,10 +218,10 @@ impl Session<'_> {
             Statement::Discard { object_type } => {
                 if *object_type == DiscardObject::ALL {
                     self.must_be_alone("DISCARD ALL")?;
-                    self.set_and_tell("session_authorization", None, false, client)?;
-                    self.set_and_tell("role", None, false, client)?;
-                    let told = self.state.settings.reset_all();
-                    told.iter().for_each(|(name, value)| client.parameter_status(name, value));
+                    self.set("session_authorization", None, false, client)?;
+                    self.set("role", None, false, client)?;
+                    self.state.settings.reset_all();
+                    client.speak(self.state.settings.ready.encoding);
                     self.statements.clear();
                     self.portals.clear();
                     self.state.channels.unlisten_all();
@@ -234,12 +240,13 @@ impl Session<'_> {
                 }
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
-                made.by_sql = true;
+                made.by_sql = Some(prepared.sql.clone());
                 // Its text is not the one that the client has sent.
                 made.rules = Rules { standard: true, ..self.state.settings.ready.literals };
+                let made = made.fixed().kept_in(&self.state.memory)?;
                 // Privileges are checked when it runs.
-                self.would_be(&made, &self.state.schema)?;
-                self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));
+                made.tell(&self.would_be(&made, &self.state.schema)?);
+                self.statements.insert(name, Arc::new(made));
                 "PREPARE".to_owned()
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
@@ -353,8 +360,8 @@ impl Session<'_> {
                 "RESET"
             }
             Setting::ResetAll => {
-                let told = self.state.settings.reset_all();
-                told.iter().for_each(|(name, value)| client.parameter_status(name, value));
+                self.state.settings.reset_all();
+                client.speak(self.state.settings.ready.encoding);
                 "RESET"
             }
         };
@@ -377,7 +384,7 @@ impl Session<'_> {
         if let Some(modes) = self.modes_of(&canonical(name), value)? {
             return self.set_modes(modes);
         }
-        self.set_and_tell(name, value, local, client)
+        self.set(name, value, local, client)
     }
 
     /// The modes that a setting stands for, if it is one of the transaction's.
@@ -427,9 +434,8 @@ impl Session<'_> {
             self.state.tell(out, &warning(SqlState::WARNING, message));
         }
         for (name, value, local) in self.state.wanted.take() {
-            for (name, value) in self.state.set(&name, value.as_deref(), local, By::Statement)? {
-                out.parameter_status(name, &value);
-            }
+            self.state.set(&name, value.as_deref(), local, By::Statement)?;
+            out.speak(self.state.settings.ready.encoding);
         }
         Ok(())
     }

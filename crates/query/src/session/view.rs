@@ -251,10 +251,10 @@ impl SessionView for View<'_> {
         let mut statements: Vec<_> = named
             .map(|(name, prepared)| StatementInfo {
                 name: name.clone(),
-                statement: prepared.sql.clone(),
+                statement: prepared.by_sql.as_ref().unwrap_or(&prepared.sql).clone(),
                 made: prepared.made,
                 parameters: prepared.parameters().into_iter().map(Type::oid).collect(),
-                by_sql: prepared.by_sql,
+                by_sql: prepared.by_sql.is_some(),
             })
             .collect();
         statements.sort_by(|one, other| one.name.cmp(&other.name));

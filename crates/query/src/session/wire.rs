@@ -243,7 +243,7 @@ pub fn report(error: SqlError) -> Report {
     let message = fields.message.into_owned();
     let mut report = match fields.state.code() {
         // The connection has to end with these.
-        "57P01" | "57P04" | "08006" => Report::fatal(state, message),
+        "57P01" | "57P03" | "57P04" | "08006" => Report::fatal(state, message),
         _ => Report::error(state, message),
     };
     if let Some(detail) = fields.detail {
@@ -266,6 +266,9 @@ pub fn report(error: SqlError) -> Report {
     }
     if let Some(constraint) = fields.constraint {
         report = report.constraint(constraint);
+    }
+    if let Some(routine) = fields.routine {
+        report = report.routine(routine);
     }
     report
 }

@@ -179,6 +179,26 @@ impl Wire {
         self.answer()
     }
 
+    /// Sends messages, the last of which makes the server ready again, and returns all that it says
+    /// up to there.
+    pub fn exchange(&mut self, messages: &[u8]) -> Vec<(char, Vec<u8>)> {
+        "messages".clone_into(&mut self.asked);
+        self.stream.get_mut().write_all(messages).unwrap();
+        let mut said = Vec::new();
+        loop {
+            let (kind, body) = self.message().unwrap();
+            if kind == b'S' {
+                let mut body = Body(&body);
+                let name = body.text();
+                self.parameters.insert(name, body.text());
+            }
+            said.push((char::from(kind), body));
+            if kind == b'Z' {
+                return said;
+            }
+        }
+    }
+
     /// The whole answer to what was asked.
     ///
     /// # Panics

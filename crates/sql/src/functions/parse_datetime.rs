@@ -147,6 +147,8 @@ fn is_numeric(field: Field) -> bool {
             | Field::DayName
             | Field::DayShort
             | Field::Zone
+            // It may have a sign.
+            | Field::ZoneHour
             | Field::ZoneOffset
     )
 }
@@ -186,7 +188,7 @@ fn read(text: &str, template: &str) -> Result<Reading, SqlError> {
                     Some(Item::Literal(character)) => character.is_ascii_digit(),
                     _ => false,
                 };
-                let greedy = *fill || !digits_follow;
+                let greedy = *fill || ordinal.is_some() || !digits_follow;
                 reader.skipped_minus = extra > 0 && text[..text.len() - reader.rest.len()].ends_with('-');
                 reading.read(&mut reader, *field, name, greedy)?;
                 if ordinal.is_some() {

@@ -53,6 +53,30 @@ pub struct Settings {
     most_memory: usize,
 }
 
+/// What a client was told of the settings that it follows.
+#[derive(Debug, Default)]
+pub struct Reported {
+    generation: u64,
+    values: BTreeMap<&'static str, String>,
+}
+
+impl Reported {
+    /// Tells those that have other values than was told, which is then what was told.
+    pub fn changed(&mut self, settings: &Settings, mut tell: impl FnMut(&str, &str)) {
+        if self.generation == settings.generation {
+            return;
+        }
+        self.generation = settings.generation;
+        for (key, known) in known::reported() {
+            let value = settings.get(key).unwrap_or_default();
+            if self.values.get(key).is_none_or(|told| told != value) {
+                self.values.insert(key, value.to_owned());
+                tell(known.name, value);
+            }
+        }
+    }
+}
+
 /// What a setting was before a change.
 #[derive(Debug)]
 struct Undo {
@@ -396,6 +420,9 @@ impl Settings {
             Kind::Text if name == "default_tablespace" && !matches!(value, "" | "pg_default") => {
                 return Err(invalid(known.name, value).with_detail(format!("Tablespace \"{value}\" does not exist.")));
             }
+            Kind::Names if value::split_names(value).is_none() => {
+                return Err(invalid(known.name, value).with_detail("List syntax is invalid."));
+            }
             Kind::Text | Kind::Names => value.to_owned(),
             Kind::Bool => value::boolean(known.name, value)?.to_owned(),
             Kind::Integer(unit, least, most) => {
@@ -461,28 +488,21 @@ impl Settings {
         }
     }
 
-    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if
-    /// clients are told of it.
+    /// Changes a setting, until the transaction's end if it is `local`.
     ///
     /// # Errors
     /// 42704 when none exists, 22023 when it cannot have the value, 55P02 when it cannot be
     /// changed.
-    pub fn set(
-        &mut self,
-        name: &str,
-        value: &str,
-        local: bool,
-        by: By,
-    ) -> Result<Option<(&'static str, String)>, SqlError> {
+    pub fn set(&mut self, name: &str, value: &str, local: bool, by: By) -> Result<(), SqlError> {
         let value = self.checked(name, value, by)?;
-        self.put_and_tell(&canonical(name), Some(value), local)
+        self.put(&canonical(name), Some(value), local)
     }
 
     /// Makes a setting what it was at the start.
     ///
     /// # Errors
     /// As for [`Settings::set`].
-    pub fn reset(&mut self, name: &str, local: bool) -> Result<Option<(&'static str, String)>, SqlError> {
+    pub fn reset(&mut self, name: &str, local: bool) -> Result<(), SqlError> {
         let name = canonical(name);
         let known = known(&name);
         match known {
@@ -492,32 +512,17 @@ impl Settings {
         }
         // One that is nobody's is there, and empty, once it was named.
         let value = self.start.get(&name).cloned().or_else(|| known.is_none().then(String::new));
-        self.put_and_tell(&name, value, local)
+        self.put(&name, value, local)
     }
 
-    /// Puts a value, and returns what clients are told: where it is another one.
-    fn put_and_tell(
-        &mut self,
-        name: &str,
-        value: Option<String>,
-        local: bool,
-    ) -> Result<Option<(&'static str, String)>, SqlError> {
-        let Some(known) = known(name).filter(|known| known.reported) else {
-            self.put(name, value, local)?;
-            return Ok(None);
-        };
-        let before = self.get(name).map(str::to_owned);
-        self.put(name, value, local)?;
-        let after = self.get(name).unwrap_or_default().to_owned();
-        Ok((before.as_ref() != Some(&after)).then_some((known.name, after)))
-    }
-
-    /// Resets all settings except roles to what they were at the start, as PostgreSQL does. Returns
-    /// what to tell the client.
-    pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
+    /// Resets all settings except roles to what they were at the start, as PostgreSQL does.
+    pub fn reset_all(&mut self) {
         let names: Vec<String> = self.changed.keys().cloned().collect();
         let changeable = |name: &&String| known(name).is_none_or(|known| known.kind != Kind::Role);
-        names.iter().filter(changeable).filter_map(|name| self.reset(name, false).ok().flatten()).collect()
+        for name in names.iter().filter(changeable) {
+            // Those that cannot be changed keep their values.
+            let _ = self.reset(name, false);
+        }
     }
 
     fn put(&mut self, name: &str, value: Option<String>, local: bool) -> Result<(), SqlError> {
@@ -617,6 +622,7 @@ impl Settings {
 
     /// What the server itself says of the session, which clients cannot change.
     pub fn fix(&mut self, name: &str, value: &str) {
+        self.generation += 1;
         self.changed.insert(name.to_owned(), value.to_owned());
     }
 
@@ -639,19 +645,19 @@ impl Settings {
         self.in_transaction = true;
     }
 
-    /// A transaction ends. Returns what clients are told of.
-    pub fn end(&mut self, committed: bool) -> Vec<(&'static str, String)> {
+    /// A transaction ends.
+    pub fn end(&mut self, committed: bool) {
         self.in_transaction = false;
         self.savepoints.clear();
         if self.undo.is_empty() && self.local.is_empty() {
-            return Vec::new();
+            return;
         }
         if !committed {
             return self.undo_to(0);
         }
         self.undo.clear();
         let local = std::mem::take(&mut self.local);
-        self.changed_back(local)
+        self.changed_back(local);
     }
 
     /// A savepoint is set.
@@ -664,15 +670,14 @@ impl Settings {
         self.savepoints.truncate(savepoints);
     }
 
-    /// Takes back what was changed after the last of this many savepoints. Returns what to tell the
-    /// client.
-    pub fn roll_back_to(&mut self, savepoints: usize) -> Vec<(&'static str, String)> {
+    /// Takes back what was changed after the last of this many savepoints.
+    pub fn roll_back_to(&mut self, savepoints: usize) {
         self.release(savepoints);
         let behind = self.savepoints.last().copied().unwrap_or(0);
-        self.undo_to(behind)
+        self.undo_to(behind);
     }
 
-    fn undo_to(&mut self, behind: usize) -> Vec<(&'static str, String)> {
+    fn undo_to(&mut self, behind: usize) {
         let mut back = BTreeMap::new();
         // The last change that is taken back is the first that was made.
         while self.undo.len() > behind
@@ -684,30 +689,23 @@ impl Settings {
             };
             back.insert(name, value);
         }
-        self.changed_back(back)
+        self.changed_back(back);
     }
 
-    /// Gives settings the values that they had. Returns what to tell the client.
-    fn changed_back(&mut self, values: BTreeMap<String, Option<String>>) -> Vec<(&'static str, String)> {
-        let mut changed = Vec::new();
+    /// Gives settings the values that they had.
+    fn changed_back(&mut self, values: BTreeMap<String, Option<String>>) {
+        let mut changed = false;
         for (name, value) in values {
             if self.changed.get(&name) != value.as_ref() {
                 self.place(&name, value);
-                changed.push(name);
+                changed = true;
             }
         }
-        if changed.is_empty() {
-            self.count();
-        } else {
+        if changed {
             self.refresh();
+        } else {
+            self.count();
         }
-        let mut told = Vec::new();
-        for name in changed {
-            if let Some(known) = known(&name).filter(|known| known.reported) {
-                told.push((known.name, self.get(&name).unwrap_or_default().to_owned()));
-            }
-        }
-        told
     }
 
     /// A time limit; nothing when none exists.
@@ -727,22 +725,8 @@ impl Settings {
 
     /// The schemas of the search path, by name.
     pub fn search_path(&self, user: &str) -> Vec<String> {
-        let path = self.get("search_path").unwrap_or_default();
-        let names = path.split(',').map(str::trim).filter(|name| !name.is_empty());
-        names
-            .map(|name| {
-                match name
-                    .strip_prefix('"')
-                    .and_then(|name| name.strip_suffix('"'))
-                    .or_else(|| name.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')))
-                {
-                    Some("$user") => user.to_owned(),
-                    Some(quoted) => quoted.replace("\"\"", "\""),
-                    None if name == "$user" => user.to_owned(),
-                    None => name.to_ascii_lowercase(),
-                }
-            })
-            .collect()
+        let names = value::split_names(self.get("search_path").unwrap_or_default()).unwrap_or_default();
+        names.into_iter().map(|name| if name == "$user" { user.to_owned() } else { name }).collect()
     }
 }
 

@@ -9,6 +9,8 @@ use freshet_sql::{
     },
 };
 
+use crate::syntax::clipped;
+
 /// The unit in which a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -368,6 +370,47 @@ pub fn names(values: &[String]) -> String {
     values.iter().map(|name| quote_identifier(name).to_string()).collect::<Vec<_>>().join(", ")
 }
 
+/// The names of such a list, as PostgreSQL reads them; nothing when it is none.
+pub fn split_names(list: &str) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    let mut rest = list.trim_ascii_start();
+    if rest.is_empty() {
+        return Some(names);
+    }
+    loop {
+        if let Some(mut quoted) = rest.strip_prefix('"') {
+            let mut name = String::new();
+            loop {
+                let end = quoted.find('"')?;
+                name.push_str(&quoted[..end]);
+                quoted = &quoted[end + 1..];
+                // A quote within it is there twice.
+                match quoted.strip_prefix('"') {
+                    Some(more) => {
+                        name.push('"');
+                        quoted = more;
+                    }
+                    None => break,
+                }
+            }
+            names.push(clipped(&name).to_owned());
+            rest = quoted;
+        } else {
+            let end = rest.find(|letter: char| letter == ',' || letter.is_ascii_whitespace()).unwrap_or(rest.len());
+            if end == 0 {
+                return None;
+            }
+            names.push(clipped(&rest[..end].to_ascii_lowercase()).to_owned());
+            rest = &rest[end..];
+        }
+        rest = rest.trim_ascii_start();
+        if rest.is_empty() {
+            return Some(names);
+        }
+        rest = rest.strip_prefix(',')?.trim_ascii_start();
+    }
+}
+
 /// Whether a setting that is nobody's can have this name: identifiers with points between them.
 pub fn is_custom_name(name: &str) -> bool {
     let simple = |part: &str| {
@@ -381,6 +424,18 @@ pub fn is_custom_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_a_list_may_have_anything_in_them() {
+        let read = |list: &str| split_names(list).map(|names| names.join("|"));
+        assert_eq!(read(r#" A , "B,c" ,"d""e", "f g""#).unwrap(), r#"a|B,c|d"e|f g"#);
+        assert_eq!(read("").unwrap(), "");
+        for wrong in ["a,", ",a", "a b", "\"a", "\"a\"b"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let odd = ["a,b".to_owned(), "\"".to_owned(), " ".to_owned()];
+        assert_eq!(split_names(&names(&odd)).unwrap(), odd);
+    }
 
     #[test]
     fn numbers_are_shown_with_the_greatest_unit() {
