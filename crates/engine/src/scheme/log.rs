@@ -161,8 +161,9 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             address: parts.address.clone(),
             upstream,
             replayed: end,
-            // Not known before the primary has said it: then readers see what is here.
-            global: Stamp::ZERO,
+            // What is known to be committed is shown at once, whoever else is there. Of the rest the
+            // primary has to say it.
+            global: ground.terms.get().committed.min(end),
             floor,
         };
         let standby_config = StandbyConfig {

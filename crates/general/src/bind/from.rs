@@ -630,8 +630,9 @@ impl Binder<'_> {
             .collect();
         let visible = alias.map_or_else(|| function.name.clone(), |alias| name::fold(&alias.name));
         if let Some(alias) = alias {
-            // A function's only column goes by the alias.
-            if alias.columns.is_empty() && columns.len() - usize::from(function.ordinality.is_some()) == 1 {
+            // A function's only column goes by the alias, unless it has a name of its own.
+            let alone = columns.len() - usize::from(function.ordinality.is_some()) == 1;
+            if alias.columns.is_empty() && alone && columns[0].name == function.name {
                 columns[0].name.clone_from(&visible);
             }
             columns = rename(columns, alias)?;

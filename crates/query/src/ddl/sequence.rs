@@ -149,7 +149,8 @@ impl Work<'_, '_, '_> {
     ) -> Result<(), SqlError> {
         if let Some(ty) = &options.ty {
             let ty = Type::from_sql(ty)?;
-            let (before, after) = (limits(sequence.ty, sequence.increment)?, limits(ty, sequence.increment)?);
+            let whole = |ty| Ok((limits(ty, -1)?.0, limits(ty, 1)?.1));
+            let (before, after) = (whole(sequence.ty)?, whole(ty)?);
             // Limits that were those of the type follow it.
             if sequence.minimum == before.0 {
                 sequence.minimum = after.0;

@@ -45,7 +45,9 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         found.insert((of, (PG_NAMESPACE, sequence.namespace, 0), 'n'));
         if let Some((info, number)) = catalog::owner_of(snapshot, sequence) {
             let column = info.table.columns.get(number as usize - 1);
-            let identity = column.is_some_and(|column| column.identity.is_some());
+            // A column may own others besides that which its identity comes from.
+            let default = column.filter(|column| column.identity.is_some()).and_then(|it| it.default.as_deref());
+            let identity = default.is_some_and(|default| objects_of(default).contains(&sequence.oid));
             found.insert((of, column_of(info.table.oid, number), if identity { 'i' } else { 'a' }));
         }
     }

@@ -106,4 +106,5 @@ pub(super) fn run(shared: &Arc<Shared>) {
             Err(error) => return shared.follow.fail(error.to_string()),
         }
     }
+    shared.note_committed();
 }

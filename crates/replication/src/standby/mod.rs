@@ -446,7 +446,8 @@ impl Shared {
             let state = self.state();
             (state.follower.global(), state.follower.persisted())
         };
-        self.terms.note_committed(global.min(persisted));
+        // Readers see that much when the node begins again.
+        self.terms.note_committed(self.log.transaction_end(global.min(persisted)));
     }
 
     /// How busy this node was, if that is known.

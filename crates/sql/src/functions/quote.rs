@@ -68,9 +68,14 @@ fn format(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlEr
             rest = after;
             let mut ahead = rest;
             let position = match digits(&mut ahead).zip(ahead.strip_prefix('$')) {
+                Some((0, _)) => {
+                    return error("format specifies argument 0, but arguments are numbered from 1".to_owned());
+                }
                 Some((number, after)) => {
                     rest = after;
-                    number.saturating_sub(1)
+                    // What is shown follows it, unless it has a place, too.
+                    next = number;
+                    number - 1
                 }
                 None => {
                     next += 1;

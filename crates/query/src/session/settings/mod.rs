@@ -457,11 +457,11 @@ impl Settings {
                 encoding.name().to_owned()
             }
             Kind::TimeZone => {
-                let zone = match value.trim_ascii().parse::<f64>() {
-                    Ok(hours) => datetime::TimeZone::fixed((hours * 3600.0) as i64),
-                    Err(_) => datetime::TimeZone::parse(value),
+                let shown = match value.trim_ascii().parse::<f64>() {
+                    Ok(hours) => TimeZone::fixed((hours * 3600.0) as i64).ok().map(|zone| zone.to_string()),
+                    Err(_) => TimeZone::setting(value).map(|(_, shown)| shown),
                 };
-                zone.map_err(|_| invalid(known.name, value))?.to_string()
+                shown.ok_or_else(|| invalid(known.name, value))?
             }
         })
     }

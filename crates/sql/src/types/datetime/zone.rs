@@ -38,6 +38,16 @@ impl TimeZone {
         })
     }
 
+    /// A zone as the setting TimeZone takes it, which knows no abbreviations, and what SHOW then shows:
+    /// of POSIX's notation that itself.
+    pub fn setting(name: &str) -> Option<(Self, String)> {
+        if let Some(zone) = Self::find(name).filter(|zone| !matches!(zone, Self::Fixed(_))) {
+            return Some((zone, zone.to_string()));
+        }
+        let written = name.trim_ascii().to_ascii_uppercase();
+        posix(name).map(|seconds| (Self::Fixed(seconds), written))
+    }
+
     /// The zone of a name.
     pub fn find(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") || name.eq_ignore_ascii_case("zulu") {
