@@ -17,7 +17,11 @@ mod raw;
 
 use std::collections::VecDeque;
 
-use crate::common::{SqlNode, judge::Judge, wire::Wire};
+use crate::common::{
+    SqlNode, eventually,
+    judge::Judge,
+    wire::{Part, Wire},
+};
 use freshet_testing::{Missing, skip};
 use random::Random;
 use raw::{bind, describe, execute, field, message, parse, query, sync};
@@ -472,4 +476,65 @@ fn the_rule_is_postgresqls() {
     };
     let socket = judge.socket();
     hold_to_the_rule(&move || Wire::unix(&socket), "PostgreSQL");
+}
+
+/// A simple query tells its columns when nobody can change them any more.
+#[test]
+fn what_has_waited_for_a_change_of_its_table_returns_the_new_shape() {
+    let node = SqlNode::in_memory();
+    let (mut client, mut other) = (Wire::tcp(node.address()), Wire::tcp(node.address()));
+    other.query("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 2)");
+    for sql in ["UPDATE t SET a = a RETURNING *", "SELECT * FROM t FOR UPDATE", "COPY (DELETE FROM t RETURNING *) TO STDOUT"] {
+        other.query("BEGIN; ALTER TABLE t ADD COLUMN c int DEFAULT 7");
+        client.ask(sql, "");
+        eventually("it waits", || {
+            let waits = other.query("SELECT 1 FROM pg_locks WHERE NOT granted");
+            waits.parts.iter().any(|part| matches!(part, Part::Row(_)))
+        });
+        other.query("COMMIT");
+        let said = client.answer();
+        let shown = said.to_string();
+        assert!(said.state().is_none() && shown.contains('7'), "{sql}: {shown}");
+        for part in &said.parts {
+            match part {
+                Part::Columns(columns) => assert_eq!(columns.len(), 3, "{sql}: {shown}"),
+                Part::Row(row) => assert_eq!(row.len(), 3, "{sql}: {shown}"),
+                _ => {}
+            }
+        }
+        other.query("ALTER TABLE t DROP COLUMN c");
+    }
+}
+
+/// As pgjdbc finds out: in autocommit, without Describe, as often as it tries.
+#[test]
+fn a_changed_result_is_refused_until_it_is_prepared_again() {
+    let node = SqlNode::in_memory();
+    let (mut client, mut other) = (Wire::tcp(node.address()), Wire::tcp(node.address()));
+    other.query("CREATE TABLE t (id int, price int, qty int); INSERT INTO t VALUES (1, 100, 5)");
+    let run = |client: &mut Wire| outcome(&client.exchange(&[bind("", "s", &[]), execute("", 0), sync()].concat()));
+    client.exchange(&[parse("s", "select * from t"), describe('S', "s"), sync()].concat());
+    assert_eq!(run(&mut client).unwrap()[0].len(), 3);
+    other.query("ALTER TABLE t DROP COLUMN price");
+    for _ in 0..5 {
+        assert_eq!(run(&mut client).unwrap_err(), CHANGED);
+    }
+    // What it would return is again what was told.
+    other.query("DROP TABLE t; CREATE TABLE t (id int, price int, qty int); INSERT INTO t VALUES (2, 3, 4)");
+    assert_eq!(run(&mut client).unwrap()[0].len(), 3);
+    other.query("ALTER TABLE t ALTER COLUMN price TYPE bigint");
+    assert_eq!(run(&mut client).unwrap_err(), CHANGED);
+    // In a pipeline, everything behind the error is skipped.
+    let again = [bind("", "s", &[]), execute("", 0)].concat();
+    let all = [again.clone(), again, parse("u", "select 1"), sync()].concat();
+    assert_eq!(raw::outline(&client.exchange(&all)), "E0A000 ZI");
+    client.exchange(&[raw::close('S', "s"), parse("s", "select * from t"), sync()].concat());
+    assert_eq!(run(&mut client).unwrap()[0].len(), 3);
+    // As many formats as columns, or one, or none.
+    let mut formats = b"\0s\0\0\0\0\0\0\x02\0\0\0\0".to_vec();
+    let said = client.exchange(&[message(b'B', &formats), sync()].concat());
+    assert_eq!(error(&said).unwrap(), "08P01");
+    formats.truncate(formats.len() - 2);
+    formats[8] = 1;
+    assert_eq!(raw::outline(&client.exchange(&[message(b'B', &formats), sync()].concat())), "2 ZI");
 }

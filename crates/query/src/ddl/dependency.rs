@@ -151,9 +151,7 @@ impl Work<'_, '_, '_> {
                 .filter(|view| self.names_column(view, table.oid, number))
                 .map(|view| (Target::View(view.oid), Needs)),
         );
-        if let Some(sequence) = self.sequence_of(table.oid, number) {
-            found.push((Target::Sequence(sequence.oid), Part));
-        }
+        found.extend(self.sequences_of(table.oid, number).map(|it| (Target::Sequence(it.oid), Part)));
     }
 
     /// How a thing is called in messages.

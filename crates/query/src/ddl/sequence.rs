@@ -5,12 +5,13 @@ use std::sync::Arc;
 use freshet_sql::{SqlError, SqlState, Type, types::Kind};
 
 use super::{
+    expression::objects_of,
     syntax::{AlterSequence, CreateSequence, Name, SequenceOptions},
     work::{Step, Work, error},
 };
 use crate::{
     bind::not_supported,
-    schema::{Entry, Named, Object, Oid, Sequence},
+    schema::{Entry, Named, Object, Oid, Sequence, TableInfo},
 };
 
 impl Work<'_, '_, '_> {
@@ -89,14 +90,20 @@ impl Work<'_, '_, '_> {
         Ok(oid)
     }
 
-    /// The sequence that belongs to a column.
-    pub(super) fn sequence_of(&self, table: Oid, column: usize) -> Option<Arc<Sequence>> {
-        self.schema().entries().find_map(|entry| match entry {
-            Entry::Sequence(sequence) if sequence.owned_by == Some((table, column as u16)) => {
-                Some(Arc::clone(sequence))
-            }
+    /// The sequences that belong to a column.
+    pub(super) fn sequences_of(&self, table: Oid, column: usize) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.schema().entries().filter_map(move |entry| match entry {
+            Entry::Sequence(sequence) if sequence.owned_by == Some((table, column as u16)) => Some(sequence),
             _ => None,
         })
+    }
+
+    /// The sequence of a column that has one: that which its values come from, if several belong to
+    /// it.
+    pub(super) fn sequence_of(&self, table: Oid, column: usize) -> Option<Arc<Sequence>> {
+        let column_of = |info: &Arc<TableInfo>| info.table.columns.get(column)?.default.as_deref().map(objects_of);
+        let used = self.schema().table(table).and_then(column_of).unwrap_or_default();
+        self.sequences_of(table, column).max_by_key(|sequence| used.contains(&sequence.oid)).map(Arc::clone)
     }
 
     fn own_sequence(&mut self, sequence: &mut Sequence, owner: Option<&(Name, String)>) -> Result<(), SqlError> {
@@ -163,6 +170,7 @@ impl Work<'_, '_, '_> {
         let identity = sequence.owned_by.is_some_and(|(table, column)| {
             let info = self.schema().table(table);
             info.is_some_and(|info| info.table.columns[usize::from(column)].identity.is_some())
+                && self.sequence_of(table, column.into()).is_some_and(|it| it.oid == sequence.oid)
         });
         let mut sequence = with_options(sequence, options, false)?;
         if let Some(owner) = &options.owned_by {
