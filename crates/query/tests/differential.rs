@@ -22,7 +22,7 @@
 //! topics. What a generated statement finds belongs into a file, when it is mended.
 
 #[path = "differential/generate/mod.rs"]
-mod generate;
+pub mod generate;
 #[path = "differential/text.rs"]
 mod text;
 

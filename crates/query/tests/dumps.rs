@@ -3,17 +3,14 @@
 //!
 //!     FRESHET_SEED=7 FRESHET_FACTOR=10 cargo test -p freshet-query --test main dumps::
 
-#[path = "differential/generate/random.rs"]
-mod random;
-
 use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, path::Path, process::Command};
 
 use crate::common::{
     Sql, SqlNode,
     judge::{Judge, programs},
 };
+use crate::differential::generate::random::Random;
 use freshet_testing::{Missing, skip};
-use random::Random;
 
 const SCHEMAS: &[&str] = &["public", "s1", "\"s 2\"", "\"Odd.\"\"Name\""];
 
@@ -43,7 +40,7 @@ struct Scene<'r> {
 }
 
 impl Scene<'_> {
-    /// A new name, some of which must be quoted.
+    /// A new name; some must be quoted.
     fn name(&mut self) -> String {
         self.names += 1;
         let number = self.names;
@@ -183,7 +180,8 @@ impl Scene<'_> {
         let at = child.columns.iter().filter(|(_, ty)| *ty == "int").collect::<Vec<_>>();
         let column = &at[self.random.below(at.len())].0;
         let constraint = self.name();
-        let action = self.random.one(&["", " ON DELETE CASCADE", " ON UPDATE SET NULL", " DEFERRABLE INITIALLY DEFERRED"]);
+        let action =
+            self.random.one(&["", " ON DELETE CASCADE", " ON UPDATE SET NULL", " DEFERRABLE INITIALLY DEFERRED"]);
         self.run(format!(
             "ALTER TABLE {} ADD CONSTRAINT {constraint} FOREIGN KEY ({column}) REFERENCES {} ({}){action}",
             child.name, parent.name, parent.key[0]
@@ -198,16 +196,26 @@ impl Scene<'_> {
         let all: Vec<String> = table.columns.iter().map(|(name, _)| name.clone()).collect();
         let (query, columns) = match self.random.below(10) {
             0 => (format!("SELECT * FROM {from}"), all),
-            1 => (format!("SELECT {first} AS x, count(*) AS y FROM {from} GROUP BY {first}"), vec!["x".into(), "y".into()]),
+            1 => (
+                format!("SELECT {first} AS x, count(*) AS y FROM {from} GROUP BY {first}"),
+                vec!["x".into(), "y".into()],
+            ),
             2 if !table.key.is_empty() => {
                 let joined = format!("{from} a LEFT JOIN {} b ON a.{first} = b.{}", other.name, other.columns[0].0);
                 let selected: Vec<String> = all.iter().map(|column| format!("a.{column}")).collect();
                 let by: Vec<String> = table.key.iter().map(|column| format!("a.{column}")).collect();
-                let query = format!("SELECT {}, count(b.{}) AS n_ FROM {joined} GROUP BY {}",
-                    selected.join(", "), other.columns[0].0, by.join(", "));
+                let query = format!(
+                    "SELECT {}, count(b.{}) AS n_ FROM {joined} GROUP BY {}",
+                    selected.join(", "),
+                    other.columns[0].0,
+                    by.join(", ")
+                );
                 (query, all.into_iter().chain(["n_".into()]).collect())
             }
-            3 => (format!("SELECT {first} FROM {from} UNION ALL SELECT {} FROM {}", other.columns[0].0, other.name), vec![first.clone()]),
+            3 => (
+                format!("SELECT {first} FROM {from} UNION ALL SELECT {} FROM {}", other.columns[0].0, other.name),
+                vec![first.clone()],
+            ),
             4 if !self.sequences.is_empty() => {
                 let sequence = &self.sequences[self.random.below(self.sequences.len())];
                 (format!("SELECT last_value AS x FROM {sequence}"), vec!["x".into()])
@@ -217,8 +225,13 @@ impl Scene<'_> {
                 let oid = format!("'{sequence}'::regclass::oid > 0::oid");
                 (format!("SELECT {first} AS x FROM {from} WHERE {oid}"), vec!["x".into()])
             }
-            6 => (format!("SELECT x.{first} AS x FROM {from} x WHERE EXISTS (SELECT 1 FROM {} y WHERE y.{} = x.{first})",
-                other.name, other.columns[0].0), vec!["x".into()]),
+            6 => (
+                format!(
+                    "SELECT x.{first} AS x FROM {from} x WHERE EXISTS (SELECT 1 FROM {} y WHERE y.{} = x.{first})",
+                    other.name, other.columns[0].0
+                ),
+                vec!["x".into()],
+            ),
             7 => (format!("WITH q AS (SELECT {first} AS z FROM {from}) SELECT z FROM q ORDER BY z"), vec!["z".into()]),
             8 if !self.views.is_empty() => {
                 let (view, columns) = self.views[self.random.below(self.views.len())].clone();
@@ -266,7 +279,8 @@ impl Scene<'_> {
                 format!("COMMENT ON COLUMN {view}.{} IS 'of a view'", columns[0])
             }
             _ => {
-                let values: Vec<String> = (0..self.random.between(1, 5)).map(|_| format!("({})", self.random.below(90_000))).collect();
+                let values: Vec<String> =
+                    (0..self.random.between(1, 5)).map(|_| format!("({})", self.random.below(90_000))).collect();
                 format!("INSERT INTO {name} ({first}) VALUES {}", values.join(", "))
             }
         };
@@ -325,7 +339,8 @@ fn depends(sql: &Sql) -> BTreeSet<String> {
             pg_describe_object(refclassid, refobjid, refobjsubid) || ' ' || deptype::text
             FROM pg_depend WHERE deptype NOT IN ('p', 'e') AND objid >= 16384",
     );
-    let known = |row: &String| !["trigger ", "toast ", "index pg_toast", "function "].iter().any(|it| row.starts_with(it));
+    let known =
+        |row: &String| !["trigger ", "toast ", "index pg_toast", "function "].iter().any(|it| row.starts_with(it));
     rows.into_iter().filter(known).collect()
 }
 

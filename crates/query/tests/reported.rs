@@ -1,14 +1,11 @@
 //! Settings that clients follow: what a client was told is what SHOW shows, after each message.
 
-#[path = "differential/generate/random.rs"]
-mod random;
-
 use std::collections::BTreeMap;
 
 use crate::common::{SqlNode, config, eventually, judge::Judge, wire::Wire};
+use crate::differential::generate::random::Random;
 use freshet_engine::{NodeConfig, Safety};
 use freshet_testing::{Missing, skip};
-use random::Random;
 
 /// The settings that change.
 const FOLLOWED: &[&str] = &[
@@ -24,7 +21,7 @@ const FOLLOWED: &[&str] = &[
     "TimeZone",
 ];
 
-/// Statements of which any may follow any.
+/// Statements that may follow one another in any order.
 const STATEMENTS: &[&str] = &[
     "SET TimeZone = 'Asia/Tokyo'",
     "SET TimeZone = 'Europe/Rome'",

@@ -2,7 +2,7 @@
 //! batch, what comes before an error.
 
 #[path = "../../postgres/tests/wire/mod.rs"]
-mod wire;
+pub mod wire;
 
 use std::time::{Duration, Instant};
 

@@ -2,18 +2,12 @@
 //!
 //! Drivers prepare a statement once and run it again without asking what it returns. The model is
 //! PostgreSQL's rule: a statement keeps the types of its parameters, and as long as it would return
-//! other columns than its client was told, it fails with 0A000, of the routine by which drivers know
-//! that they have to prepare it again. What it would return now is what another session is told that
-//! prepares it for the first time, with those types. Where PostgreSQL 15 is installed the model is
-//! tried on it, too.
+//! other columns than its client was told, it fails with 0A000, of the routine by which drivers
+//! know that they have to prepare it again. What it would return now is what another session is
+//! told that prepares it for the first time, with those types. Where PostgreSQL 15 is installed the
+//! model is tried on it, too.
 //!
 //!     FRESHET_SEED=7 FRESHET_FACTOR=10 cargo test -p freshet-query --test main shapes::
-
-#[path = "differential/generate/random.rs"]
-mod random;
-#[path = "../../postgres/tests/wire/mod.rs"]
-#[allow(dead_code, reason = "its session is not used")]
-mod raw;
 
 use std::collections::VecDeque;
 
@@ -22,9 +16,9 @@ use crate::common::{
     judge::Judge,
     wire::{Part, Wire},
 };
+use crate::differential::generate::random::Random;
+use crate::session::wire::{self as raw, bind, describe, execute, field, message, parse, query, sync};
 use freshet_testing::{Missing, skip};
-use random::Random;
-use raw::{bind, describe, execute, field, message, parse, query, sync};
 
 /// How many statements are run against changes of shape.
 const RUNS: usize = 3_000;
@@ -40,7 +34,8 @@ struct Shape {
     columns: Option<Vec<(String, u32, i32)>>,
 }
 
-/// What happens to a statement: an error, or the number of values in each of its rows, and the rows.
+/// What happens to a statement: an error, or the number of values in each of its rows, and the
+/// rows.
 type Outcome = Result<Vec<Vec<Option<Vec<u8>>>>, String>;
 
 fn numbers(body: &[u8]) -> Vec<u32> {
@@ -249,7 +244,7 @@ const STATEMENTS: &[&str] = &[
     "select (select a from t limit 1)",
 ];
 
-/// Changes of what there is, some of which are refused.
+/// Changes of what there is; some are refused.
 const CHANGES: &[&str] = &[
     "alter table t add column c int default 7",
     "alter table t add column d text",
@@ -291,8 +286,8 @@ const CHANGES: &[&str] = &[
     "drop table other",
 ];
 
-/// Search paths. They have nothing in common: PostgreSQL does not look again for a table that is made
-/// where it would have been found before another one.
+/// Search paths. They have nothing in common: PostgreSQL does not look again for a table that is
+/// made where it would have been found before another one.
 const PATHS: [&str; 2] = ["s1", "s2"];
 
 /// Sessions with a server: who has prepared, who changes, and one that has prepared nothing.
@@ -484,7 +479,9 @@ fn what_has_waited_for_a_change_of_its_table_returns_the_new_shape() {
     let node = SqlNode::in_memory();
     let (mut client, mut other) = (Wire::tcp(node.address()), Wire::tcp(node.address()));
     other.query("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 2)");
-    for sql in ["UPDATE t SET a = a RETURNING *", "SELECT * FROM t FOR UPDATE", "COPY (DELETE FROM t RETURNING *) TO STDOUT"] {
+    for sql in
+        ["UPDATE t SET a = a RETURNING *", "SELECT * FROM t FOR UPDATE", "COPY (DELETE FROM t RETURNING *) TO STDOUT"]
+    {
         other.query("BEGIN; ALTER TABLE t ADD COLUMN c int DEFAULT 7");
         client.ask(sql, "");
         eventually("it waits", || {

@@ -192,12 +192,8 @@ fn a_standby_that_starts_alone_serves_what_it_has() {
     let address = primary.node.address().to_owned();
     drop(primary);
     drop(standby);
-    let again = NodeConfig {
-        safety: Safety::TwoSafe,
-        standbys: 1,
-        join: Some(address),
-        ..config(Some(directories[1].path()))
-    };
+    let again =
+        NodeConfig { safety: Safety::TwoSafe, standbys: 1, join: Some(address), ..config(Some(directories[1].path())) };
     let standby = SqlNode::start(again);
     eventually("it serves readers", || Sql::try_connect(standby.address(), "freshet", None).is_ok());
     assert_eq!(standby.connect().lines("SELECT count(*) FROM t"), ["2"]);

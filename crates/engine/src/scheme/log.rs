@@ -161,8 +161,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             address: parts.address.clone(),
             upstream,
             replayed: end,
-            // What is known to be committed is shown at once, whoever else is there. Of the rest the
-            // primary has to say it.
+            // What is known to be committed is shown at once, also where no primary is there to say
+            // it of the rest.
             global: ground.terms.get().committed.min(end),
             floor,
         };

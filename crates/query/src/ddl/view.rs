@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 
 use freshet_sql::{SqlError, SqlState, Type, types::Kind};
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName,
-    ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, Value,
-    VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator,
+    ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
+    TableFactor, Value, VisitMut, VisitorMut,
 };
 
 use super::{
@@ -324,7 +324,10 @@ fn name_columns(query: &mut Query, columns: &[(String, Type)]) {
         && select.distinct.is_none()
         && matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
         && select.projection.len() == columns.len()
-        && select.projection.iter().all(|it| matches!(it, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }))
+        && select
+            .projection
+            .iter()
+            .all(|it| matches!(it, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }))
     {
         for (item, (name, _)) in select.projection.iter_mut().zip(columns) {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
@@ -345,6 +348,39 @@ fn name_columns(query: &mut Query, columns: &[(String, Type)]) {
 /// Reads a view's query.
 fn parse(sql: &str) -> Result<Box<Query>, SqlError> {
     syntax::query(sql).map_err(|cause| syntax::unreadable(sql, cause))
+}
+
+/// Gives relations in a view's query other names.
+struct Rename<'r> {
+    /// Schema and name before, and after.
+    names: &'r [(Qualified, Qualified)],
+}
+impl VisitorMut for Rename<'_> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, .. } = factor
+            && let [ObjectNamePart::Identifier(schema), ObjectNamePart::Identifier(last)] = name.0.as_slice()
+        {
+            let known = (name_of(schema), name_of(last));
+            if let Some((_, (schema, last))) = self.names.iter().find(|(before, _)| *before == known) {
+                let parts = [ident(schema), ident(last)];
+                name.0 = parts.into_iter().map(ObjectNamePart::Identifier).collect();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Some(named) = objects_named(expression)
+            && let Ok(Name { schema: Some(schema), name, .. }) = parse_name(literal(named).unwrap_or_default())
+            && let known = (schema, name)
+            && let Some((_, after)) = self.names.iter().find(|(before, _)| *before == known)
+        {
+            *named = object_name(after);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Work<'_, '_, '_> {
@@ -441,37 +477,6 @@ impl Work<'_, '_, '_> {
         name: Option<&str>,
         schema: Option<(&str, &str)>,
     ) -> Result<(), SqlError> {
-        struct Rename<'r> {
-            /// Schema and name before, and after.
-            names: &'r [(Qualified, Qualified)],
-        }
-        impl VisitorMut for Rename<'_> {
-            type Break = ();
-
-            fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-                if let TableFactor::Table { name, .. } = factor
-                    && let [ObjectNamePart::Identifier(schema), ObjectNamePart::Identifier(last)] = name.0.as_slice()
-                {
-                    let known = (name_of(schema), name_of(last));
-                    if let Some((_, (schema, last))) = self.names.iter().find(|(before, _)| *before == known) {
-                        let parts = [ident(schema), ident(last)];
-                        name.0 = parts.into_iter().map(ObjectNamePart::Identifier).collect();
-                    }
-                }
-                ControlFlow::Continue(())
-            }
-
-            fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-                if let Some(named) = objects_named(expression)
-                    && let Ok(Name { schema: Some(schema), name, .. }) = parse_name(literal(named).unwrap_or_default())
-                    && let known = (schema, name)
-                    && let Some((_, after)) = self.names.iter().find(|(before, _)| *before == known)
-                {
-                    *named = object_name(after);
-                }
-                ControlFlow::Continue(())
-            }
-        }
         let mut names = Vec::new();
         let mut renamed = Vec::new();
         for entry in self.relations() {

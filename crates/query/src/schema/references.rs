@@ -6,8 +6,8 @@ use std::{
 };
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart,
-    Select, SelectItem, TableFactor, Value, Visit, Visitor,
+    Expr, Function, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
+    ObjectNamePart, Select, SelectItem, TableFactor, Value, Visit, Visitor,
 };
 
 use super::{IndexConstraint, Named, Oid, Schema, TableInfo, View};
@@ -20,7 +20,7 @@ use crate::{
 /// What a text refers to.
 #[derive(Debug, Default)]
 pub struct References {
-    /// Columns of relations, from 1; 0 for a relation of which no column is named.
+    /// Columns of relations, from 1; 0 for a relation whose columns are not named.
     pub columns: BTreeSet<(Oid, i32)>,
     /// Primary keys, by the ids of their indexes, that determine what is selected of a group.
     pub keys: BTreeSet<Oid>,
@@ -137,7 +137,8 @@ impl Look<'_> {
         let GroupByExpr::Expressions(by, _) = &select.group_by else { return };
         let named: Vec<_> = by.iter().filter_map(|key| column_named(grouped(select, key))).collect();
         let sources = select.from.iter();
-        let sources = sources.flat_map(|it| std::iter::once(&it.relation).chain(it.joins.iter().map(|it| &it.relation)));
+        let sources =
+            sources.flat_map(|it| std::iter::once(&it.relation).chain(it.joins.iter().map(|it| &it.relation)));
         for (alias, factor) in sources.filter_map(|source| factor(self.schema, source)) {
             let Some(info) = self.schema.table(factor.oid) else { continue };
             let key = info.table.indexes.iter().find(|index| index.constraint == IndexConstraint::Primary);

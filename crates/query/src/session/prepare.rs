@@ -318,7 +318,7 @@ impl Prepared {
         Self { sql, statement, given, made, by_sql, rules, query, divided, shown, fixed, plans, _kept: None }
     }
 
-    /// The same, of which a client relies on what it is told.
+    /// The same; its client relies on what it is told of it.
     pub fn fixed(self) -> Self {
         // What is looked up by a name when it runs is whatever has the name then, as in PostgreSQL.
         let fixed = !self.statement.as_ref().is_some_and(Parsed::has_others_columns);

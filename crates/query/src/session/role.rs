@@ -23,13 +23,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As for [`State::set`].
-    pub(super) fn set(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        local: bool,
-        out: &mut Out,
-    ) -> Result<(), SqlError> {
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>, local: bool, out: &mut Out) -> Result<(), SqlError> {
         if matches!(canonical(name).as_str(), ROLE | SESSION) {
             match self.block.as_ref().map(|block| (&block.transaction, block.is_read_committed())) {
                 None | Some((None, _)) => {

@@ -14,18 +14,13 @@ use super::{
 use crate::{
     bind::name_of,
     relations::Snapshot,
-    schema::{
-        Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo,
-    },
+    schema::{Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
     syntax,
 };
 
 /// The relations of this module.
-pub(super) const RELATIONS: &[(&str, Generator)] = &[
-    ("pg_constraint", pg_constraint),
-    ("pg_description", pg_description),
-    ("pg_shdescription", pg_shdescription),
-];
+pub(super) const RELATIONS: &[(&str, Generator)] =
+    &[("pg_constraint", pg_constraint), ("pg_description", pg_description), ("pg_shdescription", pg_shdescription)];
 
 /// A constraint of a table.
 #[derive(Clone, Copy, Debug)]

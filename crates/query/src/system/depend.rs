@@ -1,7 +1,7 @@
 //! What depends on what: `pg_depend`. pg_dump writes what depends on something behind that.
 //!
-//! Rows are PostgreSQL's, in all that the two have in common. As there, nothing depends on what every
-//! database has from the beginning.
+//! Rows are PostgreSQL's, in all that the two have in common. As there, nothing depends on what
+//! every database has from the beginning.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,7 @@ use freshet_sql::SqlError;
 
 use super::{
     Generator, catalog,
-    class::{
-        self, Class, PG_ATTRDEF, PG_CLASS, PG_CONSTRAINT, PG_EXTENSION, PG_NAMESPACE, PG_REWRITE, default_oid,
-    },
+    class::{self, Class, PG_ATTRDEF, PG_CLASS, PG_CONSTRAINT, PG_EXTENSION, PG_NAMESPACE, PG_REWRITE, default_oid},
     constraint::{Constraint, of_table, unique_index},
     object::{PG_PROC, PG_TYPE},
     routine, row_type,

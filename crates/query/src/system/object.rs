@@ -1,5 +1,5 @@
-//! Objects as people speak of them: `pg_describe_object`. As in PostgreSQL, only names that may have a
-//! schema before them are quoted.
+//! Objects as people speak of them: `pg_describe_object`. As in PostgreSQL, only names that may
+//! have a schema before them are quoted.
 
 use super::{
     class::{

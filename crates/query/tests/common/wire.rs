@@ -179,8 +179,8 @@ impl Wire {
         self.answer()
     }
 
-    /// Sends messages, the last of which makes the server ready again, and returns all that it says
-    /// up to there.
+    /// Sends messages, and returns all that the server says until it is ready again: the last one
+    /// must make it so.
     pub fn exchange(&mut self, messages: &[u8]) -> Vec<(char, Vec<u8>)> {
         "messages".clone_into(&mut self.asked);
         self.stream.get_mut().write_all(messages).unwrap();

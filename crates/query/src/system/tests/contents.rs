@@ -134,11 +134,8 @@ fn what_depends_on_what() {
         &[("refobjid", is(ORDERS)), ("deptype", is('i')), ("classid", is(1259_u32))],
     );
     assert_eq!(sequences, ["16430|16400|1|i"]);
-    let views = scene.read(
-        "pg_depend",
-        "refobjid refobjsubid deptype",
-        &[("objid", is(RECENT)), ("classid", is(2618_u32))],
-    );
+    let views =
+        scene.read("pg_depend", "refobjid refobjsubid deptype", &[("objid", is(RECENT)), ("classid", is(2618_u32))]);
     assert_eq!(views, ["16400|1|n", "16400|2|n", "16420|0|i", "16420|0|n"]);
     let keys = scene.read("pg_depend", "refclassid refobjid refobjsubid deptype", &[("objid", is(16411_u32))]);
     assert_eq!(keys, ["1259|16400|1|n", "1259|16401|0|n", "1259|16410|1|a"]);

@@ -38,8 +38,8 @@ impl TimeZone {
         })
     }
 
-    /// A zone as the setting TimeZone takes it, which knows no abbreviations, and what SHOW then shows:
-    /// of POSIX's notation that itself.
+    /// A zone as the setting TimeZone takes it, which knows no abbreviations, and what SHOW then
+    /// shows: of POSIX's notation that itself.
     pub fn setting(name: &str) -> Option<(Self, String)> {
         if let Some(zone) = Self::find(name).filter(|zone| !matches!(zone, Self::Fixed(_))) {
             return Some((zone, zone.to_string()));
