@@ -293,6 +293,8 @@ impl Scene<'_> {
         for schema in &SCHEMAS[1..] {
             scene.run(format!("CREATE SCHEMA {schema}"));
         }
+        // PostgreSQL looks after references in the name of a table's owner.
+        scene.run(format!("GRANT USAGE ON SCHEMA {} TO PUBLIC", SCHEMAS.join(", ")));
         scene.run("CREATE EXTENSION pgcrypto SCHEMA s1".to_owned());
         for _ in 0..scene.random.between(5, 40) {
             match scene.random.below(8) {
