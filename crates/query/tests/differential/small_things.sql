@@ -61,3 +61,11 @@ select setconfig from pg_db_role_setting where setrole = 'small_a'::regrole;
 alter role small_a reset role;
 select setconfig from pg_db_role_setting where setrole = 'small_a'::regrole;
 drop role small_a; drop role small_b;
+-- The column of a function in FROM is called as its OUT parameter is.
+SELECT * FROM jsonb_array_elements('[1]') AS e;
+SELECT e.value FROM jsonb_array_elements('[1]') AS e;
+SELECT * FROM jsonb_each('{"a": 1}') AS e;
+SELECT * FROM jsonb_array_elements_text('["x"]') AS e (f);
+SELECT * FROM generate_series(1, 2) AS e;
+SELECT * FROM unnest(ARRAY[1, 2]) AS e;
+SELECT * FROM jsonb_object_keys('{"a": 1}') AS e;
