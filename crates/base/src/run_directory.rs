@@ -6,7 +6,7 @@
 
 use std::{
     env,
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -15,15 +15,45 @@ use std::{
 use rustix::{fs::OFlags, process::geteuid};
 
 /// The directory for Unix sockets of this user's servers: `$XDG_RUNTIME_DIR/freshet` where that
-/// variable is set, else `/tmp/freshet-<uid>`. It is made with mode 0700 where it is missing.
+/// variable is set, else `/tmp/freshet-<uid>`; where another user has taken that name, the first of
+/// `/tmp/freshet-<uid>-1` to `-7` that is free or this user's. It is made with mode 0700 where it
+/// is missing.
 ///
 /// # Errors
 /// When it cannot be made, or when it is not a directory of this user that is closed to all others.
 /// The message says what to do.
 pub fn run_directory() -> io::Result<PathBuf> {
     let path = path(env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), geteuid().as_raw());
-    prepare(&path, geteuid().as_raw())?;
-    Ok(path)
+    let shared = path.parent() == Some(Path::new("/tmp"));
+    first_of(&path, if shared { OTHER_NAMES } else { 0 }, geteuid().as_raw())
+}
+
+/// How many names there are besides the first, in a directory where others may take that.
+const OTHER_NAMES: u32 = 7;
+
+/// The first that is free, or this user's. Only what another user has is passed over.
+fn first_of(path: &Path, others: u32, uid: u32) -> io::Result<PathBuf> {
+    let refused = match prepare(path, uid) {
+        Ok(()) => return Ok(path.to_owned()),
+        Err(refused) => refused,
+    };
+    for number in 1..=others {
+        let before = if number == 1 { path.to_owned() } else { numbered(path, number - 1) };
+        if fs::symlink_metadata(&before).is_ok_and(|found| found.uid() == uid) {
+            break;
+        }
+        let next = numbered(path, number);
+        if prepare(&next, uid).is_ok() {
+            return Ok(next);
+        }
+    }
+    Err(refused)
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-{number}"));
+    name.into()
 }
 
 fn path(runtime: Option<PathBuf>, uid: u32) -> PathBuf {
@@ -77,7 +107,7 @@ fn prepare(path: &Path, uid: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::{
-        fs::{self, Permissions},
+        fs::Permissions,
         os::unix::fs::{PermissionsExt, symlink},
         sync::atomic::{AtomicU32, Ordering},
     };
@@ -140,6 +170,27 @@ mod tests {
         fs::set_permissions(&place.0, Permissions::from_mode(0o700)).unwrap();
         let refused = prepare(&place.0, own() + 1).unwrap_err().to_string();
         assert!(refused.contains("belongs to user"), "{refused}");
+    }
+
+    #[test]
+    fn what_another_user_has_taken_is_passed_over() {
+        let place = Place::new();
+        let path = place.0.join("freshet-7");
+        // What is made here is a stranger's to a user with another number.
+        prepare(&path, own()).unwrap();
+        let stranger = own() + 1;
+        assert_eq!(first_of(&path, 0, own()).unwrap(), path);
+        assert!(first_of(&path, 7, stranger).unwrap_err().to_string().contains("belongs to user"));
+        assert!(numbered(&path, 7).is_dir());
+        // A file is taken for a name, too; what is one's own and open to others is said.
+        let path = place.0.join("freshet-8");
+        fs::write(&path, "").unwrap();
+        assert!(first_of(&path, 7, own()).unwrap_err().to_string().contains("has to be a directory"));
+        let path = place.0.join("freshet-9");
+        prepare(&path, own()).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        assert!(first_of(&path, 7, own()).unwrap_err().to_string().contains("chmod 0700"));
+        assert!(!numbered(&path, 1).exists());
     }
 
     #[test]

@@ -264,6 +264,10 @@ pub struct Follower {
     unnoted: bool,
     told: Option<(u32, Safety)>,
     heard_of: Option<(Living, Moment)>,
+    /// There has been no memory to replay into since this was acknowledged, and was replayed less.
+    unbacked: Option<Stamp>,
+    /// The log buffer has been given back before it was replayed, since there was no memory.
+    released: bool,
 }
 
 impl Follower {
@@ -287,6 +291,8 @@ impl Follower {
             unnoted: false,
             told: None,
             heard_of: None,
+            unbacked: None,
+            released: false,
         }
     }
 
@@ -356,6 +362,7 @@ impl Follower {
         self.queue.hold(false);
         self.received = self.received.min(at);
         self.persisted = self.persisted.min(at);
+        self.unbacked = self.unbacked.map(|acked| acked.min(at));
         self.lower_global(at);
         self.passing = None;
         self.check();
@@ -384,7 +391,7 @@ impl Follower {
         self.link = Some(Link {
             term: welcome.term,
             relayed,
-            acked: self.to_acknowledge(),
+            acked: self.to_join(),
             credit: Stamp::ZERO,
             visible: Stamp::ZERO,
             tells_visible: false,
@@ -450,7 +457,10 @@ impl Follower {
                     decision.places = passing.rule.persisted(to, now).changed;
                 }
             }
-            Event::Replayed(to) => self.queue.done(to),
+            Event::Replayed(to) => {
+                self.queue.done(to);
+                self.back();
+            }
             Event::Below(event) => {
                 if let Some(passing) = &mut self.passing {
                     decision.places = passing.rule.downstream(event, now).changed;
@@ -488,8 +498,20 @@ impl Follower {
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
     /// below if this relay acknowledges for its standbys too.
     pub fn to_acknowledge(&self) -> Stamp {
-        let own = self.config.replay.acknowledges(self.persisted, self.replayed());
+        // What was acknowledged once stays so.
+        let own = self.unbacked.map_or(self.held(), |acked| self.held().min(self.replayed().max(acked)));
         self.passing.as_ref().map_or(own, |passing| own.min(passing.rule.upward()))
+    }
+
+    /// The same for who joins: what it holds, whether there is memory to replay it or not. Less
+    /// would say that something was lost.
+    pub fn to_join(&self) -> Stamp {
+        self.passing.as_ref().map_or(self.held(), |passing| self.held().min(passing.rule.upward()))
+    }
+
+    /// What is acknowledged where nobody is below, and there is memory.
+    fn held(&self) -> Stamp {
+        self.config.replay.acknowledges(self.persisted, self.replayed())
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
@@ -539,6 +561,33 @@ impl Follower {
     /// A piece could not be replayed: nothing is replayed any more.
     pub fn replay_failed(&mut self) {
         self.queue.fail();
+    }
+
+    /// Whether there is no memory to replay into.
+    pub fn lacks_memory(&self) -> bool {
+        self.queue.lacks_memory()
+    }
+
+    /// Whether there is memory to replay into. Without, nothing is replayed that was not
+    /// asked for, and nothing more is acknowledged than was, until replay has caught up with
+    /// that: who commits is not to count on a node that could not take over. The log is received
+    /// all the same, and where it is kept in `files`, its buffer is given back when it is
+    /// persistent.
+    pub fn set_lacks_memory(&mut self, lacks: bool, files: bool) {
+        if lacks && self.unbacked.is_none() {
+            self.unbacked = Some(self.held());
+        }
+        self.released |= lacks && files;
+        self.queue.set_lacks_memory(lacks);
+        self.back();
+    }
+
+    /// Where replay is not far behind any more, what is persistent counts again.
+    fn back(&mut self) {
+        let near = self.replayed().plus(self.config.capacity / 4);
+        if !self.queue.lacks_memory() && near >= self.persisted {
+            self.unbacked = None;
+        }
     }
 
     /// Whether a piece is being replayed.
@@ -664,7 +713,8 @@ impl Follower {
 
     /// Where the log buffer has room up to.
     pub fn free_until(&self) -> Stamp {
-        self.persisted.min(self.config.replay.releases(self.replayed())).plus(self.config.capacity)
+        let replayed = if self.released { Stamp::MAX } else { self.config.replay.releases(self.replayed()) };
+        self.persisted.min(replayed).plus(self.config.capacity)
     }
 }
 #[cfg(test)]

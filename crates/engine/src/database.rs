@@ -73,6 +73,7 @@ impl Database {
             Snapshots::standby(visible),
             Arc::new(VersionSource::default()),
             Arc::default(),
+            Arc::default(),
             certifier,
         );
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });

@@ -27,19 +27,19 @@ pub use freshet_replication::{
     status::{Load as StandbyLoad, PrimaryStatus, RoundTrips, StandbyStatus},
 };
 pub use freshet_storage::{
-    IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
+    Held, IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
 };
 pub use freshet_txn::{
-    BuildError, CommitError, Direction, Inputs, LockWaitError, Message, Messages, NotRecorded, OutcomeOpen,
+    BuildError, CommitError, Core, Direction, Inputs, LockWaitError, Message, Messages, NotRecorded, OutcomeOpen,
     ProcedureError, Record, Recorded, RowLock, Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError, circle,
 };
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
-    FabricSettings, GroupCommit, LogSettings, MembershipSettings, MirrorSettings, Mix, MixError, Node, NodeConfig,
-    NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role, SettingError,
-    SweepCounts, SweepSettings, SweepStatus,
+    FabricSettings, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings, Mix, MixError, Node,
+    NodeConfig, NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
+    SettingError, SweepCounts, SweepSettings, SweepStatus,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},

@@ -5,6 +5,10 @@
 //! port it belongs to the network namespace, ends with its process, and cannot be held by two
 //! processes at the same time. Every process may connect. The system tells each end which user the
 //! other end belongs to; processes of other users are refused.
+//!
+//! Any process may also take a name first. The port is what nobody else has, so a server that has
+//! the port and finds its name taken takes another one, and its clients try those, too. Where all
+//! of them are taken, the server does without: it is reached by its port alone.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -15,13 +19,16 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{self, UnixListener, UnixStream},
     },
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use rustix::{
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        recvmsg, sendmsg, sockopt::socket_peercred,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect as connect_to, listen, recvmsg, sendmsg,
+        socket_with,
+        sockopt::{Timeout, set_socket_timeout, socket_peercred},
     },
     process::{Uid, geteuid},
 };
@@ -29,8 +36,21 @@ use rustix::{
 /// The most descriptors that are passed at once.
 pub(crate) const MAX_PASSED: usize = 8;
 
-fn name(what: &str, address: SocketAddr) -> io::Result<net::SocketAddr> {
-    net::SocketAddr::from_abstract_name(format!("freshet-{what}-{address}"))
+/// How many names a server has to choose from.
+const NAMES: u32 = 8;
+/// How long another user's process that has a name may leave a client waiting.
+const STRANGERS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The listeners of this process that have none of their names, and the one that the system gave
+/// them.
+static HIDDEN: Mutex<Vec<(String, Vec<u8>)>> = Mutex::new(Vec::new());
+
+/// The names of a server, the best first.
+fn names(what: &str, address: SocketAddr) -> impl Iterator<Item = String> {
+    let first = format!("freshet-{what}-{address}");
+    let own = first.clone();
+    let others = (1..NAMES).map(move |number| format!("{own}-{}-{number}", geteuid().as_raw()));
+    std::iter::once(first).chain(others)
 }
 
 /// The user of the process at the other end.
@@ -40,21 +60,46 @@ fn user(stream: &UnixStream) -> io::Result<Uid> {
 
 /// Listens for processes of this user.
 #[derive(Debug)]
-pub struct LocalListener(UnixListener);
+pub struct LocalListener {
+    listener: UnixListener,
+    hidden: bool,
+}
 
 impl LocalListener {
     /// Listens for the purpose `what`, beside the TCP port `address`.
     ///
     /// # Errors
-    /// What the system says: another process has the name.
+    /// What the system says: another process of this user has the name.
     pub fn bind(what: &str, address: SocketAddr) -> io::Result<Self> {
-        UnixListener::bind_addr(&name(what, address)?).map(Self).map_err(|cause| match cause.kind() {
-            io::ErrorKind::AddrInUse => {
-                let why = format!("another process has the local socket @freshet-{what}-{address}");
-                io::Error::new(io::ErrorKind::AddrInUse, why)
+        for name in names(what, address) {
+            match UnixListener::bind_addr(&net::SocketAddr::from_abstract_name(&name)?) {
+                Ok(listener) => return Ok(Self { listener, hidden: false }),
+                Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => {
+                    // The port beside it is ours: only in tests is there another one of this user.
+                    if reach(&name).is_ok_and(|stream| user(&stream).is_ok_and(|user| user == geteuid())) {
+                        let why = format!("another process of this user has the local socket @{name}");
+                        return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+                    }
+                }
+                Err(cause) => return Err(cause),
             }
-            _ => cause,
-        })
+        }
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The system chooses a name.
+        bind(&socket, &SocketAddrUnix::new_unnamed())?;
+        listen(&socket, 16)?;
+        let listener = UnixListener::from(socket);
+        let name = listener.local_addr()?.as_abstract_name().unwrap_or_default().to_vec();
+        let base = names(what, address).next().unwrap_or_default();
+        let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
+        hidden.retain(|(other, _)| *other != base);
+        hidden.push((base, name));
+        Ok(Self { listener, hidden: true })
+    }
+
+    /// Whether processes of other users have all its names: no other process finds it.
+    pub fn is_hidden(&self) -> bool {
+        self.hidden
     }
 
     /// Blocks until a process of this user, or of root, connects; others are refused.
@@ -63,7 +108,7 @@ impl LocalListener {
     /// What the system says; a later call may succeed.
     pub fn accept(&self) -> io::Result<UnixStream> {
         loop {
-            let (stream, _) = self.0.accept()?;
+            let (stream, _) = self.listener.accept()?;
             let user = user(&stream)?;
             if user == geteuid() || user.is_root() {
                 return Ok(stream);
@@ -85,19 +130,38 @@ pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
+    let mut others = false;
     for ip in [address.ip(), any, Ipv6Addr::UNSPECIFIED.into()] {
-        match UnixStream::connect_addr(&name(what, SocketAddr::new(ip, address.port()))?) {
-            // Not even root trusts another user's process, which may have taken the name first.
-            Ok(stream) if user(&stream)? == geteuid() => return Ok(Some(stream)),
-            Ok(_) => {
-                let why = format!("the process that listens at {address} is another user's: act as that user");
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        for name in names(what, SocketAddr::new(ip, address.port())) {
+            match reach(&name) {
+                // Not even root trusts another user's process, which may have taken the name first.
+                Ok(stream) if user(&stream)? == geteuid() => return Ok(Some(stream)),
+                Ok(_) => others = true,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => others = true,
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(error) => return Err(error),
+        }
+        let base = names(what, SocketAddr::new(ip, address.port())).next();
+        let hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, name)) = hidden.iter().find(|(of, _)| Some(of) == base.as_ref()) {
+            return Ok(UnixStream::connect_addr(&net::SocketAddr::from_abstract_name(name)?).ok());
         }
     }
+    if others {
+        let why = format!("the process that listens at {address} is another user's: act as that user");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
     Ok(None)
+}
+
+/// Connects to whatever process has a name. One that has it and takes nobody in is given up.
+fn reach(name: &str) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(STRANGERS_PATIENCE))?;
+    connect_to(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// Whether an address is one of this machine.

@@ -28,6 +28,7 @@ mod ending;
 mod inspect;
 pub mod interruption;
 mod membership;
+mod memory;
 pub mod messages;
 mod notify;
 pub mod pin;

@@ -30,6 +30,7 @@ pub(crate) fn token(options: &TokenOptions) -> Result<ExitCode, Failure> {
 /// Gets a certificate for a client of the control port.
 pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
     let path = &options.token_file;
+    private::check_file(path).map_err(|open| Failure::new(open.to_string()))?;
     let text = fs::read_to_string(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
     let token: Token = text.parse()?;
     // This can fail, so it comes before the token is used up.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Resource, getrlimit};
+
 fn status_field(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -20,13 +22,15 @@ pub fn resident_bytes() -> u64 {
 }
 
 /// The memory that this process could have at most, in bytes: the machine's, or what its control
-/// group is limited to; 0 where it is not known.
+/// group or itself is limited to; 0 where it is not known.
 pub fn available_bytes() -> u64 {
     let first = |text: String| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| first(text.lines().find(|line| line.starts_with("MemTotal"))?.to_owned()));
     let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(first);
-    machine.map_or(0, |kilobytes| (kilobytes * 1024).min(group.unwrap_or(u64::MAX)))
+    let process = [Resource::Data, Resource::As].map(|limit| getrlimit(limit).current.unwrap_or(u64::MAX));
+    let most = process.into_iter().chain(group).fold(u64::MAX, u64::min);
+    machine.map_or(0, |kilobytes| (kilobytes * 1024).min(most))
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use freshet_engine::{Encoding, Node};
+use freshet_query::server::SqlServer;
 use serde_json::Value;
 
 use crate::{
     Failure,
     config::{Flags, Settings, SqlSettings},
+    memory,
     messages::Messages,
     process,
     sql::{Files, Serving},
@@ -63,6 +65,7 @@ pub(crate) fn things(
             }),
         },
     ];
+    things.push(memory(&its_node));
     things.extend(sweep_and_doubt(&its_node));
     things.extend(encoding(&its_node, settings.node.encoding));
     things.extend(certificates(&its_node));
@@ -83,23 +86,38 @@ pub(crate) fn things(
                 }))
             }),
         });
-        let memory_bytes = settings.server.sql.memory_bytes;
-        things.push(Thing {
-            keys: &[
-                "sql.session-memory-bytes",
-                "sql.statement-memory-bytes",
-                "sql.statement-timeout-ms",
-                "sql.idle-in-transaction-timeout-ms",
-                "sql.idle-session-timeout-ms",
-            ],
-            prepare: Box::new(move |new| {
-                let limits = SqlSettings { memory_bytes, ..new.server.sql.clone() };
-                let (sessions, bounds) = (sessions.clone(), limits.bounds(process::available_bytes()));
-                Ok(Box::new(move || sessions.set_bounds(bounds)))
-            }),
-        });
+        things.push(bounds(sessions, settings.server.sql.memory_bytes));
     }
     things
+}
+
+/// What sessions may not exceed. What all of them may have together stays as it was.
+fn bounds(sessions: SqlServer, memory_bytes: u64) -> Thing {
+    let prepare = move |new: &Settings| {
+        let limits = SqlSettings { memory_bytes, ..new.server.sql.clone() };
+        let (sessions, bounds) = (sessions.clone(), limits.bounds(process::available_bytes()));
+        Ok(Box::new(move || sessions.set_bounds(bounds)) as Change)
+    };
+    let keys = &[
+        "sql.session-memory-bytes",
+        "sql.statement-memory-bytes",
+        "sql.statement-timeout-ms",
+        "sql.idle-in-transaction-timeout-ms",
+        "sql.idle-session-timeout-ms",
+        "sql.snapshot-max-age-ms",
+        "sql.snapshot-max-bytes",
+    ];
+    Thing { keys, prepare: Box::new(prepare) }
+}
+
+/// How much memory tables may take.
+fn memory(node: &Arc<Node>) -> Thing {
+    let node = Arc::clone(node);
+    let prepare = move |new: &Settings| {
+        let (node, bytes) = (Arc::clone(&node), memory::limit(new, process::available_bytes()));
+        Ok(Box::new(move || node.set_memory_bytes(bytes)) as Change)
+    };
+    Thing { keys: &["memory-bytes"], prepare: Box::new(prepare) }
 }
 
 /// How the state is looked at for damage, and what the node does about that.

@@ -34,6 +34,7 @@ use crate::{
     descriptors::{self, Descriptors},
     disk::DiskWatch,
     ending::{Ending, Heard},
+    memory::{self, MemoryWatch},
     messages, notify, process,
     protocol::Watermarks,
     reload::{self, Reload},
@@ -116,7 +117,8 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let mut prepared = sql::prepare(&settings.server.sql)?;
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
-    let mut config = NodeConfig { workers, ..settings.node.clone() };
+    let memory_bytes = memory::limit(&settings, process::available_bytes());
+    let mut config = NodeConfig { workers, memory_bytes, ..settings.node.clone() };
     if let Some(begun) = &begun {
         config.join = begun.join.first().cloned();
     }
@@ -203,6 +205,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let things = reload::things(&messages, &node, sql.as_ref(), &settings);
     let mut reload = Reload::new(&options.flags, &settings, things);
     let mut certificate = CertificateWatch::new(node.credentials().clone());
+    let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
@@ -216,6 +219,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             Heard::Nothing => {}
         }
         certificate.look();
+        memory_watch.look();
         if node.is_deposed() {
             break Leaves::Deposed;
         }
@@ -224,7 +228,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, reload));
+    drop((watch, memory_watch, reload));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),

@@ -29,7 +29,7 @@ pub(crate) fn places(settings: &SqlSettings) -> usize {
         SqlListen::Off => 0,
         // Each session has one, and needs another for a moment when it begins; tables and sequences
         // are made by further ones.
-        SqlListen::At(_) => 2 * settings.connections + 8,
+        SqlListen::At(_) => 2 * settings.connections + 9,
     }
 }
 
@@ -101,9 +101,15 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
     let listener = TcpListener::bind(address).map_err(|cause| {
         Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
     })?;
-    let socket_directory = settings
-        .socket_directory()
-        .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?;
+    let socket_directory = match settings.socket_directory() {
+        // Where other users keep this one from having a directory, clients come by TCP.
+        Err(cause) if settings.socket_directory.is_none() => {
+            tracing::warn!(%cause, "there is no Unix socket for PostgreSQL clients");
+            None
+        }
+        directory => directory
+            .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?,
+    };
     if let Some(directory) = &socket_directory {
         freshet_postgres::probe_socket(directory, listener.local_addr()?.port())?;
     }
@@ -119,7 +125,8 @@ pub(crate) fn start(
 ) -> Result<Serving, Failure> {
     let Prepared { address, socket_directory, files, listener } = prepared;
     drop(listener);
-    let limits = Limits { connections: settings.connections, ..Limits::default() };
+    let of_role = settings.connections_per_role();
+    let limits = Limits { connections: settings.connections, of_role, ..Limits::default() };
     let setup = Setup {
         node: Arc::clone(node),
         general: general(),

@@ -60,7 +60,11 @@ fn health(status: &Value) -> Health {
         {
             Health::Lacking
         }
-        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() || lacks_something => Health::Lacking,
+        (Some("primary"), Some("safe"), _)
+            if status["log_waits"].is_string() || status["memory"]["full"] == true || lacks_something =>
+        {
+            Health::Lacking
+        }
         (Some("primary"), Some("safe"), _) => Health::Well,
         (Some("primary"), Some("degraded"), _) => Health::Lacking,
         (Some("standby" | "mirror"), _, Some("following")) => {
@@ -295,6 +299,21 @@ fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// How much memory tables take, of what they may.
+fn tables_memory(memory: &Value, line: &mut impl FnMut(&str, String)) {
+    if !memory.is_object() {
+        return;
+    }
+    let of = memory["limit"].as_u64().map(|limit| format!(" of at most {}", units::bytes(limit)));
+    let (used, kept) = (number(memory, "used"), number(memory, "kept_for_snapshots"));
+    let kept = format!(", {} kept for open snapshots", units::bytes(kept));
+    line("tables", format!("{}{}{kept}", units::bytes(used), of.unwrap_or_default()));
+    if memory["full"] == true {
+        let remedy = "statements that add rows get 53200; delete rows, end old transactions, or raise memory-bytes";
+        line("MEMORY FULL", remedy.to_owned());
+    }
+}
+
 /// What is wrong with the log, or will be with the certificate.
 fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(failure) = status["log_failure"].as_str() {
@@ -402,6 +421,7 @@ fn table(status: &Value) -> String {
             units::bytes(number(status, "peak_resident_bytes"))
         ),
     );
+    tables_memory(&status["memory"], &mut line);
     if let Some(doubt) = status["doubt"].as_str() {
         line("STATE IN DOUBT", doubt.to_owned());
         if let Some(leads_to) = status["doubt_leads_to"].as_str() {
@@ -513,6 +533,9 @@ fn table(status: &Value) -> String {
                 _ => format!("{}, {}", text(&status["replay"]), text(&status["apply"])),
             };
             line("replay", policy);
+            if let Some(lacks) = status["lacks"].as_str() {
+                line("NO MEMORY", lacks.to_owned());
+            }
             if let Some(missing) = status["missing"].as_str() {
                 line("missing", missing.to_owned());
             }
@@ -622,6 +645,8 @@ mod tests {
             (primary("safe"), Health::Well),
             (primary("degraded"), Health::Lacking),
             (with(primary("safe"), "log_waits", "room".into()), Health::Lacking),
+            (with(primary("safe"), "memory", serde_json::json!({"full": true})), Health::Lacking),
+            (with(standby("following", true.into()), "lacks", "memory".into()), Health::Lacking),
             (with(primary("safe"), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
             (with(standby("following", true.into()), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
             (with(primary("safe"), "sweep", log_damage.clone()), Health::Lacking),

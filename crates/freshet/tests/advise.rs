@@ -241,10 +241,14 @@ fn figures_of_the_log_tell_nothing_of_its_contents() {
     let token = path("token");
     let made = Command::new(program()).args(["token", "--role", "monitor", "--address", address]).output().unwrap();
     fs::write(&token, &made.stdout).unwrap();
-    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     let (listen, monitor) = (node.ready().listen.as_str(), path("monitor"));
     let mut enrolled = Command::new(program());
     enrolled.args(["enrol", "--node", listen, "--token-file"]).args([&token, &monitor]);
+    // One that others may have read is not used, nor used up.
+    fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+    let refused = enrolled.output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("chmod 600"), "{refused:?}");
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     assert!(enrolled.status().unwrap().success());
     let client = Client::connect_with(address, Some(&monitor), SOON).unwrap();
     assert!(client.status(SOON).is_ok());

@@ -3,13 +3,22 @@
 mod common;
 
 use std::{
-    fs,
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    env, fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixListener},
+            process::CommandExt,
+        },
+    },
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use common::{connect, create_journal, start};
+use common::{connect, create_journal, start, status};
 use freshet_testing::{Missing, skip};
 
 /// The user without rights that all systems have.
@@ -61,4 +70,73 @@ fn another_user_of_the_machine_gets_nothing() {
     let _ = std::fs::remove_dir_all(Path::new(place));
     // It reigns as before.
     assert!(client.status(common::SOON).unwrap().contains("primary"));
+}
+
+/// The names that a squatter takes.
+const SQUATS: &str = "FRESHET_TEST_SQUATS";
+
+/// Takes names of local sockets, and keeps them until its input ends: for another user to do.
+#[test]
+#[ignore = "run by the test below"]
+fn squatter() {
+    let names = env::var(SQUATS).unwrap();
+    let taken: Vec<UnixListener> = names
+        .split(',')
+        .map(|name| UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap())
+        .collect();
+    println!("taken {}", taken.len());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Names that another user has taken keep a node neither from its start nor from its users.
+#[test]
+fn a_node_starts_where_another_user_has_taken_its_names() {
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = place.path().join("squatter");
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (runs, why) = as_nobody(&program, &["--list"]);
+    if !runs {
+        return skip(Missing::Tool, "names that others take", &format!("the program does not run as another: {why}"));
+    }
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for all in [false, true] {
+        let (address, listen) = (free(), free());
+        let own = |what: &str, at: std::net::SocketAddr| {
+            let first = format!("freshet-{what}-{at}");
+            let uid = own_uid();
+            let more = (1..if all { 8 } else { 1 }).map(|number| format!("{first}-{uid}-{number}")).collect::<Vec<_>>();
+            [vec![first.clone()], more].concat()
+        };
+        let names = [own("control", address), own("node", listen)].concat();
+        let mut squatter = Command::new(&program)
+            .args(["--ignored", "--exact", "squatter", "--nocapture"])
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .env_clear()
+            .env(SQUATS, names.join(","))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(squatter.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains(&format!("taken {}", names.len()))));
+        let directory = tempfile::tempdir().unwrap();
+        let (address, listen) = (address.to_string(), listen.to_string());
+        let node = start(&directory.path().join("a"), &["--address", &address, "--listen", &listen]);
+        if !all {
+            // By another name the node's user reaches it without a certificate.
+            assert_eq!(status(&node)["role"], "primary");
+        }
+        drop(node);
+        drop(squatter.stdin.take());
+        squatter.wait().unwrap();
+    }
+}
+
+/// The number of the user who runs this.
+fn own_uid() -> u32 {
+    std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap())
 }

@@ -308,6 +308,18 @@ impl User {
 }
 
 impl Address {
+    /// Clients are compared in canonical form: what is within `::ffff:0:0/96` is an IPv4 network.
+    fn canonical(self) -> Self {
+        const MAPPED: u128 = 0xFFFF << 32;
+        const UPPER: u128 = u128::MAX << 32;
+        match self {
+            Self::V6(address, mask) if address & UPPER == MAPPED && mask & UPPER == UPPER => {
+                Self::V4(address as u32, mask as u32)
+            }
+            other => other,
+        }
+    }
+
     fn matches(self, client: IpAddr) -> bool {
         match (self, client) {
             (Self::All, _) => true,
@@ -493,7 +505,7 @@ fn rule(fields: &[Vec<Word>]) -> Result<Option<Rule>, String> {
     let databases = databases.iter().map(database).collect::<Result<Vec<_>, _>>()?;
     let users = fields.next().ok_or("end-of-line before role specification")?;
     let users = users.iter().map(user).collect::<Result<Vec<_>, _>>()?;
-    let address = if kind == Kind::Local { Address::All } else { address(&mut fields)? };
+    let address = if kind == Kind::Local { Address::All } else { address(&mut fields)?.canonical() };
     let method = single(fields.next(), "authentication method", "authentication type")?;
     let method = self::method(&method.text, kind)?;
     let mut rule = Rule { kind, databases, users, address, method, certificate: Certificate::Any };

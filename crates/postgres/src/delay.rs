@@ -1,21 +1,23 @@
 //! Slows down guessing: each further wrong password is refused later than the one before.
 //!
-//! Failures are counted by the client's address and by the role that it names; a count falls with
-//! time. Only refusals are delayed: a right password never waits, whatever others do. A connection
-//! whose refusal is delayed holds no thread and no place among the connections that start: one
-//! thread answers all of them when they are due.
+//! Failures are counted by the network that the client comes from and by the role that it names; a
+//! count falls with time. Only refusals are delayed: a right password is looked at and lets its
+//! client in at once, whatever others do, from the same place or another one. A connection whose
+//! refusal is delayed holds no thread and no place among the connections that start: one thread
+//! answers all of them when they are due.
 //!
 //! | what | most |
 //! |---|---|
-//! | clients or roles whose failures are known | [`KNOWN`] of each; those that failed least are forgotten first |
-//! | connections from one place for one role that wait for a refusal | [`WAITING_FOR_ROLE`]; more are refused before they show anything |
-//! | connections from one place that wait | [`WAITING`]; more are not accepted |
-//! | connections that wait | [`ALL_WAITING`]; beyond that, those that have waited longest are answered |
+//! | networks or roles whose failures are known | [`KNOWN`] of each; those that failed least are forgotten first |
+//! | connections from one network for one role that wait for a refusal | [`WAITING_FOR_ROLE`]; beyond that, the one of them that has waited longest is answered |
+//! | connections that wait | [`ALL_WAITING`]; beyond that, the one that has waited longest of the network and the role that have most |
+//!
+//! So who guesses much takes places from himself alone.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, Hash, RandomState},
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -24,7 +26,6 @@ use crate::{backend::Origin, out::Out};
 
 const KNOWN: usize = 4096;
 const WAITING_FOR_ROLE: usize = 512;
-const WAITING: usize = 1024;
 const ALL_WAITING: usize = 2048;
 /// The first failures are people's mistakes, and are not delayed.
 const FREE: u32 = 3;
@@ -40,8 +41,9 @@ const MOST: u32 = 16;
 pub(crate) enum Place {
     /// A user of this machine, by the Unix socket.
     User(u32),
-    /// An address; for IPv6 the network, since a client can use any address of its own network.
-    Address(IpAddr),
+    /// A network, by its first address: a client can use any address of its own network. All of
+    /// this machine's loopback addresses are one.
+    Network(IpAddr),
 }
 
 impl Place {
@@ -49,14 +51,15 @@ impl Place {
         match origin {
             Origin::Local { uid } => Self::User(*uid),
             Origin::Host(address) => match address.ip().to_canonical() {
-                IpAddr::V6(address) => Self::Address(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()),
-                address => Self::Address(address),
+                address if address.is_loopback() => Self::Network(Ipv6Addr::LOCALHOST.into()),
+                IpAddr::V6(address) => Self::Network(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()),
+                IpAddr::V4(address) => Self::Network(Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into()),
             },
         }
     }
 }
 
-/// Why a client may not even show its password.
+/// Why a client may not even show its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
@@ -82,15 +85,17 @@ impl Count {
     }
 }
 
+/// When a refusal is to be answered, and a number.
+type Due = (Instant, u64);
+
 #[derive(Default)]
 struct Inner {
     places: HashMap<Place, Count>,
     /// By a hash of the name: names can be long.
     roles: HashMap<u64, Count>,
-    waiting: BTreeMap<(Instant, u64), Waiting>,
-    /// How many connections wait, by place, and by place and role.
-    by_place: HashMap<Place, usize>,
-    by_role: HashMap<(Place, u64), usize>,
+    waiting: BTreeMap<Due, Waiting>,
+    /// The connections that wait, by place and role.
+    by_role: HashMap<(Place, u64), BTreeSet<Due>>,
     next: u64,
     stopping: bool,
 }
@@ -118,21 +123,31 @@ fn count<K: Hash + Eq + Copy>(table: &mut HashMap<K, Count>, key: K, now: Instan
     known.failures
 }
 
-fn less<K: Hash + Eq>(table: &mut HashMap<K, usize>, key: K) {
-    if let Some(count) = table.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            table.remove(&key);
-        }
-    }
-}
-
 impl Inner {
-    fn take(&mut self, key: (Instant, u64)) -> Option<Out> {
-        let Waiting { out, place, role } = self.waiting.remove(&key)?;
-        less(&mut self.by_place, place);
-        less(&mut self.by_role, (place, role));
+    fn take(&mut self, due: Due) -> Option<Out> {
+        let Waiting { out, place, role } = self.waiting.remove(&due)?;
+        if let Some(all) = self.by_role.get_mut(&(place, role)) {
+            all.remove(&due);
+            if all.is_empty() {
+                self.by_role.remove(&(place, role));
+            }
+        }
         Some(out)
+    }
+
+    /// How many wait from a place for a role.
+    fn waiting_for(&self, key: (Place, u64)) -> usize {
+        self.by_role.get(&key).map_or(0, BTreeSet::len)
+    }
+
+    /// Which one is answered early for another one of `key`, if there are too many.
+    fn early(&self, key: (Place, u64)) -> Option<Due> {
+        let of = match self.waiting_for(key) {
+            WAITING_FOR_ROLE.. => self.by_role.get(&key),
+            _ if self.waiting.len() >= ALL_WAITING => self.by_role.values().max_by_key(|all| all.len()),
+            _ => None,
+        };
+        of?.first().copied()
     }
 }
 
@@ -146,15 +161,10 @@ impl Delays {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether as many connections from there wait for a refusal as may: then no more are accepted.
-    pub(crate) fn is_flooded_by(&self, place: Place) -> bool {
-        self.lock().by_place.get(&place).is_some_and(|count| *count >= WAITING)
-    }
-
-    /// Whether a client may show what it knows.
+    /// Whether a client may show a key that could be guessed, if only often enough.
     pub(crate) fn admit(&self, place: Place, user: &str) -> Result<(), TooMany> {
         let key = (place, self.hash.hash_one(user));
-        let waiting = self.lock().by_role.get(&key).copied().unwrap_or(0);
+        let waiting = self.lock().waiting_for(key);
         if waiting < WAITING_FOR_ROLE { Ok(()) } else { Err(TooMany) }
     }
 
@@ -178,22 +188,15 @@ impl Delays {
     pub(crate) fn wait(&self, mut out: Out, after: Duration, place: Place, user: &str) {
         out.transport().never_wait_to_write();
         let role = self.hash.hash_one(user);
-        let mut early = Vec::new();
         let mut inner = self.lock();
         if inner.stopping {
             return;
         }
-        while inner.waiting.len() >= ALL_WAITING
-            && let Some((first, _)) = inner.waiting.first_key_value()
-        {
-            let first = *first;
-            early.extend(inner.take(first));
-        }
-        let key = (Instant::now() + after, inner.next);
+        let early = inner.early((place, role)).and_then(|due| inner.take(due));
+        let due = (Instant::now() + after, inner.next);
         inner.next += 1;
-        *inner.by_place.entry(place).or_default() += 1;
-        *inner.by_role.entry((place, role)).or_default() += 1;
-        inner.waiting.insert(key, Waiting { out, place, role });
+        inner.by_role.entry((place, role)).or_default().insert(due);
+        inner.waiting.insert(due, Waiting { out, place, role });
         drop(inner);
         self.changed.notify_all();
         early.into_iter().for_each(tell);
@@ -255,9 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_an_address_a_network_or_a_user() {
+    fn a_place_is_a_network_or_a_user() {
         assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));
-        assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
+        assert_eq!(host("192.0.2.1"), host("192.0.2.222"));
+        assert_ne!(host("192.0.2.1"), host("192.0.3.1"));
+        assert!(["127.200.3.4", "::1", "::ffff:127.9.9.9"].iter().all(|it| host(it) == host("127.0.0.1")));
+        assert_ne!(host("::1"), host("::2"));
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1:2:3"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
         assert_ne!(Place::of(&Origin::Local { uid: 0 }), Place::of(&Origin::Local { uid: 1 }));
@@ -266,15 +272,15 @@ mod tests {
     #[test]
     fn refusals_wait_longer_with_each_failure_of_a_place_or_a_role() {
         let delays = Delays::new(Duration::from_secs(4));
-        let (place, other) = (host("192.0.2.1"), host("192.0.2.2"));
+        let (place, other) = (host("192.0.2.1"), host("192.0.3.2"));
         let waits: Vec<u128> = (0..10).map(|_| delays.failed(place, "ann").0.as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200, 400, 800, 1600, 3200, 4000]);
         // From elsewhere for the same role, from there for another one; not from elsewhere for
         // another.
         assert_eq!(delays.failed(other, "ann").0.as_secs(), 4);
         assert_eq!(delays.failed(place, "bob").0.as_secs(), 4);
-        assert_eq!(delays.failed(host("192.0.2.3"), "cid"), (Duration::ZERO, 0));
-        assert_eq!((delays.failures(place, "dan"), delays.failures(host("192.0.2.4"), "dan")), (11, 0));
+        assert_eq!(delays.failed(host("192.0.4.3"), "cid"), (Duration::ZERO, 0));
+        assert_eq!((delays.failures(place, "dan"), delays.failures(host("192.0.5.4"), "dan")), (11, 0));
         assert_eq!(Delays::new(Duration::ZERO).failed(place, "ann").0, Duration::ZERO);
     }
 

@@ -9,6 +9,9 @@ pub struct Limits {
     pub connections: usize,
     /// This many of them are for superusers only.
     pub reserved: usize,
+    /// How many one role may have that is no superuser, and for which nothing else was said: a
+    /// backend gives them to those as [`Access::connections`](crate::Access::connections).
+    pub of_role: usize,
     /// Connections at once that have not proved yet who they are. When there are as many, further
     /// ones wait in the system's queue, and those that take more than half a second, or a tenth of
     /// `start_up`, are sent away.
@@ -36,6 +39,7 @@ impl Default for Limits {
         Self {
             connections: 100,
             reserved: 3,
+            of_role: usize::MAX,
             starting: 128,
             refusal: Duration::from_secs(4),
             start_up: Duration::from_secs(30),

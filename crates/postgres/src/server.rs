@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::{
     backend::{Backend, Origin, Peer},
     connection,
-    delay::{Delays, Place},
+    delay::Delays,
     limits::Limits,
     local::{self, SocketFile},
     registry::{Registry, Sessions},
@@ -296,9 +296,6 @@ fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
             return;
         }
         let begun = accepted.and_then(|(stream, origin)| {
-            if shared.delays.is_flooded_by(Place::of(&origin)) {
-                return Ok(());
-            }
             // A session that has the last descriptor keeps the next client from being told.
             let stream = Arc::new(stream);
             let begun = if spare.take(listener) {

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     backend::{FailedLogin, Peer},
-    delay::{Place, TooMany},
+    delay::Place,
     input::Input,
     message::Fault,
     out::Out,
@@ -81,11 +81,6 @@ const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
 /// How long any client may take, whatever waits.
 const FAIR: Duration = Duration::from_millis(500);
 
-fn too_many_failures(startup: &Startup) -> Report {
-    let message = format!("too many connections from there have failed to log in as \"{}\"", startup.user());
-    Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message).hint("Try again in a few seconds.")
-}
-
 impl<'a> Starting<'a> {
     pub(crate) fn new(shared: &'a Shared, seat: &'a Seat, input: &'a mut Input, out: &'a mut Out, peer: Peer) -> Self {
         let now = Instant::now();
@@ -103,7 +98,6 @@ impl<'a> Starting<'a> {
             self.seat.entry.use_long_key();
         }
         let place = Place::of(&self.peer.origin);
-        self.shared.delays.admit(place, startup.user()).map_err(|TooMany| End::Told(too_many_failures(&startup)))?;
         let access = self.shared.backend.access(&startup, &self.peer).map_err(|told| {
             self.failed(&startup, &told, None, Duration::ZERO);
             End::Told(told)

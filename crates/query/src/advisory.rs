@@ -77,13 +77,15 @@ pub struct AdvisoryLock {
 pub struct AdvisoryLimits {
     /// Different ones of one session.
     pub session: usize,
+    /// Of all sessions of one role, so that no role takes all.
+    pub role: usize,
     /// Of all sessions.
     pub all: usize,
 }
 
 impl Default for AdvisoryLimits {
     fn default() -> Self {
-        Self { session: 100_000, all: 1_000_000 }
+        Self { session: 100_000, role: 250_000, all: 1_000_000 }
     }
 }
 
@@ -100,6 +102,8 @@ struct State {
     held: HashMap<AdvisoryKey, Vec<Held>>,
     /// The keys on which each session holds a lock.
     by_session: HashMap<usize, BTreeSet<AdvisoryKey>>,
+    /// How many each role has.
+    by_role: HashMap<Oid, usize>,
     /// How many there are in `held`.
     count: usize,
     /// In the order in which they came: each session waits for one at most.
@@ -110,6 +114,8 @@ struct State {
 /// Who holds a lock, and how.
 struct Held {
     place: usize,
+    /// Among whose locks it counts; none for superusers.
+    role: Option<Oid>,
     shared: bool,
     /// How often the session holds it, and how often its transaction.
     session: u64,
@@ -127,6 +133,7 @@ struct Waiting {
 pub struct SessionAdvisory {
     locks: Arc<AdvisoryLocks>,
     place: usize,
+    role: Option<Oid>,
     /// What the transaction has taken, in that order.
     transaction: RefCell<Vec<(AdvisoryKey, bool)>>,
 }
@@ -167,7 +174,7 @@ impl State {
     fn grant(
         &mut self,
         key: AdvisoryKey,
-        place: usize,
+        (place, role): (usize, Option<Oid>),
         shared: bool,
         transaction: bool,
         limits: AdvisoryLimits,
@@ -179,13 +186,17 @@ impl State {
             return Ok(());
         }
         let own = self.by_session.get(&place).map_or(0, BTreeSet::len);
-        if own >= limits.session || self.count >= limits.all {
+        let of_role = role.and_then(|role| self.by_role.get(&role)).copied().unwrap_or(0);
+        if own >= limits.session || of_role >= limits.role || self.count >= limits.all {
             return Err(too_many(limits));
         }
         let (session, transaction) = if transaction { (0, 1) } else { (1, 0) };
-        self.held.entry(key).or_default().push(Held { place, shared, session, transaction });
+        self.held.entry(key).or_default().push(Held { place, role, shared, session, transaction });
         self.by_session.entry(place).or_default().insert(key);
         self.count += 1;
+        if let Some(role) = role {
+            *self.by_role.entry(role).or_default() += 1;
+        }
         Ok(())
     }
 
@@ -206,9 +217,19 @@ impl State {
     fn change(&mut self, key: AdvisoryKey, place: usize, change: impl FnMut(&mut Held)) {
         let Some(held) = self.held.get_mut(&key) else { return };
         let before = held.len();
+        let role = held.iter().find(|held| held.place == place).and_then(|held| held.role);
         held.iter_mut().filter(|held| held.place == place).for_each(change);
         held.retain(|held| held.session > 0 || held.transaction > 0);
-        self.count -= before - held.len();
+        let gone = before - held.len();
+        self.count -= gone;
+        if let Some(role) = role
+            && let Some(count) = self.by_role.get_mut(&role)
+        {
+            *count -= gone;
+            if *count == 0 {
+                self.by_role.remove(&role);
+            }
+        }
         let none_left = !held.iter().any(|held| held.place == place);
         if held.is_empty() {
             self.held.remove(&key);
@@ -238,8 +259,11 @@ impl State {
 
 #[cold]
 fn too_many(limits: AdvisoryLimits) -> SqlError {
-    let AdvisoryLimits { session, all } = limits;
-    let detail = format!("There may be {session} advisory locks of a session, and {all} of all together.");
+    let AdvisoryLimits { session, role, all } = limits;
+    let detail = format!(
+        "There may be {session} advisory locks of a session, {role} of a role that is no superuser, and {all} of all \
+         together."
+    );
     SqlError::new(SqlState::OUT_OF_MEMORY, "out of shared memory").with_detail(detail)
 }
 
@@ -255,9 +279,10 @@ impl AdvisoryLocks {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), others, limits })
     }
 
-    /// The locks of a session. No two sessions have the same number at a time.
-    pub fn session(self: &Arc<Self>, place: usize) -> SessionAdvisory {
-        SessionAdvisory { locks: Arc::clone(self), place, transaction: RefCell::default() }
+    /// The locks of a session of this role, none for a superuser's. No two sessions have the same
+    /// number at a time.
+    pub fn session(self: &Arc<Self>, place: usize, role: Option<Oid>) -> SessionAdvisory {
+        SessionAdvisory { locks: Arc::clone(self), place, role, transaction: RefCell::default() }
     }
 
     /// The sessions that a session waits for, if it waits for such a lock.
@@ -297,7 +322,7 @@ impl SessionAdvisory {
             // Again and again the same ones.
             return Err(too_many(self.locks.limits));
         }
-        state.grant(key, self.place, shared, transaction, self.locks.limits)?;
+        state.grant(key, (self.place, self.role), shared, transaction, self.locks.limits)?;
         if transaction {
             taken.push((key, shared));
         }
@@ -452,7 +477,7 @@ mod tests {
     #[test]
     fn a_lock_is_held_as_often_as_it_was_taken() {
         let locks = AdvisoryLocks::new(None);
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         assert!(took(&one, KEY, false, false) && took(&one, KEY, false, false) && took(&one, KEY, false, true));
         assert!(!took(&two, KEY, false, false) && !took(&two, KEY, true, true));
         assert!(took(&two, OTHER, false, true));
@@ -468,7 +493,7 @@ mod tests {
     #[test]
     fn shared_locks_are_shared() {
         let locks = AdvisoryLocks::new(None);
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         assert!(took(&one, KEY, true, false) && took(&two, KEY, true, false));
         assert!(!took(&one, KEY, false, false));
         two.unlock_all();
@@ -479,7 +504,7 @@ mod tests {
     #[test]
     fn what_a_savepoint_has_seen_taken_is_released_with_it() {
         let locks = AdvisoryLocks::new(None);
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         assert!(took(&one, KEY, false, true));
         let mark = one.mark();
         assert!(took(&one, OTHER, false, true) && took(&one, KEY, false, true));
@@ -492,14 +517,14 @@ mod tests {
     #[test]
     fn waiters_get_the_lock_in_their_order() {
         let locks = AdvisoryLocks::new(None);
-        let first = locks.session(1);
+        let first = locks.session(1, Some(1 as Oid));
         assert!(took(&first, KEY, true, false));
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let waiter = |place: usize, shared: bool| {
                 let (locks, order) = (&locks, &order);
                 move || {
-                    let session = locks.session(place);
+                    let session = locks.session(place, Some(place as Oid));
                     session.lock(KEY, shared, false, patient(&|| Ok(()))).unwrap();
                     guard(order).push(place);
                 }
@@ -509,7 +534,7 @@ mod tests {
             // It could share the lock, but somebody waits for it.
             scope.spawn(waiter(3, true));
             until_waiting(&locks, 2);
-            assert!(!took(&locks.session(4), KEY, true, false));
+            assert!(!took(&locks.session(4, Some(4 as Oid)), KEY, true, false));
             assert!(took(&first, KEY, true, false), "who holds it needs not wait behind others");
             first.unlock_all();
         });
@@ -519,7 +544,7 @@ mod tests {
     #[test]
     fn waits_end_when_they_are_to() {
         let locks = AdvisoryLocks::new(None);
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         assert!(took(&one, KEY, false, false));
         let canceled = || Err(SqlError::new(SqlState::QUERY_CANCELED, "canceled"));
         assert_eq!(two.lock(KEY, false, false, patient(&canceled)).unwrap_err().state, SqlState::QUERY_CANCELED);
@@ -531,12 +556,12 @@ mod tests {
     #[test]
     fn deadlocks_are_found() {
         let locks = AdvisoryLocks::new(None);
-        let one = locks.session(1);
+        let one = locks.session(1, Some(1 as Oid));
         assert!(took(&one, KEY, false, false));
         let outcomes = std::thread::scope(|scope| {
             let locks = &locks;
             let other = scope.spawn(move || {
-                let two = locks.session(2);
+                let two = locks.session(2, Some(2 as Oid));
                 assert!(took(&two, OTHER, false, false));
                 two.lock(KEY, false, false, patient(&|| Ok(())))
             });
@@ -562,18 +587,38 @@ mod tests {
             }
         }
         let locks = AdvisoryLocks::new(Some(Arc::new(Others)));
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         assert!(took(&two, KEY, false, false));
         let error = one.lock(KEY, false, false, patient(&|| Ok(()))).unwrap_err();
         assert_eq!(error.state, SqlState::DEADLOCK_DETECTED);
     }
 
+    #[test]
+    fn no_role_takes_all() {
+        let limits = AdvisoryLimits { session: 10, role: 15, all: 100 };
+        let locks = AdvisoryLocks::within(None, limits);
+        let [one, two, other, superuser] =
+            [(1, Some(7)), (2, Some(7)), (3, Some(8)), (4, None)].map(|(place, role)| locks.session(place, role));
+        let take = |session: &SessionAdvisory, from: i64, count: i64| {
+            (from..from + count)
+                .take_while(|key| session.try_lock(AdvisoryKey::one(*key), false, false).is_ok())
+                .count()
+        };
+        assert_eq!((take(&one, 0, 20), take(&two, 100, 20)), (10, 5));
+        assert_eq!((take(&other, 200, 20), take(&superuser, 300, 20)), (10, 10));
+        // What one gives back, the other may take.
+        one.unlock_all();
+        assert_eq!(take(&two, 200 - 95, 20), 5);
+        drop((one, two, other));
+        assert!(guard(&locks.state).by_role.is_empty());
+    }
+
     /// In the list that locks once were, this took minutes.
     #[test]
     fn many_locks_are_taken_and_released_and_not_too_many() {
-        let limits = AdvisoryLimits { session: 200_000, all: 300_000 };
+        let limits = AdvisoryLimits { session: 200_000, role: 200_000, all: 300_000 };
         let locks = AdvisoryLocks::within(None, limits);
-        let (one, two) = (locks.session(1), locks.session(2));
+        let (one, two) = (locks.session(1, Some(1 as Oid)), locks.session(2, Some(2 as Oid)));
         let keys = |from: i64| (from..from + 200_000).map(AdvisoryKey::one);
         assert!(keys(0).all(|key| took(&one, key, false, true)));
         let refused = |session: &SessionAdvisory, key| session.try_lock(key, false, false).unwrap_err().state;
@@ -592,6 +637,6 @@ mod tests {
         drop(two);
         assert_eq!(locks.all().len(), 0);
         let state = guard(&locks.state);
-        assert!(state.count == 0 && state.held.is_empty() && state.by_session.is_empty());
+        assert!(state.count == 0 && state.by_role.is_empty() && state.held.is_empty() && state.by_session.is_empty());
     }
 }

@@ -32,12 +32,21 @@ pub fn write_error(cause: WriteError) -> SqlError {
         WriteError::Row { .. } | WriteError::TableFull(_) | WriteError::TooLarge { .. } => {
             SqlState::PROGRAM_LIMIT_EXCEEDED
         }
+        WriteError::MemoryFull { .. } => return memory_full(&cause),
         WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
         WriteError::Definition(_) => SqlState::INVALID_TABLE_DEFINITION,
         WriteError::Read(_) => SqlState::IO_ERROR,
         WriteError::Mismatch(_) => SqlState::INTERNAL_ERROR,
     };
     SqlError::new(state, cause.to_string())
+}
+
+/// The tables take as much memory as they may.
+#[cold]
+pub fn memory_full(cause: &WriteError) -> SqlError {
+    let hint = "Delete rows and drop what is not needed, end transactions that have been open for long, or raise \
+                memory-bytes and have the server read its configuration again.";
+    SqlError::new(SqlState::OUT_OF_MEMORY, cause.to_string()).with_hint(hint)
 }
 
 /// A commit that failed.

@@ -36,6 +36,7 @@ pub mod inputs;
 pub mod locks;
 mod login_log;
 mod notify;
+mod old_snapshots;
 pub mod relations;
 pub mod schema;
 pub mod sequence;

@@ -119,6 +119,7 @@ impl Sequences {
             return Ok(table);
         }
         let table = self.database.table(TABLE).ok_or_else(|| SqlError::internal("there is no table for sequences"))?;
+        table.give_reserve();
         Ok(self.table.get_or_init(|| table))
     }
 

@@ -25,6 +25,7 @@ use crate::{
     locks::{LockManager, OtherWaits, TableLock},
     login_log,
     notify::Notifications,
+    old_snapshots::OldSnapshots,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
@@ -55,6 +56,8 @@ pub struct Shared {
     pub advisory: Arc<AdvisoryLocks>,
     /// Snapshots that transactions have exported.
     pub exported: Arc<ExportedSnapshots>,
+    /// Which snapshots are too old.
+    pub old_snapshots: Arc<OldSnapshots>,
     /// Who listens to what.
     pub notifications: Notifications,
     /// Where sequences stand.
@@ -307,6 +310,7 @@ impl SqlServer {
         let shared = Shared {
             catalog: Catalog::new(database.clone()),
             exported: Arc::default(),
+            old_snapshots: OldSnapshots::new(database.core()),
             advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
             locks,
             notifications: Notifications::start(&database)?,
@@ -429,16 +433,17 @@ impl Backend for SqlServer {
             proof: prove(required, &schema, user, verifier),
             superuser: role.superuser,
             refused: (!role.login).then(|| refused(format!("role \"{user}\" is not permitted to log in"))).flatten(),
-            connections: role.connection_limit.map(|limit| limit as usize),
+            connections: Some(role.connection_limit.map_or(self.0.limits.of_role, |limit| limit as usize)),
             hopeless,
             hint: Some(HINT),
         })
     }
 
-    /// On a standby, ends sessions that do nothing in a database that its primary has dropped.
-    /// Those in a transaction end with it.
+    /// Looks whose snapshots are too old. On a standby, ends sessions that do nothing in a database
+    /// that its primary has dropped. Those in a transaction end with it.
     fn watch(&self, sessions: &Sessions) {
         let open = self.0.sessions.all();
+        self.0.old_snapshots.look(open.iter().map(|session| session.place), &self.0.bounds());
         if open.is_empty() || !self.0.is_standby() {
             return;
         }

@@ -25,6 +25,7 @@ mod memory;
 mod mirrored;
 mod moved_rows;
 mod notify;
+mod old_snapshots;
 mod panics;
 mod privilege_matrix;
 mod privileges;

@@ -462,3 +462,103 @@ fn roles_that_make_roles_rule_over_these_only() {
     low.lines("ALTER ROLE low PASSWORD 'pw'");
     denied(&low, "ALTER ROLE low CREATEROLE", "permission denied to alter role");
 }
+
+/// As in PostgreSQL, a transaction that keeps its snapshot does not keep its rights.
+#[test]
+fn what_is_revoked_is_revoked_for_open_transactions() {
+    let setup = "CREATE TABLE kept (id int PRIMARY KEY, v text); INSERT INTO kept VALUES (1, 'x');
+         CREATE TABLE other (id int PRIMARY KEY); CREATE VIEW shown AS SELECT v FROM kept;
+         CREATE ROLE readers; CREATE ROLE low LOGIN PASSWORD 'pw' IN ROLE readers";
+    let rights =
+        "GRANT SELECT, INSERT, UPDATE ON kept TO low; GRANT SELECT ON other TO readers; GRANT SELECT ON shown TO low";
+    let (node, owner) = server(setup);
+    for level in ["REPEATABLE READ", "SERIALIZABLE", "REPEATABLE READ READ ONLY", "READ COMMITTED"] {
+        for (statement, named) in [
+            ("SELECT * FROM kept", "table kept"),
+            ("SELECT v, count(*) FROM kept GROUP BY v HAVING count(*) > 0 ORDER BY 1", "table kept"),
+            ("SELECT v FROM shown", "view shown"),
+            ("SELECT * FROM other", "table other"),
+            ("EXECUTE prepared", "table kept"),
+            ("DECLARE c CURSOR FOR SELECT * FROM kept", "table kept"),
+            ("COPY kept TO STDOUT", "table kept"),
+            ("WITH w AS (SELECT id FROM kept) SELECT * FROM w", "table kept"),
+            ("INSERT INTO kept VALUES (2, 'y')", "table kept"),
+            ("UPDATE kept SET v = 'z'", "table kept"),
+        ] {
+            if level.ends_with("ONLY") && (statement.starts_with("INSERT") || statement.starts_with("UPDATE")) {
+                continue;
+            }
+            owner.lines(&format!("{rights}; GRANT readers TO low"));
+            let low = login(&node, "low");
+            low.lines("PREPARE prepared AS SELECT v FROM kept; EXECUTE prepared");
+            low.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM kept, other, shown"));
+            owner.lines("REVOKE ALL ON kept, shown FROM low; REVOKE readers FROM low");
+            denied(&low, statement, &format!("permission denied for {named}"));
+            low.lines("ROLLBACK");
+        }
+    }
+    // What is granted is no reason to see what came later, and what was made does no harm.
+    let low = login(&node, "low");
+    owner.lines(&format!("{rights}; GRANT CREATE ON SCHEMA public TO low"));
+    low.lines("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kept");
+    owner.lines("CREATE TABLE later (id int); GRANT SELECT ON later TO low; ALTER TABLE other ADD COLUMN n int");
+    assert_eq!(low.lines("SELECT v FROM kept"), ["x"]);
+    assert_eq!(low.state("SELECT * FROM later"), "42P01");
+    low.lines(
+        "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE mine (id int); INSERT INTO mine VALUES (7)",
+    );
+    assert_eq!(low.lines("SELECT id FROM mine; COMMIT; SELECT id FROM mine"), ["7", "7"]);
+}
+
+#[test]
+fn a_role_may_end_its_own_sessions_and_those_of_roles_that_it_is_a_member_of() {
+    let (node, owner) = server(
+        "CREATE ROLE low LOGIN PASSWORD 'pw'; CREATE ROLE other LOGIN PASSWORD 'pw';
+         CREATE ROLE leader LOGIN PASSWORD 'pw'; GRANT low TO leader",
+    );
+    let pid = |session: &Sql| session.lines("SELECT pg_backend_pid()").remove(0);
+    let (one, two, other, leader) =
+        (login(&node, "low"), login(&node, "low"), login(&node, "other"), login(&node, "leader"));
+    assert_eq!(one.lines(&format!("SELECT pg_cancel_backend({})", pid(&two))), ["t"]);
+    assert_eq!(one.lines(&format!("SELECT pg_terminate_backend({})", pid(&two))), ["t"]);
+    let message = "must be a member of the role whose process is being terminated or member of pg_signal_backend";
+    denied(&one, &format!("SELECT pg_terminate_backend({})", pid(&other)), message);
+    denied(&one, &format!("SELECT pg_cancel_backend({})", pid(&leader)), message);
+    let message = "must be a superuser to terminate superuser process";
+    denied(&one, &format!("SELECT pg_terminate_backend({})", pid(&owner)), message);
+    assert_eq!(leader.lines(&format!("SELECT pg_terminate_backend({})", pid(&one))), ["t"]);
+    assert_eq!(owner.lines(&format!("SELECT pg_terminate_backend({})", pid(&other))), ["t"]);
+}
+
+/// A hash that a dump of another database holds is not to become a password.
+#[test]
+fn a_hash_of_another_kind_is_no_password() {
+    let (node, owner) = server("CREATE ROLE low LOGIN PASSWORD 'pw'");
+    let hash = "md50123456789abcdef0123456789ABCDEF";
+    owner.lines(&format!("CREATE ROLE old LOGIN PASSWORD '{hash}'; ALTER ROLE low PASSWORD '{hash}'"));
+    assert_eq!(
+        owner.lines("SELECT count(*) FROM pg_authid WHERE rolname IN ('low', 'old') AND rolpassword IS NULL"),
+        ["2"]
+    );
+    // What only looks like one is a password like any other.
+    owner.lines("ALTER ROLE old PASSWORD 'md5 is not my password'");
+    assert_eq!(owner.lines("SELECT rolpassword LIKE 'SCRAM-SHA-256$%' FROM pg_authid WHERE rolname = 'old'"), ["t"]);
+    drop(node);
+}
+
+#[test]
+fn no_role_takes_all_places_or_locks() {
+    let (node, owner) = server(
+        "CREATE ROLE low LOGIN PASSWORD 'pw'; CREATE ROLE other LOGIN PASSWORD 'pw';
+         CREATE ROLE few LOGIN PASSWORD 'pw' CONNECTION LIMIT 2",
+    );
+    let enter = |role: &str| Sql::try_connect(node.address(), role, Some("pw"));
+    let all: Vec<Sql> = (0..34).map(|_| enter("low").unwrap()).collect();
+    let refused = enter("low").err().unwrap();
+    assert_eq!(shown(&refused).trim(), "53300 too many connections for role \"low\"");
+    // Fewer than there would be room for, so that others get in.
+    drop((enter("other").unwrap(), owner));
+    drop(all);
+    let _few = [enter("few").unwrap(), enter("few").unwrap()];
+    assert!(enter("few").is_err());
+}

@@ -104,6 +104,13 @@ impl Endpoint {
         let bound = listener.address().map_err(failed)?;
         let closer = listener.closer().map_err(failed)?;
         let local = LocalListener::bind(LOCAL, bound).map_err(failed)?;
+        if local.is_hidden() {
+            tracing::warn!(
+                %bound,
+                "other users have taken the names of this node's local socket: processes of its own user on this \
+                 machine need a certificate, like all others"
+            );
+        }
         let shared = Arc::new(Shared {
             node,
             credentials,

@@ -325,6 +325,9 @@ pub struct OwnStatus {
     pub replay_cpu: Duration,
     /// Tails that were saved before the log was cut.
     pub saved_tails: Vec<std::path::PathBuf>,
+    /// Why it replays nothing, if it has no memory for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
     /// Of one that executes transactions again: the first block that it could not regenerate, and
     /// has not found on other nodes, and what each of them said.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,7 @@ use freshet_base::{
     sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
 
-use crate::version::Version;
+use crate::{used, version::Version};
 
 /// Words per chunk.
 const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
@@ -190,7 +190,10 @@ impl IndirectionArray {
         let slot = unsafe { &*self.directory.add(chunk) };
         // AcqRel: publishes the zeroes of `fresh`, or takes over those of the winner.
         let chunk = match slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => fresh,
+            Ok(_) => {
+                used::taken(size_of::<[AtomicU64; CHUNK_WORDS]>());
+                fresh
+            }
             Err(winner) => {
                 // SAFETY: `fresh` was allocated above and never shared.
                 unsafe { release(fresh, CHUNK_WORDS) };
@@ -262,6 +265,7 @@ impl Drop for IndirectionArray {
             // SAFETY: in bounds; `&mut self` means nobody else is here.
             let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Relaxed);
             if !chunk.is_null() {
+                used::given_back(size_of::<[AtomicU64; CHUNK_WORDS]>());
                 // SAFETY: allocated by `get_or_grow`, once.
                 unsafe { release(chunk, CHUNK_WORDS) };
             }

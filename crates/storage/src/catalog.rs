@@ -249,7 +249,7 @@ impl Catalog {
         let slot = self.slot(fid).expect("it is in its slot");
         let share = slot.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: unlinked by the swap, made by `Arc::into_raw` in `put`.
-        unsafe { guard.retire(share.cast(), release) };
+        unsafe { guard.retire(share.cast(), 0, release) };
     }
 
     /// Adds a table that was made at `made_at`. Does nothing when one of this id is there already,

@@ -15,6 +15,7 @@ mod leaves;
 mod owner;
 pub mod reclaim;
 mod table;
+pub mod used;
 mod version;
 
 pub use array::{IndirectionArray, Word};
@@ -25,7 +26,7 @@ pub use definition::{
 pub use keep::Kept;
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
-pub use reclaim::{Guard, Participant, Participants, Pin};
+pub use reclaim::{Guard, Held, Participant, Participants, Pin};
 pub use table::{
     Announcement, Change, Content, Damage, Examined, Index, IndexList, InstallError, Installed, Instantiated,
     LoadError, Loaded, Lockable, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,

@@ -62,6 +62,8 @@ const IDLE: u64 = u64::MAX;
 const BATCH: usize = 64;
 #[cfg(loom)]
 const BATCH: usize = 1;
+/// The same with this many bytes.
+const BATCH_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Slot {
@@ -133,6 +135,7 @@ impl Participants {
                     all: Arc::clone(self),
                     index,
                     open: RefCell::new(Vec::with_capacity(BATCH)),
+                    open_bytes: Cell::new(0),
                     keep: Keep::default(),
                     pins: Cell::new(0),
                 });
@@ -198,12 +201,40 @@ impl Participants {
         }
     }
 
+    /// What sealed garbage takes that readers may still hold, of all participants and of those who
+    /// have left, in bytes.
+    pub fn waiting_bytes(&self) -> usize {
+        (0..self.slots.len()).map(|place| self.sealed(place).iter().map(|batch| batch.bytes).sum::<usize>()).sum()
+    }
+
+    /// What the participant at `place` holds, if it is pinned: the epoch in which it was pinned,
+    /// and the snapshot that it has announced, if it has.
+    pub fn held(&self, place: usize) -> Option<Held> {
+        let slot = self.slots.get(place)?;
+        let (epoch, snapshot) = (slot.epoch.load(Ordering::Relaxed), slot.snapshot.load(Ordering::Relaxed));
+        (epoch != IDLE).then(|| Held { epoch, snapshot: Some(Stamp(snapshot)).filter(|_| snapshot != IDLE) })
+    }
+
+    /// The epoch in which a participant would be pinned now. It rises with what is retired.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
     /// Pieces of sealed garbage, of all participants and of those who have left.
     pub fn waiting(&self) -> usize {
         (0..self.slots.len())
             .map(|place| self.sealed(place).iter().map(|batch| batch.pieces.len()).sum::<usize>())
             .sum()
     }
+}
+
+/// What keeps versions, and memory that was retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What was retired in this epoch or later.
+    pub epoch: u64,
+    /// What somebody needs who reads at this stamp or above.
+    pub snapshot: Option<Stamp>,
 }
 
 /// How a piece of garbage is freed.
@@ -221,6 +252,8 @@ struct Piece {
 struct Batch {
     epoch: u64,
     pieces: Vec<Piece>,
+    /// What they take.
+    bytes: usize,
 }
 
 impl fmt::Debug for Batch {
@@ -251,6 +284,8 @@ pub struct Participant {
     index: usize,
     /// Garbage that is not sealed yet: fewer pieces than a batch.
     open: RefCell<Vec<Piece>>,
+    /// What that takes.
+    open_bytes: Cell<usize>,
     /// The rows that its guard keeps.
     keep: Keep,
     /// How often it was pinned.
@@ -329,7 +364,7 @@ impl Participant {
             // Fence U: the unlinking of these pieces before the epoch's reading.
             fence(Ordering::SeqCst);
             let epoch = self.all.epoch.fetch_add(1, Ordering::SeqCst);
-            self.all.sealed(self.index).push_back(Batch { epoch, pieces });
+            self.all.sealed(self.index).push_back(Batch { epoch, pieces, bytes: self.open_bytes.take() });
         }
     }
 
@@ -402,16 +437,19 @@ impl Guard<'_> {
         self.participant.all.horizon(|| view)
     }
 
-    /// Hands over memory that no newcomer can reach any more, to be freed when nobody can hold it.
+    /// Hands over memory that no newcomer can reach any more, of about this many bytes, to be freed
+    /// when nobody can hold it.
     ///
     /// # Safety
     /// `pointer` is unlinked from every shared structure, is retired once, and `free` may be called
     /// on it by any thread.
-    pub unsafe fn retire(&self, pointer: *mut u8, free: Free) {
+    pub unsafe fn retire(&self, pointer: *mut u8, bytes: usize, free: Free) {
         let full = {
             let mut open = self.participant.open.borrow_mut();
             open.push(Piece { pointer, free });
-            open.len() >= BATCH
+            let all = self.participant.open_bytes.get() + bytes;
+            self.participant.open_bytes.set(all);
+            open.len() >= BATCH || all >= BATCH_BYTES
         };
         if full {
             self.participant.seal_and_free();
@@ -478,7 +516,7 @@ mod tests {
         {
             let guard = writer.pin_without_snapshot();
             // SAFETY: a counter is never unlinked or freed; `count` only counts.
-            unsafe { guard.retire(pointer, count) };
+            unsafe { guard.retire(pointer, 0, count) };
         }
         writer.collect();
         assert_eq!(freed.load(SeqCst), 0, "the reader was pinned before");
@@ -516,7 +554,7 @@ mod tests {
         let (reader, writer) = (all.join().unwrap(), all.join().unwrap());
         let pinned = reader.pin_without_snapshot();
         // SAFETY: as above.
-        unsafe { writer.pin_without_snapshot().retire(pointer, count) };
+        unsafe { writer.pin_without_snapshot().retire(pointer, 0, count) };
         drop(writer);
         drop(pinned);
         assert_eq!(freed.load(SeqCst), 0);
@@ -569,7 +607,7 @@ mod model {
                 let guard = participant.pin_without_snapshot();
                 let pointer = shared.swap(ptr::null_mut(), Ordering::AcqRel);
                 // SAFETY: just unlinked, by the only thread that does.
-                unsafe { guard.retire(pointer.cast(), free_cell) };
+                unsafe { guard.retire(pointer.cast(), 8, free_cell) };
             }
             participant.collect();
             reader.join().unwrap();
@@ -605,7 +643,7 @@ mod model {
                     let guard = participant.pin_without_snapshot();
                     let pointer = shared.swap(ptr::null_mut(), Ordering::AcqRel);
                     // SAFETY: just unlinked, by the only thread that does.
-                    unsafe { guard.retire(pointer.cast(), free_cell) };
+                    unsafe { guard.retire(pointer.cast(), 8, free_cell) };
                     drop(guard);
                     std::mem::forget(participant);
                 })

@@ -30,7 +30,7 @@ use freshet_base::{
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::array::Word;
+use crate::{array::Word, used};
 
 #[cfg(all(test, not(loom)))]
 thread_local! {
@@ -139,6 +139,7 @@ impl Version {
         let layout = Self::layout(bytes.len());
         // SAFETY: the layout's size is at least that of `Version`.
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
+        used::taken(layout.size());
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
         let (stamp, next, shape) = (AtomicU64::new(stamp), AtomicU64::new(next.0), Shape::new(flag, bytes));
@@ -253,6 +254,32 @@ impl Version {
         bytes.try_into().ok().map(|to| Rid(u64::from_ne_bytes(to)))
     }
 
+    /// How many bytes one version takes.
+    ///
+    /// # Safety
+    /// As for [`Version::row`].
+    pub(crate) unsafe fn bytes_of(version: *const Self) -> usize {
+        // SAFETY: by this function's contract.
+        Self::layout(unsafe { Self::bytes(version) }.len()).size()
+    }
+
+    /// How many bytes a version and all older ones take that hang from it in memory.
+    ///
+    /// # Safety
+    /// As for [`Version::row`], for each of them.
+    pub(crate) unsafe fn chain_bytes(version: *const Self) -> usize {
+        let (mut bytes, mut word) = (0, Word::pointer(version));
+        while let Some(version) = word.as_pointer() {
+            // SAFETY: by this function's contract. Acquire: pairs with the thread that linked the
+            // older version.
+            unsafe {
+                bytes += Self::bytes_of(version);
+                word = Word((*version).next.load(Ordering::Acquire));
+            }
+        }
+        bytes
+    }
+
     /// Frees one version.
     ///
     /// # Safety
@@ -264,8 +291,10 @@ impl Version {
         let length = unsafe { Self::bytes(version) }.len();
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() - 1));
+        let layout = Self::layout(length);
+        used::given_back(layout.size());
         // SAFETY: allocated with the same length.
-        unsafe { dealloc(version.cast(), Self::layout(length)) };
+        unsafe { dealloc(version.cast(), layout) };
     }
 
     /// Frees a version and all older ones that hang from it in memory.

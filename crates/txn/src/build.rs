@@ -12,7 +12,7 @@ use freshet_base::{Rid, panics};
 use freshet_storage::{Index, KeyBuffer, Newest, ReadError, Table, index::InsertError};
 use thiserror::Error;
 
-use crate::{Transaction, read::Direction};
+use crate::{Transaction, WriteError, read::Direction};
 
 /// Why an index cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -33,6 +33,9 @@ pub enum BuildError {
         /// The row's length in bytes.
         length: usize,
     },
+    /// The tables take as much memory as they may.
+    #[error(transparent)]
+    Memory(WriteError),
     /// A record could not be read, or the table is gone.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -71,6 +74,7 @@ impl Transaction<'_> {
         count: usize,
     ) -> Result<Batch, BuildError> {
         let _vital = panics::vital("the filling of an index");
+        self.worker().check_memory(crate::memory::LOOK_AFTER, table.has_reserve()).map_err(BuildError::Memory)?;
         let dropped = || ReadError::Dropped(table.name().to_owned());
         let content = table.content(self.guard()).ok_or_else(dropped)?;
         let missing = || ReadError::NoIndex { table: table.name().to_owned(), index };

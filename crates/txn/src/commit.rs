@@ -182,7 +182,8 @@ impl Transaction<'_> {
             sums.add(fid, installed.identity(fid, kind, address));
             let published = installed.publish(self.guard(), address);
             if !inserted {
-                garbage.push(Garbage { fid, rid: published.rid(), stamp: address });
+                let bytes = published.replaced_bytes();
+                garbage.push(Garbage { fid, bytes, rid: published.rid(), stamp: address });
             }
             if plan.is_long() {
                 records.push((fid, kind, published));

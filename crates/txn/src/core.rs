@@ -10,7 +10,7 @@ use freshet_log::{DurableError, Log, ReserveError, Writer};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource, identity::Sums};
 
 use crate::{
-    Messages, Snapshots, certify::Certification, garbage::Garbages, identity::Identities, record::Recorder,
+    Memory, Messages, Snapshots, certify::Certification, garbage::Garbages, identity::Identities, record::Recorder,
     row_locks::RowLocks, waits::Waits,
 };
 
@@ -42,6 +42,8 @@ pub struct Core {
     pub source: Arc<dyn RecordSource>,
     /// What transactions carry to those who listen.
     pub messages: Arc<Messages>,
+    /// How much of it tables may take.
+    pub memory: Arc<Memory>,
     /// Who waits for whose records.
     pub(crate) waits: Waits,
     /// Who keeps others from changing records.
@@ -76,6 +78,7 @@ impl Core {
         snapshots: Snapshots,
         source: Arc<dyn RecordSource>,
         messages: Arc<Messages>,
+        memory: Arc<Memory>,
         certifier: Certifier,
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
@@ -92,6 +95,7 @@ impl Core {
             snapshots,
             source,
             messages,
+            memory,
             waits,
             row_locks,
             certification,
@@ -137,6 +141,12 @@ impl Core {
         if self.catalog.has_dropped() {
             self.catalog.clear_dropped(guard, self.oldest_needed().min(self.snapshots.committed()));
         }
+    }
+
+    /// What versions take that are to go when no snapshot needs them any more, and what was freed
+    /// and somebody may still hold, in bytes.
+    pub fn kept_for_snapshots(&self) -> u64 {
+        self.garbage.bytes() + self.participants.waiting_bytes() as u64
     }
 
     /// Ends the collector's rest. Cheap.

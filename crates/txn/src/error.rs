@@ -45,6 +45,15 @@ pub enum WriteError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The tables take as much memory as they may.
+    #[error(
+        "out of memory for tables: they take the {limit} bytes that this node lets them have (its setting \
+         memory-bytes)"
+    )]
+    MemoryFull {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The table cannot have such indexes.
     #[error("{0}")]
     Definition(String),

@@ -28,7 +28,7 @@ use freshet_base::{
     Fid, Rid, Stamp, lock,
     sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering},
 };
-use freshet_storage::{Guard, Participant};
+use freshet_storage::{Guard, Participant, used};
 
 use crate::{core::Core, rids::Rids};
 
@@ -51,20 +51,33 @@ const STIR_BYTES: usize = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Garbage {
     pub(crate) fid: Fid,
+    /// How many bytes the version below takes.
+    pub(crate) bytes: u32,
     pub(crate) rid: Rid,
     pub(crate) stamp: Stamp,
+}
+
+impl Garbage {
+    /// With what it takes to know of it.
+    fn all_bytes(&self) -> u64 {
+        u64::from(self.bytes) + size_of::<Self>() as u64
+    }
 }
 
 /// One worker's garbage, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct GarbageQueue {
     records: VecDeque<Garbage>,
+    /// What they take.
+    bytes: u64,
     /// How often something was added.
     noted: u64,
 }
 
 impl GarbageQueue {
     pub(crate) fn push(&mut self, garbage: Garbage) {
+        self.bytes += garbage.all_bytes();
+        used::taken(size_of::<Garbage>());
         self.records.push_back(garbage);
         self.noted += 1;
     }
@@ -85,6 +98,8 @@ impl GarbageQueue {
                 _ => return done,
             }
             let garbage = self.records.pop_front().expect("just seen");
+            self.bytes -= garbage.all_bytes();
+            used::given_back(size_of::<Garbage>());
             // Of a table that is gone, nothing is left.
             let Some(content) = core.content(guard, garbage.fid) else { continue };
             if let Some(reclaimed) = content.trim(guard, garbage.rid, horizon) {
@@ -92,6 +107,12 @@ impl GarbageQueue {
             }
         }
         most
+    }
+}
+
+impl Drop for GarbageQueue {
+    fn drop(&mut self) {
+        self.records.iter().for_each(|_| used::given_back(size_of::<Garbage>()));
     }
 }
 
@@ -145,24 +166,24 @@ impl Garbages {
             return;
         }
         if queue.records.len() > KEEP {
-            self.hand_on(std::mem::take(&mut queue.records));
+            self.hand_on(queue);
             self.ring();
         } else if !queue.records.is_empty() && !self.awake.load(Ordering::SeqCst) {
             self.ring();
         }
     }
 
-    fn hand_on(&self, records: VecDeque<Garbage>) {
-        if !records.is_empty() {
+    fn hand_on(&self, queue: &mut GarbageQueue) {
+        if !queue.records.is_empty() {
+            let (records, bytes) = (std::mem::take(&mut queue.records), std::mem::take(&mut queue.bytes));
             self.waiting.fetch_add(records.len(), Ordering::SeqCst);
-            lock(&self.backlog).push_back(GarbageQueue { records, noted: 0 });
+            lock(&self.backlog).push_back(GarbageQueue { records, bytes, noted: 0 });
         }
     }
 
     /// The worker at `place` leaves.
     pub(crate) fn leave(&self, place: usize) {
-        let records = std::mem::take(&mut self.of(place).records);
-        self.hand_on(records);
+        self.hand_on(&mut self.of(place));
         self.ring();
     }
 
@@ -205,6 +226,12 @@ impl Garbages {
             let freed = self.help(AT_ONCE, core, guard, horizon, rids);
             tries = if freed { lock(&self.backlog).len() } else { tries - 1 };
         }
+    }
+
+    /// What the versions take that are to go.
+    pub(crate) fn bytes(&self) -> u64 {
+        let noted: u64 = self.places.iter().map(|place| lock(&place.0).bytes).sum();
+        noted + lock(&self.backlog).iter().map(|queue| queue.bytes).sum::<u64>()
     }
 
     /// How many records are noted and not yet looked at.
@@ -261,7 +288,7 @@ impl Collector {
             let Ok(mut queue) = place.0.try_lock() else { continue };
             let idle = std::mem::replace(seen, queue.noted) == queue.noted;
             if idle && !queue.records.is_empty() {
-                garbage.hand_on(std::mem::take(&mut queue.records));
+                garbage.hand_on(&mut queue);
             }
         }
         let mut tries = lock(&garbage.backlog).len();

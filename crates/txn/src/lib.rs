@@ -20,6 +20,7 @@ mod identity;
 mod inputs;
 mod insert;
 mod lock;
+mod memory;
 mod messages;
 mod plan;
 mod procedure;
@@ -44,6 +45,7 @@ pub use self::{
     error::{CommitError, ProcedureError, WriteError},
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
+    memory::Memory,
     messages::{Message, Messages},
     procedure::RETRIES,
     read::{Direction, Record},

@@ -13,8 +13,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    CommitError, NotRecorded, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core, rids::Rids,
-    state::State,
+    CommitError, NotRecorded, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core,
+    memory::LOOK_AFTER, rids::Rids, state::State,
 };
 
 /// How many transactions a worker ends between two looks at what the others still read.
@@ -64,6 +64,8 @@ pub struct Worker {
     /// A stamp at or below which every snapshot reads, as of a few transactions ago.
     pub(crate) horizon: Cell<Stamp>,
     until_horizon: Cell<u32>,
+    /// How many bytes it may add until it looks at the limit of memory.
+    until_measured: Cell<usize>,
     /// The running transaction's name, once it has written.
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write or lock since somebody else came
@@ -112,6 +114,7 @@ impl Worker {
             leaves: LeafSet::new(&core.catalog),
             horizon: Cell::new(Stamp::ZERO),
             until_horizon: Cell::new(0),
+            until_measured: Cell::new(0),
             owner: Cell::new(None),
             contested: Cell::new(None),
             violated_since: Cell::new(false),
@@ -197,6 +200,26 @@ impl Worker {
         };
         *count += 1;
         self.rollbacks.set(counts);
+    }
+
+    /// Whether this many bytes more may be added, to a table of the catalog or another one.
+    ///
+    /// # Errors
+    /// [`WriteError::MemoryFull`].
+    #[inline]
+    pub(crate) fn check_memory(&self, bytes: usize, catalog: bool) -> Result<(), WriteError> {
+        let memory = &self.core.memory;
+        match self.until_measured.get().checked_sub(bytes) {
+            Some(left) if !memory.is_full() => self.until_measured.set(left),
+            _ => {
+                self.until_measured.set(LOOK_AFTER);
+                if memory.refuses(catalog) {
+                    self.core.wake_collector();
+                    return Err(WriteError::MemoryFull { limit: memory.limit().unwrap_or(u64::MAX) });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Looks now and then at what the others still read. Reads shared memory only.

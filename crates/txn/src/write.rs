@@ -14,6 +14,9 @@ use crate::{
     transaction::WAS_STANDBY,
 };
 
+/// About how many bytes a version takes besides its row.
+const ROW: usize = 64;
+
 /// A table that is written to, by whom.
 #[derive(Clone, Copy)]
 pub(crate) struct Writing<'t> {
@@ -43,6 +46,11 @@ impl Transaction<'_> {
         if table.dropped_at().is_some() {
             // Although the snapshot does not see that: nothing that is written would ever be seen.
             return Err(ReadError::Dropped(table.name().to_owned()).into());
+        }
+        if let Some(row) = row
+            && self.again.is_none()
+        {
+            self.worker.check_memory(ROW + row.len(), table.has_reserve())?;
         }
         let indexes = content.indexes(self.guard());
         if let Some(row) = row

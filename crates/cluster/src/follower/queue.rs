@@ -19,8 +19,12 @@ pub(super) struct Queue {
     ends: VecDeque<Stamp>,
     /// Nothing that begins here or beyond is replayed before it is asked for.
     until: Stamp,
+    /// What begins below this was asked for, and is replayed whatever memory that takes.
+    wanted: Stamp,
     running: bool,
     held: bool,
+    /// There is no memory to replay into.
+    lacks_memory: bool,
     failed: bool,
 }
 
@@ -31,8 +35,10 @@ impl Queue {
             taken: replayed,
             ends: (received > replayed).then_some(received).into_iter().collect(),
             until,
+            wanted: Stamp::ZERO,
             running: false,
             held: false,
+            lacks_memory: false,
             failed: false,
         }
     }
@@ -47,7 +53,8 @@ impl Queue {
 
     /// Whether there is something to replay, and it may be.
     pub fn is_ready(&self) -> bool {
-        !self.running && !self.held && !self.failed && !self.ends.is_empty() && self.taken < self.until
+        let limit = if self.lacks_memory { self.until.min(self.wanted) } else { self.until };
+        !self.running && !self.held && !self.failed && !self.ends.is_empty() && self.taken < limit
     }
 
     /// Ends of blocks that were received. Says whether there is something to replay now, where
@@ -119,6 +126,15 @@ impl Queue {
 
     pub fn extend(&mut self, to: Stamp) {
         self.until = self.until.max(to);
+        self.wanted = self.wanted.max(to);
+    }
+
+    pub fn lacks_memory(&self) -> bool {
+        self.lacks_memory
+    }
+
+    pub fn set_lacks_memory(&mut self, lacks: bool) {
+        self.lacks_memory = lacks;
     }
 
     /// Forgets what lies at and above `at`.

@@ -139,6 +139,27 @@ fn modes_differ_in_what_they_acknowledge_and_replay() {
 }
 
 #[test]
+fn without_memory_the_log_is_received_and_neither_replayed_nor_acknowledged() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.accept(&[100, 200]), it.tell(Event::Persisted(Stamp(150))), it.replay(100));
+    it.0.set_lacks_memory(true, true);
+    let _ = (it.accept(&[900]), it.tell(Event::Persisted(Stamp(900))));
+    // What was acknowledged stays so, and the buffer is given back.
+    assert_eq!((it.0.to_acknowledge(), it.replay(1000), it.0.free_until()), (Stamp(150), None, Stamp(1900)));
+    it.0.set_lacks_memory(false, true);
+    assert_eq!((it.replay(100), it.0.to_acknowledge()), (Some((100, 200)), Stamp(200)));
+    // A take-over is not asked for memory.
+    it.0.set_lacks_memory(true, true);
+    assert_eq!(it.replay(1000), None);
+    assert!(it.0.replay_until(Stamp(900)));
+    assert_eq!((it.replay(1000), it.0.to_acknowledge()), (Some((200, 900)), Stamp(900)));
+    // Replay has caught up: what is persistent counts by itself again.
+    it.0.set_lacks_memory(false, true);
+    let _ = (it.accept(&[1000]), it.tell(Event::Persisted(Stamp(1000))));
+    assert_eq!(it.0.to_acknowledge(), Stamp(1000));
+}
+
+#[test]
 fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_over() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));

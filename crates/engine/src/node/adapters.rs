@@ -19,7 +19,7 @@ use freshet_replication::{
     terms::{TermStore, TermStoreError},
     wire,
 };
-use freshet_txn::Messages;
+use freshet_txn::{Memory, Messages};
 
 use super::janitor::Janitor;
 
@@ -35,7 +35,35 @@ pub(crate) struct LiveReplay {
     pub replayed: Arc<AtomicU64>,
     /// Where it is told when the state differs from the primary's.
     pub proof: Arc<StateProof>,
+    /// Whether there is memory to replay into.
+    pub room: Room,
 }
+
+/// How much memory tables may take, and up to where the log was replayed when that was looked at.
+pub(crate) struct Room {
+    memory: Arc<Memory>,
+    looked: AtomicU64,
+}
+
+impl Room {
+    pub fn of(memory: &Arc<Memory>) -> Self {
+        Self { memory: Arc::clone(memory), looked: AtomicU64::new(0) }
+    }
+
+    /// Whether nothing is left, where the log is replayed up to `end`. Asked before each piece,
+    /// which may be short.
+    fn is_used_up(&self, end: u64) -> bool {
+        let looked = self.looked.load(Ordering::Relaxed);
+        if end.wrapping_sub(looked) < LOOK_AFTER && !self.memory.was_exhausted() {
+            return false;
+        }
+        self.looked.store(end, Ordering::Relaxed);
+        self.memory.is_exhausted()
+    }
+}
+
+/// After how many bytes of log it is looked how much memory tables take.
+const LOOK_AFTER: u64 = 64 << 10;
 
 impl LiveReplay {
     /// How far was replayed, or begun.
@@ -74,6 +102,10 @@ impl ReplayTarget for LiveReplay {
         let log = Arc::clone(log);
         let share: PersistShare = Arc::new(move |from, to| log.persist_share(from, to));
         self.replay.persist(from, to, ends, &share);
+    }
+
+    fn lacks_memory(&self) -> bool {
+        self.room.is_used_up(self.end.load(Ordering::Relaxed))
     }
 
     fn is_prompt(&self) -> bool {

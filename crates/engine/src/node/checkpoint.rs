@@ -99,7 +99,7 @@ pub enum CheckpointFailure {
     /// from the checkpoint.
     #[error("what has arrived is not part of the log yet: {0}")]
     Arrived(String),
-    /// The node has no directory, or stops.
+    /// The node has no directory or no memory, or stops.
     #[error("{0}")]
     Impossible(&'static str),
 }
@@ -500,6 +500,19 @@ impl Checkpointing {
         Ok(manifest)
     }
 
+    /// Whether the walk is to go further.
+    fn may_continue(&self) -> Result<(), CheckpointFailure> {
+        let core = &self.ground.core;
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(CheckpointFailure::Impossible("the node stops"));
+        }
+        // Rows that lie in the log would come into memory.
+        if core.snapshots.primary().is_none() && core.memory.is_exhausted() {
+            return Err(CheckpointFailure::Impossible("there is no memory left for tables"));
+        }
+        Ok(())
+    }
+
     /// One device's share of a table.
     fn checkpointer(
         &self,
@@ -515,9 +528,7 @@ impl Checkpointing {
         let mut pace = Pace::new(cpu_percent);
         let mut batch = Entries::default();
         while walk.next(participant, &mut batch) {
-            if self.stopping.load(Ordering::SeqCst) {
-                return Err(CheckpointFailure::Impossible("the node stops"));
-            }
+            self.may_continue()?;
             let mut full = false;
             {
                 let (guard, snapshot) = participant.pin(|| walk.snapshot.unwrap_or_else(|| core.snapshots.current()));

@@ -263,7 +263,8 @@ impl Node {
         let (participants, visible) = (Participants::new(self.config.participants()), Arc::new(Watermark::new(at)));
         let source = Arc::new(VersionSource::default());
         let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));
-        let core = Core::new(participants, catalog, snapshots, source, Arc::default(), self.config.certifier);
+        let core =
+            Core::new(participants, catalog, snapshots, source, Arc::default(), Arc::default(), self.config.certifier);
         restore(&core, memory, self.config.replay_threads, None, &|_| {})?;
         let worker = Database::of(&core).worker().map_err(|cause| cause.to_string())?;
         StateHash::of(&worker.begin_read_only()).map_err(|cause| cause.to_string())

@@ -65,7 +65,7 @@ use thiserror::Error;
 pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Verdict};
 
 pub(crate) use self::{
-    adapters::LiveReplay,
+    adapters::{LiveReplay, Room},
     janitor::{Janitor, JanitorThread},
     reign::ThisNode,
     start::{Parts, open_log},
@@ -81,7 +81,7 @@ pub use self::{
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
     start::{PhaseStatus, StartError, StartPhase},
-    status::{NodeStatus, ProofStatus, RoleStatus},
+    status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
 };
 use crate::{
@@ -461,6 +461,16 @@ impl Node {
     /// nothing.
     pub fn set_encoding(&self, encoding: Encoding) {
         self.scheme.set_encoding(encoding);
+    }
+
+    /// The memory of its tables. Cheap.
+    pub fn memory(&self) -> MemoryStatus {
+        MemoryStatus::of(self.database.core())
+    }
+
+    /// From now on its tables may take this many bytes; 0: as many as there are.
+    pub fn set_memory_bytes(&self, bytes: u64) {
+        self.database.core().memory.set_limit(bytes);
     }
 
     /// From now on this node's memory may have this many bytes, if it is a mirror.

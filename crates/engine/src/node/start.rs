@@ -39,7 +39,7 @@ use freshet_replication::{
     wire::{Hello, Peer, Purpose, Refusal},
 };
 use freshet_storage::{Catalog, Participants};
-use freshet_txn::{Core, Messages, Snapshots};
+use freshet_txn::{Core, Memory, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
@@ -202,6 +202,8 @@ impl Node {
         };
         let scheme = scheme::of(&config, executors, ground.directory.as_deref(), end)?;
         let proof = Arc::new(StateProof::new(config.on_doubt == OnDoubt::Withdraw));
+        let memory = Arc::new(Memory::default());
+        memory.set_limit(config.memory_bytes);
         let parts = Parts {
             config,
             ground,
@@ -215,6 +217,7 @@ impl Node {
             torn,
             checkpoint,
             proof,
+            memory,
         };
         let (mut node, returning) = match course {
             Course::Follow(upstream) => {
@@ -274,6 +277,8 @@ pub(crate) struct Parts {
     torn: Option<freshet_log::Torn>,
     pub checkpoint: Option<Manifest>,
     pub proof: Arc<StateProof>,
+    /// How much of it tables may take.
+    pub memory: Arc<Memory>,
 }
 
 impl Parts {
@@ -325,7 +330,8 @@ impl Parts {
         let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
         let snapshots = Snapshots::standby(visible);
         let (source, certifier) = (Arc::clone(&self.source), self.config.certifier);
-        let core = Core::new(participants, catalog, snapshots, source as _, messages, certifier);
+        let memory = Arc::clone(&self.memory);
+        let core = Core::new(participants, catalog, snapshots, source as _, messages, memory, certifier);
         core.set_records_inputs(self.config.record_inputs);
         core
     }

@@ -9,7 +9,7 @@ use freshet_replication::{
     primary::VisibleWanted,
     status::{MirrorStatus, OwnStatus, PrimaryStatus},
 };
-use freshet_txn::Recorded;
+use freshet_txn::{Core, Recorded};
 use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
@@ -33,6 +33,26 @@ impl ProofStatus {
     pub(super) fn of(replay: &Replay) -> Self {
         let Proven { counts, marks, equal_at } = replay.proven();
         Self { counts, marks, equal_at, differs: replay.difference().map(ToString::to_string) }
+    }
+}
+
+/// The memory of a node's tables.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryStatus {
+    /// What rows, old versions and indexes take, in bytes.
+    pub used: u64,
+    /// What they may take, if there is a limit.
+    pub limit: Option<u64>,
+    /// What of that is old versions that go when no snapshot needs them any more.
+    pub kept_for_snapshots: u64,
+    /// The limit is reached: nobody adds anything.
+    pub full: bool,
+}
+
+impl MemoryStatus {
+    pub(super) fn of(core: &Core) -> Self {
+        let (full, kept_for_snapshots) = (core.memory.measure(), core.kept_for_snapshots());
+        Self { used: core.memory.used(), limit: core.memory.limit(), kept_for_snapshots, full }
     }
 }
 
@@ -124,6 +144,8 @@ pub struct NodeStatus {
     pub oldest_reader: Stamp,
     /// Tables, the catalog not counted.
     pub tables: usize,
+    /// Their memory.
+    pub memory: MemoryStatus,
     /// What speaks against what it has in memory, if anything does.
     pub doubt: Option<String>,
     /// What the sweep has looked at, and found.
@@ -214,6 +236,7 @@ impl Node {
             read_view: core.snapshots.current(),
             oldest_reader: core.oldest_needed(),
             tables: core.catalog.tables_at(core.snapshots.current()).len() - 1,
+            memory: MemoryStatus::of(core),
             doubt: self.proof.reason().map(|reason| reason.to_string()),
             sweep: self.sweep_status(),
             torn_at_start: self.torn.map(|torn| torn.to_string()),

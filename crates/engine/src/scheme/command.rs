@@ -272,6 +272,10 @@ impl ReplayTarget for Executing {
         })
     }
 
+    fn lacks_memory(&self) -> bool {
+        self.live.lacks_memory()
+    }
+
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
         self.live.persist(from, to, ends, log);
     }

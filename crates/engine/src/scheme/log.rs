@@ -20,7 +20,7 @@ use super::{
     inputs::{AgainStatus, SampleStatus, Sampler, Samples},
 };
 use crate::{
-    node::{Encoding, Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
+    node::{Encoding, Janitor, LiveReplay, Parts, Room, StartError, ThisNode, open_log},
     source::VersionSource,
 };
 
@@ -153,6 +153,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             end: AtomicU64::new(end.0),
             replayed: Arc::new(AtomicU64::new(end.0)),
             proof: Arc::clone(&parts.proof),
+            room: Room::of(&parts.memory),
         };
         let forms = InputsFeed::of_relay(catalog, participants, &live.replayed);
         let starting = Starting {

@@ -117,8 +117,9 @@ pub(crate) struct SqlSettings {
     #[arg(id = "sql-listen", long, value_name = "ADDRESS")]
     pub(crate) listen: SqlListen,
     /// The directory of the Unix socket `.s.PGSQL.<port>`, with the port of `sql.listen`; `off`: no
-    /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700.
-    /// Any other directory must exist, and its mode says who may connect.
+    /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700;
+    /// where another user has taken that, `/tmp/freshet-<uid>-1` to `-7`. Any other directory must
+    /// exist, and its mode says who may connect.
     ///
     /// Use `/run/postgresql` or the like for clients of other users.
     #[arg(id = "sql-socket-directory", long, value_name = "DIR")]
@@ -136,6 +137,12 @@ pub(crate) struct SqlSettings {
     /// Raise it for many clients without a pooler.
     #[arg(id = "sql-connections", long, value_name = "N")]
     pub(crate) connections: usize,
+    /// How many of them one role may have that is no superuser and has no CONNECTION LIMIT of its
+    /// own, so that no role keeps all others out. 0: nine tenths.
+    ///
+    /// Lower it where strangers may log in.
+    #[arg(id = "sql-role-connections", long, value_name = "N")]
+    pub(crate) role_connections: usize,
     /// The superuser that a new node has, without a password, and the database named after it
     /// (docs/sql.md#databases).
     ///
@@ -159,8 +166,8 @@ pub(crate) struct SqlSettings {
     #[arg(id = "sql-tls-ca", long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// How much memory all sessions together may keep for their queries; a statement that needs
-    /// more gets 53200. Tables do not count. 0: a quarter of the machine's memory, or of what its
-    /// control group may have.
+    /// more gets 53200. Tables do not count: see `memory-bytes`. 0: a quarter of the machine's
+    /// memory, or of what its control group may have.
     ///
     /// Lower it where tables fill the machine; raise it where queries are large and tables small.
     #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
@@ -189,6 +196,20 @@ pub(crate) struct SqlSettings {
     /// Set it where clients forget to commit.
     #[arg(id = "sql-idle-in-transaction-timeout-ms", long, value_name = "MS")]
     pub(crate) idle_in_transaction_timeout_ms: u64,
+    /// How old the snapshot of an open transaction may be. Beyond that the transaction ends with
+    /// 72000, whatever its role has set: at once if it is idle. 0: as old as it likes. See
+    /// docs/sql.md#old-snapshots.
+    ///
+    /// Set it where nobody is to hold old versions for longer.
+    #[arg(id = "sql-snapshot-max-age-ms", long, value_name = "MS")]
+    pub(crate) snapshot_max_age_ms: u64,
+    /// How much memory old versions may take that are kept for open transactions. Beyond that the
+    /// transaction with the oldest snapshot ends with 72000. 0: a quarter of `memory-bytes`. Where
+    /// tables have used up `memory-bytes`, a 64th of that.
+    ///
+    /// Raise it for long reports beside many changes.
+    #[arg(id = "sql-snapshot-max-bytes", long, value_name = "BYTES")]
+    pub(crate) snapshot_max_bytes: u64,
     /// `idle_session_timeout` of sessions that do not set it. 0: none.
     ///
     /// Set it where clients without a pooler leave connections open.
@@ -215,6 +236,7 @@ impl Default for SqlSettings {
             socket_directory: None,
             access: None,
             connections: 100,
+            role_connections: 0,
             user: "freshet".to_owned(),
             tls_certificates: None,
             tls_key: None,
@@ -224,6 +246,8 @@ impl Default for SqlSettings {
             statement_memory_bytes: 256 << 20,
             statement_timeout_ms: 0,
             idle_in_transaction_timeout_ms: 0,
+            snapshot_max_age_ms: 0,
+            snapshot_max_bytes: 0,
             idle_session_timeout_ms: 0,
         }
     }
@@ -237,14 +261,19 @@ impl SqlSettings {
         // What sessions can set at most.
         let time = 0..=i32::MAX as u64;
         SettingError::within("sql.connections", self.connections, 1..=10_000)?;
+        SettingError::within("sql.role-connections", self.role_connections, 0..=10_000)?;
         if self.memory_bytes != 0 {
             SettingError::within("sql.memory-bytes", self.memory_bytes, bytes.clone())?;
         }
         SettingError::within("sql.session-memory-bytes", self.session_memory_bytes, bytes.clone())?;
-        SettingError::within("sql.statement-memory-bytes", self.statement_memory_bytes, bytes)?;
+        SettingError::within("sql.statement-memory-bytes", self.statement_memory_bytes, bytes.clone())?;
         SettingError::within("sql.statement-timeout-ms", self.statement_timeout_ms, time.clone())?;
         let idle_in_transaction = self.idle_in_transaction_timeout_ms;
         SettingError::within("sql.idle-in-transaction-timeout-ms", idle_in_transaction, time.clone())?;
+        SettingError::within("sql.snapshot-max-age-ms", self.snapshot_max_age_ms, time.clone())?;
+        if self.snapshot_max_bytes != 0 {
+            SettingError::within("sql.snapshot-max-bytes", self.snapshot_max_bytes, bytes.clone())?;
+        }
         SettingError::within("sql.idle-session-timeout-ms", self.idle_session_timeout_ms, time)?;
         let shown = |path: &Option<PathBuf>| path.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
         if self.tls_certificates.is_some() != self.tls_key.is_some() {
@@ -256,6 +285,14 @@ impl SqlSettings {
             return Err(SettingError::new("sql.tls-ca", shown(&self.tls_ca), remedy));
         }
         Ok(())
+    }
+
+    /// How many sessions one role may have for which nothing else was said.
+    pub(crate) fn connections_per_role(&self) -> usize {
+        match self.role_connections {
+            0 => (self.connections - self.connections / 10).max(1),
+            most => most,
+        }
     }
 
     /// The directory for the Unix socket, which exists; none for no socket.
@@ -293,6 +330,8 @@ impl SqlSettings {
             statement_timeout: Duration::from_millis(self.statement_timeout_ms),
             idle_in_transaction_timeout: Duration::from_millis(self.idle_in_transaction_timeout_ms),
             idle_session_timeout: Duration::from_millis(self.idle_session_timeout_ms),
+            snapshot_age: Duration::from_millis(self.snapshot_max_age_ms),
+            snapshot_bytes: self.snapshot_max_bytes,
         }
     }
 }

@@ -116,7 +116,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 97] = [
+const KEYS: [(&str, &str, &str); 101] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -137,6 +137,7 @@ const KEYS: [(&str, &str, &str); 97] = [
     ("standby-timeout-ms", "70", "70"),
     ("refuse-after-ms", "7", "7"),
     ("directory", "\"data\"", "data"),
+    ("memory-bytes", "3000000", "3000000"),
     ("replay-threads", "7", "7"),
     ("replay", "\"none\"", "none"),
     ("apply", "\"full\"", "full"),
@@ -204,6 +205,7 @@ const KEYS: [(&str, &str, &str); 97] = [
     ("sql.socket-directory", "\"sockets\"", "sockets"),
     ("sql.access", "\"hba\"", "hba"),
     ("sql.connections", "7", "7"),
+    ("sql.role-connections", "7", "7"),
     ("sql.user", "\"me\"", "me"),
     ("sql.tls-certificates", "\"sql.crt\"", "sql.crt"),
     ("sql.tls-key", "\"sql.key\"", "sql.key"),
@@ -213,6 +215,8 @@ const KEYS: [(&str, &str, &str); 97] = [
     ("sql.statement-memory-bytes", "1048577", "1048577"),
     ("sql.statement-timeout-ms", "7", "7"),
     ("sql.idle-in-transaction-timeout-ms", "7", "7"),
+    ("sql.snapshot-max-age-ms", "7", "7"),
+    ("sql.snapshot-max-bytes", "3000000", "3000000"),
     ("sql.idle-session-timeout-ms", "7", "7"),
 ];
 

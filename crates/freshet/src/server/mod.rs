@@ -139,6 +139,13 @@ impl Doors {
         let far = TcpListener::bind(address).map_err(failed)?;
         let address = far.local_addr()?;
         let near = LocalListener::bind(LOCAL, address).map_err(failed)?;
+        if near.is_hidden() {
+            tracing::warn!(
+                %address,
+                "other users have taken the names of this node's local socket: processes of its own user on this \
+                 machine need a certificate, like all others"
+            );
+        }
         Ok(Self { far, near, address })
     }
 

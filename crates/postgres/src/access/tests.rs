@@ -380,3 +380,17 @@ fn any_text_is_rules_or_faults() {
     }
     assert!(understood > 100, "FRESHET_SEED={seed}: {understood}");
 }
+
+/// Clients are compared in canonical form, and so are rules: else one of these would match nobody.
+#[test]
+fn networks_of_mapped_addresses_are_networks_of_ipv4() {
+    for line in
+        ["host all all ::ffff:10.0.0.0/104", "host all all ::ffff:10.0.0.0 ffff:ffff:ffff:ffff:ffff:ffff:ff00:0"]
+    {
+        assert!(matches(line, &host("10.200.3.4")) && matches(line, &host("::ffff:10.1.2.3")), "{line}");
+        assert!(!matches(line, &host("11.0.0.1")) && !matches(line, &host("2001:db8::a00:1")), "{line}");
+    }
+    assert!(matches("host all all ::ffff:10.1.2.3/128", &host("10.1.2.3")));
+    // Shorter ones are of IPv6 addresses.
+    assert!(!matches("host all all ::/0", &host("10.1.2.3")) && matches("host all all ::/0", &host("2001:db8::1")));
+}

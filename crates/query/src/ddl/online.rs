@@ -14,6 +14,7 @@ use super::{
     work::{Halt, Step, Work, error},
 };
 use crate::{
+    error::memory_full,
     locks::LockMode,
     schema::{Table, TableInfo, relation},
 };
@@ -83,6 +84,7 @@ fn failed(cause: IndexError, info: &TableInfo, table: &Table) -> SqlError {
         IndexError::Build(BuildError::UniqueViolation { row, .. }) => {
             described(WriteError::UniqueViolation { index: name }, &row)
         }
+        IndexError::Build(BuildError::Memory(cause)) => memory_full(&cause),
         other => error(SqlState::SYSTEM_ERROR, format!("could not create index \"{name}\": {other}")),
     }
 }

@@ -11,6 +11,12 @@ use crate::{
     schema::{DATABASE_OWNER, Entry, FIRST_ROLE, Grant, MemberOf, Object, Oid, Role},
 };
 
+/// Whether a password is what PostgreSQL keeps of one whose hash is MD5.
+fn is_md5(password: &str) -> bool {
+    let digits = password.strip_prefix("md5").map(str::as_bytes);
+    digits.is_some_and(|digits| digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
 impl Work<'_, '_, '_> {
     fn own_role(&self) -> Result<&Role, SqlError> {
         let role = self.schema().role_by_oid(self.ddl.role);
@@ -109,6 +115,13 @@ impl Work<'_, '_, '_> {
                     self.notice(
                         SqlState::SUCCESSFUL_COMPLETION,
                         "empty string is not a valid password, clearing password",
+                    );
+                    role.verifier = None;
+                } else if is_md5(password) {
+                    // What `pg_dumpall` has of it: who has read that must not get in with it.
+                    self.notice(
+                        SqlState::SUCCESSFUL_COMPLETION,
+                        "an md5 hash is not a password that is understood here, clearing password",
                     );
                     role.verifier = None;
                 } else if password.parse::<freshet_postgres::Verifier>().is_ok() {

@@ -88,6 +88,8 @@ pub struct Catalog {
     /// Of each database; the newest last.
     known: Mutex<HashMap<Oid, VecDeque<Arc<Schema>>>>,
     making: Arc<Making>,
+    /// With which the newest version is looked at.
+    looks: Mutex<Option<Worker>>,
 }
 
 fn definition() -> TableDefinition {
@@ -139,7 +141,13 @@ pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError
 impl Catalog {
     /// The catalog of a node's databases, which are one for the engine.
     pub fn new(database: Database) -> Self {
-        Self { database, table: OnceLock::new(), known: Mutex::default(), making: Arc::default() }
+        Self {
+            database,
+            table: OnceLock::new(),
+            known: Mutex::default(),
+            making: Arc::default(),
+            looks: Mutex::default(),
+        }
     }
 
     /// The engine's database.
@@ -152,6 +160,7 @@ impl Catalog {
             return Some(table);
         }
         let table = self.database.table(TABLE)?;
+        table.give_reserve();
         Some(self.table.get_or_init(|| table))
     }
 
@@ -161,6 +170,7 @@ impl Catalog {
             return Some(table);
         }
         let table = transaction.table(TABLE)?;
+        table.give_reserve();
         Some(self.table.get_or_init(|| table))
     }
 
@@ -441,6 +451,20 @@ impl Catalog {
     /// When it cannot be read, or all workers are taken.
     pub fn committed(&self, database: Oid) -> Result<Arc<Schema>, SqlError> {
         self.read(&self.worker()?.begin_read_only(), database)
+    }
+
+    /// The newest version that is committed, for those whose own snapshot may be older; nothing
+    /// where the database was dropped.
+    ///
+    /// # Errors
+    /// When it cannot be read; 53300 when no worker is free.
+    pub fn newest(&self, database: Oid) -> Result<Option<Arc<Schema>>, SqlError> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = match &mut *looks {
+            Some(worker) => worker,
+            none => none.insert(self.worker()?),
+        };
+        self.find(&worker.begin_read_only(), database)
     }
 
     /// A worker of one's own.

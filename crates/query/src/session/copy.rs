@@ -338,7 +338,9 @@ impl Session<'_> {
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
         };
-        self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))
+        let inserted = self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))?;
+        self.check_rights_now(&Prepared::new("", Some(Parsed::sql(Statement::Insert(insert))), Vec::new()))?;
+        Ok(inserted)
     }
 
     fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {

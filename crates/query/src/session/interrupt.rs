@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
     time::{Duration, Instant},
@@ -11,6 +11,8 @@ use std::{
 use freshet_base::lock;
 use freshet_postgres::{Interrupt, Why};
 use freshet_sql::{SqlError, SqlState};
+
+use crate::old_snapshots::{self, OldSnapshots};
 
 const NOTHING: u8 = 0;
 const CANCELED: u8 = 1;
@@ -22,6 +24,8 @@ pub struct Flag {
     asked: AtomicU8,
     /// When the statement has run long enough.
     deadline: Mutex<Option<Instant>>,
+    /// What may not be held too long, and by which worker it would be.
+    old: OnceLock<(Arc<OldSnapshots>, usize)>,
 }
 
 impl Interrupt for Flag {
@@ -43,6 +47,12 @@ impl Interrupt for Flag {
 }
 
 impl Flag {
+    /// From now on it says so, too, when what the worker at `place` holds is condemned.
+    pub fn heed(&self, old: &Arc<OldSnapshots>, place: usize) {
+        // A session heeds one.
+        let _ = self.old.set((Arc::clone(old), place));
+    }
+
     /// The time of a statement begins, unless it has begun.
     pub fn arm(&self, limit: Option<Duration>) {
         let mut deadline = lock(&self.deadline);
@@ -61,10 +71,11 @@ impl Flag {
         *lock(&self.deadline)
     }
 
-    /// Fails when the statement is to end: it was asked for, or its time has passed.
+    /// Fails when the statement is to end: it was asked for, its time has passed, or its snapshot
+    /// is too old.
     ///
     /// # Errors
-    /// 57014, 57P01.
+    /// 57014, 57P01, 72000.
     pub fn check(&self) -> Result<(), SqlError> {
         match self.asked.load(Ordering::SeqCst) {
             NOTHING => {}
@@ -78,6 +89,11 @@ impl Flag {
         }
         if self.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"));
+        }
+        if let Some((old, place)) = self.old.get()
+            && old.condemns(*place)
+        {
+            return Err(old_snapshots::too_old());
         }
         Ok(())
     }

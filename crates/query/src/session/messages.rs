@@ -34,6 +34,8 @@ use crate::{
     system::activity::shown,
 };
 
+/// How often an idle session looks whether its snapshot is too old.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// How often a statement is tried again that has lost a race.
 const TRIES: u32 = 100;
 
@@ -177,6 +179,19 @@ impl Session<'_> {
             self.block_for(prepared.statement.as_ref())?;
         }
         self.plan(prepared)
+    }
+
+    /// How long the client may leave the session idle.
+    fn idle_until(&self) -> Option<Instant> {
+        // A statement has begun, and its client is to say more.
+        if let Some(deadline) = self.state.flag.deadline() {
+            return Some(deadline);
+        }
+        let limit = match self.transaction_status() {
+            TransactionStatus::Idle => self.state.settings.ready.idle,
+            _ => self.state.settings.ready.idle_in_transaction,
+        };
+        limit.and_then(|limit| self.rested.checked_add(limit))
     }
 
     fn statement_named(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
@@ -506,17 +521,17 @@ impl postgres::Session for Session<'_> {
     }
 
     fn idle_limit(&self) -> Option<Duration> {
-        // A statement has begun, and its client is to say more.
-        if let Some(deadline) = self.state.flag.deadline() {
-            return Some(deadline.saturating_duration_since(Instant::now()));
-        }
-        match self.transaction_status() {
-            TransactionStatus::Idle => self.state.settings.ready.idle,
-            _ => self.state.settings.ready.idle_in_transaction,
-        }
+        let limit = self.idle_until().map(|until| until.saturating_duration_since(Instant::now()));
+        // What it holds may be condemned in the meantime.
+        let look = self.holds_snapshot().then_some(LOOK_AFTER);
+        limit.into_iter().chain(look).min()
     }
 
     fn idle_too_long(&mut self) -> Option<Report> {
+        self.give_up_condemned();
+        if self.idle_until().is_none_or(|until| Instant::now() < until) {
+            return None;
+        }
         if self.state.flag.deadline().is_some() {
             return self.state.flag.check().err().map(report);
         }

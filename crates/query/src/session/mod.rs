@@ -40,7 +40,7 @@ pub mod utility;
 pub mod view;
 pub mod wire;
 
-use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Stamp, Worker};
 use freshet_postgres::{Out, Report, Severity, TransactionStatus};
@@ -92,6 +92,8 @@ pub struct Session<'w> {
     reported: Reported,
     /// Whether its node was a standby then.
     standby: bool,
+    /// When it began to wait for its client.
+    rested: Instant,
     /// What its statements depend on, when it was last recorded.
     around: record::Around,
 }
@@ -275,7 +277,7 @@ impl<'w> Session<'w> {
         let info = shared.sessions.enter(info);
         let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
         let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
-        Ok(Self {
+        let session = Self {
             worker,
             block: None,
             state: State {
@@ -290,7 +292,7 @@ impl<'w> Session<'w> {
                 user,
                 role: oid,
                 database: database.into(),
-                advisory: shared.advisory.session(worker.place()),
+                advisory: shared.advisory.session(worker.place(), (!superuser).then_some(oid)),
                 system: Arc::clone(&shared) as _,
                 sequences: SessionSequences::default(),
                 last_commit: None,
@@ -314,9 +316,12 @@ impl<'w> Session<'w> {
             noted: 0,
             reported: Reported::default(),
             standby,
+            rested: Instant::now(),
             around: None,
             shared,
-        })
+        };
+        session.state.flag.heed(&session.shared.old_snapshots, worker.place());
+        Ok(session)
     }
 
     /// Applies a setting of the start-up packet.
@@ -375,6 +380,7 @@ impl<'w> Session<'w> {
 
     /// Others see that it waits for its client.
     fn note_rest(&mut self) {
+        self.rested = Instant::now();
         let settings = &self.state.settings;
         if settings.generation != self.noted {
             self.noted = settings.generation;

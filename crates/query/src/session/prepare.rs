@@ -21,6 +21,7 @@ use super::{
     parse::Parsed,
     settings::Ready,
     syntax::{Cursor, SessionStatement},
+    transaction::Block,
     view::View,
 };
 use crate::{
@@ -385,8 +386,33 @@ impl Session<'_> {
     /// is the session's.
     ///
     /// # Errors
-    /// When the statement makes no sense; 0A000 when its client was told other columns.
+    /// When the statement makes no sense; 0A000 when its client was told other columns; 42501.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
+        let planned = self.plan_seen(prepared)?;
+        self.check_rights_now(prepared)?;
+        Ok(planned)
+    }
+
+    /// What was revoked since the transaction's snapshot is revoked for it, too: where its catalog
+    /// is not the newest, the statement must be allowed by the newest as well. Whether it would
+    /// make sense there does not matter.
+    ///
+    /// # Errors
+    /// 42501.
+    pub(super) fn check_rights_now(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        let keeps_snapshot = |block: &Block<'_>| !block.is_read_committed() && block.transaction.is_some();
+        if !self.block.as_ref().is_some_and(keeps_snapshot) {
+            return Ok(());
+        }
+        let newest = self.shared.catalog.newest(self.state.schema.database)?;
+        let Some(newest) = newest.filter(|newest| newest.version != self.state.schema.version) else { return Ok(()) };
+        match self.make_plan_with(prepared, &newest, true, prepared.given.clone(), None) {
+            Err(error) if error.state == SqlState::INSUFFICIENT_PRIVILEGE => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn plan_seen(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let mut plans = prepared.plans();
         let plans = &mut *plans;
         let now = self.state.settings.generation;

@@ -1,7 +1,7 @@
 //! Transactions: how they begin, what is seen in them, and how they end.
 
 use std::{
-    cell::OnceCell,
+    cell::{Cell, OnceCell},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,6 +22,7 @@ use crate::{
     exported::{Exported, Exports},
     inputs::Recorder,
     locks::LockMark,
+    old_snapshots::too_old,
     server::Shared,
     system::SystemView as _,
 };
@@ -40,6 +41,8 @@ pub struct Block<'w> {
     pub explicit: bool,
     /// It can only be rolled back.
     pub failed: bool,
+    /// It was given up because of its snapshot, and its client has not heard of it yet.
+    pub condemned: Cell<bool>,
     /// PostgreSQL's name of its level.
     pub isolation: &'static str,
     /// It must not write.
@@ -108,6 +111,7 @@ impl<'w> Session<'w> {
             transaction: None,
             explicit,
             failed: false,
+            condemned: Cell::new(false),
             isolation: self.state.settings.ready.isolation,
             read_only: self.state.settings.ready.read_only,
             deferrable: self.state.settings.ready.deferrable,
@@ -147,6 +151,7 @@ impl<'w> Session<'w> {
     }
 
     fn block_without_snapshot(&mut self) -> Result<(), SqlError> {
+        self.give_up_condemned();
         if self.block.is_none() {
             self.state.settings.begin();
             self.block = Some(self.new_block(false));
@@ -157,13 +162,38 @@ impl<'w> Session<'w> {
     /// Whether statements that do not end the transaction can run in it.
     ///
     /// # Errors
-    /// 25P02 when it has failed.
+    /// 25P02 when it has failed; 72000 at first when it was given up because of its snapshot.
     pub(super) fn check_not_failed(&self) -> Result<(), SqlError> {
-        if self.block.as_ref().is_some_and(|block| block.failed) {
+        if let Some(block) = self.block.as_ref().filter(|block| block.failed) {
+            if block.condemned.take() {
+                return Err(too_old());
+            }
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(SqlError::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
         }
         Ok(())
+    }
+
+    /// Whether the session keeps old versions in memory.
+    pub(super) fn holds_snapshot(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.transaction.is_some())
+    }
+
+    /// Gives the transaction up if its snapshot is too old, with its locks: what its client does
+    /// next fails with 72000.
+    pub(super) fn give_up_condemned(&mut self) {
+        if !self.holds_snapshot() || !self.shared.old_snapshots.condemns(self.state.place) {
+            return;
+        }
+        if let Some(block) = &mut self.block {
+            block.condemned.set(!block.failed);
+            block.failed = true;
+            // None of them can want it back.
+            block.savepoints.clear();
+            block.exports.take();
+            block.transaction = None;
+        }
+        self.settle(false);
     }
 
     /// The transaction that a statement runs in; begun for it alone if none exists.
@@ -265,6 +295,18 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
+    /// Fails if the transaction was given up and its client has not heard of it: that is its end.
+    ///
+    /// # Errors
+    /// 72000.
+    fn check_not_given_up(&mut self, out: &mut Out) -> Result<(), SqlError> {
+        if self.block.as_ref().is_some_and(|block| block.condemned.take()) {
+            self.roll_back(out);
+            return Err(too_old());
+        }
+        Ok(())
+    }
+
     /// The end of a statement: if the transaction is its own, that ends with it.
     ///
     /// # Errors
@@ -280,8 +322,10 @@ impl<'w> Session<'w> {
     /// Returns whether it was committed.
     ///
     /// # Errors
-    /// 40001, 40003 when nobody knows whether it was committed, and what the engine says.
+    /// 40001, 40003 when nobody knows whether it was committed, 72000 when it was given up, and
+    /// what the engine says.
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
+        self.check_not_given_up(out)?;
         if self.block.as_ref().is_some_and(|block| !block.failed && !block.deferred.is_empty())
             && let Err(error) = self.check_deferred(true)
         {

@@ -356,11 +356,23 @@ impl View<'_> {
         arguments: &[Value],
         how: impl Fn(&freshet_postgres::Sessions, i32) -> bool,
     ) -> Result<bool, SqlError> {
-        let superuser = self.state.schema.role_by_oid(self.state.role).is_some_and(|role| role.superuser);
         let Some(Value::Int4(pid)) = arguments.first() else { return Ok(false) };
-        if !superuser && *pid != self.state.pid {
-            let message = "must be a superuser to signal another session";
-            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        let schema = &self.state.schema;
+        let superuser = |oid| schema.role_by_oid(oid).is_some_and(|role| role.superuser);
+        let sessions = self.shared.sessions.all();
+        let whose = sessions.iter().find(|session| session.pid == *pid).map(|session| session.role);
+        if let Some(whose) = whose.filter(|_| *pid != self.state.pid && !superuser(self.state.role)) {
+            // As PostgreSQL says it.
+            let message = match superuser(whose) {
+                true => "must be a superuser to terminate superuser process",
+                false if schema.is_within(self.state.role, whose) => "",
+                false => {
+                    "must be a member of the role whose process is being terminated or member of pg_signal_backend"
+                }
+            };
+            if !message.is_empty() {
+                return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+            }
         }
         let reached = how(&self.state.sessions, *pid);
         // It may have been its own.

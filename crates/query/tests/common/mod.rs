@@ -63,7 +63,7 @@ impl SqlNode {
 
     fn serve(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
         let node = Node::start_executing(config, Some(executors(StatementExecutor::default)), |_| ()).unwrap();
-        let limits = Limits { connections: 40, ..Limits::default() };
+        let limits = Limits { connections: 40, of_role: 34, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),
             general: Some(general),

@@ -571,7 +571,7 @@ impl Shared {
     /// What it can acknowledge, and up to where it knows that clients were told of commits.
     fn holds(&self, terms: &TermState) -> (Stamp, Stamp) {
         let follower = &self.state().follower;
-        (follower.to_acknowledge(), follower.acknowledged(terms))
+        (follower.to_join(), follower.acknowledged(terms))
     }
 
     /// How this log would go on.
@@ -746,6 +746,7 @@ impl Shared {
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
             saved_tails: state.saved_tails.clone(),
+            lacks: follower.lacks_memory().then(|| NO_MEMORY.to_owned()),
             missing: state.originals.missing().map(Missing::to_string),
             holds_more: self.follow.holds_more(),
             ahead,
@@ -754,6 +755,10 @@ impl Shared {
         }
     }
 }
+
+/// Of a standby that replays nothing for want of memory.
+const NO_MEMORY: &str = "no memory left for tables: it receives and keeps the log, replays nothing and acknowledges \
+                         nothing; raise memory-bytes, or give it more memory";
 
 /// What the node's checkpoint, up to `floor`, holds is no part of the log, which is another one
 /// from `at` on.

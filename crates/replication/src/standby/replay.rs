@@ -7,7 +7,7 @@ use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::follower::Event;
 use freshet_log::Log;
 
-use super::{Shared, State};
+use super::{ReplayMode, Shared, State};
 use crate::forms::Regenerate;
 
 /// Why a batch could not be replayed. It stops the standby.
@@ -38,6 +38,12 @@ pub trait ReplayTarget: Send + Sync {
         log.persist_share(from, to);
     }
 
+    /// Whether there is no memory to replay any more into. What was begun is finished. Cheap; asked
+    /// before each piece.
+    fn lacks_memory(&self) -> bool {
+        false
+    }
+
     /// Whether replaying a short range of rows takes no longer than looking at them: then the
     /// receiving thread may do it.
     fn is_prompt(&self) -> bool {
@@ -63,6 +69,9 @@ pub trait ReplayTarget: Send + Sync {
     fn cut(&self, at: Stamp) -> Result<(), ReplayError>;
 }
 
+/// How often it is looked whether there is memory again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// A batch up to this size, in bytes, may be replayed by the receiving thread.
 const SHORT: u32 = 64 << 10;
 
@@ -73,6 +82,7 @@ impl Shared {
     /// [`ReplayError`] when replay has failed.
     pub(crate) fn finish_replay(&self, to: Stamp) -> Result<(), ReplayError> {
         let mut state = self.state();
+        // Whatever memory that takes.
         if state.follower.replay_until(to) {
             self.changed.notify_all();
         }
@@ -89,10 +99,41 @@ impl Shared {
             if self.stopping() || state.failure.is_some() {
                 return None;
             }
+            self.mind_memory(&mut state);
             if let Some(from) = state.follower.next_piece(limit, piece) {
                 return Some(from);
             }
-            state = self.changed.wait(state).expect("no code panics under this mutex");
+            state = if state.follower.lacks_memory() {
+                self.changed.wait_timeout(state, LOOK_EVERY).expect("no code panics under this mutex").0
+            } else {
+                self.changed.wait(state).expect("no code panics under this mutex")
+            };
+        }
+    }
+
+    /// Looks whether there is memory to replay into. Without, nothing is replayed until there is,
+    /// or until a take-over wants it; what is received is kept in the log's files, and acknowledged
+    /// no more: as of a standby that makes nothing durable, commits soon wait for it no longer.
+    fn mind_memory(&self, state: &mut State) {
+        let lacks = self.target.lacks_memory();
+        if lacks == state.follower.lacks_memory() || self.config.replay == ReplayMode::None {
+            return;
+        }
+        let files = self.log.has_store();
+        state.follower.set_lacks_memory(lacks, files);
+        let replayed = state.follower.replayed().0;
+        if lacks {
+            // What is not replayed is read from the files.
+            if files {
+                self.log.note_replayed(Stamp::MAX);
+            }
+            tracing::warn!(
+                stamp = replayed,
+                "this standby has no memory left for its tables, and replays no more: it receives and keeps the log, \
+                 and acknowledges nothing; raise memory-bytes, or give it more memory"
+            );
+        } else {
+            tracing::info!(stamp = replayed, "this standby has memory for its tables again, and replays");
         }
     }
 
@@ -157,7 +198,7 @@ impl Shared {
         let (decision, from) = {
             let mut state = self.state();
             let decision = self.tell(&mut state, Event::Accepted(ends));
-            let taken = if decision.replay && at_once && !self.stopping() {
+            let taken = if decision.replay && at_once && !self.stopping() && !self.target.lacks_memory() {
                 state.follower.next_piece(u64::MAX, piece)
             } else {
                 None

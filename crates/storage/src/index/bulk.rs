@@ -336,7 +336,7 @@ impl BTree {
         self.set_root(new.publish());
         drop((latched, tree));
         // SAFETY: unlinked just now and by us only.
-        unsafe { guard.retire(old.cast(), node::free) };
+        unsafe { guard.retire(old.cast(), node::bytes(old), node::free) };
         Ok(pairs)
     }
 }

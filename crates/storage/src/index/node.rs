@@ -8,6 +8,7 @@ use freshet_base::{
 };
 
 use super::{latch::VersionLatch, page::Page};
+use crate::used;
 
 /// Size of a leaf, in bytes.
 pub(super) const LEAF_BYTES: usize = 2048;
@@ -88,6 +89,7 @@ impl Leaf {
 
     /// An empty leaf that nobody else knows of.
     pub(super) fn allocate() -> NonNull<Leaf> {
+        used::taken(size_of::<Self>());
         let leaf = Box::new(Self {
             header: Header { latch: VersionLatch::new(), level: 0 },
             next: AtomicPtr::new(std::ptr::null_mut()),
@@ -120,6 +122,7 @@ impl Inner {
     /// A node without children, `level` above the leaves, that nobody else knows of.
     pub(super) fn allocate(level: u32) -> NonNull<Inner> {
         debug_assert!(level > 0);
+        used::taken(size_of::<Self>());
         let inner = Box::new(Self {
             header: Header { latch: VersionLatch::new(), level },
             page: Page::new(),
@@ -172,12 +175,23 @@ impl Inner {
     }
 }
 
+/// How many bytes a node takes.
+///
+/// # Safety
+/// As for [`Node::at`].
+pub(super) unsafe fn bytes(pointer: Pointer) -> usize {
+    // SAFETY: the caller's promise.
+    if unsafe { (*pointer).level } == 0 { size_of::<Leaf>() } else { size_of::<Inner>() }
+}
+
 /// Frees one node.
 ///
 /// # Safety
 /// `pointer` is a [`Pointer`] that is freed once and that nobody can follow any more.
 pub(super) unsafe fn free(pointer: *mut u8) {
     let pointer: Pointer = pointer.cast();
+    // SAFETY: the caller's promise.
+    used::given_back(unsafe { bytes(pointer) });
     // SAFETY: the caller's promise; `level` says as what it was allocated.
     unsafe {
         if (*pointer).level == 0 {

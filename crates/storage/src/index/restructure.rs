@@ -245,7 +245,7 @@ impl BTree {
                 drop(above);
                 // SAFETY: unlinked from its parent, and if it is a leaf from its left neighbour,
                 // just now and by us only.
-                unsafe { guard.retire(right.cast(), node::free) };
+                unsafe { guard.retire(right.cast(), node::bytes(right), node::free) };
                 return Some(sparse);
             }
         }
@@ -267,7 +267,7 @@ impl BTree {
             self.set_root(child);
             drop(latched);
             // SAFETY: unlinked just now and by us only; who comes across it finds it obsolete.
-            unsafe { guard.retire(pointer.cast(), node::free) };
+            unsafe { guard.retire(pointer.cast(), node::bytes(pointer), node::free) };
             pointer = child;
         }
     }

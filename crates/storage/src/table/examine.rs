@@ -290,7 +290,7 @@ impl Content {
         let word = Word(place.swap(0, Ordering::AcqRel));
         if let Some(version) = word.as_pointer() {
             // SAFETY: unlinked by the exchange.
-            unsafe { guard.retire(version.cast(), Version::free_chain) };
+            unsafe { guard.retire(version.cast(), Version::chain_bytes(version), Version::free_chain) };
         }
         !word.is_empty()
     }

@@ -9,7 +9,7 @@
 
 use std::{
     fmt, ptr,
-    sync::{PoisonError, RwLock},
+    sync::{PoisonError, RwLock, atomic::AtomicBool},
 };
 
 use freshet_base::{
@@ -37,6 +37,8 @@ pub struct Table {
     definition: TableDefinition,
     dropped_at: AtomicU64,
     content: AtomicPtr<Content>,
+    /// Not the facade's: no other memory is read on the strength of it.
+    has_reserve: AtomicBool,
     /// The names of all indexes that it has had, by number.
     index_names: RwLock<Vec<String>>,
 }
@@ -59,13 +61,24 @@ impl Table {
         let content = Box::new(Content::new(fid, &definition)?);
         let content = AtomicPtr::new(Box::into_raw(content));
         let index_names = RwLock::new(definition.indexes.iter().map(|index| index.name.clone()).collect());
-        Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content, index_names })
+        let has_reserve = AtomicBool::new(fid == Fid::CATALOG);
+        Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content, has_reserve, index_names })
     }
 
     /// Its id, which no other table ever has.
     #[inline]
     pub fn fid(&self) -> Fid {
         self.fid
+    }
+
+    /// Whether rows can be added when tables take as much memory as they may, out of a reserve.
+    pub fn has_reserve(&self) -> bool {
+        self.has_reserve.load(Ordering::Relaxed)
+    }
+
+    /// It is one of a catalog: rows can be added out of that reserve from now on.
+    pub fn give_reserve(&self) {
+        self.has_reserve.store(true, Ordering::Relaxed);
     }
 
     /// Its name. Another table may have it once this one is dropped.
@@ -133,7 +146,7 @@ impl Table {
             return false;
         }
         // SAFETY: unlinked by the swap, which gives it to one only; made by `new`.
-        unsafe { guard.retire(content.cast(), free_content) };
+        unsafe { guard.retire(content.cast(), 0, free_content) };
         true
     }
 }

@@ -131,7 +131,7 @@ impl Content {
         }
         if detached && let Some(old) = word.as_pointer() {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
-            unsafe { guard.retire(old.cast(), Version::free_chain) };
+            unsafe { guard.retire(old.cast(), Version::chain_bytes(old), Version::free_chain) };
         } else if base < context.horizon.0 || is_one_of_few(announced) {
             // Of a record that is written often, an old snapshot keeps many versions: not every
             // reader goes down to where they end. Versions only: a thread that reads must not touch

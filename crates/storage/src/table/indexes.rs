@@ -289,7 +289,7 @@ impl Content {
     pub(crate) fn set_indexes(&self, guard: &Guard<'_>, indexes: IndexList) {
         let old = self.indexes.swap(Box::into_raw(Box::new(indexes)), Ordering::SeqCst);
         // SAFETY: unlinked by the exchange; made by `publish` or here.
-        unsafe { guard.retire(old.cast(), free_list) };
+        unsafe { guard.retire(old.cast(), 0, free_list) };
     }
 
     /// For a thread that drops the content.

@@ -149,7 +149,7 @@ impl Content {
             // is the record's chain now.
             let free = if below.as_pointer().is_some() { Version::free } else { Version::free_chain };
             // SAFETY: unlinked by the exchange above, by the only one who cuts.
-            unsafe { guard.retire(head.cast(), free) };
+            unsafe { guard.retire(head.cast(), Version::bytes_of(head), free) };
             return;
         }
     }

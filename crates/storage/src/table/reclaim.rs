@@ -50,7 +50,7 @@ impl Content {
         let head = self.data.get(rid).and_then(|place| Word(place.load(Ordering::Acquire)).as_pointer());
         if let Some(Cut { chain, .. }) = head.and_then(|head| Self::cut(guard, head, horizon)) {
             // SAFETY: unlinked by the cut, which gives a chain to one only.
-            unsafe { guard.retire(chain.cast(), Version::free_chain) };
+            unsafe { guard.retire(chain.cast(), Version::chain_bytes(chain), Version::free_chain) };
         }
     }
 
@@ -94,11 +94,11 @@ impl Content {
             let result = place.compare_exchange(Word::pointer(head).0, after, Ordering::AcqRel, Ordering::Relaxed);
             assert!(result.is_ok(), "a tombstone that all can see stays on top of {rid:?} of {self:?}");
             // SAFETY: unlinked just now; its chain goes separately.
-            unsafe { guard.retire(head.cast(), Version::free) };
+            unsafe { guard.retire(head.cast(), Version::bytes_of(head), Version::free) };
             reclaimed = (!is_file).then_some(Reclaimed { rid, tombstone: Some(stamp) });
         }
         // SAFETY: unlinked by the cut.
-        unsafe { guard.retire(chain.cast(), Version::free_chain) };
+        unsafe { guard.retire(chain.cast(), Version::chain_bytes(chain), Version::free_chain) };
         reclaimed
     }
 
@@ -197,7 +197,7 @@ impl Content {
                     self.free.noted(rid);
                     if let Some(head) = head {
                         // SAFETY: unlinked by the exchange above.
-                        unsafe { guard.retire(head.cast(), Version::free_chain) };
+                        unsafe { guard.retire(head.cast(), Version::chain_bytes(head), Version::free_chain) };
                     }
                     return;
                 }

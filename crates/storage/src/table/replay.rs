@@ -205,7 +205,7 @@ impl Content {
         if let Some(old) = word.as_pointer() {
             // SAFETY: unlinked by the exchange above, which succeeds for one thread only; nothing
             // hangs below it.
-            unsafe { guard.retire(old.cast(), Version::free) };
+            unsafe { guard.retire(old.cast(), Version::bytes_of(old), Version::free) };
         }
         true
     }

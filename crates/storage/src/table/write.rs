@@ -170,6 +170,14 @@ impl Published<'_> {
         unsafe { logged_row(self.version.as_ptr()) }
     }
 
+    /// How many bytes the version below takes, if it is in memory.
+    pub fn replaced_bytes(&self) -> u32 {
+        // SAFETY: as in `logged_row`. Acquire: pairs with the thread that linked the version below.
+        let below = Word(unsafe { self.version.as_ref() }.next.load(Ordering::Acquire)).as_pointer();
+        // SAFETY: as in `logged_row`.
+        below.map_or(0, |below| unsafe { Version::bytes_of(below) } as u32)
+    }
+
     /// As [`Installed::row_below`].
     pub fn row_below(&self) -> Option<&[u8]> {
         // SAFETY: as in `logged_row`.
@@ -305,7 +313,7 @@ impl Content {
             (_, true) => RecordKind::Update,
         };
         // SAFETY: unlinked just now; what hangs below it now hangs below its replacement.
-        unsafe { guard.retire(old.as_ptr().cast(), Version::free) };
+        unsafe { guard.retire(old.as_ptr().cast(), Version::bytes_of(old.as_ptr()), Version::free) };
     }
 
     /// Takes an uncommitted version back, as if it had never been.
@@ -317,7 +325,7 @@ impl Content {
         let below = Word(unsafe { version.as_ref() }.next.load(Ordering::Acquire));
         self.exchange_own(installed.rid, version, below);
         // SAFETY: unlinked just now; what hung below it is the head again.
-        unsafe { guard.retire(version.as_ptr().cast(), Version::free) };
+        unsafe { guard.retire(version.as_ptr().cast(), Version::bytes_of(version.as_ptr()), Version::free) };
     }
 
     fn exchange_own(&self, rid: Rid, own: NonNull<Version>, to: Word) {

@@ -49,7 +49,8 @@ impl Scene {
         let log = Log::open(LogConfig::default(), Persistence::None, Stamp(0), Term(1)).unwrap();
         let snapshots = Snapshots::standby(Arc::new(Watermark::new(Stamp::ZERO)));
         let (participants, catalog) = (Participants::new(workers + 1), Arc::new(Catalog::new()));
-        let core = Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default(), certifier);
+        let core =
+            Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default(), Arc::default(), certifier);
         log.begin_term(NodeId(1)).unwrap();
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         core.set_records_inputs(true);

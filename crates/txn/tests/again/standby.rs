@@ -169,7 +169,15 @@ impl Standby {
         let snapshots = Snapshots::standby(visible);
         let (participants, catalog) = (Participants::new(most + 2), Arc::new(Catalog::new()));
         let certifier = Certifier::default();
-        let core = Core::new(participants, catalog, snapshots, Arc::clone(&source) as _, Arc::default(), certifier);
+        let core = Core::new(
+            participants,
+            catalog,
+            snapshots,
+            Arc::clone(&source) as _,
+            Arc::default(),
+            Arc::default(),
+            certifier,
+        );
         let mut standby = Self { core, source, logged, replayed: 0, tally: Tally::default() };
         let first = standby.logged.iter().position(|logged| logged.program.is_some()).expect("something is recorded");
         standby.replay(first);

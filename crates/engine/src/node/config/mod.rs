@@ -279,6 +279,15 @@ pub struct NodeConfig {
     /// Choose a place that lasts.
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub directory: PathBuf,
+    /// How much memory tables may take: their rows, old versions of these, indexes. Above,
+    /// statements that add rows, change them or build indexes get 53200; reads, deletions, commits
+    /// and replication go on. A standby replays until an eighth above, and then only receives. 0:
+    /// nine tenths of the machine's memory, or of what the control group and the process may have,
+    /// less `sql.memory-bytes`. See docs/operations.md#memory.
+    ///
+    /// Set it where other programs share the machine; the same on all nodes.
+    #[arg(long, value_name = "BYTES", help_heading = "Resources")]
+    pub memory_bytes: u64,
     /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1
     /// to 64.
     ///
@@ -412,6 +421,7 @@ impl Default for NodeConfig {
             relay_ack: RelayAck::Own,
             standby_timeout_ms: 2_000,
             directory: PathBuf::from("freshet-data"),
+            memory_bytes: 0,
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
@@ -448,6 +458,9 @@ impl NodeConfig {
         SettingError::within("refuse-after-ms", self.refuse_after_ms, 1..=3_600_000)?;
         SettingError::within("backlog-ms", self.backlog_ms, 0..=3_600_000)?;
         SettingError::within("verify-sample", self.verify_sample, 0..=100)?;
+        if self.memory_bytes != 0 {
+            SettingError::within("memory-bytes", self.memory_bytes, 1 << 20..=1 << 50)?;
+        }
         SettingError::within("replay-threads", self.replay_threads, 1..=64)?;
         self.rule()?;
         self.log.check()?;

@@ -117,6 +117,10 @@ impl ReplayTarget for Regenerating {
         self.live.persist(from, to, ends, log);
     }
 
+    fn lacks_memory(&self) -> bool {
+        self.live.lacks_memory()
+    }
+
     fn is_prompt(&self) -> bool {
         self.live.is_prompt()
     }

@@ -378,8 +378,9 @@ impl Made {
         let snapshots = Snapshots::standby(Arc::clone(&visible));
         // Nothing is certified again.
         let certifier = Certifier::default();
-        let core =
-            Core::new(Arc::clone(participants), Arc::clone(&catalog), snapshots, source, Arc::default(), certifier);
+        let (messages, memory) = Default::default();
+        let (theirs, tables) = (Arc::clone(participants), Arc::clone(&catalog));
+        let core = Core::new(theirs, tables, snapshots, source, messages, memory, certifier);
         let janitor = Arc::new(Janitor::of_window(deleted, &window));
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
         Ok((Self { window, ground, core, log, replay, visible, _janitor: janitor }, receiver))

@@ -102,6 +102,11 @@ pub struct Bounds {
     pub idle_in_transaction_timeout: Duration,
     /// The default of idle_session_timeout.
     pub idle_session_timeout: Duration,
+    /// How old the snapshot of a transaction may be; zero for as old as it likes.
+    pub snapshot_age: Duration,
+    /// How many bytes of old versions may be kept for transactions; zero for a quarter of what
+    /// tables may take.
+    pub snapshot_bytes: u64,
 }
 
 impl Default for Bounds {
@@ -113,6 +118,8 @@ impl Default for Bounds {
             statement_timeout: Duration::ZERO,
             idle_in_transaction_timeout: Duration::ZERO,
             idle_session_timeout: Duration::ZERO,
+            snapshot_age: Duration::ZERO,
+            snapshot_bytes: 0,
         }
     }
 }

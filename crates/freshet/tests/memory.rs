@@ -1,0 +1,89 @@
+//! A node whose tables may take little memory: what ended it before is refused, and it continues.
+
+mod common;
+
+use common::{SOON, Sql, open_sql, start, status, wait_until};
+use std::time::Instant;
+
+/// What tables may take: some megabytes more than an empty database.
+const LIMIT: &str = "25165824";
+
+fn state(outcome: Result<Vec<String>, tokio_postgres::Error>) -> String {
+    match outcome {
+        Ok(_) => "00000".to_owned(),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned()),
+    }
+}
+
+#[test]
+fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
+    let place = tempfile::tempdir().unwrap();
+    let sql = open_sql(&place.path().join("access"));
+    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
+    flags.extend(["--memory-bytes", LIMIT]);
+    let node = start(&place.path().join("a"), &flags);
+    let session = Sql::connect(&node);
+    let run = |text: &str| session.run(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    run("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE few (id int); INSERT INTO few VALUES (1), (2)");
+    let mut rows = 0;
+    let refused = loop {
+        let text = format!("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series({rows}, {rows} + 99) g");
+        match session.run(&text) {
+            Ok(_) => rows += 100,
+            Err(error) => break error,
+        }
+        assert!(rows < 100_000, "nothing is refused");
+    };
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(refused.code().code(), "53200");
+    assert!(refused.message().contains("memory-bytes"), "{refused:?}");
+    assert!(refused.hint().is_some_and(|hint| hint.contains("Delete rows")), "{refused:?}");
+    let told = wait_until(&node, "a limit that is reached", |status| status["memory"]["full"] == true);
+    assert_eq!(told["memory"]["limit"].to_string(), LIMIT);
+    for text in [
+        "INSERT INTO t VALUES (-1, repeat('y', 70000))",
+        "UPDATE t SET v = v || 'z'",
+        "CREATE TABLE copied AS SELECT * FROM t",
+        "CREATE INDEX t_v ON t (v)",
+        "ALTER TABLE t ALTER COLUMN id TYPE bigint",
+    ] {
+        assert_eq!(state(session.run(text)), "53200", "{text}");
+    }
+    assert_eq!(run("SELECT count(*) FROM t"), [rows.to_string()]);
+    run("CREATE ROLE low LOGIN PASSWORD 'x'; GRANT SELECT ON t TO low");
+    run("REVOKE SELECT ON t FROM low; ALTER ROLE low NOLOGIN");
+    run("BEGIN; DELETE FROM t WHERE id % 2 = 0; COMMIT; DROP TABLE few");
+    let deadline = Instant::now() + SOON;
+    while state(session.run("INSERT INTO t VALUES (-1, 'y')")) != "00000" {
+        assert!(Instant::now() < deadline, "what was deleted is not given back: {:#}", status(&node)["memory"]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    run("CREATE INDEX t_id ON t (id)");
+}
+
+/// A role without any privilege begins a transaction and waits; others change rows.
+#[test]
+fn an_idle_transaction_ends_no_node() {
+    let place = tempfile::tempdir().unwrap();
+    let sql = open_sql(&place.path().join("access"));
+    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
+    flags.extend(["--memory-bytes", LIMIT]);
+    let node = start(&place.path().join("a"), &flags);
+    let (session, idle) = (Sql::connect(&node), Sql::connect(&node));
+    session.run("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE ROLE low").unwrap();
+    session.run("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 200) g").unwrap();
+    idle.run("SET SESSION AUTHORIZATION low; SET idle_in_transaction_session_timeout = 0").unwrap();
+    idle.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+    // Far more versions than would fit.
+    let (mut updated, deadline) = (0, Instant::now() + 2 * SOON);
+    while updated < 40 << 20 {
+        match state(session.run("UPDATE t SET v = repeat('y', 1000)")).as_str() {
+            "00000" => updated += 200 * 1000,
+            // Until it is given up.
+            "53200" => std::thread::sleep(std::time::Duration::from_millis(20)),
+            other => panic!("{other}"),
+        }
+        assert!(Instant::now() < deadline, "writers do not get on: {:#}", status(&node)["memory"]);
+    }
+    assert_eq!(state(idle.run("SELECT 1")), "72000");
+}

@@ -1,0 +1,75 @@
+//! How much memory the tables take: versions, the nodes of indexes, the chunks of arrays, and what
+//! is noted of versions that are to go.
+//!
+//! The count is the process's, and exact: whatever is made is counted where it is made, and taken
+//! off where it is freed, whichever thread does that. Each thread counts in a cache line that it
+//! shares with few others, and only who wants to know adds them up.
+
+use std::{
+    cell::Cell,
+    // Not the facade's: no other memory is read on the strength of these.
+    sync::atomic::{AtomicI64, AtomicUsize, Ordering},
+};
+
+use crossbeam_utils::CachePadded;
+
+const STRIPES: usize = 64;
+
+static COUNTS: [CachePadded<AtomicI64>; STRIPES] = [const { CachePadded::new(AtomicI64::new(0)) }; STRIPES];
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The stripe of this thread; none as yet.
+    static MINE: Cell<usize> = const { Cell::new(STRIPES) };
+}
+
+/// What an allocator takes for this many bytes, about: its sizes lie an eighth apart.
+#[inline]
+fn taken_for(bytes: usize) -> i64 {
+    let step = (bytes.next_power_of_two() / 8).max(16);
+    bytes.next_multiple_of(step) as i64
+}
+
+#[inline]
+fn add(bytes: i64) {
+    let mine = MINE.with(|mine| {
+        if mine.get() == STRIPES {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        mine.get()
+    });
+    COUNTS[mine].fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Something of this many bytes was made.
+#[inline]
+pub fn taken(bytes: usize) {
+    add(taken_for(bytes));
+}
+
+/// Something of this many bytes is freed.
+#[inline]
+pub fn given_back(bytes: usize) {
+    add(-taken_for(bytes));
+}
+
+/// How many bytes the tables of this process take.
+pub fn used() -> u64 {
+    let sum: i64 = COUNTS.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+    // What one thread frees that another one has made may be seen before that.
+    sum.max(0) as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_an_allocator() {
+        assert_eq!(
+            [0, 1, 16, 17, 100, 128, 129, 1000, 1025].map(taken_for),
+            [0, 16, 16, 32, 112, 128, 160, 1024, 1280]
+        );
+        assert_eq!(taken_for(96 << 20), 96 << 20);
+    }
+}
