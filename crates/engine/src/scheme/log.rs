@@ -162,8 +162,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             address: parts.address.clone(),
             upstream,
             replayed: end,
-            // What is known to be committed is shown at once, also where no primary is there to say
-            // it of the rest.
+            // What is known to be committed is shown at once, also where no primary is there.
             global: ground.terms.get().committed.min(end),
             floor,
         };
