@@ -28,6 +28,11 @@ use crate::{
     session,
 };
 
+/// A text of more bytes grows by a quarter, not to twice its length.
+const LONG: usize = 1 << 20;
+/// What a batch adds is counted in steps of this number of bytes.
+const STEP: usize = 64 << 10;
+
 /// A row of arguments.
 type Row = Vec<Value>;
 
@@ -174,9 +179,15 @@ impl State {
             }
             (Self::Text(text, any), value) => {
                 let before = text.len();
+                let more = value_size(value) + row.get(1).map_or(0, value_size);
+                if before > LONG && text.capacity() - before < more {
+                    // Not twice as much, and as much again while it is copied.
+                    text.reserve_exact(more.max(before / 4));
+                }
                 add_text(aggregate, text, *any, value, row.get(1), context)?;
                 *any = true;
-                return Ok(text.len() - before);
+                // It is copied when it grows, and for the result.
+                return Ok(2 * (text.len() - before));
             }
             (Self::Bytes(bytes), Value::Bytea(value)) => {
                 match bytes {
@@ -520,7 +531,12 @@ impl Groups for Generic {
         let gathers = self.gathers();
         let readers = readers(&self.aggregate.types, values)?;
         session::with(|session| {
+            // All of it is counted behind the batch; until then, what the batch adds.
+            let (before, held) = (self.bytes, session.state.reserve());
             for (at, group) in groups.iter().enumerate() {
+                if self.bytes - before > held.size() {
+                    held.try_grow(self.bytes - before - held.size() + STEP)?;
+                }
                 if !passes(filter, at) {
                     continue;
                 }

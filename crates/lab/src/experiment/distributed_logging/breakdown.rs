@@ -77,8 +77,6 @@ fn frame() -> Experiment {
 const PARTS: [&str; 5] = ["executing", "its contention", "logging", "contention for the log", "the log's threads"];
 /// Contention for the log among them.
 const CONTENTION: usize = 3;
-/// Above this share of the time it is large.
-const LARGE: f64 = 0.1;
 
 /// The parts at one point, in microseconds.
 fn parts(results: &Results, workload: Workload, system: System, threads: f64) -> [f64; 5] {
