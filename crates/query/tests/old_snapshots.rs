@@ -1,18 +1,17 @@
 //! Snapshots that are too old, or keep too much in memory, are given up: their transactions get
 //! 72000, whatever their roles have set, and their locks go.
 
-#[path = "../../postgres/tests/wire/mod.rs"]
-mod wire;
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::common::{SOON, Sql, SqlNode, config, eventually};
+use crate::{
+    common::{SOON, Sql, SqlNode, config, eventually},
+    session::wire::{Wire, bind, execute, message, outline, parse, sync},
+};
 use freshet_engine::NodeConfig;
 use freshet_query::session::settings::Bounds;
-use wire::{Wire, bind, execute, message, outline, parse, sync};
 
 /// What may be kept for open transactions.
 const MOST: u64 = 2 << 20;
