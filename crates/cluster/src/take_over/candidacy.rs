@@ -361,15 +361,18 @@ impl Candidacy {
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
-        let rank = |log: &LogState| (self.is_rivalled(log), log.rank(), log.log);
-        let best = others.max_by_key(|(_, log)| rank(log));
+        let rank = |peer: NodeId, log: &LogState| {
+            let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
+            (rivals, log.rank(), log.log)
+        };
+        let best = others.max_by_key(|(peer, log)| rank(**peer, log));
         match best {
             // Of the members only such were heard that have lost what they held.
             None if !mine => {
                 let (heard, needed) = (self.voices(), self.voices() + 1);
                 Plan::SetUncertain { newest, heard, needed }
             }
-            Some((peer, log)) if rank(log) > (false, self.mine.rank(), true) || !mine => {
+            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank(), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
                     (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
                     (Agreement::Upto(_), Some(holds_more)) => holds_more,
@@ -421,6 +424,19 @@ impl Candidacy {
     fn is_rivalled(&self, log: &LogState) -> bool {
         let twice = matches!(self.agreement(log), Agreement::SameTermTwice { upto, .. } if upto < log.committed);
         twice && self.comes_back.is_none()
+    }
+
+    /// Whether the candidate has blocks of a term that never committed anything, and `peer` commits
+    /// of an earlier one in their place: `newest`, a record of the later term, names that node's
+    /// log, which does not have it. A node that had promised itself to the later term lost its log,
+    /// and the earlier term has gone on without that node.
+    fn is_superseded_by(&self, peer: NodeId, log: &LogState, newest: Option<&InSyncSet>) -> bool {
+        let Some(newest) = newest.filter(|set| set.quorum.is_none()) else { return false };
+        let lacks = log.history.cut(log.end).last_term() < newest.term;
+        let named = newest.members.contains(&Holder::new(peer, log.incarnation));
+        let parted =
+            matches!(self.agreement(log), Agreement::Upto(at) if at < log.committed.min(log.end).min(self.mine.end));
+        lacks && named && parted
     }
 
     /// What follows if the candidate would give up for this log what it knows to be committed.

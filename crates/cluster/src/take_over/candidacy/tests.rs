@@ -50,6 +50,31 @@ fn a_quorum_take_over_needs_enough_voices() {
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
 }
 
+/// A later term that was never in effect does not undo what the earlier one has committed since:
+/// the node that was promised to both candidate and primary has lost its log.
+#[test]
+fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect() {
+    let fence = Fence::new(Term(5), None);
+    let newest = |number, term, members: &[u64]| set(number, members, 1).map(|it| InSyncSet { term: Term(term), ..it });
+    let later = newest(11, 5, &[1, 2, 3]);
+    let mine = log(&[(4, 0), (5, 40)], 70, later);
+    let with = |committed, set| {
+        let mut candidate = Candidacy::new(NodeId(1), mine.clone(), &fence);
+        let earlier = LogState { committed: Stamp(committed), ..log(&[(4, 0)], 60, set) };
+        candidate.promised(NodeId(3), earlier);
+        candidate.plan(Safety::TwoSafe, false)
+    };
+    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Stamp(40), upto: Stamp(60) };
+    assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
+    // Nothing that was committed is in the candidate's way.
+    assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Reign { term: Term(6) });
+    // The later term was in effect without that node.
+    let without = LogState { set: newest(12, 5, &[1, 2]), ..mine.clone() };
+    let mut candidate = Candidacy::new(NodeId(1), without, &fence);
+    candidate.promised(NodeId(3), LogState { committed: Stamp(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(6) });
+}
+
 /// Who answers counts only with the log that the newest record names: not a newcomer, not a node
 /// that was emptied since, and not a node that knows of no record.
 #[test]
