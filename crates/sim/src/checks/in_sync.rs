@@ -14,8 +14,8 @@ impl World {
         let gone = self.nodes[node].reign().map(|reign| reign.rule.gone()).unwrap_or_default();
         // A record that says no more than that the one before is in effect.
         let settles = set.before.is_empty() && set.members == before.members;
-        // A log may have been lost since the set before was written; and once that is in effect, none
-        // of those before it is.
+        // A log may have been lost since the set before was written; and once that is in effect,
+        // none of those before it is.
         let rule = self.nodes[node].reign().map(|reign| &reign.rule);
         let is_in_effect = rule.and_then(|rule| rule.in_sync_set()).is_some_and(|it| it.order() == before.order());
         let alone = InSyncSet { before: Vec::new(), ..(*before).clone() };
