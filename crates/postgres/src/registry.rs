@@ -140,17 +140,28 @@ impl Entry {
     /// Has the connection end: at once when it is idle, otherwise after what it does, which is
     /// interrupted on demand.
     fn end(&self, interrupting: bool) {
+        if self.is_to_end(interrupting) {
+            self.wake();
+        }
+    }
+
+    /// Says that the connection is to end, and to what it does, if that is interrupted. Says whether
+    /// its thread is to be woken for that.
+    fn is_to_end(&self, interrupting: bool) -> bool {
         let mut state = lock(&self.state);
         state.ending = true;
         state.interrupted |= interrupting;
         if state.running && !interrupting {
-            return;
+            return false;
         }
         if let Some(interrupt) = state.interrupt.as_ref().filter(|_| state.running) {
             interrupt.interrupt(Why::Ending);
         }
-        drop(state);
-        // Wakes the thread that reads; it can still write.
+        true
+    }
+
+    /// Wakes the thread that reads; it can still write.
+    fn wake(&self) {
         self.shut(Shutdown::Read);
     }
 
@@ -286,9 +297,10 @@ impl Registry {
 
     /// Has all connections end.
     pub(crate) fn end_all(&self, interrupting: bool) {
-        for entry in self.all() {
-            entry.end(interrupting);
-        }
+        // All hear of it before the first goes: who waits for that one ends, too.
+        let mut entries = self.all();
+        entries.retain(|entry| entry.is_to_end(interrupting));
+        entries.iter().for_each(|entry| entry.wake());
     }
 
     /// Ends those that do something for a client that has gone: nobody waits for it.

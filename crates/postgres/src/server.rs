@@ -261,7 +261,8 @@ impl Server {
         if let Some(thread) = self.refusing.take() {
             let _ = thread.join();
         }
-        self.registry.end_all(false);
+        // Without grace what runs ends with what is idle: it may wait for that.
+        self.registry.end_all(grace.is_zero());
         if self.registry.wait_for_none(grace) > 0 {
             self.registry.end_all(true);
         }

@@ -99,7 +99,7 @@ fn shown(wire: &mut Wire) -> BTreeMap<String, String> {
 
 #[test]
 fn a_client_is_told_what_holds() {
-    let seed = number("FRESHET_SEED", std::process::id().into());
+    let seed = number("FRESHET_SEED", 1);
     println!("FRESHET_SEED={seed}");
     let mut random = Random::new(seed, "reported");
     let node = SqlNode::in_memory();

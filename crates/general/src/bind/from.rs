@@ -637,6 +637,12 @@ impl Binder<'_> {
             }
             columns = rename(columns, alias)?;
         }
+        if let [only] = columns.as_slice()
+            && only.name != visible
+        {
+            // The row of a function of one value is that value.
+            columns.push(Column { name: visible.clone(), hidden: true, ..only.clone() });
+        }
         self.not_locked(&visible, "a function")?;
         let plan = Expand::plan(input, function.calls, function.ordinality, outer)?;
         let scope = scope_of(None, &visible, columns);

@@ -69,3 +69,8 @@ SELECT * FROM jsonb_array_elements_text('["x"]') AS e (f);
 SELECT * FROM generate_series(1, 2) AS e;
 SELECT * FROM unnest(ARRAY[1, 2]) AS e;
 SELECT * FROM jsonb_object_keys('{"a": 1}') AS e;
+SELECT x, x::int + 1 AS more FROM jsonb_array_elements_text('[1, 2]') AS x;
+SELECT sum(x::int) FROM jsonb_array_elements_text('[1, 2]') x;
+SELECT x.value, x FROM jsonb_array_elements('[1]') AS x, generate_series(1, 2) AS y;
+SELECT e FROM jsonb_array_elements_text('["x"]') AS e (f);
+SELECT jsonb_object_keys FROM jsonb_object_keys('{"a": 1}');

@@ -136,6 +136,7 @@ fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstra
 fn orders() -> Table {
     let mut id = Column::new("id", Type::INT8);
     (id.not_null, id.identity) = (true, Some(IdentityKind::Always));
+    id.default = Some(format!("nextval('{ORDERS_ID}'::REGCLASS)"));
     let mut name = Column::new("name", Type::varchar(40).unwrap());
     name.default = Some("'none'::character varying".to_owned());
     let mut gone = Column::new("gone", Type::INT4);
