@@ -145,8 +145,8 @@ impl Entry {
         }
     }
 
-    /// Says that the connection is to end, and to what it does, if that is interrupted. Says whether
-    /// its thread is to be woken for that.
+    /// Says that the connection is to end, and to what it does, if that is interrupted. Returns
+    /// whether its thread is to be woken for that.
     fn is_to_end(&self, interrupting: bool) -> bool {
         let mut state = lock(&self.state);
         state.ending = true;
