@@ -194,6 +194,8 @@ impl Parts {
             self.keys.remove(*place);
         }
         work::done(left.schema().fields().len()).map_err(external)?;
+        // What becomes a key of a product later does not compare nulls.
+        let null_equality = if found.is_empty() { NullEquality::NullEqualsNothing } else { self.nulls };
         let schema = Arc::new(build_join_schema(left.schema(), right.schema(), &JoinType::Inner)?);
         Ok(LogicalPlan::Join(Join {
             left: Arc::new(left),
@@ -203,7 +205,7 @@ impl Parts {
             join_type: JoinType::Inner,
             join_constraint: JoinConstraint::On,
             schema,
-            null_equality: self.nulls,
+            null_equality,
             null_aware: false,
         }))
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use datafusion_common::{
-    Result,
+    NullEquality, Result,
     config::ConfigOptions,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
@@ -38,7 +38,7 @@ use crate::{
 /// functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     Optimizer::with_rules(counted(vec![
-        Arc::new(Spared(ExtractEquijoinPredicate::new())),
+        Arc::new(Spared(ExtractKeys(ExtractEquijoinPredicate::new()))),
         Arc::new(EliminateFilter::new()),
         Arc::new(OrderJoins),
         Arc::new(PropagateEmptyRelation::new()),
@@ -97,6 +97,31 @@ impl OptimizerRule for Counted {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         work::done(64 + plan.schema().fields().len()).map_err(external)?;
+        self.0.rewrite(plan, config)
+    }
+}
+
+/// DataFusion's rule that makes keys of equalities, but for one thing: it adds such a key to those
+/// that compare nulls, where it compares them, too.
+#[derive(Debug)]
+struct ExtractKeys(ExtractEquijoinPredicate);
+
+impl OptimizerRule for ExtractKeys {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if let LogicalPlan::Join(join) = &plan
+            && join.null_equality == NullEquality::NullEqualsNull
+            && !join.on.is_empty()
+        {
+            return Ok(Transformed::no(plan));
+        }
         self.0.rewrite(plan, config)
     }
 }

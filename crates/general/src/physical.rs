@@ -135,7 +135,9 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
             if is_identity {
                 return Ok(input);
             }
-            Made { plan: Arc::new(ProjectionExec::try_new(exprs, input.plan)?), rows: input.rows }
+            let plan: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(exprs, input.plan)?);
+            let is_volatile = projection.expr.iter().any(Expr::is_volatile);
+            Made { plan: if is_volatile { Arc::new(WatchExec::opaque(plan)) } else { plan }, rows: input.rows }
         }
         LogicalPlan::Filter(filter) => {
             let input = make(&filter.input, None)?;

@@ -1,6 +1,6 @@
 //! Operators: comparison, logic, patterns, lists.
 
-use datafusion_common::ScalarValue;
+use datafusion_common::{ScalarValue, tree_node::TreeNode as _};
 use datafusion_expr::{Expr, Operator, expr::Like};
 use freshet_sql::{Kind, SqlError, SqlState, Type, Value, functions::resolve};
 use sqlparser::ast::{self, BinaryOperator};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::unsupported,
-    function::{RowFunction, Work},
+    function::{Outer, RowFunction, Work, called},
     key::comparable,
 };
 
@@ -367,15 +367,15 @@ impl Binder<'_> {
 
     /// LIKE: by whole arrays when its pattern is known.
     fn like_of(&mut self, name: &str, value: Typed, pattern: Typed) -> Result<Typed, SqlError> {
-        let called = self.call(name, vec![value.clone(), pattern.clone()])?;
+        let like = self.call(name, vec![value.clone(), pattern.clone()])?;
         let text = matches!(value.kind(), Kind::Text | Kind::Varchar | Kind::Name);
         let literal = match (pattern.kind(), pattern.as_value()) {
             (Kind::Unknown | Kind::Text | Kind::Varchar, Some(Value::Text(literal))) => literal,
-            _ => return Ok(called),
+            _ => return Ok(like),
         };
         // A backslash at the end, or one that does not escape anything, is left to the function.
-        if !text || literal.contains('\\') || called.as_value().is_some() {
-            return Ok(called);
+        if !text || literal.contains('\\') || like.as_value().is_some() {
+            return Ok(like);
         }
         let pattern = Expr::Literal(ScalarValue::Utf8View(Some(literal.to_string())), None);
         let like = Like::new(name == "!~~", Box::new(value.expr), Box::new(pattern), None, false);
@@ -509,6 +509,10 @@ fn in_set(tests: &[Expr]) -> Option<Expr> {
     for test in tests {
         let Expr::BinaryExpr(test) = test else { return None };
         if common.is_some_and(|common| *common != *test.left) || test.op != Operator::Eq {
+            return None;
+        }
+        // A set is made once; what comes from outside of a subquery differs from row to row there.
+        if test.right.exists(|part| Ok(called::<Outer>(part).is_some())).unwrap_or(true) {
             return None;
         }
         common = Some(&test.left);
