@@ -509,7 +509,7 @@ impl Follower {
         self.passing.as_ref().map_or(self.held(), |passing| self.held().min(passing.rule.upward()))
     }
 
-    /// What is acknowledged where nobody is below, and there is memory.
+    /// What is acknowledged without standbys below, while there is memory.
     fn held(&self) -> Stamp {
         self.config.replay.acknowledges(self.persisted, self.replayed())
     }

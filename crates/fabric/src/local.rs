@@ -6,8 +6,8 @@
 //! processes at the same time. Every process may connect. The system tells each end which user the
 //! other end belongs to; processes of other users are refused.
 //!
-//! Any process may also take a name first. The port is what nobody else has, so a server that has
-//! the port and finds its name taken takes another one, and its clients try those, too. Where all
+//! Any process may also take a name first. No other process has the port. So a server that has the
+//! port and finds its name taken takes another one, and its clients try those, too. Where all
 //! of them are taken, the server does without: it is reached by its port alone.
 
 use std::{
@@ -155,7 +155,7 @@ pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>
     Ok(None)
 }
 
-/// Connects to whatever process has a name. One that has it and takes nobody in is given up.
+/// Connects to the process that has a name. A process that accepts no connection is given up.
 fn reach(name: &str) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(STRANGERS_PATIENCE))?;

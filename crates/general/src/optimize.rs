@@ -38,42 +38,55 @@ use crate::{
 /// functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     Optimizer::with_rules(counted(vec![
-        Arc::new(Spared(ExtractKeys(ExtractEquijoinPredicate::new()))),
+        Arc::new(Spared(Unless { rule: ExtractEquijoinPredicate::new(), leaves: has_keys_of_nulls })),
         Arc::new(EliminateFilter::new()),
         Arc::new(OrderJoins),
         Arc::new(PropagateEmptyRelation::new()),
         Arc::new(EliminateOuterJoin::new()),
-        Arc::new(PushLimits(PushDownLimit::new())),
-        Arc::new(Spared(PushFilters(PushDownFilter::new()))),
+        Arc::new(Unless { rule: PushDownLimit::new(), leaves: skips_what_is_volatile }),
+        Arc::new(Spared(Unless { rule: PushDownFilter::new(), leaves: is_condition_on_all })),
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ]))
 });
 
-/// DataFusion's rule that moves conditions down, but for one thing: it takes a condition without
-/// columns of an aggregate for one on its groups, and an aggregate without groups gives a row of no
-/// rows, too.
+/// A rule of DataFusion's, but for plans that it does not treat as it should.
 #[derive(Debug)]
-struct PushFilters(PushDownFilter);
+struct Unless<R> {
+    rule: R,
+    /// Whether the plan is left as it is.
+    leaves: fn(&LogicalPlan) -> bool,
+}
 
-impl OptimizerRule for PushFilters {
+impl<R: OptimizerRule> OptimizerRule for Unless<R> {
     fn name(&self) -> &str {
-        self.0.name()
+        self.rule.name()
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
+        self.rule.apply_order()
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if let LogicalPlan::Filter(filter) = &plan
-            && let LogicalPlan::Aggregate(aggregate) = &*filter.input
-            && aggregate.group_expr.is_empty()
-        {
-            return Ok(Transformed::no(plan));
-        }
-        self.0.rewrite(plan, config)
+        if (self.leaves)(&plan) { Ok(Transformed::no(plan)) } else { self.rule.rewrite(plan, config) }
     }
+}
+
+/// A condition on an aggregate without groups, which gives a row of no rows, too. A condition
+/// without columns would be taken for one on the groups, and moved down.
+fn is_condition_on_all(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Filter(filter) = plan else { return false };
+    matches!(&*filter.input, LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty())
+}
+
+/// A join whose keys compare nulls. A key that is made of an equality would compare them, too.
+fn has_keys_of_nulls(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Join(join) if join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty())
+}
+
+/// OFFSET above something volatile, which is computed for the rows that are skipped, too.
+fn skips_what_is_volatile(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Limit(limit) if limit.skip.is_some() && volatile_columns(&limit.input).contains(&true))
 }
 
 /// Rules that count what they do.
@@ -97,56 +110,6 @@ impl OptimizerRule for Counted {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         work::done(64 + plan.schema().fields().len()).map_err(external)?;
-        self.0.rewrite(plan, config)
-    }
-}
-
-/// DataFusion's rule that makes keys of equalities, but for one thing: it adds such a key to those
-/// that compare nulls, where it compares them, too.
-#[derive(Debug)]
-struct ExtractKeys(ExtractEquijoinPredicate);
-
-impl OptimizerRule for ExtractKeys {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
-
-    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if let LogicalPlan::Join(join) = &plan
-            && join.null_equality == NullEquality::NullEqualsNull
-            && !join.on.is_empty()
-        {
-            return Ok(Transformed::no(plan));
-        }
-        self.0.rewrite(plan, config)
-    }
-}
-
-/// DataFusion's rule that moves limits down, but for one thing: what is volatile is computed for
-/// the rows that OFFSET skips, too.
-#[derive(Debug)]
-struct PushLimits(PushDownLimit);
-
-impl OptimizerRule for PushLimits {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
-
-    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if let LogicalPlan::Limit(limit) = &plan
-            && limit.skip.is_some()
-            && volatile_columns(&limit.input).contains(&true)
-        {
-            return Ok(Transformed::no(plan));
-        }
         self.0.rewrite(plan, config)
     }
 }

@@ -38,29 +38,7 @@ impl<R: OptimizerRule> OptimizerRule for Spared<R> {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         match plan {
-            LogicalPlan::Filter(above) => {
-                if above.predicate.is_volatile() {
-                    return match &*above.input {
-                        // A query in FROM, and what stands for one.
-                        LogicalPlan::Projection(_)
-                        | LogicalPlan::Sort(_)
-                        | LogicalPlan::SubqueryAlias(_)
-                        | LogicalPlan::Union(_) => self.0.rewrite(LogicalPlan::Filter(above), config),
-                        LogicalPlan::Extension(extension) if extension.node.as_any().is::<Computed>() => {
-                            self.0.rewrite(LogicalPlan::Filter(above), config)
-                        }
-                        _ => spared_filter(above),
-                    };
-                }
-                match Arc::unwrap_or_clone(above.input) {
-                    // What is not volatile goes first.
-                    LogicalPlan::Filter(below) if below.predicate.is_volatile() => {
-                        let input = filtered(below.input, vec![above.predicate])?;
-                        filtered(Arc::new(input), vec![below.predicate]).map(Transformed::yes)
-                    }
-                    input => self.0.rewrite(filtered(Arc::new(input), vec![above.predicate])?, config),
-                }
-            }
+            LogicalPlan::Filter(filter) if is_between(&filter) => spared_filter(filter),
             LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(Expr::is_volatile) => {
                 let (volatile, rest) = parted(join.filter.clone());
                 let join = Join { filter: conjunction(rest), ..join };
@@ -72,6 +50,19 @@ impl<R: OptimizerRule> OptimizerRule for Spared<R> {
             }
             plan => self.0.rewrite(plan, config),
         }
+    }
+}
+
+/// Whether volatile conditions, of this filter or of one right below, stand where they stay, or go
+/// to a side of a join. Into a query in FROM, and what stands for one, they are moved like others.
+fn is_between(filter: &Filter) -> bool {
+    match &*filter.input {
+        LogicalPlan::Filter(below) if below.predicate.is_volatile() => true,
+        LogicalPlan::Projection(_) | LogicalPlan::Sort(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Union(_) => {
+            false
+        }
+        LogicalPlan::Extension(extension) if extension.node.as_any().is::<Computed>() => false,
+        _ => filter.predicate.is_volatile(),
     }
 }
 

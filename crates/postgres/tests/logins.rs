@@ -136,7 +136,7 @@ fn guesses_in_parallel_are_bounded_and_keep_nobody_out() {
         assert_eq!(refused(guess), "E28P01");
     }
     assert!(!other.is_answered() && !held.is_answered());
-    // And he keeps nobody out who knows the password.
+    // A client with the right password gets in all the same.
     assert_eq!(log_in(address, "pencil"), Ok(()));
 }
 

@@ -97,8 +97,8 @@ impl OldSnapshots {
         let kept = if unknown { self.core.memory.used() } else { self.core.kept_for_snapshots() };
         let holder = if kept > most { self.holder(places) } else { None };
         let before = std::mem::replace(&mut looks.before, holder.map(|holder| (kept, holder)));
-        // What nobody holds is about to be freed: so who holds must do so twice, and what is kept
-        // not become less.
+        // What no session holds is about to be freed. So a session must hold it at two looks, and
+        // what is kept must not become less between them.
         if let (Some(holder), Some((less, same))) = (holder, before)
             && holder == same
             && kept >= less

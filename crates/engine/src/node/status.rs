@@ -45,7 +45,7 @@ pub struct MemoryStatus {
     pub limit: Option<u64>,
     /// What of that is old versions that go when no snapshot needs them any more.
     pub kept_for_snapshots: u64,
-    /// The limit is reached: nobody adds anything.
+    /// The limit is reached: statements that add rows are refused.
     pub full: bool,
 }
 

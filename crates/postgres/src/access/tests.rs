@@ -381,7 +381,8 @@ fn any_text_is_rules_or_faults() {
     assert!(understood > 100, "FRESHET_SEED={seed}: {understood}");
 }
 
-/// Clients are compared in canonical form, and so are rules: else one of these would match nobody.
+/// Clients are compared in canonical form. Rules have to be, too: one of these would match no
+/// client.
 #[test]
 fn networks_of_mapped_addresses_are_networks_of_ipv4() {
     for line in

@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 
 use freshet_sql::{SqlError, SqlState, Type, types::Kind};
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator,
-    ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
-    TableFactor, Value, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinConstraint, ObjectName,
+    ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor,
+    Value, VisitMut, VisitorMut,
 };
 
 use super::{
@@ -103,17 +103,7 @@ impl Settle<'_, '_, '_, '_> {
     fn write_out(&self, select: &mut Select) -> Result<(), SqlError> {
         let mut items = Vec::with_capacity(select.projection.len());
         let merges = select.from.iter().flat_map(|from| &from.joins).any(|join| {
-            let constraint = match &join.join_operator {
-                JoinOperator::Join(it)
-                | JoinOperator::Inner(it)
-                | JoinOperator::Left(it)
-                | JoinOperator::LeftOuter(it)
-                | JoinOperator::Right(it)
-                | JoinOperator::RightOuter(it)
-                | JoinOperator::FullOuter(it) => it,
-                _ => return false,
-            };
-            matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
+            matches!(syntax::constraint_of(join), Some(JoinConstraint::Using(_) | JoinConstraint::Natural))
         });
         let factors: Vec<&TableFactor> = select
             .from
@@ -167,17 +157,7 @@ impl Settle<'_, '_, '_, '_> {
         if schema.as_deref().is_some_and(is_system) {
             return Ok(());
         }
-        let found = self.work.find(&Name { database: None, schema, name: last.clone() })?;
-        let (oid, namespace) = match found {
-            Some(Named::Table(oid)) => (oid, self.work.table_by_oid(oid)?.table.namespace),
-            Some(Named::View(oid)) => (oid, self.work.view_by_oid(oid)?.namespace),
-            Some(Named::Sequence(oid)) => (oid, self.work.sequence_by_oid(oid)?.namespace),
-            // A relation of the system.
-            _ => return Ok(()),
-        };
-        if !self.uses.contains(&oid) {
-            self.uses.push(oid);
-        }
+        let Some(namespace) = self.used(&Name { database: None, schema, name: last.clone() })? else { return Ok(()) };
         let schema = self.work.schema().namespace_name(namespace);
         *name = ObjectName(vec![ObjectNamePart::Identifier(ident(schema)), ObjectNamePart::Identifier(ident(&last))]);
         if alias.is_none() {
@@ -188,6 +168,20 @@ impl Settle<'_, '_, '_, '_> {
 }
 
 impl Settle<'_, '_, '_, '_> {
+    /// Notes that a relation is used. Returns its schema; none of a relation of the system.
+    fn used(&mut self, name: &Name) -> Result<Option<Oid>, SqlError> {
+        let (oid, namespace) = match self.work.find(name)? {
+            Some(Named::Table(oid)) => (oid, self.work.table_by_oid(oid)?.table.namespace),
+            Some(Named::View(oid)) => (oid, self.work.view_by_oid(oid)?.namespace),
+            Some(Named::Sequence(oid)) => (oid, self.work.sequence_by_oid(oid)?.namespace),
+            _ => return Ok(None),
+        };
+        if !self.uses.contains(&oid) {
+            self.uses.push(oid);
+        }
+        Ok(Some(namespace))
+    }
+
     /// A relation that is named by a text in an expression, and is meant whatever the search path
     /// is later.
     fn settle_object(&mut self, named: &mut Expr) -> Result<(), SqlError> {
@@ -197,15 +191,7 @@ impl Settle<'_, '_, '_, '_> {
             return Ok(());
         }
         let name = parse_name(text)?;
-        let (oid, namespace) = match self.work.find(&name)? {
-            Some(Named::Table(oid)) => (oid, self.work.table_by_oid(oid)?.table.namespace),
-            Some(Named::View(oid)) => (oid, self.work.view_by_oid(oid)?.namespace),
-            Some(Named::Sequence(oid)) => (oid, self.work.sequence_by_oid(oid)?.namespace),
-            _ => return Ok(()),
-        };
-        if !self.uses.contains(&oid) {
-            self.uses.push(oid);
-        }
+        let Some(namespace) = self.used(&name)? else { return Ok(()) };
         *named = object_name(&(self.work.schema().namespace_name(namespace).to_owned(), name.name));
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
-    ObjectNamePart, Select, SelectItem, TableFactor, Value, Visit, Visitor,
+    Expr, Function, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, ObjectName, ObjectNamePart, Select,
+    SelectItem, TableFactor, Value, Visit, Visitor,
 };
 
 use super::{IndexConstraint, Named, Oid, Schema, TableInfo, View};
@@ -114,20 +114,12 @@ impl Look<'_> {
 
     fn joins(&mut self, joins: &[Join]) {
         for join in joins {
-            let constraint = match &join.join_operator {
-                JoinOperator::Join(it)
-                | JoinOperator::Inner(it)
-                | JoinOperator::Left(it)
-                | JoinOperator::LeftOuter(it)
-                | JoinOperator::Right(it)
-                | JoinOperator::RightOuter(it)
-                | JoinOperator::FullOuter(it) => it,
-                _ => continue,
-            };
-            match constraint {
-                JoinConstraint::Using(names) => names.iter().filter_map(last).for_each(|name| self.column(None, &name)),
-                JoinConstraint::Natural => self.natural(),
-                JoinConstraint::On(_) | JoinConstraint::None => {}
+            match syntax::constraint_of(join) {
+                Some(JoinConstraint::Using(names)) => {
+                    names.iter().filter_map(last).for_each(|name| self.column(None, &name));
+                }
+                Some(JoinConstraint::Natural) => self.natural(),
+                Some(JoinConstraint::On(_) | JoinConstraint::None) | None => {}
             }
         }
     }

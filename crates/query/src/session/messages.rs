@@ -81,7 +81,7 @@ impl Session<'_> {
         self.block_for(prepared.statement.as_ref())?;
         let mut planned = self.plan(prepared)?;
         if planned.columns.is_some() && (planned.writes_to().is_some() || planned.locks()) {
-            // They are told when nobody can change the tables any more that they are of.
+            // The columns are told once their tables are locked, and cannot change any more.
             let interrupted = self.interruption();
             planned = self.lock_for(prepared, &planned, &interrupted)?.unwrap_or(planned);
         }

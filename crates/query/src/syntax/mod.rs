@@ -18,7 +18,7 @@ use std::{
 
 use freshet_sql::{SqlError, SqlState, work};
 use sqlparser::{
-    ast::{Expr, Interval, Query},
+    ast::{Expr, Interval, Join, JoinConstraint, JoinOperator, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS},
     parser::{Parser, ParserError},
@@ -60,6 +60,20 @@ enum Left {
     TooLong,
     /// The statement is to end, or may not take what it would.
     Refused(SqlError),
+}
+
+/// What a join is by, where its kind can have that.
+pub fn constraint_of(join: &Join) -> Option<&JoinConstraint> {
+    match &join.join_operator {
+        JoinOperator::Join(it)
+        | JoinOperator::Inner(it)
+        | JoinOperator::Left(it)
+        | JoinOperator::LeftOuter(it)
+        | JoinOperator::Right(it)
+        | JoinOperator::RightOuter(it)
+        | JoinOperator::FullOuter(it) => Some(it),
+        _ => None,
+    }
 }
 
 /// 54001
