@@ -238,11 +238,12 @@ impl SessionInfo {
     /// A statement begins now, whose text is shown; within a transaction that has begun then, or
     /// with it.
     pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
+        // Relaxed: who sees the text, behind its lock, sees that the statement runs, or has ended.
+        self.activity.store(Activity::Active as u8, Ordering::Relaxed);
         self.statement_start.store(now.0, Ordering::Relaxed);
         self.transaction_start.store(transaction.unwrap_or(now).0, Ordering::Relaxed);
         self.changed.store(now.0, Ordering::Relaxed);
-        self.activity.store(Activity::Active as u8, Ordering::Relaxed);
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
     }
 
     /// The session waits for its client, within a transaction that has begun then, if it is in one.
