@@ -528,7 +528,10 @@ impl CommitRule {
         }
         let Some(needed) = self.config.needed() else {
             let waited_for = self.members.values().filter(|member| member.waited_for());
-            return self.settled.then(|| waited_for.map(|member| member.acked).fold(self.durable, Stamp::min));
+            let acked = waited_for.map(|member| member.acked).fold(self.durable, Stamp::min);
+            // Another log of a member's node does not stand for the one that is on record.
+            let held = self.awaited().map(|sets| sets.commits(held(&self.members, sets.me(), self.durable)));
+            return self.settled.then(|| held.map_or(acked, |held| held.min(acked)));
         };
         let Some(nth) = needed.checked_sub(1) else { return Some(self.durable) };
         let counted = self.members.values().filter(|member| member.synchronous);

@@ -57,10 +57,11 @@
 //! one standby, the primary waits for it rather than go on alone, and the standby needs nobody.
 //! With floor 1 and two standbys, either of them may fail, and the other two go on.
 //!
-//! One shorter way exists: with floor 0, once a set of its reign is in effect, the primary is a
-//! member of every later one, until somebody else reigns, who would have had to hear it and raise
-//! its fence. So a primary that restarts, whose fence is still its own, and which has noted that a
-//! set of its last reign took effect, knows.
+//! One shorter way exists, with floor 0. The primary is a member of every later set, until somebody
+//! else reigns, who would have had to hear it and raise its fence; as soon as that holds for all
+//! sets that may be in effect: because a set of its reign is, or because it is a member of all that
+//! its own record of this reign names. So a primary that restarts, whose fence is still its own, and
+//! which has noted either, knows.
 //!
 //! A take-over that is known to be right can also not be met by its old primary: of the members
 //! that were heard, which have raised their fences, at least one would be missing in any set with

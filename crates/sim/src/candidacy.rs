@@ -238,9 +238,7 @@ impl World {
                 Ok(())
             }
             Step::Finish { term } => self.finish(node, term),
-            Step::Stop(Stopped::SameTermTwice { .. }) => {
-                crate::Property::Logs.violated(format!("node {node} finds one reign twice"))
-            }
+            Step::Stop(Stopped::SameTermTwice { with, .. }) => self.check_begun_twice(node, with.0 as usize),
             Step::Stop(why) => {
                 self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
                 if let Stopped::Superseded { reign, .. } = why {
@@ -297,7 +295,7 @@ impl World {
         self.drain(node)?;
         let sender = self.sender(node, term, Vec::new(), end);
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
-            return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
+            return self.check_begun_twice(node, from);
         };
         let blocks = self.nodes[node].disk.log.between(welcome.cut_at.0, end.0).to_vec();
         self.send(id, node, Message::Fetched { welcome, blocks });

@@ -32,21 +32,25 @@ impl World {
         !state.synchronous && state.reign().is_none() && !self.nodes.iter().any(counts)
     }
 
-    /// The newest set that any node but `without` knows of, on disk or in its log.
-    fn newest_set(&self, without: Option<usize>) -> Option<InSyncSet> {
+    /// The newest set that any node but `without` knows of, whatever it may still lose; and those
+    /// that were written beside it, before or after, by a primary that knew nothing of it.
+    fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
         let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
         let known = nodes.flat_map(|(_, node)| {
-            let in_log = node.disk.log.blocks().iter().rev().find_map(|block| block.set.as_deref());
-            [node.disk.terms.set.as_ref(), in_log]
+            let sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
+            [node.disk.terms.set.as_ref(), sure.filter_map(|block| block.set.as_deref()).next()]
         });
-        known.flatten().fold(None, |newest, set| InSyncSet::newer(newest, Some(set.clone())))
+        let mut known: Vec<_> = known.flatten().cloned().collect();
+        let newest = known.iter().max_by_key(|set| set.order()).map_or(0, |newest| newest.number);
+        known.retain(|set| set.number >= newest);
+        known
     }
 
     /// Whether the level allows that `node` loses its disk now, and the others continue without an
     /// operator who forces anything.
     fn may_lose(&self, node: usize) -> bool {
         let holder = self.nodes[node].disk.terms.holder(self.nodes[node].id);
-        let lasts = |newest: InSyncSet| {
+        let lasts = |newest: &InSyncSet| {
             newest.possible().all(|set| {
                 let lost = set.iter().filter(|member| **member == holder || self.lost_disks.contains(member));
                 let lost = lost.count();
@@ -54,10 +58,17 @@ impl World {
             })
         };
         // What the others know has to do for them.
-        let last = [None, Some(node)].map(|without| self.newest_set(without).is_some_and(lasts));
+        let last = [None, Some(node)].map(|without| {
+            let newest = self.newest_sets(without);
+            !newest.is_empty() && newest.iter().all(lasts)
+        });
         let others = (0..self.nodes.len()).filter(|other| *other != node);
         let promised = self.checks.promised.end();
+        // A primary may take in one that has lost its log and has not come back since.
+        let reigns = self.nodes.iter().filter_map(Node::reign);
+        let mut joined = reigns.flat_map(|reign| reign.rule.members().map(|(name, member)| member.holder(name)));
         self.scenario.strong()
+            && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].synchronous
             && last == [true, true]
             && others.into_iter().any(|other| self.holds_promised(other, promised))
@@ -126,7 +137,8 @@ impl World {
     /// Whether those who are heard without `node` have what was promised, and nobody relies on it
     /// alone.
     fn may_be_set_back(&self, node: usize) -> bool {
-        let (Some(newest), promised) = (self.newest_set(None), self.checks.promised.end()) else { return false };
+        let newest = self.newest_sets(None).into_iter().max_by_key(InSyncSet::order);
+        let (Some(newest), promised) = (newest, self.checks.promised.end()) else { return false };
         let name = self.nodes[node].id;
         let safe = |set: &std::collections::BTreeSet<freshet_cluster::in_sync::Holder>| {
             let others = set.iter().filter(|member| member.node != name);

@@ -172,7 +172,7 @@ impl World {
         let (agreed, host) = match (agreed, &mut state.host) {
             (Some(Ok(agreed)), Some(host)) => (agreed, host),
             (Some(Err(Refusal::SameTermTwice { .. })), _) => {
-                return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
+                return self.check_begun_twice(node, from);
             }
             (refused, _) => {
                 self.send(id, node, Message::Refused { highest: highest.max(fence), leader });

@@ -119,6 +119,8 @@ pub(crate) struct World {
     writing: bool,
     /// Logs whose disks were lost.
     pub lost_disks: BTreeSet<Holder>,
+    /// Which of two logs is right is for the operator to say.
+    pub undecided: bool,
     contents: u64,
     drawn: u64,
     idle: u32,
@@ -160,6 +162,7 @@ impl World {
             calm: false,
             writing: true,
             lost_disks: BTreeSet::new(),
+            undecided: false,
             contents: 0,
             drawn: 0,
             idle: 0,
@@ -240,6 +243,15 @@ impl World {
     }
 
     pub fn run(&mut self) -> Result<Report, Violation> {
+        match self.live() {
+            // The operator has to choose, and nothing else goes on.
+            Err(violation) if self.undecided && violation.property == crate::Property::Progress => {}
+            outcome => outcome?,
+        }
+        Ok(self.report)
+    }
+
+    fn live(&mut self) -> Result<(), Violation> {
         self.nodes[0].disk.terms.fence = Fence::new(Term(0), None);
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.terms.incarnation = Some(self.unique());
@@ -276,8 +288,7 @@ impl World {
             return self.no_progress("not everybody is level");
         }
         let primary = self.level().expect("just now");
-        self.check_reign(primary)?;
-        Ok(self.report)
+        self.check_reign(primary)
     }
 
     /// Lets things happen until `done`, or the time comes; says whether it was `done`.
@@ -291,6 +302,9 @@ impl World {
             self.now = Moment(at.max(self.now.0));
             let what = next.remove();
             self.happens(what)?;
+            if self.undecided {
+                return Ok(false);
+            }
             events += 1;
             if events.is_multiple_of(64) && done(self) {
                 return Ok(true);
@@ -626,9 +640,6 @@ impl World {
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
                 .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
-                // In production a node with another disk has another name, so that it begins no
-                // term that it has begun before.
-                .filter(|node| !self.has_begun_before(*node))
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
@@ -637,15 +648,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// Whether a reign of `node`, on a disk that it has lost, may be known to others as the latest.
-    fn has_begun_before(&self, node: usize) -> bool {
-        let name = self.nodes[node].id;
-        let fence = self.nodes[node].disk.terms.fence;
-        let later = |other: &Node| other.disk.terms.fence.highest() > fence.highest();
-        self.lost_disks.iter().any(|lost| lost.node == name)
-            && self.nodes.iter().any(|other| other.disk.terms.fence.holder() == Some(name) && later(other))
     }
 
     /// Whether somebody takes the primary's term for another node's.

@@ -207,7 +207,7 @@ fn what_was_told_of_another_log() {
 /// Commits wait for a standby that does not acknowledge to the primary.
 #[test]
 fn a_leaf_that_stays_behind_its_relay() {
-    let scenario = Scenario { cascaded: 2, floor: 1, ..Scenario::new(Safety::TwoSafe, 1) };
+    let scenario = Scenario { cascaded: 2, ..Scenario::new(Safety::TwoSafe, 1) };
     println!("{}", caught(Broken::RelayNotLeft, scenario, &[Property::Progress], 2000));
 }
 

@@ -82,7 +82,8 @@ impl Member {
         changes
     }
 
-    pub(super) fn holder(&self, node: NodeId) -> Holder {
+    /// The log that this standby, which is `node`, has.
+    pub fn holder(&self, node: NodeId) -> Holder {
         Holder::new(node, self.incarnation)
     }
 

@@ -438,6 +438,19 @@ fn who_is_on_record_and_lost_something_leaves_by_a_record() {
     assert_eq!(rule.to_write().unwrap().members.len(), 1);
 }
 
+/// A standby of the recorded set comes with another log: what that one acknowledges is nothing that
+/// the record says, and a candidate that hears the rest of the set may have been promised less.
+#[test]
+fn another_log_of_a_member_does_not_stand_for_it() {
+    let mut rule = recorded(1);
+    expect(&mut rule, Event::Durable(Stamp(40)), ms(2), 30);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+    let emptied = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(5), synchronous: true };
+    expect(&mut rule, emptied, ms(4), 30);
+    expect(&mut rule, acked(A, 40), ms(5), 30);
+    assert_eq!(rule.to_write().unwrap().members.len(), 1, "the log is gone, so that a set without it may follow");
+}
+
 /// With a floor that no set without it would keep, it never was off the record: it counts again
 /// when it holds again what was durable, and commits wait for that.
 #[test]

@@ -1,6 +1,6 @@
 //! What a candidate knows, and what follows from it: [`Plan`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,15 @@ impl LogState {
     /// The later term wins, then the longer log. What counts is the term of the last block that is
     /// there, not a later reign that the node has only heard of.
     fn rank(&self) -> (Term, Stamp) {
-        (self.history.cut(self.end).last_term(), self.end)
+        self.rank_up_to(Term(u32::MAX))
+    }
+
+    /// The same for what was written in terms up to `last`.
+    fn rank_up_to(&self, last: Term) -> (Term, Stamp) {
+        let reigns = self.history.reigns();
+        let later = reigns.iter().find(|reign| reign.term > last).map_or(Stamp::MAX, |reign| reign.start);
+        let end = self.end.min(later);
+        (self.history.cut(end).last_term(), end)
     }
 
     /// The reign in which its last block was written.
@@ -139,8 +147,8 @@ pub enum Plan {
 /// advanced of the members that are heard is followed. Under 1-safe any standby will do; the most
 /// advanced of those that can be reached loses least. Asynchronous standbys, newcomers, and those
 /// that follow a standby, are heard, but count for nothing; one of them may be the candidate under
-/// 1-safe and 2-safe. Very safe and quorum rest on a number of members, which would change if it
-/// became the primary.
+/// 1-safe, and under 2-safe without a floor. Very safe and quorum rest on a number of members, which
+/// would change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
 /// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
@@ -361,9 +369,11 @@ impl Candidacy {
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
+        // What was written in a term whose record nobody knows was not committed.
+        let upto = newest.as_ref().filter(|_| !force).map_or(Term(u32::MAX), |set| set.term);
         let rank = |peer: NodeId, log: &LogState| {
             let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
-            (rivals, log.rank(), log.log)
+            (rivals, log.rank_up_to(upto), log.log)
         };
         let best = others.max_by_key(|(peer, log)| rank(**peer, log));
         match best {
@@ -372,7 +382,7 @@ impl Candidacy {
                 let (heard, needed) = (self.voices(), self.voices() + 1);
                 Plan::SetUncertain { newest, heard, needed }
             }
-            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank(), true) || !mine => {
+            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
                     (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
                     (Agreement::Upto(_), Some(holds_more)) => holds_more,
@@ -400,7 +410,9 @@ impl Candidacy {
         let (heard, needed) = self.members_heard(newest);
         let me = Holder::new(self.me, self.mine.incarnation);
         match newest {
-            Some(newest) if counts_members && !newest.members.contains(&me) => {
+            // All members that it hears may lose their logs, and then nothing keeps the primary of
+            // before from going on without them. A candidate that is a member would.
+            Some(newest) if (counts_members || newest.floor > 0) && !newest.members.contains(&me) => {
                 Some(Plan::Newcomer { newest: newest.clone() })
             }
             _ if heard >= needed => None,
@@ -460,10 +472,36 @@ impl Candidacy {
         !log.log && wrote && log.committed <= self.mine.end
     }
 
-    /// The newest in-sync set that anybody who was heard knows of.
+    /// The newest in-sync set that anybody who was heard knows of. One of a term of which no set was
+    /// ever in effect gives way to one that an earlier term has written beside it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
         let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|(_, set)| set));
-        sets.fold(self.mine.set.clone(), |known, set| InSyncSet::newer(known, set.clone()))
+        let known = || sets.clone().chain([&self.mine.set]).flatten();
+        let newest = known().max_by_key(|set| set.order())?;
+        let beside = |set: &&InSyncSet| set.number >= newest.number && !self.was_never_in_effect(set);
+        let earlier = known().filter(beside).max_by_key(|set| set.order());
+        Some(earlier.filter(|_| self.was_never_in_effect(newest)).unwrap_or(newest).clone())
+    }
+
+    /// Whether no set of the term of this record was in effect when it was written, nor is now: so
+    /// many members of each set that may have been in effect before have nothing of that term that
+    /// the others are too few ([`InSyncSet::follows_on`]). Another that has something would have
+    /// kept the term before from going on; but all that had may have lost their logs since.
+    fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
+        let me = Holder::new(self.me, self.mine.incarnation);
+        let held = self.heard.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
+        let logs: BTreeMap<_, _> = held.chain([(me, &self.mine)]).collect();
+        let has_some = |log: &LogState| log.rank().0 >= set.term;
+        let lacking = |members: &BTreeSet<Holder>| {
+            let logs: Vec<_> = members.iter().filter_map(|member| logs.get(member)).collect();
+            let floor = logs.iter().filter_map(|log| log.set.as_ref()).map(|set| set.floor).min();
+            let needed = members.len().saturating_sub(floor.unwrap_or(0).min(set.floor) as usize).max(1);
+            logs.len() >= needed && !logs.into_iter().any(|log| has_some(log))
+        };
+        match &*set.before {
+            [] => lacking(&set.members),
+            before => before.iter().all(lacking),
+        }
     }
 
     /// What of the candidate's log is known to be committed, by what it knows itself and by what
@@ -499,7 +537,9 @@ impl Candidacy {
         };
         let me = Holder::new(self.me, self.mine.incarnation);
         let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
-        let alone = all && newest.floor == 0 && self.undisturbed && self.effective;
+        // No other can have reigned since without having heard this node.
+        let needed = newest.term == self.mine.history.last_term() && newest.possible().all(|set| set.contains(&me));
+        let alone = all && newest.floor == 0 && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {
             return (1, 1);
         }

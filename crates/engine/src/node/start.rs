@@ -512,10 +512,11 @@ pub(super) fn begin_checkpoints(
     Ok(Some(checkpointing))
 }
 
-/// Whether a take-over that has failed for this cause may succeed in a while, without an operator.
+/// Whether a node that comes back, and has failed to take over for this cause, may go on in a while,
+/// without an operator; for instance when another one has.
 fn may_pass(cause: &TakeOverError) -> bool {
-    use TakeOverError::{Begin, Better, Contested, Fetch, HoldsMore};
-    matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Begin(_))
+    use TakeOverError::{Begin, Better, Contested, Fetch, HoldsMore, Newcomer};
+    matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Newcomer { .. } | Begin(_))
 }
 
 /// Opens the log. Before anything is in it, the ground knows where it may be.

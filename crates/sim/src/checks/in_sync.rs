@@ -12,8 +12,9 @@ impl World {
             return Ok(());
         };
         let gone = self.nodes[node].reign().map(|reign| reign.rule.gone()).unwrap_or_default();
-        // A record that says no more than that the one before is in effect.
-        let settles = set.before.is_empty() && set.members == before.members;
+        // Who comes beside all others takes nothing away; nor does a record that says no more than
+        // that the one before is in effect.
+        let stay = set.members.is_superset(&before.members);
         // A log may have been lost since the set before was written; and once that is in effect,
         // none of those before it is.
         let rule = self.nodes[node].reign().map(|reign| &reign.rule);
@@ -23,7 +24,7 @@ impl World {
             before.may_be_followed_by(&set.members, gone)
                 || is_in_effect && alone.may_be_followed_by(&set.members, gone)
         });
-        if !settles && !follows || set.order() <= before.order() {
+        if !stay && !follows || set.order() <= before.order() {
             return Property::InSync.violated(format!("node {node} writes {set:?} after {before:?}"));
         }
         Ok(())

@@ -1,10 +1,14 @@
+use freshet_cluster::term::Reign;
+
 use super::{Property, Violation};
 use crate::{log::Block, world::World};
 
 impl World {
     /// Node `node` has put `block` into its log, which has this digest now.
     pub(crate) fn check_block(&mut self, node: usize, block: &Block, digest: u64) -> Result<(), Violation> {
-        let name = (block.term, block.owner, block.start);
+        let reigns = self.nodes[node].disk.terms.history.reigns();
+        let of = reigns.iter().find(|reign| (reign.term, reign.node) == (block.term, block.owner));
+        let name = (block.term, block.owner, of.map_or(0, |reign| reign.nonce), block.start);
         let known = *self.checks.names.entry(name).or_insert(digest);
         if known != digest {
             return Property::Logs.violated(format!(
@@ -24,6 +28,19 @@ impl World {
             self.check_block(node, &block, digest)?;
         }
         Ok(())
+    }
+
+    /// Nodes `one` and `other` find that they have one reign twice. One that has lost its disk may
+    /// have begun a term again, which others refuse: then it is for the operator to choose, and the
+    /// run ends.
+    pub(crate) fn check_begun_twice(&mut self, one: usize, other: usize) -> Result<(), Violation> {
+        let [here, there] = [one, other].map(|node| self.nodes[node].disk.terms.history.reigns());
+        let lost = |reign: &Reign| self.lost_disks.iter().any(|lost| lost.node == reign.node);
+        self.undecided = here.iter().any(|mine| lost(mine) && there.iter().any(|other| mine.is_begun_twice(other)));
+        if self.undecided {
+            return Ok(());
+        }
+        Property::Logs.violated(format!("nodes {one} and {other} have one reign twice"))
     }
 
     /// Node `node` has entered the terms of its primary: the end of its log is of these.

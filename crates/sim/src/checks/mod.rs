@@ -66,7 +66,7 @@ pub(crate) struct Checks {
     /// In which reigns that was so, up to where, which ascends.
     promised_in: Vec<(Term, u64)>,
     /// What each name of a block stands for: the digest of the log up to its end.
-    names: HashMap<(Term, NodeId, u64), u64>,
+    names: HashMap<(Term, NodeId, u64, u64), u64>,
     /// Reigns that began, latest last.
     reigns: Vec<(Term, NodeId)>,
 }

@@ -75,6 +75,49 @@ fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect()
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(6) });
 }
 
+/// The same where any two of a set hold every commit, and where what was committed since is not
+/// known: enough members of the set that the later term has followed have nothing of that term.
+#[test]
+fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
+    let fence = Fence::new(Term(5), None);
+    let record = |number, term, members: &[u64], before: &[&[u64]]| {
+        let before = before.iter().map(|members| logs(members)).collect();
+        quorum(members, 2).map(|it| InSyncSet { number, term: Term(term), before, ..it })
+    };
+    let later = record(6, 5, &[1, 2, 3], &[&[1, 3]]);
+    let earlier = log(&[(4, 0)], 60, record(9, 4, &[3, 7], &[]));
+    // Node 1, which has begun it, has lost its log, and node 3 goes on with another node.
+    let at = |me: u64, mine: &LogState, others: &[(u64, &LogState)]| {
+        let mut candidate = Candidacy::new(NodeId(me), mine.clone(), &fence);
+        others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), (*log).clone()));
+        candidate
+    };
+    let mine = log(&[(4, 0), (5, 40)], 70, later.clone());
+    let plan = |candidate: Candidacy, safety| candidate.plan(safety, false);
+    let follows = plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2));
+    assert!(matches!(&follows, Plan::Newcomer { newest } if newest.term == Term(4)), "{follows:?}");
+    assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Reign { term: Term(6) });
+    // A member that has followed would have kept node 3 from going on.
+    let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
+    assert_eq!(both, Plan::Reign { term: Term(6) });
+    // Of three members, one that lacks it says nothing.
+    let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
+    assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { heard: 1, needed: 2 });
+}
+
+/// Nothing is committed in a term before a record of it: what was written in one whose record is
+/// not known does not make a log the more advanced one.
+#[test]
+fn a_term_without_a_record_counts_for_nothing() {
+    let set = || quorum(&[1, 2, 9], 2);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &Fence::new(Term(2), None));
+    candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(3) });
+    candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
+}
+
 /// Who answers counts only with the log that the newest record names: not a newcomer, not a node
 /// that was emptied since, and not a node that knows of no record.
 #[test]
@@ -335,15 +378,17 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         Counting { quorum: None, floor: 1 },
     );
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
-    // As the candidate it has to give up its own tail.
-    let mut other = Candidacy::new(
-        NodeId(2),
-        log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1)),
-        &Fence::new(Term(4), Some(NodeId(2))),
-    );
-    other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], 1)));
-    let fetch = Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) };
-    assert_eq!(other.plan(Safety::TwoSafe, false), fetch);
+    // As the candidate it has to give up its own tail, if all members are heard. Where one would do
+    // it must be the candidate itself.
+    let of = |floor| {
+        let vain = log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], floor));
+        let mut other = Candidacy::new(NodeId(2), vain, &Fence::new(Term(4), Some(NodeId(2))));
+        other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], floor)));
+        other.met(Holder::new(NodeId(9), 1), set(5, &[9, 1], floor));
+        other.plan(Safety::TwoSafe, false)
+    };
+    assert_eq!(of(0), Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) });
+    assert!(matches!(of(1), Plan::Newcomer { newest } if newest.number == 5));
 }
 
 #[test]
@@ -357,9 +402,18 @@ fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
     // With a floor the others may have gone on without it.
     let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
-    // Its reign may have committed nothing: then another may reign without having heard of it.
-    let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
-    assert!(uncertain(vain.plan(Safety::TwoSafe, false)));
+    // Its reign may have committed nothing: then another may reign without having heard of it, but
+    // not where every set that may have been in effect when that began has this node.
+    let vain = |before: Vec<BTreeSet<Holder>>, term| {
+        let set = mine().set.map(|set| InSyncSet { before, term: Term(term), ..set });
+        let vain = Candidacy::new(NodeId(1), LogState { set, ..mine() }, &Fence::new(Term(1), Some(NodeId(1))));
+        vain.plan(Safety::TwoSafe, false)
+    };
+    assert_eq!(vain(vec![], 1), Plan::Reign { term: Term(2) });
+    assert_eq!(vain(vec![logs(&[1, 2, 3])], 1), Plan::Reign { term: Term(2) });
+    assert!(matches!(vain(vec![logs(&[2])], 1), Plan::SetUncertain { heard: 0, needed: 1, .. }));
+    // Nor of what its reign has found is this a record.
+    assert!(uncertain(vain(vec![], 0)));
 }
 
 #[test]
@@ -393,9 +447,10 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     assert_eq!(plan(&back), Plan::Reign { term: Term(2) });
     // The others have continued without this one, and none that holds anything was heard.
     let mut out = candidate(2, &all);
-    out.met(Holder::new(NodeId(3), 1), Some(set(5, &[1, 3])));
+    let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
+    out.met(Holder::new(NodeId(3), 1), without());
     assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
-    out.promised(NodeId(1), log(&history, 80, Some(set(5, &[1, 3]))));
+    out.promised(NodeId(1), log(&history, 80, without()));
     assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Stamp(50), upto: Stamp(80) });
 }
 
@@ -408,6 +463,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
         candidate
     };
     let set = || quorum(&[2, 3, 4, 9], 4);
+    let later = || set().map(|set| InSyncSet { term: Term(2), number: 3, ..set });
     let (short, long) = (log(&[(1, 0)], 50, set()), log(&[(1, 0)], 80, set()));
     let reigns = Plan::Reign { term: Term(3) };
     let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
@@ -420,7 +476,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     // A mirror takes a log in as well, unless it would have to undo for that what is committed.
     let takes = at(3, mirror(short.clone()), &[(2, long.clone())]);
     assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) });
-    let other = log(&[(1, 0), (2, 40)], 80, set());
+    let other = log(&[(1, 0), (2, 40)], 80, later());
     let undoes = at(3, mirror(LogState { committed: Stamp(40), ..short.clone() }), &[(2, other.clone())]);
     assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(40), upto: Stamp(80) });
     let keeps = at(3, mirror(LogState { committed: Stamp(48), ..short.clone() }), &[(2, other)]);
@@ -434,10 +490,8 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);
     let acknowledged = LogState { committed: Stamp(51), ..mirror(long) };
     assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Better { node: NodeId(3) });
-    assert_eq!(
-        plan(&at(9, short, &[(3, mirror(log(&[(1, 0), (2, 60)], 80, set())))])),
-        Plan::Better { node: NodeId(3) }
-    );
+    let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
+    assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Better { node: NodeId(3) });
 }
 
 /// It parts with a more advanced log below what it knows to be acknowledged: a take-over of that
