@@ -117,7 +117,9 @@ impl World {
             Err(NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. }) if !self.scenario.strong() => {
                 return self.wipe(node);
             }
-            Err(why @ (NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. })) => {
+            Err(why @ (NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. }))
+                if !self.checks.promised_after(welcome.term) =>
+            {
                 return crate::Property::Logs.violated(format!("node {node}: {why:?}"));
             }
             Err(_) => return self.unlink(node),

@@ -245,7 +245,8 @@ impl World {
     pub fn run(&mut self) -> Result<Report, Violation> {
         match self.live() {
             // The operator has to choose, and nothing else goes on.
-            Err(violation) if self.undecided && violation.property == crate::Property::Progress => {}
+            Err(violation)
+                if violation.property == crate::Property::Progress && (self.undecided || self.is_unknowable()) => {}
             outcome => outcome?,
         }
         Ok(self.report)

@@ -72,6 +72,11 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
+    /// Whether anything was promised in a later term than this: then one of this term is outdated.
+    pub(crate) fn promised_after(&self, term: Term) -> bool {
+        self.promised_in.iter().any(|(of, _)| *of > term)
+    }
+
     /// Who began to reign last.
     pub(crate) fn last_reign(&self) -> Option<NodeId> {
         self.reigns.last().map(|reign| reign.1)
