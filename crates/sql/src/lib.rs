@@ -29,6 +29,7 @@ pub mod memory;
 pub mod names;
 mod portable;
 pub mod row;
+pub mod sign;
 pub mod types;
 pub mod work;
 

@@ -127,8 +127,8 @@ impl Binder<'_> {
         arguments: &Arguments<'_>,
     ) -> Result<Prepared, SqlError> {
         let mut typed = Vec::with_capacity(arguments.exprs.len());
-        for expr in &arguments.exprs {
-            typed.push(self.aggregate_argument(kind, arguments.distinct, expr)?);
+        for (at, expr) in arguments.exprs.iter().enumerate() {
+            typed.push(self.aggregate_argument(kind, at, arguments.distinct, expr)?);
         }
         let mut order = Vec::new();
         let mut keys = Vec::new();
@@ -197,9 +197,15 @@ impl Binder<'_> {
         Ok(Prepared { function: Arc::new(AggregateUDF::from(aggregate)), arguments, result, filter })
     }
 
-    /// An argument; a row becomes an object where JSON is made of it.
-    fn aggregate_argument(&mut self, kind: AggregateKind, distinct: bool, expr: &ast::Expr) -> Result<Typed, SqlError> {
-        if let AggregateKind::JsonAgg { binary, .. } = kind
+    /// Argument `at`; a row becomes an object where JSON is made of it.
+    fn aggregate_argument(
+        &mut self,
+        kind: AggregateKind,
+        at: usize,
+        distinct: bool,
+        expr: &ast::Expr,
+    ) -> Result<Typed, SqlError> {
+        if let (AggregateKind::JsonAgg { binary, .. }, 0) | (AggregateKind::JsonObjectAgg { binary }, 1) = (kind, at)
             && let Some(object) = self.row_object(expr, binary)?
         {
             return Ok(object);
@@ -211,7 +217,11 @@ impl Binder<'_> {
             let there = Typed::literal(&Value::Bool(true), Type::BOOL)?;
             return Ok(row.present.map_or(there, |present| Typed::new(present, Type::BOOL)));
         }
-        self.expression(expr)
+        let typed = self.expression(expr)?;
+        match kind {
+            AggregateKind::JsonAgg { .. } | AggregateKind::JsonObjectAgg { .. } => self.shown(typed),
+            _ => Ok(typed),
+        }
     }
 
     /// What an aggregate takes and returns.

@@ -126,7 +126,7 @@ impl Binder<'_> {
             "nullif" => return self.null_if(&arguments.exprs),
             "row" => {
                 let elements = arguments.exprs.iter().map(|expr| self.expression(expr)).collect::<Result<_, _>>()?;
-                return self.row_of(elements).map(|row| row.value());
+                return self.record_of(elements);
             }
             "row_to_json" | "to_json" | "to_jsonb" => {
                 if let [expr] = arguments.exprs.as_slice()

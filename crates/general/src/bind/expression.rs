@@ -11,6 +11,7 @@ use datafusion_expr::{
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::check_collatable,
+    sign,
     types::{CastContext, implicitly, text},
     work,
 };
@@ -526,11 +527,10 @@ impl Binder<'_> {
     }
 
     fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
-        // A negative literal may be larger than any positive one.
-        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, expr)
-            && let ast::Value::Number(digits, _) = &value.value
+        if op == UnaryOperator::Minus
+            && let Some(value) = sign::negated(expr)
         {
-            let value = text::number(&format!("-{digits}"))?;
+            let value = value?;
             return Typed::literal(&value, Type::of(value.kind().unwrap_or(Kind::Numeric)));
         }
         let typed = self.expression(expr)?;

@@ -6,7 +6,7 @@
 use std::{collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
 
 use datafusion_expr::{Expr, LogicalPlan, Projection};
-use freshet_sql::{SqlError, SqlState, Type, Value};
+use freshet_sql::{Kind, SqlError, SqlState, Type, Value, functions::shown, types::CastContext};
 use sqlparser::ast::{self, JoinOperator, OrderByExpr, Select, TableFactor, TableWithJoins};
 
 use super::{
@@ -32,19 +32,25 @@ pub(super) struct Row {
 
 impl Row {
     /// Its text.
-    pub fn value(self) -> Typed {
-        let fields = self.fields.into_iter().map(|(_, typed)| typed.pair()).collect();
+    fn value(self, binder: &mut Binder<'_>) -> Result<Typed, SqlError> {
+        let fields = self.fields.into_iter().map(|(_, typed)| match typed.kind() {
+            // Not as the array that it is.
+            Kind::Int2Vector | Kind::OidVector => binder.cast(typed, Type::TEXT, CastContext::Explicit),
+            _ => binder.shown(typed),
+        });
+        let fields = fields.map(|typed| Ok::<_, SqlError>(typed?.pair())).collect::<Result<_, _>>()?;
         let text = Typed::new(RowFunction::call(Work::Record, fields, Type::TEXT), Type::TEXT);
-        where_present(self.present, text)
+        Ok(where_present(self.present, text))
     }
 
     /// An object of JSON.
-    pub fn object(self, binary: bool) -> Typed {
-        let (names, fields): (Vec<String>, Vec<_>) =
-            self.fields.into_iter().map(|(name, typed)| (name, typed.pair())).unzip();
+    fn object(self, binary: bool, binder: &mut Binder<'_>) -> Result<Typed, SqlError> {
+        let fields =
+            self.fields.into_iter().map(|(name, typed)| Ok::<_, SqlError>((name, binder.shown(typed)?.pair())));
+        let (names, fields): (Vec<String>, Vec<_>) = fields.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let ty = if binary { Type::JSONB } else { Type::JSON };
         let object = Typed::new(RowFunction::call(Work::Object(names.into(), binary), fields, ty), ty);
-        where_present(self.present, object)
+        Ok(where_present(self.present, object))
     }
 }
 
@@ -122,15 +128,28 @@ impl Binder<'_> {
         Ok(Row { fields, present: None })
     }
 
+    /// A row of these values, as a value.
+    pub(super) fn record_of(&mut self, elements: Vec<Typed>) -> Result<Typed, SqlError> {
+        self.row_of(elements)?.value(self)
+    }
+
+    /// The same value, for what shows it without knowing its type ([`shown`]).
+    pub(super) fn shown(&mut self, typed: Typed) -> Result<Typed, SqlError> {
+        match shown(typed.kind()) {
+            kind if kind == typed.kind() => Ok(typed),
+            kind => self.cast(typed, Type::of(kind), CastContext::Explicit),
+        }
+    }
+
     /// A row as a value.
     pub(super) fn row_value(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
         let none = || SqlError::new(SqlState::SYNTAX_ERROR, "* is not allowed here");
-        Ok(self.any_row_of(expr)?.ok_or_else(none)?.value())
+        self.any_row_of(expr)?.ok_or_else(none)?.value(self)
     }
 
     /// A row of FROM, or `ROW(...)`, as an object of JSON.
     pub(super) fn row_object(&mut self, expr: &ast::Expr, binary: bool) -> Result<Option<Typed>, SqlError> {
-        Ok(self.any_row_of(expr)?.map(|row| row.object(binary)))
+        self.any_row_of(expr)?.map(|row| row.object(binary, self)).transpose()
     }
 
     /// `t = u` and its like: nulls are equal, and there is an answer unless one of the rows is not

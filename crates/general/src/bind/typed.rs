@@ -4,7 +4,7 @@ use datafusion_common::tree_node::TreeNode;
 use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    functions::{self, Volatility, common_kind},
+    functions::{self, Volatility, common_kind, shown},
     general::Origin,
     types::{Cast, CastContext, Category},
 };
@@ -219,10 +219,7 @@ impl Binder<'_> {
         let mut coerced = Vec::with_capacity(arguments.len());
         for (argument, kind) in arguments.into_iter().zip(&resolved.arguments) {
             coerced.push(match kind {
-                // What takes anything shows it, and does not know of what an id is.
-                Kind::Any | Kind::AnyNonArray if argument.kind().is_object_alias() => {
-                    self.cast(argument, Type::TEXT, CastContext::Explicit)?
-                }
+                kind if argument.kind() != *kind && shown(argument.kind()) == *kind => self.shown(argument)?,
                 Kind::Any | Kind::AnyNonArray => self.settle(argument)?,
                 // A number keeps its scale, a text its length: functions take either.
                 kind if argument.kind() == *kind => argument,

@@ -236,7 +236,7 @@ impl Binder<'_> {
         let types: Vec<Type> = base.items.iter().map(|item| item.typed.ty).collect();
         for (at, (item, (name, ty, _))) in step.items.iter().zip(&columns).enumerate() {
             let common = self.common_type(&[*ty, item.typed.ty], "UNION")?;
-            if common.kind() != ty.kind() {
+            if common != *ty {
                 return Err(SqlError::new(
                     SqlState::DATATYPE_MISMATCH,
                     format!(

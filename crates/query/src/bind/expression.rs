@@ -3,6 +3,7 @@
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{self, SessionFunction, WORDS_OF_SESSIONS, common_kind, named, named::Place, resolve},
+    sign,
     types::{CastContext, Kind, text},
     work,
 };
@@ -296,9 +297,8 @@ impl Binder<'_> {
 
     fn argument(&self, argument: Typed, kind: Kind) -> Result<Expression, SqlError> {
         match kind {
-            // What takes anything shows it, and does not know of what an id is.
-            Kind::Any | Kind::AnyNonArray if argument.ty.kind().is_object_alias() => {
-                Ok(self.coerce(argument, Type::TEXT, CastContext::Explicit)?.expression)
+            kind if argument.ty.kind() != kind && functions::shown(argument.ty.kind()) == kind => {
+                Ok(self.coerce(argument, Type::of(kind), CastContext::Explicit)?.expression)
             }
             Kind::Any | Kind::AnyNonArray => Ok(self.settle(argument)?.expression),
             // Lengths do not matter to functions.
@@ -311,12 +311,10 @@ impl Binder<'_> {
         if *op == UnaryOperator::Not {
             return Ok(boolean(Expression::Not(Box::new(self.nested_condition(expr, scope, "NOT", depth + 1)?))));
         }
-        // The sign belongs to the number: the smallest integer has no positive counterpart.
         if *op == UnaryOperator::Minus
-            && let Expr::Value(value) = expr
-            && let ast::Value::Number(digits, _) = &value.value
+            && let Some(value) = sign::negated(expr)
         {
-            let value = text::number(&format!("-{digits}"))?;
+            let value = value?;
             let kind = value.kind().unwrap_or(Kind::Numeric);
             return Ok(Typed { expression: Expression::Constant(value), ty: Type::of(kind) });
         }

@@ -34,6 +34,7 @@ pub mod current;
 mod literals;
 pub mod locking;
 mod operators;
+mod parentheses;
 mod rows;
 
 pub use balance::balance;
@@ -699,7 +700,7 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if overriding {
         tokens = mark_overriding(tokens);
     }
-    conflict::spelt_out(tokens)
+    parentheses::spelt_out(conflict::spelt_out(tokens))
 }
 
 /// Puts marks for OVERRIDING where the parser has a place for them.

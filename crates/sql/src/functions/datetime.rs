@@ -286,8 +286,9 @@ fn date_bin(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError>
     if stride <= 0 {
         return Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "stride must be greater than zero"));
     }
-    let since = i128::from(source.0) - i128::from(origin.0);
-    let binned = Timestamp::new(i128::from(origin.0) + since.div_euclid(stride) * stride)
+    let out_of_range = || SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range");
+    let since = source.0.checked_sub(origin.0).ok_or_else(out_of_range)?;
+    let binned = Timestamp::new(i128::from(origin.0) + i128::from(since).div_euclid(stride) * stride)
         .ok_or_else(|| SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range"))?;
     Ok(match arguments[1] {
         Value::Timestamp(_) => Value::Timestamp(binned),
@@ -461,6 +462,11 @@ fn make_timestamptz(arguments: &[Value], context: &EvalContext<'_>) -> Result<Va
     let zone = match zone {
         // An offset counts to the east here, as in a timestamp.
         Some(zone) if zone.starts_with(['+', '-']) => offset_zone(zone)?,
+        Some(zone) if zone.starts_with(|first: char| first.is_ascii_digit()) => {
+            let message = format!("invalid input syntax for type numeric time zone: \"{zone}\"");
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .with_hint("Numeric time zones must have \"-\" or \"+\" as first character."));
+        }
         Some(zone) => TimeZone::parse(zone)?,
         None => context.zone,
     };

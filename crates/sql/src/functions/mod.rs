@@ -57,7 +57,7 @@ pub use logic::{all, and, any, is_distinct, not, or};
 pub use quote::quote_identifier;
 pub use regex::Regex;
 pub use regexp::regexp_matches;
-pub use resolve::{Resolved, ambiguous, check_collatable, common_kind, resolve};
+pub use resolve::{Resolved, ambiguous, check_collatable, common_kind, resolve, shown};
 pub use session::{SessionCalls, SessionFunction, WORDS_OF_SESSIONS};
 pub use set::{Declared as SetDeclared, SetFunction};
 pub(crate) use string::checked_length;

@@ -36,7 +36,7 @@ pub fn resolve(name: &str, arguments: &[Kind]) -> Result<Resolved, SqlError> {
         return Err(missing(name, arguments));
     };
     let Candidate { function, arguments: declared } = chosen;
-    let element = element_kind(&declared, arguments)?;
+    let element = element_kind(function, &declared, arguments)?;
     let concrete = |kind: Kind| -> Result<Kind, SqlError> {
         match (kind, element) {
             (Kind::AnyElement, Some(element)) => Ok(element),
@@ -50,12 +50,30 @@ pub fn resolve(name: &str, arguments: &[Kind]) -> Result<Resolved, SqlError> {
         .iter()
         .zip(arguments)
         .map(|(declared, given)| match declared {
+            declared if shows(function, *declared) && shown(*given) != *given => Ok(shown(*given)),
             // What a vector is to its elements' array needs no cast.
             Kind::AnyArray if given.is_array() && given.element() == element => Ok(*given),
             declared => concrete(*declared),
         })
         .collect::<Result<_, _>>()?;
     Ok(Resolved { function, arguments: resolved, result: concrete(function.result)? })
+}
+
+/// Whether a function shows what it gets there, whatever that is.
+fn shows(function: &Function, declared: Kind) -> bool {
+    let alone =
+        || matches!(function.arguments, [Kind::AnyElement | Kind::AnyArray]) && !function.result.is_polymorphic();
+    matches!(declared, Kind::Any | Kind::AnyNonArray) || declared.is_polymorphic() && alone()
+}
+
+/// As what a value is shown by what does not know its kind, and so not of what an id is: that one's
+/// name.
+pub fn shown(kind: Kind) -> Kind {
+    match kind.element() {
+        None if kind.is_object_alias() => Kind::Text,
+        Some(element) if element.is_object_alias() => Kind::TextArray,
+        _ => kind,
+    }
 }
 
 fn is_operator(name: &str) -> bool {
@@ -79,7 +97,7 @@ impl Candidate {
     /// Whether the arguments can become what it takes.
     fn accepts(&self, given: &[Kind]) -> bool {
         self.arguments.iter().zip(given).all(|(declared, given)| accepts(*declared, *given))
-            && element_kind(&self.arguments, given).is_ok()
+            && element_kind(self.function, &self.arguments, given).is_ok()
     }
 
     fn exact(&self, given: &[Kind]) -> usize {
@@ -97,8 +115,9 @@ pub(super) fn accepts(declared: Kind, given: Kind) -> bool {
     }
 }
 
-/// The element's kind that all polymorphic arguments agree on; nothing when there are none.
-fn element_kind(declared: &[Kind], given: &[Kind]) -> Result<Option<Kind>, SqlError> {
+/// The element's kind that all polymorphic arguments agree on; nothing when there are none. To
+/// operators but `||` they have to be alike; others make them so.
+fn element_kind(function: &Function, declared: &[Kind], given: &[Kind]) -> Result<Option<Kind>, SqlError> {
     if !declared.iter().any(|kind| matches!(kind, Kind::AnyArray | Kind::AnyElement)) {
         return Ok(None);
     }
@@ -111,7 +130,12 @@ fn element_kind(declared: &[Kind], given: &[Kind]) -> Result<Option<Kind>, SqlEr
             _ => None,
         })
         .collect();
-    common_kind(&elements, "arguments").map(Some)
+    let common = common_kind(&elements, "arguments")?;
+    let alike = elements.iter().all(|element| [Kind::Unknown, common].contains(element));
+    if !alike && function.is_operator() && function.name != "||" {
+        return Err(missing(function.name, given));
+    }
+    Ok(Some(common))
 }
 
 /// The best candidate; nothing when none fits, an error when several are equally good.

@@ -365,6 +365,14 @@ fn parse_words(text: &str, ty: Type, style: IntervalStyle) -> Result<Interval, M
 }
 
 /// `P1Y2M3DT4H5M6S`, `P0001-02-03T04:05:06` and what lies between.
+/// A number of ISO 8601: its integer and its fraction. PostgreSQL takes that from the whole number,
+/// with what floating point adds to it.
+fn iso_number(negative: bool, digits: &str) -> Result<(i64, f64), Mistake> {
+    let (value, _) = number(negative, digits)?;
+    let all: f64 = digits.parse().map_err(|_| Mistake::Format)?;
+    Ok((value, if negative { -all.fract() } else { all.fract() }))
+}
+
 fn parse_iso(text: &str) -> Result<Interval, Mistake> {
     let text = text.trim_matches(is_space);
     let mut rest = text.strip_prefix('P').ok_or(Mistake::Format)?;
@@ -388,11 +396,7 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
             Some(digits) => (true, digits),
             None => (false, digits.strip_prefix('+').unwrap_or(digits)),
         };
-        let (value, _) = number(negative, digits)?;
-        // Here PostgreSQL takes the fraction from the whole number, with what floating point adds
-        // to it.
-        let all: f64 = digits.parse().map_err(|_| Mistake::Format)?;
-        let fraction = if negative { -all.fract() } else { all.fract() };
+        let (value, fraction) = iso_number(negative, digits)?;
         let designator = after.bytes().next();
         let unit = match (time, designator) {
             (false, Some(b'Y')) => YEARS,
@@ -464,7 +468,7 @@ fn clock_iso(negative: bool, text: &str) -> Result<i64, Mistake> {
             clock(negative, &colons, Type::INTERVAL)
         }
         _ if !text.contains(':') => {
-            let (hours, fraction) = number(negative, text)?;
+            let (hours, fraction) = iso_number(negative, text)?;
             let mut sum = Sum::default();
             sum.add(hours, fraction, Unit::Micros(HOUR))?;
             Ok(sum.micros)
