@@ -64,6 +64,9 @@ impl Garbage {
     }
 }
 
+/// A queue keeps room for so many records when it has fewer.
+const KEPT_ROOM: usize = 4096;
+
 /// One worker's garbage, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct GarbageQueue {
@@ -77,9 +80,19 @@ pub(crate) struct GarbageQueue {
 impl GarbageQueue {
     pub(crate) fn push(&mut self, garbage: Garbage) {
         self.bytes += garbage.all_bytes();
-        used::taken(size_of::<Garbage>());
+        let room = self.records.capacity();
         self.records.push_back(garbage);
+        if self.records.capacity() != room {
+            Self::count(room, self.records.capacity());
+        }
         self.noted += 1;
+    }
+
+    /// The records have room for `after` of them, after `before`.
+    #[cold]
+    fn count(before: usize, after: usize) {
+        used::given_back(before * size_of::<Garbage>());
+        used::taken(after * size_of::<Garbage>());
     }
 
     /// Frees up to `most` records' old versions that are older than `horizon`, and keeps the record
@@ -92,6 +105,16 @@ impl GarbageQueue {
         horizon: Stamp,
         rids: &mut Rids,
     ) -> usize {
+        let done = self.free_some(most, core, guard, horizon, rids);
+        let room = self.records.capacity();
+        if room > KEPT_ROOM && self.records.len() < room / 4 {
+            self.records.shrink_to(room / 2);
+            Self::count(room, self.records.capacity());
+        }
+        done
+    }
+
+    fn free_some(&mut self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) -> usize {
         for done in 0..most {
             match self.records.front() {
                 Some(oldest) if oldest.stamp < horizon => {}
@@ -99,7 +122,6 @@ impl GarbageQueue {
             }
             let garbage = self.records.pop_front().expect("just seen");
             self.bytes -= garbage.all_bytes();
-            used::given_back(size_of::<Garbage>());
             // Of a table that is gone, nothing is left.
             let Some(content) = core.content(guard, garbage.fid) else { continue };
             if let Some(reclaimed) = content.trim(guard, garbage.rid, horizon) {
@@ -112,7 +134,7 @@ impl GarbageQueue {
 
 impl Drop for GarbageQueue {
     fn drop(&mut self) {
-        self.records.iter().for_each(|_| used::given_back(size_of::<Garbage>()));
+        Self::count(self.records.capacity(), 0);
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use datafusion_common::Column;
+use datafusion_common::{
+    Column,
+    tree_node::{Transformed, TreeNode as _},
+};
 use datafusion_expr::{
     Expr, Filter, LogicalPlan, Projection, Window,
     expr::{Sort, WindowFunction},
@@ -15,7 +18,7 @@ use sqlparser::ast::{self, Distinct, OrderByExpr, Select, SelectFlavor, SelectIt
 
 use super::{
     Binder,
-    clause::Clause,
+    clause::{Clause, Collect},
     group::{ListItem, ListSource, Replacements, groupings_in},
     name,
     query::{Item, Rows},
@@ -103,14 +106,14 @@ impl Binder<'_> {
                 .aggregates
                 .iter()
                 .map(|collected| collected.name.clone())
-                .chain(collected.windows.iter().map(|collected| collected.name.clone()))
+                .chain(collected.windows.iter().chain(&collected.keys).map(|collected| collected.name.clone()))
                 .chain(collected.series.iter().flat_map(|call| call.columns.iter().map(|(name, _)| name.clone())))
                 .collect();
             let mut groupings = Vec::new();
             for typed in items.iter().map(|item| &item.typed).chain(&having) {
                 groupings_in(&typed.expr, &mut groupings)?;
             }
-            for window in &collected.windows {
+            for window in collected.windows.iter().chain(&collected.keys) {
                 groupings_in(&window.expr, &mut groupings)?;
             }
             let mut computed: Vec<&mut Expr> =
@@ -130,7 +133,7 @@ impl Binder<'_> {
                 };
             }
             having = having.map(|having| behind.apply(having)).transpose()?;
-            for window in &mut collected.windows {
+            for window in collected.windows.iter_mut().chain(&mut collected.keys) {
                 window.expr = behind.apply(Typed::new(window.expr.clone(), window.column.ty))?.expr;
             }
             for call in &mut collected.series {
@@ -141,10 +144,15 @@ impl Binder<'_> {
         }
         let mut computed: Vec<&mut Expr> = items.iter_mut().map(|item| &mut item.typed.expr).collect();
         computed.extend(having.iter_mut().map(|having| &mut having.expr));
-        computed.extend(collected.windows.iter_mut().map(|collected| &mut collected.expr));
+        computed.extend(collected.windows.iter_mut().chain(&mut collected.keys).map(|collected| &mut collected.expr));
         plan = self.join_subqueries(plan, &mut computed)?;
         if let Some(having) = having {
             plan = LogicalPlan::Filter(Filter::try_new(having.expr, Arc::new(plan)).map_err(to_sql)?);
+        }
+        if !collected.keys.is_empty() {
+            let mut above: Vec<&mut Expr> = items.iter_mut().map(|item| &mut item.typed.expr).collect();
+            above.extend(collected.windows.iter_mut().map(|collected| &mut collected.expr));
+            plan = with_keys(plan, &collected.keys, above)?;
         }
         let windows = collected.windows.into_iter().map(|collected| (collected.expr, collected.name)).collect();
         plan = windowed(plan, windows)?;
@@ -225,15 +233,25 @@ impl Binder<'_> {
     fn computed_behind(&mut self, rows: Rows, listed: usize, order: &[Order]) -> Result<Rows, SqlError> {
         let mut exprs: Vec<Expr> = rows.plan.schema().columns().into_iter().map(Expr::Column).collect();
         let (mut items, marks) = (rows.items, rows.marks);
+        let (mut keys, mut behind) = (Vec::new(), Vec::new());
         for (at, item) in items.iter_mut().enumerate() {
             let typed = self.settle(item.typed.clone())?;
-            item.typed = if typed.expr.is_volatile() && !order.iter().any(|order| order.item == at) {
+            let (sorts, is_volatile) = (order.iter().any(|order| order.item == at), typed.expr.is_volatile());
+            item.typed = if is_volatile && !sorts {
+                behind.push(at);
                 typed
             } else {
                 let name = self.fresh(&item.name);
+                let column = Expr::Column(Column::new_unqualified(name.clone()));
+                if is_volatile {
+                    keys.push((typed.expr.clone(), column.clone()));
+                }
                 exprs.push(typed.expr.alias(&name));
-                Typed::new(Expr::Column(Column::new_unqualified(name)), typed.ty).from(typed.origin)
+                Typed::new(column, typed.ty).from(typed.origin)
             };
+        }
+        for at in behind {
+            computed_once(&mut items[at].typed.expr, &keys)?;
         }
         let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
         let mut sort = Vec::with_capacity(order.len());
@@ -392,6 +410,27 @@ impl Behind<'_, '_> {
 
 fn star_item<'s>(column: &super::scope::Column) -> ListItem<'s> {
     ListItem { name: column.name.clone(), source: ListSource::Column(column.typed()) }
+}
+
+/// What is computed below, with the column that it then is, is not computed again, as in PostgreSQL.
+fn computed_once(expr: &mut Expr, below: &[(Expr, Expr)]) -> Result<(), SqlError> {
+    let asked = std::mem::take(expr).transform_down(|expr| {
+        let known = below.iter().find(|(known, _)| *known == expr);
+        Ok(known.map_or_else(|| Transformed::no(expr), |(_, column)| Transformed::yes(column.clone())))
+    });
+    *expr = asked.map_err(to_sql)?.data;
+    Ok(())
+}
+
+/// Computes what windows are divided and ordered by, for them and for what is `above` them.
+fn with_keys(plan: LogicalPlan, keys: &[Collect], above: Vec<&mut Expr>) -> Result<LogicalPlan, SqlError> {
+    let below: Vec<_> = keys.iter().map(|key| (key.expr.clone(), key.column.expr.clone())).collect();
+    for expr in above {
+        computed_once(expr, &below)?;
+    }
+    let mut exprs: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    exprs.extend(keys.iter().map(|key| key.expr.clone().alias(&key.name)));
+    Projection::try_new(exprs, Arc::new(plan)).map(LogicalPlan::Projection).map_err(to_sql)
 }
 
 /// Window functions, those over one window together.

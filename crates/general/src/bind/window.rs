@@ -51,12 +51,36 @@ impl Binder<'_> {
         level.windows = windows;
         level.clause = outside;
         let (expr, ty) = result?;
-        if let Some(same) = level.collected.windows.iter().find(|collected| collected.expr == expr) {
+        let same = level.collected.windows.iter().find(|collected| collected.expr == expr);
+        if let Some(same) = same.filter(|_| !expr.is_volatile()) {
             return Ok(same.column.clone());
         }
-        let column_name = self.fresh(name);
-        let column = Typed::new(Expr::Column(Column::new_unqualified(column_name.clone())), ty);
-        self.level().collected.windows.push(Collect { expr, column: column.clone(), name: column_name });
+        let collected = self.collect(expr, ty, name);
+        let column = collected.column.clone();
+        self.level().collected.windows.push(collected);
+        Ok(column)
+    }
+
+    /// Gives what is to be computed before the list a column.
+    fn collect(&mut self, expr: Expr, ty: Type, name: &str) -> Collect {
+        let name = self.fresh(name);
+        let column = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), ty);
+        Collect { expr, column, name }
+    }
+
+    /// What a window is divided or ordered by.
+    fn window_key(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        let typed = self.expression(expr)?;
+        let typed = self.settle(typed)?;
+        if !typed.expr.is_volatile() {
+            return Ok(typed);
+        }
+        if let Some(same) = self.level().collected.keys.iter().find(|collected| collected.expr == typed.expr) {
+            return Ok(same.column.clone());
+        }
+        let collected = self.collect(typed.expr, typed.ty, "key");
+        let column = collected.column.clone();
+        self.level().collected.keys.push(collected);
         Ok(column)
     }
 
@@ -74,15 +98,13 @@ impl Binder<'_> {
         };
         let mut partition_by = Vec::with_capacity(window.partition_by.len());
         for expr in window.partition_by {
-            let typed = self.expression(expr)?;
-            let typed = self.settle(typed)?;
+            let typed = self.window_key(expr)?;
             partition_by.push(self.sort_expression(typed)?);
         }
         let mut order_by = Vec::with_capacity(window.order_by.len());
         let mut order_type = None;
         for by in window.order_by {
-            let typed = self.expression(&by.expr)?;
-            let typed = self.settle(typed)?;
+            let typed = self.window_key(&by.expr)?;
             order_type = Some(typed.ty);
             let SortKey { descending, nulls_first, .. } = SortKey::of(typed.ty, &by.options);
             let asc = !descending;

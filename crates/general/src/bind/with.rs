@@ -18,7 +18,7 @@ use super::{
 use crate::{
     error::{to_sql, unsupported},
     layout::field,
-    node::Recursive,
+    node::{self, Recursive},
     source::{SharedSource, WorkSource},
 };
 
@@ -132,12 +132,14 @@ impl Binder<'_> {
         let exprs = rows.items.into_iter().map(|item| item.typed.expr).collect();
         let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
         // Within a subquery that depends on its row, nothing lasts longer than that row.
+        let plan = LogicalPlan::Projection(projection);
         let fixed = match materialized {
             Some(CteAsMaterialized::Materialized) => Some(true),
-            Some(CteAsMaterialized::NotMaterialized) => Some(false),
-            None => None,
+            // What is volatile is run once, whatever is said.
+            Some(CteAsMaterialized::NotMaterialized) if !node::is_volatile(&plan) => Some(false),
+            _ => None,
         };
-        let source = SharedSource::new(number, LogicalPlan::Projection(projection), fields, fixed);
+        let source = SharedSource::new(number, plan, fields, fixed);
         Ok(Arc::new(source))
     }
 

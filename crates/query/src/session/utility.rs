@@ -80,6 +80,7 @@ impl Session<'_> {
                 "RELEASE".to_owned()
             }
             Control::Set(modes) => {
+                self.check_not_failed()?;
                 if self.block.is_none() {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
                     self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
@@ -88,6 +89,7 @@ impl Session<'_> {
                 "SET".to_owned()
             }
             Control::Import(name) => {
+                self.check_not_failed()?;
                 if !self.block.as_ref().is_some_and(|block| block.explicit) {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
                     self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));

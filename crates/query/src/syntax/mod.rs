@@ -622,6 +622,16 @@ fn comes_before_table(token: &Token) -> bool {
     *token == Token::Comma || ["from", "join", "update"].iter().any(|word| is_word(token, word))
 }
 
+/// Whether what has been read ends where a query may begin, within a statement: behind AS, within
+/// parentheses or behind them, or as a part of UNION and the like.
+fn begins_query(read: &[TokenWithSpan]) -> bool {
+    let last = read.iter().rev().find(|token| !matches!(token.token, Token::Whitespace(_)));
+    last.is_some_and(|TokenWithSpan { token, .. }| {
+        let words = ["as", "union", "except", "intersect", "all", "distinct", "explain"];
+        matches!(token, Token::LParen | Token::RParen) || words.iter().any(|word| is_word(token, word))
+    })
+}
+
 /// Of `t.*`, before which something is said of the row, leaves `t`: the parser takes the rest for
 /// the end of an entry of a list.
 fn take_star(tokens: &mut Vec<TokenWithSpan>) {
@@ -652,8 +662,8 @@ fn take_parentheses(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of
-/// a statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no
+/// The same, with what the parser does not know spelt as it does: `TABLE name` where a query begins
+/// is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no
 /// table has descendants. For OVERRIDING SYSTEM VALUE its INSERT has no place; such an INSERT gets
 /// the mark OVERWRITE, and one with OVERRIDING USER VALUE the word TABLE, of other dialects.
 fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -668,7 +678,7 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens.push(token);
             continue;
         }
-        if first && is_word(&token.token, "table") {
+        if (first || begins_query(&tokens)) && is_word(&token.token, "table") {
             let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
             (first, before_table) = (false, true);

@@ -31,3 +31,25 @@ SELECT x.id, NOT EXISTS (SELECT 1 FROM v AS y WHERE y.g = x.g AND nextval('q') >
 SELECT last_value FROM q;
 WITH w AS (SELECT nextval('q') AS n FROM v) SELECT 1;
 SELECT last_value FROM q;
+-- What windows are divided and ordered by is computed once for each row; arguments are not shared.
+CREATE SEQUENCE wq;
+SELECT id, count(*) OVER (ORDER BY nextval('wq')) FROM v ORDER BY id;
+SELECT last_value FROM wq;
+SELECT id, sum(g) OVER (PARTITION BY nextval('wq') % 1 ORDER BY id) FROM v ORDER BY id;
+SELECT last_value FROM wq;
+SELECT row_number() OVER (PARTITION BY random() < 2) FROM v;
+SELECT rank() OVER (ORDER BY random() < 2) FROM v;
+SELECT ntile(2) OVER (PARTITION BY nextval('wq') ORDER BY id), rank() OVER (PARTITION BY nextval('wq') ORDER BY id) FROM v;
+SELECT last_value FROM wq;
+SELECT sum(g) OVER w, count(*) OVER w FROM v WINDOW w AS (ORDER BY nextval('wq'));
+SELECT last_value FROM wq;
+SELECT rank() OVER (ORDER BY nextval('wq')) FROM v GROUP BY g % 2 ORDER BY 1;
+SELECT last_value FROM wq;
+SELECT sum(nextval('wq') * 0) OVER (), sum(nextval('wq') * 0) OVER () FROM v;
+SELECT last_value FROM wq;
+SELECT id, sum(nextval('wq') * 0) OVER (PARTITION BY id ORDER BY nextval('wq')) FROM v ORDER BY id;
+SELECT last_value FROM wq;
+SELECT nextval('wq') > 0 FROM v ORDER BY nextval('wq');
+SELECT last_value FROM wq;
+WITH w AS NOT MATERIALIZED (SELECT nextval('wq') AS n) SELECT count(*) FROM w AS a, w AS b;
+SELECT last_value FROM wq;

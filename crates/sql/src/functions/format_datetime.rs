@@ -23,6 +23,7 @@ use crate::{
 const T: Kind = Kind::Text;
 
 pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("timeofday", &[], T, time_of_day).volatile(),
     Function::new("to_char", &[Kind::Timestamp, T], T, to_char).stable(),
     Function::new("to_char", &[Kind::Timestamptz, T], T, to_char).stable(),
     Function::new("to_char", &[Kind::Interval, T], T, to_char).stable(),
@@ -254,6 +255,12 @@ struct Parts {
     /// The offset of the zone, and what the zone calls itself.
     zone: Option<(i32, String)>,
     interval: bool,
+}
+
+/// What the clock shows at this moment, as C's `ctime` writes it.
+fn time_of_day(_: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let template = Value::Text("Dy Mon DD HH24:MI:SS.US YYYY TZ".into());
+    to_char(&[Value::Timestamptz((context.clock)()), template], context)
 }
 
 fn to_char(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
