@@ -60,8 +60,8 @@
 //! One shorter way exists, with floor 0. The primary is a member of every later set, until somebody
 //! else reigns, who would have had to hear it and raise its fence; as soon as that holds for all
 //! sets that may be in effect: because a set of its reign is, or because it is a member of all that
-//! its own record of this reign names. So a primary that restarts, whose fence is still its own, and
-//! which has noted either, knows.
+//! its own record of this reign names. So a primary that restarts, whose fence is still its own,
+//! and which has noted either, knows.
 //!
 //! A take-over that is known to be right can also not be met by its old primary: of the members
 //! that were heard, which have raised their fences, at least one would be missing in any set with

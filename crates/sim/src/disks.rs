@@ -46,8 +46,8 @@ impl World {
         known
     }
 
-    /// Whether so many logs are lost of a set that may be in effect, as far as is known now, that no
-    /// candidate can know the newest: a primary that stood still may name logs that are gone, and
+    /// Whether too many logs are lost of a set that may be in effect, as far as is known now, for a
+    /// candidate to know the newest: a primary that stood still may name logs that are gone, and
     /// nodes on which no commit counts may have known more. An operator has to force a take-over.
     pub(crate) fn is_unknowable(&self) -> bool {
         self.newest_sets(None).iter().any(|newest| {

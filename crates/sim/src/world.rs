@@ -244,7 +244,7 @@ impl World {
 
     pub fn run(&mut self) -> Result<Report, Violation> {
         match self.live() {
-            // The operator has to choose, and nothing else goes on.
+            // The operator has to choose, and nothing happens before that.
             Err(violation)
                 if violation.property == crate::Property::Progress && (self.undecided || self.is_unknowable()) => {}
             outcome => outcome?,

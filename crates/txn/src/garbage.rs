@@ -64,7 +64,7 @@ impl Garbage {
     }
 }
 
-/// A queue keeps room for so many records when it has fewer.
+/// A queue keeps room for this number of records when it has fewer.
 const KEPT_ROOM: usize = 4096;
 
 /// One worker's garbage, oldest first.

@@ -147,8 +147,8 @@ pub enum Plan {
 /// advanced of the members that are heard is followed. Under 1-safe any standby will do; the most
 /// advanced of those that can be reached loses least. Asynchronous standbys, newcomers, and those
 /// that follow a standby, are heard, but count for nothing; one of them may be the candidate under
-/// 1-safe, and under 2-safe without a floor. Very safe and quorum rest on a number of members, which
-/// would change if it became the primary.
+/// 1-safe, and under 2-safe without a floor. Very safe and quorum rest on a number of members,
+/// which would change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
 /// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
@@ -359,6 +359,11 @@ impl Candidacy {
                 ahead.max_by_key(|(_, log)| log.rank()).and_then(|(peer, log)| self.holds_more(*peer, log));
             return holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped);
         }
+        self.follow_best(newest, force)
+    }
+
+    /// Whose log the reign begins with: the most advanced one of the members that were heard.
+    fn follow_best(&self, newest: Option<InSyncSet>, force: bool) -> Plan {
         // The logs of others may have been written by a primary that restarted and committed
         // nothing, or hold less than was committed.
         let counts = |node: NodeId, log: &LogState| {
@@ -472,8 +477,8 @@ impl Candidacy {
         !log.log && wrote && log.committed <= self.mine.end
     }
 
-    /// The newest in-sync set that anybody who was heard knows of. One of a term of which no set was
-    /// ever in effect gives way to one that an earlier term has written beside it.
+    /// The newest in-sync set that anybody who was heard knows of. If no set of its term was ever
+    /// in effect, it gives way to one that an earlier term has written beside it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
         let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|(_, set)| set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
@@ -483,10 +488,10 @@ impl Candidacy {
         Some(earlier.filter(|_| self.was_never_in_effect(newest)).unwrap_or(newest).clone())
     }
 
-    /// Whether no set of the term of this record was in effect when it was written, nor is now: so
-    /// many members of each set that may have been in effect before have nothing of that term that
-    /// the others are too few ([`InSyncSet::follows_on`]). Another that has something would have
-    /// kept the term before from going on; but all that had may have lost their logs since.
+    /// Whether no set of the term of this record was in effect when it was written, nor is now: of
+    /// each set that may have been in effect before, enough members have nothing of that term
+    /// ([`InSyncSet::may_be_followed_by`]). A member that has something would have kept the term
+    /// before from writing more; but all that had may have lost their logs since.
     fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
         let me = Holder::new(self.me, self.mine.incarnation);
         let held = self.heard.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));

@@ -66,8 +66,8 @@ pub(super) struct Collect {
 pub(super) struct Collected {
     pub aggregates: Vec<Collect>,
     pub windows: Vec<Collect>,
-    /// What windows are divided and ordered by, where that is volatile: it is computed once for each
-    /// row, before any window is looked at.
+    /// What windows are divided and ordered by, where that is volatile: it is computed once for
+    /// each row, before any window is looked at.
     pub keys: Vec<Collect>,
     pub series: Vec<SeriesCall>,
 }

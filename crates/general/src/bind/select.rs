@@ -412,7 +412,8 @@ fn star_item<'s>(column: &super::scope::Column) -> ListItem<'s> {
     ListItem { name: column.name.clone(), source: ListSource::Column(column.typed()) }
 }
 
-/// What is computed below, with the column that it then is, is not computed again, as in PostgreSQL.
+/// What is computed below, with the column that it then is, is not computed again, as in
+/// PostgreSQL.
 fn computed_once(expr: &mut Expr, below: &[(Expr, Expr)]) -> Result<(), SqlError> {
     let asked = std::mem::take(expr).transform_down(|expr| {
         let known = below.iter().find(|(known, _)| *known == expr);

@@ -1,8 +1,8 @@
 //! Parentheses where the parser takes them for something else, spelt as it reads them.
 //!
 //! - `FETCH FIRST (a + b) ROWS ONLY`, where the parser knows a literal only, is `LIMIT (a + b)`.
-//! - An element of ROLLUP, CUBE or GROUPING SETS that only begins with a parenthesis, `(a + 1) * 2`,
-//!   is no list in parentheses. It gets parentheses around it.
+//! - An element of ROLLUP, CUBE or GROUPING SETS that only begins with a parenthesis, `(a + 1) *
+//!   2`, is no list in parentheses. It gets parentheses around it.
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 

@@ -86,7 +86,7 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     };
     let later = record(6, 5, &[1, 2, 3], &[&[1, 3]]);
     let earlier = log(&[(4, 0)], 60, record(9, 4, &[3, 7], &[]));
-    // Node 1, which has begun it, has lost its log, and node 3 goes on with another node.
+    // Node 1, which has begun it, has lost its log, and node 3 continues with another node.
     let at = |me: u64, mine: &LogState, others: &[(u64, &LogState)]| {
         let mut candidate = Candidacy::new(NodeId(me), mine.clone(), &fence);
         others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), (*log).clone()));
