@@ -231,7 +231,9 @@ fn certificates_prove_roles() {
         if let Some((certificate, key)) = shown {
             target += &format!(" sslcert={certificate} sslkey={key}");
         }
-        psql(&target, password, "SELECT current_user").unwrap()
+        let who = "SELECT usename FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
+                   WHERE pid = pg_backend_pid() AND ssl AND version ~ '^TLSv1' AND bits > 0";
+        psql(&target, password, who).unwrap()
     };
     let (ann, bob) = (ours.issue(files.path(), "ann"), ours.issue(files.path(), "bob"));
     assert_eq!(said(&by("ann", Some(&ann), None)), "ann\n");

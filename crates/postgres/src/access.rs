@@ -264,7 +264,7 @@ impl AccessRules {
 /// A client, as PostgreSQL's messages show it.
 fn shown(claim: &Claim<'_>) -> String {
     let host = claim.peer.origin.address().map_or("[local]".to_owned(), |address| address.ip().to_string());
-    let encryption = if claim.peer.encrypted { "SSL encryption" } else { "no encryption" };
+    let encryption = if claim.peer.encryption.is_some() { "SSL encryption" } else { "no encryption" };
     format!("host \"{host}\", user \"{}\", database \"{}\", {encryption}", claim.user, claim.database)
 }
 
@@ -274,8 +274,8 @@ impl Rule {
             (Origin::Local { .. }, kind) => kind == Kind::Local,
             (Origin::Host(_), Kind::Local) => false,
             (Origin::Host(_), Kind::Host) => true,
-            (Origin::Host(_), Kind::HostSsl) => claim.peer.encrypted,
-            (Origin::Host(_), Kind::HostNoSsl) => !claim.peer.encrypted,
+            (Origin::Host(_), Kind::HostSsl) => claim.peer.encryption.is_some(),
+            (Origin::Host(_), Kind::HostNoSsl) => claim.peer.encryption.is_none(),
         };
         let from = |address: std::net::SocketAddr| self.address.matches(address.ip().to_canonical());
         of_kind

@@ -65,13 +65,24 @@ pub struct FailedLogin<'f> {
     pub after: Duration,
 }
 
+/// The TLS of a connection, in OpenSSL's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encryption {
+    /// Its version: `TLSv1.3`.
+    pub version: &'static str,
+    /// What it encrypts with: `TLS_AES_256_GCM_SHA384`.
+    pub cipher: &'static str,
+    /// How many bits the keys of that have.
+    pub bits: i32,
+}
+
 /// How a client comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// From where.
     pub origin: Origin,
-    /// Whether it comes through TLS.
-    pub encrypted: bool,
+    /// Through which TLS it comes, if it does.
+    pub encryption: Option<Encryption>,
     /// The common name of the certificate that it has shown, signed by an authority that the server
     /// trusts for clients; empty where the certificate has none.
     pub certificate: Option<Arc<str>>,
@@ -80,7 +91,7 @@ pub struct Peer {
 impl Peer {
     /// A client that has connected, and sent nothing yet.
     pub(crate) fn new(origin: Origin) -> Self {
-        Self { origin, encrypted: false, certificate: None }
+        Self { origin, encryption: None, certificate: None }
     }
 }
 

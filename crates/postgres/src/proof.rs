@@ -48,7 +48,7 @@ fn wrong(user: &str) -> End {
 }
 
 fn by_password(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifier>) -> Result<(), End> {
-    if !starting.peer.encrypted {
+    if starting.peer.encryption.is_none() {
         let message = "a password in clear text is accepted through TLS only";
         return Err(End::Told(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
     }

@@ -188,8 +188,8 @@ impl<'a> Starting<'a> {
         let length = length.filter(|length| (8..=LONGEST).contains(length));
         let length = length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Told)?;
         self.wait_for(length)?;
-        if self.tls.is_some() && !self.peer.encrypted {
-            self.peer.encrypted = true;
+        if self.tls.is_some() && self.peer.encryption.is_none() {
+            self.peer.encryption = self.out.transport().encryption();
             self.peer.certificate = self.out.transport().certificate_name().map(Arc::from);
         }
         let packet = Packet::decode(&self.input.bytes()[4..length])?;

@@ -9,7 +9,7 @@ use std::{
 use freshet_base::private::{self, OpenKey};
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use rustls::{
-    RootCertStore, ServerConfig, ServerConnection,
+    CipherSuite, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection,
     crypto::ring::default_provider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -18,6 +18,8 @@ use rustls::{
     server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier},
 };
 use thiserror::Error;
+
+use crate::Encryption;
 
 /// The name of the protocol inside TLS, for clients that begin with TLS at once.
 const ALPN: &[u8] = b"postgresql";
@@ -130,6 +132,29 @@ impl Tls {
     pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
         let certificate = connection.peer_certificates()?.first()?;
         Some(common_name(certificate).unwrap_or_default())
+    }
+
+    /// What has been agreed on.
+    pub(crate) fn encryption(connection: &ServerConnection) -> Encryption {
+        let version = match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "unknown",
+        };
+        let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
+        let (cipher, bits) = match suite.unwrap_or(CipherSuite::Unknown(0)) {
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => ("TLS_AES_256_GCM_SHA384", 256),
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => ("TLS_AES_128_GCM_SHA256", 128),
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => ("TLS_CHACHA20_POLY1305_SHA256", 256),
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => ("ECDHE-ECDSA-AES256-GCM-SHA384", 256),
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => ("ECDHE-ECDSA-AES128-GCM-SHA256", 128),
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => ("ECDHE-ECDSA-CHACHA20-POLY1305", 256),
+            CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => ("ECDHE-RSA-AES256-GCM-SHA384", 256),
+            CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => ("ECDHE-RSA-AES128-GCM-SHA256", 128),
+            CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => ("ECDHE-RSA-CHACHA20-POLY1305", 256),
+            other => (other.as_str().unwrap_or("unknown"), 0),
+        };
+        Encryption { version, cipher, bits }
     }
 
     pub(crate) fn end_point(&self) -> Option<&[u8]> {

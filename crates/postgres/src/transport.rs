@@ -19,6 +19,7 @@ use rustix::{
 use rustls::ServerConnection;
 
 use crate::{
+    Encryption,
     bell::Bell,
     registry::Entry,
     tls::{Tls, broken},
@@ -297,6 +298,14 @@ impl Transport {
     pub(crate) fn certificate_name(&self) -> Option<String> {
         match self {
             Self::Secured(secured) => Tls::client_name(&secured.tls),
+            Self::Plain(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// The connection's TLS, known once something was received.
+    pub(crate) fn encryption(&self) -> Option<Encryption> {
+        match self {
+            Self::Secured(secured) => Some(Tls::encryption(&secured.tls)),
             Self::Plain(_) | Self::Memory(_) => None,
         }
     }

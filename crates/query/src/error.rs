@@ -1,7 +1,7 @@
 //! What goes wrong in the engine, as clients know it.
 
 use freshet_base::panics::Caught;
-use freshet_engine::{CommitError, LockWaitError, ReadError, WriteError};
+use freshet_engine::{CommitError, LockWaitError, ProcedureError, ReadError, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 /// A panic that ends a statement.
@@ -72,6 +72,17 @@ pub fn commit_error(cause: CommitError) -> SqlError {
         return error.with_hint("The transaction might succeed if retried.");
     }
     error
+}
+
+/// A transaction of the server's own that failed; `what` it was to do is said of what a client's own
+/// statement would not meet.
+#[cold]
+pub fn procedure_error(what: &str, cause: ProcedureError) -> SqlError {
+    match cause {
+        ProcedureError::Commit(cause) => commit_error(cause),
+        ProcedureError::Write(cause) => write_error(cause),
+        other => SqlError::new(SqlState::SYSTEM_ERROR, format!("{what}: {other}")),
+    }
 }
 
 /// A wait for another transaction that came to nothing.

@@ -22,6 +22,7 @@ use freshet_engine::{Database, IndexDefinition, Isolation, KeyPart, ProcedureErr
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{
+    error::procedure_error,
     locks::guard,
     schema::{Oid, Sequence},
 };
@@ -79,8 +80,11 @@ pub struct SessionSequences {
     last_of_any: RefCell<Option<Oid>>,
 }
 
+/// What cannot be done.
+const UNWRITTEN: &str = "cannot write where a sequence stands";
+
 fn failed(cause: impl std::fmt::Display) -> SqlError {
-    SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write where a sequence stands: {cause}"))
+    SqlError::new(SqlState::SYSTEM_ERROR, format!("{UNWRITTEN}: {cause}"))
 }
 
 fn row(state: u64, position: Position) -> [u8; ROW] {
@@ -163,7 +167,7 @@ impl Sequences {
             match logged {
                 Ok(((), ticket)) => Ok(ticket),
                 Err(ProcedureError::Write(freshet_engine::WriteError::ReadOnly(_))) => Err(read_only("nextval")),
-                Err(other) => Err(failed(other)),
+                Err(other) => Err(procedure_error(UNWRITTEN, other)),
             }
         })
     }

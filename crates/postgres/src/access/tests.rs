@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::Encryption;
 
 /// A client: how it comes, and the role and database that it names.
 struct Case {
@@ -27,7 +28,9 @@ fn is_member(user: &str, of: &str) -> bool {
 }
 
 fn decide(rules: &AccessRules, case: &Case) -> Result<Required, Report> {
-    let peer = Peer { origin: case.origin, encrypted: case.encrypted, certificate: case.certificate.map(Arc::from) };
+    let encryption = Encryption { version: "TLSv1.3", cipher: "TLS_AES_256_GCM_SHA384", bits: 256 };
+    let encryption = case.encrypted.then_some(encryption);
+    let peer = Peer { origin: case.origin, encryption, certificate: case.certificate.map(Arc::from) };
     let member = |of: &str| is_member(case.user, of);
     rules.decide(&Claim { peer: &peer, user: case.user, database: case.database, is_member: &member })
 }

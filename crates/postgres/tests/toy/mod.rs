@@ -104,7 +104,7 @@ impl Backend for Toy {
         }
         let mut session = ToySession {
             pid: opening.pid,
-            encrypted: opening.peer.encrypted,
+            encrypted: opening.peer.encryption.is_some(),
             sessions: opening.sessions,
             bell: opening.bell,
             news: Arc::default(),

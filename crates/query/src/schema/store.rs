@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     ddl::effects::Making,
-    error::{read_error, write_error},
+    error::{commit_error, procedure_error, read_error, write_error},
 };
 
 /// The engine's table.
@@ -216,9 +216,7 @@ impl Catalog {
             extension::first().try_for_each(|object| put(database.oid, &object))?;
             put(COMMON, &Object::Database(database))?;
         }
-        let failed =
-            |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
-        transaction.commit().map(drop).map_err(|cause| failed(cause.to_string()))
+        transaction.commit().map(drop).map_err(commit_error)
     }
 
     /// Whether `schema` is what the transaction's snapshot has.
@@ -361,7 +359,7 @@ impl Catalog {
         });
         match taken {
             Ok((first, _ticket)) => first,
-            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            Err(cause) => Err(procedure_error("cannot take ids for objects", cause)),
         }
     }
 
@@ -409,7 +407,7 @@ impl Catalog {
             Ok(((), _ticket)) => Ok(()),
             // Somebody else was faster.
             Err(_) if table.dropped_at().is_some() => Ok(()),
-            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            Err(cause) => Err(procedure_error("cannot drop a table", cause)),
         }
     }
 

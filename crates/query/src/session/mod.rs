@@ -271,7 +271,7 @@ impl<'w> Session<'w> {
             user: &user,
             role: oid,
             database: (opened.oid, database),
-            client: opening.peer.origin.address(),
+            peer: &opening.peer,
         });
         // From here on others see that it is in the database. It may have been dropped before.
         let info = shared.sessions.enter(info);

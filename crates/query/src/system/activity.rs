@@ -12,6 +12,7 @@ use std::{
 };
 
 use freshet_engine::NodeStatus;
+use freshet_postgres::{Encryption, Peer};
 use freshet_sql::{
     Kind, SqlError, Value,
     types::{Array, Timestamp},
@@ -145,6 +146,10 @@ pub struct SessionInfo {
     pub database_id: Oid,
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
+    /// The connection's TLS, if it has any.
+    pub encryption: Option<Encryption>,
+    /// The common name of the certificate that its client has shown.
+    pub certificate: Option<Arc<str>>,
     /// When it was opened.
     pub started: Timestamp,
     activity: AtomicU8,
@@ -210,8 +215,8 @@ pub struct Identity<'i> {
     pub role: Oid,
     /// Its database: the id and the name.
     pub database: (Oid, &'i str),
-    /// Where its client is; none for one at the Unix socket.
-    pub client: Option<SocketAddr>,
+    /// Where its client is, and how it comes.
+    pub peer: &'i Peer,
 }
 
 impl SessionInfo {
@@ -225,7 +230,9 @@ impl SessionInfo {
             role: who.role,
             database: who.database.1.to_owned(),
             database_id: who.database.0,
-            client: who.client,
+            client: who.peer.origin.address(),
+            encryption: who.peer.encryption,
+            certificate: who.peer.certificate.clone(),
             started: now,
             activity: AtomicU8::new(Activity::Idle as u8),
             changed: AtomicI64::new(now.0),
@@ -420,7 +427,18 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
 
 fn pg_stat_ssl(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for session in snapshot.system.sessions() {
-        sink.push(row![session.pid, false, NULL, NULL, NULL, NULL, NULL, NULL]);
+        let open = snapshot.is_member(session.role);
+        let encryption = session.encryption.filter(|_| open);
+        sink.push(row![
+            session.pid,
+            open.then_some(encryption.is_some()),
+            encryption.map(|it| it.version),
+            encryption.map(|it| it.cipher),
+            encryption.map(|it| it.bits),
+            session.certificate.as_ref().filter(|_| open).map(|name| format!("/CN={name}")),
+            NULL,
+            NULL,
+        ]);
     }
     Ok(())
 }

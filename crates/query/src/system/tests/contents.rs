@@ -336,7 +336,10 @@ fn sessions_are_shown_to_those_who_may_know() {
             "advisory|-|4294967295|4294967295|1|-|ShareLock|f".to_owned(),
         ]
     );
+    let tls = "pid ssl version cipher bits client_dn";
+    assert_eq!(scene.read("pg_stat_ssl", tls, &[]), ["77|t|TLSv1.3|TLS_AES_256_GCM_SHA384|256|/CN=owner"]);
     let scene = scene.of_role(READER);
+    assert_eq!(scene.read("pg_stat_ssl", tls, &[]), ["77|-|-|-|-|-"]);
     assert_eq!(scene.read("pg_stat_activity", "pid usename state query", &[]), ["77|owner|-|<insufficient privilege>"]);
     let Scene { snapshot, session, .. } = scene;
     drop(session);

@@ -7,6 +7,7 @@ mod shapes;
 use std::sync::Arc;
 
 use freshet_engine::{Database, NodeStatus};
+use freshet_postgres::{Encryption, Origin, Peer};
 use freshet_sql::{
     Kind, SqlError, Type, Value,
     general::{Filter, Relation, Scan, Test},
@@ -257,7 +258,11 @@ impl Scene {
             user: "owner",
             role: OWNER,
             database: (FIRST_DATABASE, "shop"),
-            client: Some("127.0.0.1:5000".parse().unwrap()),
+            peer: &Peer {
+                origin: Origin::Host("127.0.0.1:5000".parse().unwrap()),
+                encryption: Some(Encryption { version: "TLSv1.3", cipher: "TLS_AES_256_GCM_SHA384", bits: 256 }),
+                certificate: Some("owner".into()),
+            },
         }));
         let snapshot = Snapshot {
             schema: Arc::new(schema),
