@@ -50,8 +50,20 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
         assert_eq!(state(session.run(text)), "53200", "{text}");
     }
     assert_eq!(run("SELECT count(*) FROM t"), [rows.to_string()]);
-    run("CREATE ROLE low LOGIN PASSWORD 'x'; GRANT SELECT ON t TO low");
-    run("REVOKE SELECT ON t FROM low; ALTER ROLE low NOLOGIN");
+    run("CREATE ROLE low LOGIN PASSWORD 'x'; GRANT SELECT ON t TO low; CREATE TABLE more (id int)");
+    run("REVOKE SELECT ON t FROM low; ALTER ROLE low NOLOGIN; GRANT SELECT ON t TO low");
+    // What definitions have more is used up, too. What takes away is not refused even then.
+    let mut schemas = 0;
+    let comment = "c".repeat(50_000);
+    while state(session.run(&format!("CREATE SCHEMA s{schemas}; COMMENT ON SCHEMA s{schemas} IS '{comment}'"))) == "00000" {
+        schemas += 1;
+        assert!(schemas < 1000, "nothing is refused");
+    }
+    assert_eq!(state(session.run("CREATE ROLE another")), "53200");
+    run("REVOKE SELECT ON t FROM low; TRUNCATE few; DROP TABLE more; DROP ROLE low");
+    for schema in 0..schemas {
+        run(&format!("DROP SCHEMA s{schema}"));
+    }
     run("BEGIN; DELETE FROM t WHERE id % 2 = 0; COMMIT; DROP TABLE few");
     let deadline = Instant::now() + SOON;
     while state(session.run("INSERT INTO t VALUES (-1, 'y')")) != "00000" {

@@ -66,6 +66,8 @@ pub struct Worker {
     until_horizon: Cell<u32>,
     /// How many bytes it may add until it looks at the limit of memory.
     until_measured: Cell<usize>,
+    /// What is written to tables of the catalog gives memory back in the end.
+    frees: Cell<bool>,
     /// The running transaction's name, once it has written.
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write or lock since somebody else came
@@ -115,6 +117,7 @@ impl Worker {
             horizon: Cell::new(Stamp::ZERO),
             until_horizon: Cell::new(0),
             until_measured: Cell::new(0),
+            frees: Cell::new(false),
             owner: Cell::new(None),
             contested: Cell::new(None),
             violated_since: Cell::new(false),
@@ -202,6 +205,12 @@ impl Worker {
         self.rollbacks.set(counts);
     }
 
+    /// Whether what this worker writes to tables of the catalog from now on gives memory back in the
+    /// end: then it is not refused for want of memory.
+    pub fn set_frees(&self, frees: bool) {
+        self.frees.set(frees);
+    }
+
     /// Whether this many bytes more may be added, to a table of the catalog or another one.
     ///
     /// # Errors
@@ -209,6 +218,9 @@ impl Worker {
     #[inline]
     pub(crate) fn check_memory(&self, bytes: usize, catalog: bool) -> Result<(), WriteError> {
         let memory = &self.core.memory;
+        if catalog && self.frees.get() {
+            return Ok(());
+        }
         match self.until_measured.get().checked_sub(bytes) {
             Some(left) if !memory.is_full() => self.until_measured.set(left),
             _ => {

@@ -196,6 +196,7 @@ impl<'a, 'w> Ddl<'a, 'w> {
             self.schema = self.catalog.read(self.transaction, self.schema.database)?;
             return self.lock(lock);
         }
+        self.transaction.worker().set_frees(definition.takes_away());
         let mut work = Work::begin(self, definition.is_shared())?;
         let mut fill = None;
         let tag = match definition {

@@ -678,6 +678,16 @@ impl Definition {
         words::definition(parser)
     }
 
+    /// Whether it leaves less than there was, so that it must not fail for want of memory.
+    pub fn takes_away(&self) -> bool {
+        match self {
+            Self::Drop(_) | Self::DropDatabase { .. } | Self::Truncate(_) => true,
+            Self::Grant(it) => !it.grant,
+            Self::Membership(it) => !it.grant,
+            _ => false,
+        }
+    }
+
     /// Whether it changes what databases share.
     pub fn is_shared(&self) -> bool {
         match self {
