@@ -28,7 +28,7 @@ pub(crate) fn succeeded(peer: &Peer, startup: &Startup, failures: u32) {
 fn place(peer: &Peer) -> String {
     match peer.origin {
         Origin::Local { uid } => format!("the Unix socket, user {uid}"),
-        Origin::Host(address) => format!("{address}{}", if peer.encrypted { " by TLS" } else { "" }),
+        Origin::Host(address) => format!("{address}{}", if peer.encryption.is_some() { " by TLS" } else { "" }),
     }
 }
 
