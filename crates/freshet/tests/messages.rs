@@ -151,7 +151,7 @@ fn a_log_that_fails_is_said() {
     let client = connect(&told.node);
     create_journal(&client);
     while let Err(cause) = fs::remove_dir_all(directory.path().join("a")) {
-        // Meanwhile the node has made another segment.
+        // The node has made another segment in between.
         assert_eq!(cause.kind(), std::io::ErrorKind::DirectoryNotEmpty);
     }
     let refused = (1..).find(|sequence| {

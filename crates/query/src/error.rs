@@ -74,8 +74,8 @@ pub fn commit_error(cause: CommitError) -> SqlError {
     error
 }
 
-/// A transaction of the server's own that failed; `what` it was to do is said of what a client's own
-/// statement would not meet.
+/// A transaction of the server's own that failed; `what` it was to do is said of what a client's
+/// own statement would not meet.
 #[cold]
 pub fn procedure_error(what: &str, cause: ProcedureError) -> SqlError {
     match cause {

@@ -205,8 +205,8 @@ impl Worker {
         self.rollbacks.set(counts);
     }
 
-    /// Whether what this worker writes to tables of the catalog from now on gives memory back in the
-    /// end: then it is not refused for want of memory.
+    /// Whether what this worker writes to tables of the catalog from now on gives memory back in
+    /// the end: then it is not refused for want of memory.
     pub fn set_frees(&self, frees: bool) {
         self.frees.set(frees);
     }
