@@ -301,8 +301,8 @@ pub fn small_feed_over(kind: FabricKind) -> FeedConfig {
 /// These nodes know of a set in which any `quorum` of them hold every commit.
 pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
     let members = nodes.iter().map(|(node, terms)| terms.get().holder(NodeId(*node))).collect();
-    let set =
-        InSyncSet { term: Term(1), number: 1, members, quorum: Some(quorum), floor: quorum - 1, before: Vec::new() };
+    let term = nodes.iter().map(|(_, terms)| terms.get().history.last_term()).max().unwrap();
+    let set = InSyncSet { term, number: 1, members, quorum: Some(quorum), floor: quorum - 1, before: Vec::new() };
     nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
 }
 

@@ -442,7 +442,8 @@ fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
         mirror.mirror.allow(mirror.mirror.status().undo_bytes + (64 << 10));
         let Rehearsal::Damaged(why) = rehearses() else { panic!("it is not noticed") };
         assert!(why.contains("is damaged"), "{why}");
-        assert!(!mirror.mirror.status().whole);
+        // Who receives hears of it a moment later.
+        until("it is not whole any more", || !mirror.mirror.status().whole);
         let purpose = Purpose::Consult { term: Term(2), binding: false, comes_back: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         let why = call(&mirror.endpoint.address().to_string(), &hello, Term(2), PATIENCE).unwrap_err().to_string();
