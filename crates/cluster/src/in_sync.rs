@@ -33,6 +33,12 @@
 //! candidate before. So the next set needs as many of the others as it would without that, or all
 //! of the others.
 //!
+//! All that a candidate has heard may be gone by then. So, with a floor, the candidate must be a
+//! member itself, and is one of the others, unless its own log is gone, too. What it wrote may still
+//! be with nodes that it fed. A record of which too few members of the sets before hold anything
+//! says so: it never took effect, and gives way to one that was written beside it
+//! ([`crate::take_over::Candidacy::newest_set`]).
+//!
 //! # What a candidate can know
 //!
 //! Between the two nobody but the primary can tell whether the new set is in effect, or still the

@@ -82,3 +82,16 @@ select make_timestamptz(2014, 12, 10, 0, 0, 0, '2');
 select make_timestamptz(2014, 12, 10, 0, 0, 0, '+2');
 select make_timestamptz(2014, 12, 10, 0, 0, 0, 'UTC'), make_timestamptz(2014, 12, 10, 0, 0, 0, 'EST');
 select make_timestamptz(2014, 12, 10, 0, 0, 0, '');
+-- Abbreviations that mean a place, whose clocks have changed.
+SET TimeZone = 'UTC';
+SELECT '2010-01-01 00:00 MSK'::timestamptz, '2010-07-01 00:00 MSK'::timestamptz, '2013-01-01 00:00 MSK'::timestamptz, '2024-01-01 00:00 msk'::timestamptz;
+SELECT '2013-01-01 00:00+00'::timestamptz AT TIME ZONE 'MSK', '2024-01-01 00:00+00'::timestamptz AT TIME ZONE 'MSK';
+SELECT timestamp '2012-06-01 12:00' AT TIME ZONE 'MSK', timestamp '2009-06-01 12:00' AT TIME ZONE 'MSK', timestamp '2009-06-01 12:00' AT TIME ZONE 'MSD';
+SELECT '2010-01-01 00:00 YEKT'::timestamptz, '2013-01-01 00:00 YEKT'::timestamptz, '2024-01-01 00:00 KRAT'::timestamptz, '2024-01-01 00:00 VET'::timestamptz, '2010-01-01 00:00 VET'::timestamptz;
+SELECT '2024-01-01 00:00 EST'::timestamptz, '2024-07-01 00:00 EST'::timestamptz, '2024-07-01 00:00 EDT'::timestamptz;
+SET TimeZone = 'MSK';
+SET TimeZone = 'EST';
+SHOW TimeZone;
+SELECT '2024-07-01 00:00+00'::timestamptz;
+RESET TimeZone;
+SELECT make_timestamptz(2013, 1, 1, 0, 0, 0, 'MSK') = '2012-12-31 20:00+00';

@@ -441,8 +441,8 @@ impl Reading {
         match zone {
             TimeZone::Utc => self.set_offset(0),
             TimeZone::Fixed(seconds) => self.set_offset(seconds),
-            TimeZone::Place(_) if self.offset.is_some() || self.zone.is_some() => Err(Mistake::Format),
-            TimeZone::Place(_) => {
+            _ if self.offset.is_some() || self.zone.is_some() => Err(Mistake::Format),
+            TimeZone::Place(_) | TimeZone::Moscow => {
                 self.zone = Some(zone);
                 Ok(())
             }
@@ -475,7 +475,7 @@ impl Reading {
             },
             None if word.eq_ignore_ascii_case("z") || word.eq_ignore_ascii_case("utc") => self.set_offset(0)?,
             None => match abbreviation(word) {
-                Some(seconds) => self.set_offset(seconds)?,
+                Some(zone) => self.set_zone(zone)?,
                 None => {
                     let zone = TimeZone::place(word).ok_or(Mistake::Format)?;
                     self.set_zone(zone)?;

@@ -17,6 +17,8 @@ pub enum TimeZone {
     Place(Tz),
     /// Always this many seconds, to the east when positive.
     Fixed(i32),
+    /// MSK, which has meant different offsets.
+    Moscow,
 }
 
 /// Offsets are below 16 hours, as PostgreSQL has it.
@@ -41,7 +43,8 @@ impl TimeZone {
     /// A zone as the setting TimeZone takes it, which knows no abbreviations, and what SHOW then
     /// shows: of POSIX's notation that itself.
     pub fn setting(name: &str) -> Option<(Self, String)> {
-        if let Some(zone) = Self::find(name).filter(|zone| !matches!(zone, Self::Fixed(_))) {
+        let is_name = |zone: &Self| *zone == Self::Utc || Self::place(name).is_some();
+        if let Some(zone) = Self::find(name).filter(is_name) {
             return Some((zone, zone.to_string()));
         }
         let written = name.trim_ascii().to_ascii_uppercase();
@@ -53,7 +56,7 @@ impl TimeZone {
         if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") || name.eq_ignore_ascii_case("zulu") {
             return Some(Self::Utc);
         }
-        Self::place(name).or_else(|| abbreviation(name).map(Self::Fixed)).or_else(|| posix(name).map(Self::Fixed))
+        Self::place(name).or_else(|| abbreviation(name)).or_else(|| posix(name).map(Self::Fixed))
     }
 
     /// A place of the IANA database, in any case.
@@ -86,12 +89,17 @@ impl TimeZone {
             Self::Utc => 0,
             Self::Fixed(seconds) => seconds,
             Self::Place(zone) => place_offset(zone, moment.0),
+            Self::Moscow => moscow_offset(moment.0),
         }
     }
 
     /// Seconds to the east of UTC when clocks show a time. A time that clocks skip is taken as if
     /// they had not been put forward; one that they show twice, as the second of these.
     pub fn offset_of_local(self, local: Timestamp) -> i32 {
+        if self == Self::Moscow {
+            let offset = Self::Place(Tz::Europe__Moscow).offset_of_local(local);
+            return moscow_offset(local.0 - i64::from(offset) * SECOND);
+        }
         let Self::Place(zone) = self else { return self.offset_at(local) };
         let before = place_offset(zone, local.0.saturating_sub(DAY));
         let after = place_offset(zone, local.0.saturating_add(DAY));
@@ -107,6 +115,7 @@ impl TimeZone {
     pub fn abbreviation_at(self, moment: Timestamp) -> String {
         match self {
             Self::Utc => "UTC".to_owned(),
+            Self::Moscow => MOSCOW.to_owned(),
             Self::Fixed(seconds) => {
                 let mut name = String::new();
                 write_offset(seconds, &mut name);
@@ -124,6 +133,7 @@ impl fmt::Display for TimeZone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Utc => f.write_str("UTC"),
+            Self::Moscow => f.write_str(MOSCOW),
             Self::Place(zone) => f.write_str(zone.name()),
             Self::Fixed(seconds) => {
                 let (mut name, mut opposite) = (String::new(), String::new());
@@ -212,15 +222,88 @@ fn posix(name: &str) -> Option<i32> {
     Some(if west { -seconds } else { seconds })
 }
 
-/// Seconds to the east of the zone that an abbreviation means by default.
-pub(super) fn abbreviation(name: &str) -> Option<i32> {
+/// The zone that an abbreviation means by default.
+pub(super) fn abbreviation(name: &str) -> Option<TimeZone> {
+    fn find<T: Copy>(table: &[(&str, T)], upper: &[u8]) -> Option<T> {
+        let at = table.binary_search_by(|(known, _)| known.as_bytes().cmp(upper)).ok()?;
+        Some(table[at].1)
+    }
     let mut upper = [0; 5];
     let upper = upper.get_mut(..name.len())?;
     upper.copy_from_slice(name.as_bytes());
     upper.make_ascii_uppercase();
-    let at = ABBREVIATIONS.binary_search_by(|(known, _)| known.as_bytes().cmp(upper)).ok()?;
-    Some(ABBREVIATIONS[at].1)
+    if upper == MOSCOW.as_bytes() {
+        return Some(TimeZone::Moscow);
+    }
+    find(OF_PLACES, upper).map(TimeZone::Place).or_else(|| find(ABBREVIATIONS, upper).map(TimeZone::Fixed))
 }
+
+/// What clocks in Moscow call themselves in winter, and have at some times in summer.
+const MOSCOW: &str = "MSK";
+
+/// Seconds to the east that MSK means at a moment: what it meant when it was last in use.
+fn moscow_offset(micros: i64) -> i32 {
+    /// In summer, from April to October, another name was in use.
+    const LONGEST: i64 = 7 * 31;
+    let used = (0..=LONGEST).step_by(31).map(|days| micros.saturating_sub(days * DAY)).find(|at| {
+        with_offset(Tz::Europe__Moscow, *at, |offset| chrono_tz::OffsetName::abbreviation(offset) == Some(MOSCOW))
+    });
+    place_offset(Tz::Europe__Moscow, used.unwrap_or(micros))
+}
+
+/// Abbreviations in the order of their bytes, with the places whose clocks they mean: these have
+/// changed, and do not call themselves so any more.
+const OF_PLACES: &[(&str, Tz)] = &[
+    ("AMST", Tz::Asia__Yerevan),
+    ("ANAST", Tz::Asia__Anadyr),
+    ("ANAT", Tz::Asia__Anadyr),
+    ("ARST", Tz::America__Argentina__Buenos_Aires),
+    ("ART", Tz::America__Argentina__Buenos_Aires),
+    ("AZST", Tz::Asia__Baku),
+    ("AZT", Tz::Asia__Baku),
+    ("CKT", Tz::Pacific__Rarotonga),
+    ("CLT", Tz::America__Santiago),
+    ("DAVT", Tz::Antarctica__Davis),
+    ("EASST", Tz::Pacific__Easter),
+    ("EAST", Tz::Pacific__Easter),
+    ("FKST", Tz::Atlantic__Stanley),
+    ("FKT", Tz::Atlantic__Stanley),
+    ("GEST", Tz::Asia__Tbilisi),
+    ("GET", Tz::Asia__Tbilisi),
+    ("GYT", Tz::America__Guyana),
+    ("IOT", Tz::Indian__Chagos),
+    ("IRKST", Tz::Asia__Irkutsk),
+    ("IRKT", Tz::Asia__Irkutsk),
+    ("KGT", Tz::Asia__Bishkek),
+    ("KOST", Tz::Pacific__Kosrae),
+    ("KRAST", Tz::Asia__Krasnoyarsk),
+    ("KRAT", Tz::Asia__Krasnoyarsk),
+    ("LHDT", Tz::Australia__Lord_Howe),
+    ("LINT", Tz::Pacific__Kiritimati),
+    ("LKT", Tz::Asia__Colombo),
+    ("MAGST", Tz::Asia__Magadan),
+    ("MAGT", Tz::Asia__Magadan),
+    ("MAWT", Tz::Antarctica__Mawson),
+    ("NOVST", Tz::Asia__Novosibirsk),
+    ("NOVT", Tz::Asia__Novosibirsk),
+    ("NUT", Tz::Pacific__Niue),
+    ("OMSST", Tz::Asia__Omsk),
+    ("OMST", Tz::Asia__Omsk),
+    ("PETST", Tz::Asia__Kamchatka),
+    ("PETT", Tz::Asia__Kamchatka),
+    ("PYT", Tz::America__Asuncion),
+    ("SGT", Tz::Asia__Singapore),
+    ("TKT", Tz::Pacific__Fakaofo),
+    ("TMT", Tz::Asia__Ashgabat),
+    ("ULAT", Tz::Asia__Ulaanbaatar),
+    ("VET", Tz::America__Caracas),
+    ("VLAST", Tz::Asia__Vladivostok),
+    ("VLAT", Tz::Asia__Vladivostok),
+    ("VOLT", Tz::Europe__Volgograd),
+    ("YAKST", Tz::Asia__Yakutsk),
+    ("YAKT", Tz::Asia__Yakutsk),
+    ("YEKT", Tz::Asia__Yekaterinburg),
+];
 
 /// Abbreviations in the order of their bytes, with seconds to the east.
 const ABBREVIATIONS: &[(&str, i32)] = &[
@@ -238,19 +321,12 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("AKST", -32_400),
     ("ALMST", 25_200),
     ("ALMT", 21_600),
-    ("AMST", 14_400),
     ("AMT", -14_400),
-    ("ANAST", 43_200),
-    ("ANAT", 43_200),
-    ("ARST", -10_800),
-    ("ART", -10_800),
     ("AST", -14_400),
     ("AWSST", 32_400),
     ("AWST", 28_800),
     ("AZOST", 0),
     ("AZOT", -3_600),
-    ("AZST", 14_400),
-    ("AZT", 14_400),
     ("BDST", 7_200),
     ("BDT", 21_600),
     ("BNT", 28_800),
@@ -270,16 +346,11 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("CHADT", 49_500),
     ("CHAST", 45_900),
     ("CHUT", 36_000),
-    ("CKT", -36_000),
     ("CLST", -10_800),
-    ("CLT", -10_800),
     ("COT", -18_000),
     ("CST", -21_600),
     ("CXT", 25_200),
-    ("DAVT", 25_200),
     ("DDUT", 36_000),
-    ("EASST", -18_000),
-    ("EAST", -18_000),
     ("EAT", 10_800),
     ("EDT", -14_400),
     ("EEST", 10_800),
@@ -290,45 +361,27 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("FET", 10_800),
     ("FJST", 46_800),
     ("FJT", 43_200),
-    ("FKST", -10_800),
-    ("FKT", -10_800),
     ("FNST", -3_600),
     ("FNT", -7_200),
     ("GALT", -21_600),
     ("GAMT", -32_400),
-    ("GEST", 14_400),
-    ("GET", 14_400),
     ("GFT", -10_800),
     ("GILT", 43_200),
     ("GMT", 0),
-    ("GYT", -14_400),
     ("HKT", 28_800),
     ("HST", -36_000),
     ("ICT", 25_200),
     ("IDT", 10_800),
-    ("IOT", 21_600),
-    ("IRKST", 28_800),
-    ("IRKT", 28_800),
     ("IRT", 12_600),
     ("IST", 7_200),
     ("JAYT", 32_400),
     ("JST", 32_400),
     ("KDT", 36_000),
     ("KGST", 21_600),
-    ("KGT", 21_600),
-    ("KOST", 39_600),
-    ("KRAST", 25_200),
-    ("KRAT", 25_200),
     ("KST", 32_400),
-    ("LHDT", 39_600),
     ("LHST", 37_800),
     ("LIGT", 36_000),
-    ("LINT", 50_400),
-    ("LKT", 19_800),
-    ("MAGST", 39_600),
-    ("MAGT", 39_600),
     ("MART", -34_200),
-    ("MAWT", 18_000),
     ("MDT", -21_600),
     ("MEST", 7_200),
     ("MESZ", 7_200),
@@ -338,7 +391,6 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("MMT", 23_400),
     ("MPT", 36_000),
     ("MSD", 14_400),
-    ("MSK", 10_800),
     ("MST", -25_200),
     ("MUST", 18_000),
     ("MUT", 14_400),
@@ -346,20 +398,13 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("MYT", 28_800),
     ("NDT", -9_000),
     ("NFT", -12_600),
-    ("NOVST", 25_200),
-    ("NOVT", 25_200),
     ("NPT", 20_700),
     ("NST", -12_600),
-    ("NUT", -39_600),
     ("NZDT", 46_800),
     ("NZST", 43_200),
     ("NZT", 43_200),
-    ("OMSST", 21_600),
-    ("OMST", 21_600),
     ("PDT", -25_200),
     ("PET", -18_000),
-    ("PETST", 43_200),
-    ("PETT", 43_200),
     ("PGT", 36_000),
     ("PHT", 28_800),
     ("PKST", 21_600),
@@ -370,33 +415,24 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("PST", -28_800),
     ("PWT", 32_400),
     ("PYST", -10_800),
-    ("PYT", -10_800),
     ("RET", 14_400),
     ("SADT", 37_800),
     ("SAST", 7_200),
     ("SCT", 14_400),
-    ("SGT", 28_800),
     ("TAHT", -36_000),
     ("TFT", 18_000),
     ("TJT", 18_000),
-    ("TKT", 46_800),
-    ("TMT", 18_000),
     ("TOT", 46_800),
     ("TRUT", 36_000),
     ("TVT", 43_200),
     ("UCT", 0),
     ("ULAST", 32_400),
-    ("ULAT", 28_800),
     ("UT", 0),
     ("UTC", 0),
     ("UYST", -7_200),
     ("UYT", -10_800),
     ("UZST", 21_600),
     ("UZT", 18_000),
-    ("VET", -14_400),
-    ("VLAST", 36_000),
-    ("VLAT", 36_000),
-    ("VOLT", 10_800),
     ("VUT", 39_600),
     ("WADT", 28_800),
     ("WAKT", 43_200),
@@ -408,11 +444,8 @@ const ABBREVIATIONS: &[(&str, i32)] = &[
     ("WGST", -7_200),
     ("WGT", -10_800),
     ("XJT", 21_600),
-    ("YAKST", 32_400),
-    ("YAKT", 32_400),
     ("YAPT", 36_000),
     ("YEKST", 21_600),
-    ("YEKT", 18_000),
     ("Z", 0),
     ("ZULU", 0),
 ];
