@@ -34,9 +34,9 @@
 //! of the others.
 //!
 //! All that a candidate has heard may be gone by then. So, with a floor, the candidate must be a
-//! member itself, and is one of the others, unless its own log is gone, too. What it wrote may still
-//! be with nodes that it fed. A record of which too few members of the sets before hold anything
-//! says so: it never took effect, and gives way to one that was written beside it
+//! member itself, and is one of the others, unless its own log is gone, too. What it wrote may
+//! still be with nodes that it fed. If too few members of the sets before have anything of its
+//! term, then its record never took effect, and gives way to one that was written beside it
 //! ([`crate::take_over::Candidacy::newest_set`]).
 //!
 //! # What a candidate can know
