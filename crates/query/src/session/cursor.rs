@@ -137,10 +137,11 @@ impl Rows {
     }
 
     /// Goes somewhere, by PostgreSQL's rules; returns the rows that it comes to on its way, from 1.
+    /// Who only `moves` does not read them.
     ///
     /// # Errors
     /// 55000 when that is backward, and it may not go there.
-    fn go(&mut self, direction: Direction, scroll: bool) -> Result<Vec<usize>, SqlError> {
+    fn go(&mut self, direction: Direction, scroll: bool, moves: bool) -> Result<Vec<usize>, SqlError> {
         let count = self.rows.len();
         let forward_only = |backward: bool| match backward && !scroll {
             true => {
@@ -155,7 +156,7 @@ impl Rows {
         match direction {
             // The row where it stands, again.
             Direction::Forward(0) | Direction::Relative(0) => {
-                forward_only(on_row)?;
+                forward_only(on_row && !moves)?;
                 Ok(if on_row { vec![self.at] } else { Vec::new() })
             }
             Direction::Forward(wanted) if wanted > 0 => {
@@ -274,7 +275,7 @@ impl Session<'_> {
                 "DECLARE CURSOR".to_owned()
             }
             Cursor::Fetch(name, direction) => {
-                let way = self.go(name, *direction, client)?;
+                let way = self.go(name, *direction, false, client)?;
                 let portal = self.portals.get(name).ok_or_else(|| no_cursor(name))?;
                 let rows = portal.rows.as_ref().ok_or_else(|| no_cursor(name))?;
                 let columns = rows.planned.columns.as_deref().unwrap_or_default();
@@ -282,7 +283,7 @@ impl Session<'_> {
                 self.give_as(fetched, columns, to, client)?;
                 format!("FETCH {}", way.len())
             }
-            Cursor::Move(name, direction) => format!("MOVE {}", self.go(name, *direction, client)?.len()),
+            Cursor::Move(name, direction) => format!("MOVE {}", self.go(name, *direction, true, client)?.len()),
             Cursor::Close(None) => {
                 self.portals.clear();
                 "CLOSE CURSOR ALL".to_owned()
@@ -320,7 +321,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn go(&mut self, name: &str, direction: Direction, client: &mut Client<'_>) -> Result<Vec<usize>, SqlError> {
+    fn go(
+        &mut self,
+        name: &str,
+        direction: Direction,
+        moves: bool,
+        client: &mut Client<'_>,
+    ) -> Result<Vec<usize>, SqlError> {
         self.open_portal(name, client)?;
         let portal = self.portals.get_mut(name).ok_or_else(|| no_cursor(name))?;
         let scroll = portal.declared.is_some_and(|declared| declared.scroll);
@@ -329,7 +336,7 @@ impl Session<'_> {
             let message = format!("portal \"{name}\" cannot be run");
             return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         }
-        let way = rows.go(direction, scroll);
+        let way = rows.go(direction, scroll, moves);
         rows.failed = way.is_err();
         way
     }
