@@ -215,10 +215,20 @@ fn parse_bool(text: &str) -> Result<bool, SqlError> {
 fn parse_integer<T: TryFrom<i64>>(kind: Kind, text: &str) -> Result<T, SqlError> {
     let body = text.trim_matches(is_space);
     let digits = body.strip_prefix(['-', '+']).unwrap_or(body);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let rest = digits.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    if digits.len() == rest.len() {
         return Err(invalid(kind, text));
     }
-    body.parse().ok().and_then(|number: i64| T::try_from(number).ok()).ok_or_else(|| {
+    let digits = &digits[..digits.len() - rest.len()];
+    let negative = digits.parse().ok().and_then(|number: u64| 0_i64.checked_sub_unsigned(number));
+    let number = negative.filter(|negative| T::try_from(*negative).is_ok()).map(|negative| {
+        // What is too large for either sign is so, whatever follows, as in PostgreSQL.
+        if !rest.is_empty() {
+            return Err(invalid(kind, text));
+        }
+        Ok(if body.starts_with('-') { Some(negative) } else { negative.checked_neg() })
+    });
+    number.transpose()?.flatten().and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
         SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value \"{text}\" is out of range for type {kind}"))
     })
 }
