@@ -63,11 +63,11 @@
 //! one standby, the primary waits for it rather than go on alone, and the standby needs nobody.
 //! With floor 1 and two standbys, either of them may fail, and the other two go on.
 //!
-//! One shorter way exists, with floor 0. The primary is a member of every later set, until somebody
-//! else reigns, who would have had to hear it and raise its fence; as soon as that holds for all
-//! sets that may be in effect: because a set of its reign is, or because it is a member of all that
-//! its own record of this reign names. So a primary that restarts, whose fence is still its own,
-//! and which has noted either, knows.
+//! With floor 0 there is a shorter way. A primary that is a member of every set that may be in
+//! effect is a member of every later set, too, until another node takes over. That node would have
+//! had to hear the primary, and to raise its fence. The primary is a member of all those sets once
+//! a set of its own term is in effect, or if its own record of that term names no set without it.
+//! So a primary knows when it restarts, if its fence is still its own and it has noted either.
 //!
 //! A take-over that is known to be right can also not be met by its old primary: of the members
 //! that were heard, which have raised their fences, at least one would be missing in any set with

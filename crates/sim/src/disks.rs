@@ -37,8 +37,8 @@ impl World {
     fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
         let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
         let known = nodes.flat_map(|(_, node)| {
-            let sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
-            [node.disk.terms.set.as_ref(), sure.filter_map(|block| block.set.as_deref()).next()]
+            let mut sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
+            [node.disk.terms.set.as_ref(), sure.find_map(|block| block.set.as_deref())]
         });
         let mut known: Vec<_> = known.flatten().cloned().collect();
         let newest = known.iter().max_by_key(|set| set.order()).map_or(0, |newest| newest.number);

@@ -374,7 +374,8 @@ impl Candidacy {
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
-        // What was written in a term whose record nobody knows was not committed.
+        // A term commits nothing before its set is recorded: blocks of terms later than the newest
+        // record do not count.
         let upto = newest.as_ref().filter(|_| !force).map_or(Term(u32::MAX), |set| set.term);
         let rank = |peer: NodeId, log: &LogState| {
             let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
@@ -483,9 +484,11 @@ impl Candidacy {
         let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|(_, set)| set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
         let newest = known().max_by_key(|set| set.order())?;
+        if !self.was_never_in_effect(newest) {
+            return Some(newest.clone());
+        }
         let beside = |set: &&InSyncSet| set.number >= newest.number && !self.was_never_in_effect(set);
-        let earlier = known().filter(beside).max_by_key(|set| set.order());
-        Some(earlier.filter(|_| self.was_never_in_effect(newest)).unwrap_or(newest).clone())
+        Some(known().filter(beside).max_by_key(|set| set.order()).unwrap_or(newest).clone())
     }
 
     /// Whether no set of the term of this record was in effect when it was written, nor is now: of

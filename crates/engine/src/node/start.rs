@@ -512,8 +512,8 @@ pub(super) fn begin_checkpoints(
     Ok(Some(checkpointing))
 }
 
-/// Whether a node that comes back, and has failed to take over for this cause, may go on in a
-/// while, without an operator; for instance when another one has.
+/// Whether a node that comes back should try again without an operator, although its take-over has
+/// failed for this cause. Another node may have become the primary by then.
 fn may_pass(cause: &TakeOverError) -> bool {
     use TakeOverError::{Begin, Better, Contested, Fetch, HoldsMore, Newcomer};
     matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Newcomer { .. } | Begin(_))

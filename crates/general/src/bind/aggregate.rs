@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion_common::Column;
 use datafusion_expr::{
     AggregateUDF, Expr,
     expr::{AggregateFunction, AggregateFunctionParams},
@@ -13,13 +12,7 @@ use freshet_sql::{
 };
 use sqlparser::ast;
 
-use super::{
-    Binder,
-    call::Arguments,
-    clause::{Clause, Collect},
-    scope::Innermost,
-    typed::Typed,
-};
+use super::{Binder, call::Arguments, clause::Clause, scope::Innermost, typed::Typed};
 use crate::{
     aggregate::{Aggregate, AggregateKind, SortKey},
     key::key,
@@ -64,13 +57,7 @@ impl Binder<'_> {
                 null_treatment: None,
             },
         });
-        if let Some(same) = self.level().collected.aggregates.iter().find(|collected| collected.expr == expr) {
-            return Ok(same.column.clone());
-        }
-        let column_name = self.fresh(name);
-        let column = Typed::new(Expr::Column(Column::new_unqualified(column_name.clone())), prepared.result);
-        self.level().collected.aggregates.push(Collect { expr, column: column.clone(), name: column_name });
-        Ok(column)
+        Ok(self.collected(|collected| &mut collected.aggregates, expr, prepared.result, name))
     }
 
     /// An aggregate of values of a query around this one: it is computed there, and seen here.

@@ -1,10 +1,11 @@
 //! Where an expression stands, and what is collected from the expressions of a SELECT before its
 //! plan can be made.
 
+use datafusion_common::Column;
 use datafusion_expr::Expr;
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{SqlError, SqlState, Type};
 
-use super::{Level, typed::Typed};
+use super::{Binder, Level, typed::Typed};
 use crate::series::SeriesCall;
 
 /// Where an expression stands.
@@ -70,6 +71,32 @@ pub(super) struct Collected {
     /// each row, before any window is looked at.
     pub keys: Vec<Collect>,
     pub series: Vec<SeriesCall>,
+}
+
+impl Binder<'_> {
+    /// Gives what is computed by a node of its own a column.
+    pub(super) fn collect(&mut self, expr: Expr, ty: Type, name: &str) -> Collect {
+        let name = self.fresh(name);
+        let column = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), ty);
+        Collect { expr, column, name }
+    }
+
+    /// The column of something that the SELECT computes so; what is the same is computed once.
+    pub(super) fn collected(
+        &mut self,
+        of: impl Fn(&mut Collected) -> &mut Vec<Collect>,
+        expr: Expr,
+        ty: Type,
+        name: &str,
+    ) -> Typed {
+        if let Some(same) = of(&mut self.level().collected).iter().find(|collect| collect.expr == expr) {
+            return same.column.clone();
+        }
+        let collect = self.collect(expr, ty, name);
+        let column = collect.column.clone();
+        of(&mut self.level().collected).push(collect);
+        column
+    }
 }
 
 impl Level {

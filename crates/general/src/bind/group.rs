@@ -273,24 +273,21 @@ impl Binder<'_> {
             columns.extend(others.map(|column| column.unread()));
         }
         let any = |column: Typed| {
-            let name = self.fresh("any");
             let types = vec![column.ty];
             let any = Aggregate::new(AggregateKind::AnyValue, "any_value", types, 1, column.ty, Vec::new(), false);
             let expr = aggregate_expr(any, vec![column.expr.clone()]);
-            let made = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), column.ty);
-            (column.expr, Collect { expr, column: made, name })
+            let made = self.collect(expr, column.ty, "any");
+            (column.expr, made)
         };
         columns.into_iter().map(any).collect()
     }
 
     fn any_row(&mut self) -> Result<Collect, SqlError> {
-        let name = self.fresh("count");
         let function =
             Aggregate::new(AggregateKind::Count, "count", vec![Type::INT4], 1, Type::INT8, Vec::new(), false);
         let one = Typed::literal(&Value::Int4(1), Type::INT4)?;
         let expr = aggregate_expr(function, vec![one.expr]);
-        let column = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), Type::INT8);
-        Ok(Collect { expr, column, name })
+        Ok(self.collect(expr, Type::INT8, "count"))
     }
 
     /// Groups by some of the keys.

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use datafusion_common::{Column, ScalarValue};
+use datafusion_common::ScalarValue;
 use datafusion_expr::{
     Expr, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition, WindowUDF,
     expr::{Sort, WindowFunction, WindowFunctionParams},
@@ -10,13 +10,7 @@ use datafusion_expr::{
 use freshet_sql::{Kind, SqlError, SqlState, Type, Value, types::CastContext};
 use sqlparser::ast::{self, NamedWindowExpr, WindowSpec, WindowType};
 
-use super::{
-    Binder,
-    call::Arguments,
-    clause::{Clause, Collect},
-    name,
-    typed::Typed,
-};
+use super::{Binder, call::Arguments, clause::Clause, name, typed::Typed};
 use crate::{
     aggregate::{AggregateKind, SortKey},
     error::unsupported,
@@ -51,21 +45,13 @@ impl Binder<'_> {
         level.windows = windows;
         level.clause = outside;
         let (expr, ty) = result?;
-        let same = level.collected.windows.iter().find(|collected| collected.expr == expr);
-        if let Some(same) = same.filter(|_| !expr.is_volatile()) {
-            return Ok(same.column.clone());
+        if expr.is_volatile() {
+            let call = self.collect(expr, ty, name);
+            let column = call.column.clone();
+            self.level().collected.windows.push(call);
+            return Ok(column);
         }
-        let collected = self.collect(expr, ty, name);
-        let column = collected.column.clone();
-        self.level().collected.windows.push(collected);
-        Ok(column)
-    }
-
-    /// Gives what is to be computed before the list a column.
-    fn collect(&mut self, expr: Expr, ty: Type, name: &str) -> Collect {
-        let name = self.fresh(name);
-        let column = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), ty);
-        Collect { expr, column, name }
+        Ok(self.collected(|collected| &mut collected.windows, expr, ty, name))
     }
 
     /// What a window is divided or ordered by.
@@ -75,13 +61,7 @@ impl Binder<'_> {
         if !typed.expr.is_volatile() {
             return Ok(typed);
         }
-        if let Some(same) = self.level().collected.keys.iter().find(|collected| collected.expr == typed.expr) {
-            return Ok(same.column.clone());
-        }
-        let collected = self.collect(typed.expr, typed.ty, "key");
-        let column = collected.column.clone();
-        self.level().collected.keys.push(collected);
-        Ok(column)
+        Ok(self.collected(|collected| &mut collected.keys, typed.expr, typed.ty, "key"))
     }
 
     fn bind_window_call(

@@ -131,8 +131,8 @@ impl Binder<'_> {
             .collect();
         let exprs = rows.items.into_iter().map(|item| item.typed.expr).collect();
         let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
-        // Within a subquery that depends on its row, nothing lasts longer than that row.
         let plan = LogicalPlan::Projection(projection);
+        // Within a subquery that depends on its row, nothing lasts longer than that row.
         let fixed = match materialized {
             Some(CteAsMaterialized::Materialized) => Some(true),
             // What is volatile is run once, whatever is said.

@@ -678,7 +678,7 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens.push(token);
             continue;
         }
-        if (first || begins_query(&tokens)) && is_word(&token.token, "table") {
+        if is_word(&token.token, "table") && (first || begins_query(&tokens)) {
             let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
             (first, before_table) = (false, true);
@@ -742,13 +742,21 @@ fn mark_overriding(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             into = None;
         }
     }
+    replaced(tokens, marks, gone)
+}
+
+/// Tokens with others put before them, and without those that are `gone`; both are given by their
+/// places, which ascend.
+fn replaced(tokens: Vec<TokenWithSpan>, marks: Vec<(usize, TokenWithSpan)>, gone: Vec<usize>) -> Vec<TokenWithSpan> {
+    let mut replaced = Vec::with_capacity(tokens.len() + marks.len());
     let (mut marks, mut gone) = (marks.into_iter().peekable(), gone.into_iter().peekable());
-    let mut marked = Vec::with_capacity(tokens.len());
     for (place, token) in tokens.into_iter().enumerate() {
-        marked.extend(marks.next_if(|(before, _)| *before == place).map(|(_, mark)| mark));
+        while let Some((_, mark)) = marks.next_if(|(before, _)| *before == place) {
+            replaced.push(mark);
+        }
         if gone.next_if_eq(&place).is_none() {
-            marked.push(token);
+            replaced.push(token);
         }
     }
-    marked
+    replaced
 }

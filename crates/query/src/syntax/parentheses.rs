@@ -6,7 +6,7 @@
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::is_word;
+use super::{is_word, replaced};
 
 /// The tokens, spelt so.
 pub(super) fn spelt_out(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -48,17 +48,9 @@ pub(super) fn spelt_out(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     }
     marks.sort_by_key(|(place, _)| *place);
     gone.sort_unstable();
-    let (mut marks, mut gone) = (marks.into_iter().peekable(), gone.into_iter().peekable());
-    let mut spelt = Vec::with_capacity(tokens.len() + marks.len());
-    for (place, token) in tokens.into_iter().enumerate() {
-        while let Some((_, mark)) = marks.next_if(|(before, _)| *before == place) {
-            spelt.push(TokenWithSpan::new(mark, token.span));
-        }
-        if gone.next_if_eq(&place).is_none() {
-            spelt.push(token);
-        }
-    }
-    spelt
+    let mark = |(place, mark): (usize, Token)| (place, TokenWithSpan::new(mark, tokens[place].span));
+    let marks = marks.into_iter().map(mark).collect();
+    replaced(tokens, marks, gone)
 }
 
 /// Tokens without the blanks between them.

@@ -4,7 +4,6 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     fmt,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, AtomicU8, Ordering},
@@ -12,7 +11,7 @@ use std::{
 };
 
 use freshet_engine::NodeStatus;
-use freshet_postgres::{Encryption, Peer};
+use freshet_postgres::Peer;
 use freshet_sql::{
     Kind, SqlError, Value,
     types::{Array, Timestamp},
@@ -144,12 +143,8 @@ pub struct SessionInfo {
     pub database: String,
     /// That database's id.
     pub database_id: Oid,
-    /// Where its client is; none for one at the Unix socket.
-    pub client: Option<SocketAddr>,
-    /// The connection's TLS, if it has any.
-    pub encryption: Option<Encryption>,
-    /// The common name of the certificate that its client has shown.
-    pub certificate: Option<Arc<str>>,
+    /// Where its client is, and how it comes.
+    pub peer: Peer,
     /// When it was opened.
     pub started: Timestamp,
     activity: AtomicU8,
@@ -230,9 +225,7 @@ impl SessionInfo {
             role: who.role,
             database: who.database.1.to_owned(),
             database_id: who.database.0,
-            client: who.peer.origin.address(),
-            encryption: who.peer.encryption,
-            certificate: who.peer.certificate.clone(),
+            peer: who.peer.clone(),
             started: now,
             activity: AtomicU8::new(Activity::Idle as u8),
             changed: AtomicI64::new(now.0),
@@ -396,6 +389,7 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
         let open = snapshot.is_member(session.role);
         let Texts { statement, application } = session.texts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let begun = time(&session.statement_start);
+        let client = session.peer.origin.address();
         let wait = snapshot.system.wait(session.place).filter(|_| open);
         sink.push(row![
             session.database_id,
@@ -405,9 +399,9 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
             session.role,
             &session.user,
             application,
-            session.client.filter(|_| open).map(|client| client.ip().to_string()),
+            client.filter(|_| open).map(|client| client.ip().to_string()),
             NULL,
-            open.then(|| session.client.map_or(-1, |client| i32::from(client.port()))),
+            open.then(|| client.map_or(-1, |client| i32::from(client.port()))),
             open.then_some(session.started),
             open.then(|| time(&session.transaction_start)).flatten(),
             open.then_some(begun).flatten(),
@@ -428,14 +422,14 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
 fn pg_stat_ssl(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for session in snapshot.system.sessions() {
         let open = snapshot.is_member(session.role);
-        let encryption = session.encryption.filter(|_| open);
+        let encryption = session.peer.encryption.filter(|_| open);
         sink.push(row![
             session.pid,
             open.then_some(encryption.is_some()),
             encryption.map(|it| it.version),
             encryption.map(|it| it.cipher),
             encryption.map(|it| it.bits),
-            session.certificate.as_ref().filter(|_| open).map(|name| format!("/CN={name}")),
+            session.peer.certificate.as_ref().filter(|_| open).map(|name| format!("/CN={name}")),
             NULL,
             NULL,
         ]);

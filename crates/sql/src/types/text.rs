@@ -219,18 +219,18 @@ fn parse_integer<T: TryFrom<i64>>(kind: Kind, text: &str) -> Result<T, SqlError>
     if digits.len() == rest.len() {
         return Err(invalid(kind, text));
     }
+    let out_of_range = || {
+        SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value \"{text}\" is out of range for type {kind}"))
+    };
     let digits = &digits[..digits.len() - rest.len()];
     let negative = digits.parse().ok().and_then(|number: u64| 0_i64.checked_sub_unsigned(number));
-    let number = negative.filter(|negative| T::try_from(*negative).is_ok()).map(|negative| {
-        // What is too large for either sign is so, whatever follows, as in PostgreSQL.
-        if !rest.is_empty() {
-            return Err(invalid(kind, text));
-        }
-        Ok(if body.starts_with('-') { Some(negative) } else { negative.checked_neg() })
-    });
-    number.transpose()?.flatten().and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-        SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value \"{text}\" is out of range for type {kind}"))
-    })
+    // What is too large for either sign is so, whatever follows, as in PostgreSQL.
+    let negative = negative.filter(|number| T::try_from(*number).is_ok()).ok_or_else(out_of_range)?;
+    if !rest.is_empty() {
+        return Err(invalid(kind, text));
+    }
+    let number = if body.starts_with('-') { Some(negative) } else { negative.checked_neg() };
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(out_of_range)
 }
 
 fn write_integer(number: i64, out: &mut String) {

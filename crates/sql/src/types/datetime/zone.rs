@@ -43,20 +43,23 @@ impl TimeZone {
     /// A zone as the setting TimeZone takes it, which knows no abbreviations, and what SHOW then
     /// shows: of POSIX's notation that itself.
     pub fn setting(name: &str) -> Option<(Self, String)> {
-        let is_name = |zone: &Self| *zone == Self::Utc || Self::place(name).is_some();
-        if let Some(zone) = Self::find(name).filter(is_name) {
+        if let Some(zone) = Self::named(name) {
             return Some((zone, zone.to_string()));
         }
         let written = name.trim_ascii().to_ascii_uppercase();
         posix(name).map(|seconds| (Self::Fixed(seconds), written))
     }
 
-    /// The zone of a name.
+    /// The zone of a name, an abbreviation, or POSIX's notation.
     pub fn find(name: &str) -> Option<Self> {
+        Self::named(name).or_else(|| abbreviation(name)).or_else(|| posix(name).map(Self::Fixed))
+    }
+
+    fn named(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") || name.eq_ignore_ascii_case("zulu") {
             return Some(Self::Utc);
         }
-        Self::place(name).or_else(|| abbreviation(name)).or_else(|| posix(name).map(Self::Fixed))
+        Self::place(name)
     }
 
     /// A place of the IANA database, in any case.
