@@ -225,6 +225,9 @@ pub enum PromoteError {
     Begin(#[from] BeginError),
 }
 
+/// A take-over that heard too few asks this many times more, if one of the others may only be slow.
+const AGAIN: u32 = 2;
+
 /// What the last round has brought, beside what the take-over itself keeps.
 #[derive(Default)]
 struct Round {
@@ -238,6 +241,8 @@ struct Round {
     silent: u32,
     /// One of them lives, and its certificate, or this node's, is not accepted.
     uncertified: bool,
+    /// One of them took the connection, and nothing came of that in time.
+    late: bool,
     /// Whom those know that have answered.
     known: Vec<Peer>,
 }
@@ -500,6 +505,7 @@ fn take_over<C: Candidate>(
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
     let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
     let mut asked = Asked::known(peers);
+    let mut again = AGAIN;
     loop {
         let mut round = consult(&**shared, &mut take_over, &asked, options.patience)?;
         while asked.learn(&round.known, |peer| is_itself(&**shared, peer)) {
@@ -533,6 +539,12 @@ fn take_over<C: Candidate>(
                 let heard = round.heard.into_iter().map(|peer| peer.address).collect();
                 let peers = asked.peers;
                 return Ok(Promoted { term, start, committed, history, peers, succession, answered, heard });
+            }
+            // A node on a busy machine may only have been slow. Who comes back asks again anyhow.
+            Step::Stop(Stopped::TooFew { .. } | Stopped::SetUncertain { .. })
+                if round.late && again > 0 && !options.comes_back =>
+            {
+                again -= 1;
             }
             Step::Stop(why) => return Err(round.explain(why, level.safety)),
         }
@@ -607,6 +619,7 @@ fn consult(
                     tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");
                     continue;
                 }
+                round.late |= matches!(error, CallError::System { .. });
                 round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.credentials().have_ended();
                 error.to_string()
             }

@@ -20,15 +20,16 @@
 
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    hash::{BuildHasher as _, Hasher as _},
     ptr::NonNull,
     slice,
 };
 
+use foldhash::fast::FixedState;
 use freshet_base::{
     Rid,
     sync::{AtomicU64, Ordering},
 };
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{array::Word, used};
 
@@ -76,8 +77,16 @@ impl Shape {
 
     fn with_check(self, bytes: &[u8]) -> Self {
         let without = self.0 & 0xFFFF_0000;
-        Self(without | (xxh3_64_with_seed(bytes, without.into()) >> 48) as u32)
+        Self(without | checksum(bytes, without) >> 16)
     }
+}
+
+/// A checksum of a row and of what is said beside it. It is compared with nothing but what this
+/// process has made, so it may change with the library.
+fn checksum(row: &[u8], beside: u32) -> u32 {
+    let mut hasher = FixedState::with_seed(beside.into()).build_hasher();
+    hasher.write(row);
+    (hasher.finish() >> 32) as u32
 }
 
 /// The head of a version; its row follows at [`Version::ROW`].
@@ -101,7 +110,7 @@ struct LongShape {
 impl LongShape {
     fn new(bytes: &[u8]) -> Self {
         let length = bytes.len() as u32;
-        Self { length, check: (xxh3_64_with_seed(bytes, length.into()) >> 32) as u32 }
+        Self { length, check: checksum(bytes, length) }
     }
 }
 

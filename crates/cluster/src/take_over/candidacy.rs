@@ -346,7 +346,9 @@ impl Candidacy {
             let unheard = comes_back.promised.filter(|node| !answered(node));
             let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
             let met_none = self.heard.is_empty() && self.met.is_empty();
-            if alone && unheard.is_some() || comes_back.asks && met_none {
+            // Where it commits nothing without another node, the level says whom it has to hear.
+            let asks = comes_back.asks && !matches!(safety, Safety::Quorum(2..));
+            if alone && unheard.is_some() || asks && met_none {
                 let heard = self.voices();
                 return Plan::TooFew { heard, needed: heard + 1 };
             }

@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_workloads::random::Random;
@@ -30,6 +30,9 @@ const EXPECTED: [&str; 9] = ["40001", "40P01", "40003", "25006", "57P01", "57P03
 /// Of these, those after which the session is as good as before.
 const HARMLESS: [&str; 4] = ["40001", "40P01", "57014", "23505"];
 
+/// How many rows table `labour` has.
+const LABOURS: i64 = 90;
+
 /// The statements that make what the load works on.
 pub(super) fn definitions() -> Vec<String> {
     let values = |count: i64, row: &dyn Fn(i64) -> String| (0..count).map(row).collect::<Vec<_>>().join(", ");
@@ -42,13 +45,28 @@ pub(super) fn definitions() -> Vec<String> {
         "CREATE TABLE shelf (id bigint PRIMARY KEY, tag bigint NOT NULL)",
         "CREATE INDEX shelf_tag ON shelf (tag)",
         "CREATE TABLE litter (id bigint PRIMARY KEY)",
+        "CREATE TABLE labour (id bigint PRIMARY KEY, times bigint NOT NULL)",
     ]
     .map(str::to_owned)
     .to_vec();
+    statements.push(format!("INSERT INTO labour VALUES {}", values(LABOURS, &|row| format!("({}, 0)", 10 + row))));
     statements.push(format!("INSERT INTO register VALUES {}", values(KEYS, &|key| format!("({key}, 0, 0)"))));
     statements.push(format!("INSERT INTO account VALUES {}", values(ACCOUNTS, &|id| format!("({id}, {BALANCE})"))));
     statements.push(format!("INSERT INTO piece VALUES {}", values(PIECES, &|piece| format!("({piece}, {piece}, 0)"))));
     statements
+}
+
+/// Runs a statement that takes about `time`, and as much on standbys that execute it again, and
+/// logs little.
+pub(super) fn labour(session: &mut Session, time: Duration) -> Result<(), SqlFailure> {
+    let mut update = |rows: i64| {
+        let work = "length(md5(repeat(id::text, 1000000))) = 32";
+        session.run(&format!("UPDATE labour SET times = times + 1 WHERE id < {} AND {work}", 10 + rows)).map(drop)
+    };
+    let begun = Instant::now();
+    update(1)?;
+    let rows = time.as_secs_f64() / begun.elapsed().as_secs_f64();
+    update((rows as i64).clamp(1, LABOURS))
 }
 
 fn number(text: &str) -> i64 {

@@ -22,6 +22,8 @@ const CALM: u32 = 4;
 const LACKING: Duration = Duration::from_secs(1);
 /// How long a statement may take that changes tables while nodes are away.
 const DEFINING: Duration = Duration::from_secs(5);
+/// For so long standbys that execute are behind what they have acknowledged.
+const LABOUR: Duration = Duration::from_millis(700);
 /// A primary has given up after this time what no transaction sees any more.
 const FORGETTING: Duration = Duration::from_millis(400);
 /// How long there may be no transaction before a fault comes all the same.
@@ -318,9 +320,17 @@ impl Nemesis<'_> {
         self.mend()
     }
 
-    /// Nothing is left of the primary, and its standbys restart.
+    /// Nothing is left of the primary, and its standbys restart, with much or little that they have
+    /// acknowledged and not executed.
     fn lose_primary(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
-        if self.cluster.mirror_count() > 0 || self.cluster.is_whole().is_err() {
+        let without_mirrors = self.cluster.mirror_count() == 0;
+        if without_mirrors && deal.dice[1].is_multiple_of(2) {
+            let labour = |mut session: Session| load::labour(&mut session, LABOUR);
+            let ran = Session::open(&self.cluster.sql()[primary], load::USER, DEFINING).and_then(labour);
+            let how = ran.map_or_else(|failure| format!("not quite: {failure}"), |()| "for a while".to_owned());
+            self.history.say(&format!("standbys that execute are busy, {how}"));
+        }
+        if !without_mirrors || self.cluster.is_whole().is_err() {
             self.history.say(&format!("{deal} is left out: there are mirrors, or not all are in sync"));
             return Ok(());
         }
@@ -355,16 +365,20 @@ impl Nemesis<'_> {
         let number = deal.dice[1] % 1_000_000;
         let mut statements: Vec<String> =
             (0..60).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)).collect();
-        statements.push("INSERT INTO litter SELECT * FROM generate_series(1, 50)".to_owned());
+        let litter: Vec<String> = (1..=50).map(|id| format!("({id})")).collect();
+        statements.push(format!("INSERT INTO litter VALUES {}", litter.join(", ")));
         // They move, and get in place what they had, which is in the next index, too.
         statements.extend((0..40).map(|row| format!("UPDATE shelf SET tag = 2 WHERE id = {}", number * 100 + row)));
-        statements.extend(["DROP INDEX IF EXISTS shelf_tag", "TRUNCATE litter"].map(str::to_owned));
-        statements.push("UPDATE shelf SET tag = 1 WHERE tag = 2".to_owned());
-        statements.extend((60..70).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)));
+        let mut then = ["DROP INDEX IF EXISTS shelf_tag", "TRUNCATE litter"].map(str::to_owned).to_vec();
+        then.push("UPDATE shelf SET tag = 1 WHERE tag = 2".to_owned());
+        then.extend((60..70).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)));
         // Not before the first one is forgotten.
         let last = "CREATE INDEX IF NOT EXISTS shelf_tag ON shelf (tag)";
         let ran = Session::open(&self.cluster.sql()[primary], load::USER, DEFINING).and_then(|mut session| {
             statements.iter().try_for_each(|statement| session.run(statement).map(drop))?;
+            // Who comes back and executes shows these rows for a while, and has the index still.
+            load::labour(&mut session, LABOUR)?;
+            then.iter().try_for_each(|statement| session.run(statement).map(drop))?;
             thread::sleep(FORGETTING);
             session.run(last).map(drop)
         });

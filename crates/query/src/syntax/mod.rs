@@ -623,13 +623,24 @@ fn comes_before_table(token: &Token) -> bool {
 }
 
 /// Whether what has been read ends where a query may begin, within a statement: behind AS, within
-/// parentheses or behind them, or as a part of UNION and the like.
+/// parentheses or behind them, as a part of UNION and the like, behind DECLARE … CURSOR FOR, or
+/// behind the table of an INSERT.
 fn begins_query(read: &[TokenWithSpan]) -> bool {
-    let last = read.iter().rev().find(|token| !matches!(token.token, Token::Whitespace(_)));
-    last.is_some_and(|TokenWithSpan { token, .. }| {
-        let words = ["as", "union", "except", "intersect", "all", "distinct", "explain"];
-        matches!(token, Token::LParen | Token::RParen) || words.iter().any(|word| is_word(token, word))
-    })
+    let mut back = read.iter().rev().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+    let Some(last) = back.next() else { return false };
+    let words = ["as", "union", "except", "intersect", "all", "distinct", "explain"];
+    if matches!(last, Token::LParen | Token::RParen) || words.iter().any(|word| is_word(last, word)) {
+        return true;
+    }
+    if is_word(last, "for") {
+        return back.any(|token| is_word(token, "cursor"));
+    }
+    // INSERT INTO schema.name, or INSERT INTO name.
+    let mut before = back.next();
+    if before == Some(&Token::Period) {
+        before = back.nth(1);
+    }
+    before.is_some_and(|token| is_word(token, "into")) && back.next().is_some_and(|token| is_word(token, "insert"))
 }
 
 /// Of `t.*`, before which something is said of the row, leaves `t`: the parser takes the rest for

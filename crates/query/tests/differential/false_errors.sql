@@ -103,3 +103,16 @@ SELECT '-32769x'::smallint;
 SELECT '- 5'::int;
 SELECT '+'::bigint;
 SELECT '9223372036854775808.'::bigint;
+
+-- TABLE behind the table of an INSERT, and in a cursor.
+CREATE TABLE given (a int, b int);
+INSERT INTO given VALUES (1, 2), (3, 4);
+CREATE TABLE taken (a int, b int);
+INSERT INTO taken TABLE given;
+INSERT INTO taken (b, a) TABLE given RETURNING *;
+INSERT INTO of_false_errors.taken TABLE given ORDER BY a LIMIT 1;
+SELECT * FROM taken ORDER BY a, b;
+BEGIN;
+DECLARE c CURSOR FOR TABLE taken;
+FETCH ALL FROM c;
+COMMIT;

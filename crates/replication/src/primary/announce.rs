@@ -5,11 +5,11 @@
 //! only whom it was told to join.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use freshet_base::sync::Arc;
+use freshet_base::{NodeId, Term, sync::Arc};
 
 use super::Shared;
 use crate::{
@@ -17,30 +17,33 @@ use crate::{
     wire::{Hello, Purpose, Refusal, Reply},
 };
 
-/// The first pause between two rounds, and the longest.
+/// The first pause between two calls of a node, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+/// The longest where a stranger answers: the node may be gone for good, and its address another's.
+const STRANGER: Duration = Duration::from_secs(60);
 /// A node has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The announce thread.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut before = BTreeSet::new();
-    let mut pause = PAUSE.0;
+    // Of each address: when it is called next, and the pause after that.
+    let mut calls: BTreeMap<String, (Instant, Duration)> = BTreeMap::new();
     while !shared.stopping() {
         let missing = missing(shared);
-        if missing.iter().any(|address| !before.contains(address)) {
-            pause = PAUSE.0;
-        }
-        for address in &missing {
+        calls.retain(|address, _| missing.contains(address));
+        for address in missing {
             if shared.stopping() || shared.is_fenced() {
                 return;
             }
-            announce(shared, address);
+            let (due, pause) = calls.get(&address).copied().unwrap_or((Instant::now(), PAUSE.0));
+            if due > Instant::now() {
+                continue;
+            }
+            let is_stranger = announce(shared, &address);
+            let longest = if is_stranger { STRANGER } else { PAUSE.1 };
+            calls.insert(address, (Instant::now() + pause, (pause * 2).min(longest)));
         }
-        let until = (!missing.is_empty()).then(|| Instant::now() + pause);
-        pause = (pause * 2).min(PAUSE.1);
-        before = missing;
-        shared.announce.sleep(until);
+        shared.announce.sleep(calls.values().map(|(due, _)| *due).min());
     }
 }
 
@@ -52,14 +55,21 @@ fn missing(shared: &Shared) -> BTreeSet<String> {
     peers.into_iter().filter(|peer| peer.node.is_none_or(absent)).map(|peer| peer.address).collect()
 }
 
-fn announce(shared: &Shared, address: &str) {
-    let (highest, holder, primary) = match introduce(shared, address) {
-        Ok(Reply::Reigns(claim)) => return shared.met(address, &claim),
+/// Says whether it is no member of the cluster that answers at this address.
+fn announce(shared: &Shared, address: &str) -> bool {
+    match introduce(shared, address) {
+        Ok(Reply::Reigns(claim)) => shared.met(address, &claim),
         Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. }) => {
-            (highest, holder, primary)
+            fenced(shared, address, highest, holder, primary);
         }
-        _ => return,
-    };
+        Err(CallError::Foreign { .. }) => return true,
+        _ => {}
+    }
+    false
+}
+
+/// The node at this address has heard of term `highest`, and of who holds it.
+fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>, primary: Option<String>) {
     if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
         // Until one of the two reigns in a later term, it will say the same; until then this reign
         // may prove void.

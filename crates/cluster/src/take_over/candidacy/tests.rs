@@ -275,6 +275,8 @@ fn who_comes_back_asks() {
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { heard: 1, needed: 2 });
+    // Not where each commit needs all that are on record, so that none reigns without this one.
+    assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
     let mut met = back.clone();
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
