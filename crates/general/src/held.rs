@@ -2,7 +2,7 @@
 //! compares `a`, and returns it.
 //!
 //! Where computing it twice makes no difference, it stands in both places. Only a volatile one is
-//! held.
+//! held, and a large one: what is copied at each of several levels would have no bound.
 
 use datafusion_common::{
     Column, DFSchema, Result,
@@ -22,6 +22,24 @@ use crate::{
     layout::data_type,
     physical,
 };
+
+/// The most parts of an expression that is copied.
+const MAX_COPIED: usize = 64;
+
+/// Whether a value that is used in several places is computed once.
+pub(crate) fn must_hold(value: &Expr) -> bool {
+    value.is_volatile() || parts(value, MAX_COPIED) > MAX_COPIED
+}
+
+/// How many parts an expression has; it is left once there are more than `most`.
+pub(crate) fn parts(expr: &Expr, most: usize) -> usize {
+    let mut count = 0;
+    let counted = expr.apply(|_| {
+        count += 1;
+        Ok(if count > most { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    counted.map_or(usize::MAX, |_| count)
+}
 
 /// An expression over a value, which is the first argument; what else it takes from the row
 /// follows.
@@ -60,7 +78,8 @@ impl Held {
             let taken = Expr::Column(Column::new_unqualified(names[at].clone()));
             Ok(Transformed::new(taken, true, TreeNodeRecursion::Jump))
         })?;
-        let signature = Signature::user_defined(Volatility::Volatile);
+        let volatility = if arguments[0].is_volatile() { Volatility::Volatile } else { Volatility::Stable };
+        let signature = Signature::user_defined(volatility);
         Ok(call(Self { body: body.data, names, result, signature }, arguments))
     }
 }

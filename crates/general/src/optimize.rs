@@ -27,6 +27,7 @@ use crate::{
     bind::{Bound, FIELD, check_reach, nullable_side},
     error::{external, to_sql},
     function::called,
+    held::parts,
     joins::OrderJoins,
     node::{Lock, volatile_columns},
     source::SharedSource,
@@ -44,7 +45,7 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
         Arc::new(PropagateEmptyRelation::new()),
         Arc::new(EliminateOuterJoin::new()),
         Arc::new(Unless { rule: PushDownLimit::new(), leaves: skips_what_is_volatile }),
-        Arc::new(Spared(Unless { rule: PushDownFilter::new(), leaves: is_condition_on_all })),
+        Arc::new(Spared(Unless { rule: PushDownFilter::new(), leaves: stays_above })),
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ]))
@@ -70,6 +71,36 @@ impl<R: OptimizerRule> OptimizerRule for Unless<R> {
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         if (self.leaves)(&plan) { Ok(Transformed::no(plan)) } else { self.rule.rewrite(plan, config) }
     }
+}
+
+/// The most parts that a condition may have with what its columns are made of.
+const MAX_CONDITION: usize = 256;
+
+/// A condition that is not moved down.
+fn stays_above(plan: &LogicalPlan) -> bool {
+    is_condition_on_all(plan) || would_outgrow(plan)
+}
+
+/// A condition that would get too large with what its columns are made of: it would be copied into
+/// each of them, and so at the next query in FROM.
+fn would_outgrow(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Filter(filter) = plan else { return false };
+    let mut input = &*filter.input;
+    while let LogicalPlan::SubqueryAlias(alias) = input {
+        input = &alias.input;
+    }
+    let LogicalPlan::Projection(projection) = input else { return false };
+    let sizes: Vec<usize> = projection.expr.iter().map(|expr| parts(expr, MAX_CONDITION)).collect();
+    let (mut count, columns) = (0, filter.input.schema());
+    let counted = filter.predicate.apply(|part| {
+        count += match part {
+            Expr::Column(column) => columns.maybe_index_of_column(column).and_then(|at| sizes.get(at)).copied(),
+            _ => None,
+        }
+        .unwrap_or(1);
+        Ok(if count > MAX_CONDITION { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    counted.is_err() || count > MAX_CONDITION
 }
 
 /// A condition on an aggregate without groups, which gives a row of no rows, too. A condition

@@ -278,6 +278,15 @@ pub trait Session {
     /// it follows, and that have changed since it was told, are written before.
     fn tell_settings(&mut self, _out: &mut Out) {}
 
+    /// What has come of a message that is not whole yet is about to take this many bytes, with the
+    /// copy that is made of it; zero when it is over.
+    ///
+    /// # Errors
+    /// When there is no memory for it: the message is passed over.
+    fn keeps_input(&mut self, _bytes: usize) -> Result<(), Report> {
+        Ok(())
+    }
+
     /// Something has failed, in a method of the session or before it was called: a transaction that
     /// was begun by a statement is failed from now on, any other is rolled back.
     fn failed(&mut self);

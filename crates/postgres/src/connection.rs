@@ -82,7 +82,8 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
         out.ready(session.status());
         out.flush();
         let (input, bell) = (std::mem::take(&mut input), bell.clone());
-        let mut talk = Talk { entry, session, input, out, bell, longest, skipping: false, text: String::new() };
+        let mut talk =
+            Talk { entry, session, input, out, bell, longest, kept: 0, skipping: false, text: String::new() };
         // The session is dropped when it has fallen, not while it falls.
         end = Some(match panics::contained("a session", || talk.go_on()) {
             Ok(ControlFlow::Break(end)) => end,
@@ -112,6 +113,8 @@ struct Talk<'a> {
     out: &'a mut Out,
     bell: Bell,
     longest: usize,
+    /// What the session keeps for a message that is not whole.
+    kept: usize,
     /// After an error in the extended protocol, until Sync.
     skipping: bool,
     /// A statement's text or a portal's name, while its session may read more input.
@@ -149,6 +152,15 @@ impl Talk<'_> {
         let idle_until =
             |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
         let mut deadline = idle_until(self.session);
+        let large = self.input.grows_to().map_or(0, |bytes| 2 * bytes);
+        if large != self.kept {
+            if let Err(report) = self.session.keeps_input(large)
+                && let Some(kind) = self.input.pass_over()
+            {
+                return if self.entry.run() { self.refuse(kind, report) } else { ControlFlow::Break(ending()) };
+            }
+            self.kept = large;
+        }
         loop {
             match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
                 Received::Bytes(_) => break,

@@ -114,6 +114,21 @@ impl Input {
         &self.buffer[frame.body.clone()]
     }
 
+    /// How many bytes the buffer has after the next [`Input::fill`], if that makes it a large one.
+    pub(crate) fn grows_to(&self) -> Option<usize> {
+        let is_full = self.end == self.buffer.len() && self.start == 0;
+        let large = if is_full { 2 * self.buffer.len() } else { self.buffer.len() };
+        Some(large).filter(|large| *large > BULK && self.start < self.end)
+    }
+
+    /// Passes over the message of which only the beginning is there; returns its kind.
+    pub(crate) fn pass_over(&mut self) -> Option<u8> {
+        let (kind, length) = self.head().ok().flatten()?;
+        self.consume(HEADER);
+        self.rest = length;
+        Some(kind)
+    }
+
     /// Blocks for more.
     pub(crate) fn fill(
         &mut self,

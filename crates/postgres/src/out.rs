@@ -233,6 +233,12 @@ impl Out {
         self.write(false);
     }
 
+    /// How often something was written to the client.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.written
+    }
+
     /// Keeps something until all that was said has been written: what is counted for it, as a rule.
     pub fn hold(&mut self, held: impl Any + Send) {
         self.held.push(Box::new(held));

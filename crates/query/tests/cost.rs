@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{
-    SqlNode, config, eventually,
-    wire::{Part, Wire},
+use crate::{
+    common::{
+        SqlNode, config, eventually,
+        wire::{Part, Wire},
+    },
+    session::wire as raw,
 };
 use freshet_general::QueryEngine;
 use freshet_query::session::settings::Bounds;
@@ -158,8 +161,8 @@ fn what_is_on_its_way_to_a_client_is_counted() {
     let before = used();
     let mut deaf = Wire::tcp(node.address());
     deaf.query("SET application_name = 'deaf'");
-    deaf.ask("SELECT repeat('x', 6000000) FROM generate_series(1, 100)", "");
-    // The value, the row, and what is to be sent of it.
+    deaf.ask("SELECT repeat('x', 4500000) FROM generate_series(1, 100)", "");
+    // The value, as it is made and as it comes, the row, and what is to be sent of it.
     eventually("it waits for its client", || used() > before + 17_000_000);
     // A session may not keep twice as much.
     let much = sql.state("SELECT repeat('x', 13000000)");
@@ -171,4 +174,112 @@ fn what_is_on_its_way_to_a_client_is_counted() {
     });
     drop(sql);
     eventually("nothing is kept", || used() == 0);
+}
+
+/// What a stranger with one role found: each grew without a bound, or ended the node.
+#[test]
+fn short_statements_do_not_grow_into_large_ones() {
+    let node = small();
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'x'), (2, 'y')");
+    let list = |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(", ");
+    let ids = |count: usize| list(count, &|_| "id".to_owned());
+    // Each of these came to 2 to the power of its levels.
+    let joins: String = (1..60).map(|at| format!(" FULL JOIN t t{at} USING (id)")).collect();
+    assert_eq!(sql.lines(&format!("SELECT count(*), min(id) FROM t{joins}")), ["2 1"]);
+    let levels: String = (1..12)
+        .map(|at| {
+            let before = at - 1;
+            format!(", q{at} AS (SELECT x || x || x || x || x || x || x || x AS x FROM q{before} WHERE x IS NOT NULL)")
+        })
+        .collect();
+    let with = "WITH q0 AS (SELECT v AS x FROM t WHERE id < 0)";
+    assert_eq!(sql.lines(&format!("{with}{levels} SELECT count(x) FROM q11 WHERE x IS NOT NULL")), ["0"]);
+    let nested = (0..12).fold("id".to_owned(), |inner, at| format!("coalesce(abs({inner} + 1), {at})"));
+    assert_eq!(sql.lines(&format!("SELECT {nested} FROM t JOIN t u USING (id) ORDER BY 1 LIMIT 1")), ["13"]);
+    let many = list(3000, &|at| format!("nullif(id, {})", at % 2 + 1));
+    assert_eq!(sql.lines(&format!("SELECT coalesce({many}, id) FROM t JOIN t u USING (id) ORDER BY 1")), ["1", "2"]);
+    // Rows are compared by recursion where their order counts.
+    for from in ["t", "t JOIN t u USING (id)"] {
+        let compare = |count: usize, operator: &str| {
+            format!("SELECT count(*) FROM {from} WHERE ({0}) {operator} ({0})", ids(count))
+        };
+        assert_eq!(sql.lines(&compare(256, "<=")), ["2"]);
+        assert_eq!(sql.state(&compare(257, "<=")), "54011");
+        assert_eq!(sql.lines(&compare(1664, "=")), ["2"]);
+        assert_eq!(sql.state(&compare(1665, "=")), "54011");
+    }
+    let sets = list(2000, &|at| format!("(id % {})", at + 2));
+    assert_eq!(sql.state(&format!("SELECT count(*) FROM t GROUP BY GROUPING SETS ({sets})")), "53200");
+    let keys =
+        |count: usize| format!("SELECT sum(id) OVER (PARTITION BY {}) FROM t", list(count, &|at| format!("id + {at}")));
+    assert_eq!((sql.lines(&keys(64)).len(), sql.state(&keys(65)).as_str()), (2, "54001"));
+    for aggregate in ["array_agg(g)", "string_agg(g::text, ',')", "json_agg(g)"] {
+        for frame in ["", "ROWS BETWEEN 5000 PRECEDING AND CURRENT ROW"] {
+            let over = |rows: usize| {
+                format!(
+                    "SELECT count(a) FROM (SELECT {aggregate} OVER (ORDER BY g {frame}) a FROM generate_series(1, {rows}) g) q"
+                )
+            };
+            assert_eq!(sql.lines(&over(100)), ["100"]);
+            assert_eq!(sql.state(&over(30_000)), "53200", "{aggregate} {frame}");
+        }
+    }
+    assert_eq!(sql.lines("SELECT 1"), ["1"]);
+}
+
+#[test]
+fn regular_expressions_cost_no_more_than_they_may() {
+    let node = small();
+    let sql = node.connect();
+    for pattern in [
+        "repeat('x', 10000000)",
+        "repeat('[[:alpha:]]|', 10000)",
+        "repeat('[[:alpha:]äöü]', 5000)",
+        "repeat('(?=x)', 40000)",
+        "repeat('x', 30000) || '(x)\\1'",
+        "'[' || repeat('xyz', 2000000) || ']'",
+    ] {
+        assert_eq!(sql.state(&format!("SELECT 'a' ~* ({pattern})")), "2201B", "{pattern}");
+    }
+    assert_eq!(sql.lines("SELECT 'word7' ~ ('^(' || repeat('word|', 5000) || 'word)\\d$')"), ["t"]);
+}
+
+#[test]
+fn a_statement_changes_no_more_settings_than_it_may() {
+    let node = small();
+    let sql = node.connect();
+    let set = |name: &str, count: usize| {
+        sql.outcome(&format!("SELECT count(set_config({name}, g::text, false)) FROM generate_series(1, {count}) g"))
+    };
+    assert_eq!((set("'my.x' || g", 1000), set("'my.y' || g", 1001)), ("00000".to_owned(), "54000".to_owned()));
+    assert_eq!(set("'my.one'", 5000), "00000");
+    assert_eq!(sql.lines("SELECT current_setting('my.one'), current_setting('my.x7')"), ["5000 7"]);
+}
+
+#[test]
+fn half_a_message_is_counted() {
+    let node = small();
+    let used = || node.server.shared().memory.used();
+    let before = used();
+    let connect = || {
+        let mut wire = raw::Wire::connect(node.address());
+        wire.say(&raw::startup(&[("user", "freshet")]));
+        wire.hear_until('Z');
+        wire
+    };
+    let (mut half, mut whole) = (connect(), connect());
+    let message = |bytes: usize| raw::query(&format!("SELECT length('{}')", "x".repeat(bytes)));
+    let text = message(4 * MB);
+    half.say(&text[..3 * MB]);
+    eventually("what has come is counted", || used() >= before + 4 * MB);
+    half.say(&text[3 * MB..]);
+    assert_eq!(half.hear_until('Z')[0].0, 'T');
+    eventually("nothing is kept", || used() < before + MB);
+    // More than a session may keep, with the copy that is made of it: it is passed over.
+    whole.say(&message(20 * MB));
+    let said = whole.hear_until('Z');
+    assert_eq!(raw::field(&said[0].1, 'C').as_deref(), Some("53200"));
+    whole.say(&raw::query("SELECT 1"));
+    assert_eq!(whole.hear_until('Z')[0].0, 'T');
 }

@@ -20,7 +20,10 @@ use datafusion_expr::{
     Accumulator, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Signature, Volatility, function::AccumulatorArgs,
     utils::AggregateOrderSensitivity,
 };
-use freshet_sql::{Type, Value};
+use freshet_sql::{
+    Type, Value,
+    work::{self, Kept},
+};
 use sqlparser::ast::OrderByOptions;
 
 pub(crate) use self::statistics::Regression;
@@ -187,7 +190,7 @@ impl AggregateUDFImpl for Aggregate {
     }
 
     fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(OneGroup { groups: self.groups(), result: self.result }))
+        Ok(Box::new(OneGroup { groups: self.groups(), result: self.result, given: work::kept() }))
     }
 
     fn create_sliding_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -233,10 +236,23 @@ fn no_partial_state<T>() -> Result<T> {
     Err(DataFusionError::Internal("an aggregate was asked for a partial state".to_owned()))
 }
 
+/// A result, which is kept until all of the window have theirs.
+fn counted(result: ScalarValue, given: &Kept) -> Result<ScalarValue> {
+    let bytes = result.size();
+    if bytes > 2 * size_of::<ScalarValue>() {
+        session::check()?;
+        // As it is, and in the column that is made of it.
+        given.more(2 * bytes).map_err(external)?;
+    }
+    Ok(result)
+}
+
 /// An aggregate over all rows.
 struct OneGroup {
     groups: Box<dyn Groups>,
     result: Type,
+    /// What its results take: over a window there is one for each row.
+    given: Kept,
 }
 
 impl fmt::Debug for OneGroup {
@@ -256,7 +272,7 @@ impl Accumulator for OneGroup {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         self.groups.resize(1);
         let value = self.groups.value(0).map_err(external)?;
-        to_scalar(self.result, &value).map_err(external)
+        counted(to_scalar(self.result, &value).map_err(external)?, &self.given)
     }
 
     fn size(&self) -> usize {

@@ -13,10 +13,11 @@ use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::resolve,
     types::{Array, Dimension, EvalContext, Interval, Numeric, json},
+    work::{self, Kept},
 };
 
 use super::{
-    Aggregate, AggregateKind, SortKey,
+    Aggregate, AggregateKind, SortKey, counted,
     fast::add_floats,
     groups::{Groups, passes},
     no_partial_state,
@@ -586,11 +587,13 @@ pub(super) struct Sliding {
     /// The state of these rows, unless one has left that could not be taken back.
     state: Option<State>,
     bytes: usize,
+    /// What its results take.
+    given: Kept,
 }
 
 impl Sliding {
     pub fn new(aggregate: Aggregate) -> Self {
-        Self { aggregate, rows: VecDeque::new(), state: None, bytes: 0 }
+        Self { aggregate, rows: VecDeque::new(), state: None, bytes: 0, given: work::kept() }
     }
 }
 
@@ -649,7 +652,7 @@ impl Accumulator for Sliding {
                 Some(state) => state.result(&self.aggregate).map_err(external)?,
                 None => Value::Null,
             };
-            to_scalar(self.aggregate.result, &value).map_err(external)
+            counted(to_scalar(self.aggregate.result, &value).map_err(external)?, &self.given)
         })
     }
 

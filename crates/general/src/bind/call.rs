@@ -1,6 +1,8 @@
 //! Calls of functions: those with a syntax or rules of their own, aggregates, windows, and all
 //! others.
 
+use std::collections::VecDeque;
+
 use datafusion_common::Column;
 use datafusion_expr::Expr;
 use freshet_sql::{
@@ -13,11 +15,11 @@ use sqlparser::ast::{
     OrderByExpr,
 };
 
-use super::{Binder, expression::case_of, name, typed::Typed};
+use super::{Binder, MAX_DEPTH, expression::case_of, name, typed::Typed};
 use crate::{
     aggregate::AggregateKind,
     error::{to_sql, unsupported},
-    held::Held,
+    held::{Held, must_hold},
     series::Series,
 };
 
@@ -171,19 +173,42 @@ impl Binder<'_> {
         for expr in exprs {
             typed.push(self.expression(expr)?);
         }
-        let (mut typed, ty) = self.unify(typed, "COALESCE")?;
+        let (typed, ty) = self.unify(typed, "COALESCE")?;
+        self.first_of(typed, ty)
+    }
+
+    /// The first of these values that is not null.
+    ///
+    /// # Errors
+    /// 42601 when there are none; 54001 when too many of them have to be computed once.
+    pub(super) fn first_of(&mut self, mut typed: Vec<Typed>, ty: Type) -> Result<Typed, SqlError> {
         let Some(last) = typed.pop() else {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "COALESCE needs an argument"));
         };
-        if typed.is_empty() {
-            return Ok(last);
+        let mut otherwise = last;
+        let mut held = 0;
+        let mut branches: VecDeque<(Expr, Expr)> = VecDeque::new();
+        let close = |branches: &mut VecDeque<_>, otherwise: Typed| match branches.is_empty() {
+            true => otherwise,
+            false => case_of(std::mem::take(branches).into_iter(), otherwise.expr, ty),
+        };
+        while let Some(value) = typed.pop() {
+            if !must_hold(&value.expr) {
+                self.makes_copy(&value.expr)?;
+                branches.push_front((Expr::IsNotNull(Box::new(value.expr.clone())), value.expr));
+                continue;
+            }
+            held += 1;
+            if held > MAX_DEPTH {
+                return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "COALESCE has too many arguments"));
+            }
+            let rest = close(&mut branches, otherwise);
+            otherwise = self.held(value, |_, value| {
+                let is_there = Expr::IsNotNull(Box::new(value.expr.clone()));
+                Ok(case_of(std::iter::once((is_there, value.expr)), rest.expr, ty))
+            })?;
         }
-        typed.into_iter().rev().try_fold(last, |otherwise, typed| {
-            self.held(typed, |_, typed| {
-                let is_there = Expr::IsNotNull(Box::new(typed.expr.clone()));
-                Ok(case_of(std::iter::once((is_there, typed.expr)), otherwise.expr, ty))
-            })
-        })
+        Ok(close(&mut branches, otherwise))
     }
 
     /// What is made of a value that it may use in several places, and that is computed once.
@@ -195,7 +220,7 @@ impl Binder<'_> {
         value: Typed,
         make: impl FnOnce(&mut Self, Typed) -> Result<Typed, SqlError>,
     ) -> Result<Typed, SqlError> {
-        if !value.expr.is_volatile() {
+        if !must_hold(&value.expr) {
             return make(self, value);
         }
         let name = self.fresh("held");

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use datafusion_common::{Column as PlanColumn, JoinConstraint, NullEquality, TableReference};
-use datafusion_expr::{Expr, Filter, Join as JoinPlan, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion_expr::{Case, Expr, Filter, Join as JoinPlan, JoinType, LogicalPlan, LogicalPlanBuilder};
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{Named, Readable, Relation},
@@ -281,6 +281,7 @@ impl Binder<'_> {
                     tests.push(self.compare("=", one.typed(), two.typed())?.expr);
                     let ty = self.common_type(&[one.ty, two.ty], "JOIN/USING")?;
                     let (one, two) = (self.coerce(one.typed(), ty)?, self.coerce(two.typed(), ty)?);
+                    self.makes_copy(&one.expr)?;
                     let origin = match join_type {
                         JoinType::Right => two.origin,
                         JoinType::Full => None,
@@ -288,10 +289,7 @@ impl Binder<'_> {
                     };
                     let expr = match join_type {
                         JoinType::Right => two.expr,
-                        JoinType::Full => {
-                            let first = one.expr.clone();
-                            case_of(std::iter::once((Expr::IsNotNull(Box::new(first)), one.expr)), two.expr, ty).expr
-                        }
+                        JoinType::Full => first_there(one.expr, two.expr, ty),
                         _ => one.expr,
                     };
                     merged.push(Column { name: name.clone(), ty, expr, hidden: false, of: None, origin });
@@ -822,4 +820,23 @@ fn cross_join(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Res
         return Ok(right);
     }
     join(left, right, join_type, None)
+}
+
+/// The first of two values that is not null. One that is made like this already gets one branch
+/// more: within one another, each would be twice as large as the one before.
+fn first_there(one: Expr, two: Expr, ty: Type) -> Expr {
+    let branch = |value: Expr| (Expr::IsNotNull(Box::new(value.clone())), value);
+    let mut branches = Vec::new();
+    match one {
+        Expr::Case(Case { expr: None, when_then_expr, else_expr: Some(last) }) if is_first_of(&when_then_expr) => {
+            branches.extend(when_then_expr.into_iter().map(|(when, then)| (*when, *then)));
+            branches.push(branch(*last));
+        }
+        one => branches.push(branch(one)),
+    }
+    case_of(branches.into_iter(), two, ty).expr
+}
+
+fn is_first_of(branches: &[(Box<Expr>, Box<Expr>)]) -> bool {
+    branches.iter().all(|(when, then)| matches!(&**when, Expr::IsNotNull(value) if value == then))
 }

@@ -19,7 +19,7 @@ use freshet_sql::{
 use sqlparser::ast::{self, GroupByExpr, GroupByWithModifier};
 
 use super::{
-    Binder,
+    Binder, COLUMN, EXPRESSION, PART,
     clause::{Clause, Collect},
     expression::row,
     query::Item,
@@ -349,6 +349,7 @@ impl Binder<'_> {
 
         let mut branches = Vec::with_capacity(sets.len());
         for set in sets {
+            self.makes((keys.len() + aggregates.len() + groupings.len()) * (COLUMN + EXPRESSION) + PART)?;
             let (plan, pairs) = self.aggregate(shared.clone(), &own_keys, set, &own_aggregates)?;
             let mut columns = Vec::new();
             for (at, name) in key_names.iter().enumerate() {

@@ -30,7 +30,7 @@ use std::{
     sync::Arc,
 };
 
-use datafusion_expr::LogicalPlan;
+use datafusion_expr::{Expr, LogicalPlan};
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{Relations, ResultColumn},
@@ -44,6 +44,7 @@ use self::{
     query::Item,
     scope::{Innermost, Level, Mention},
 };
+use crate::held::parts;
 
 /// How deeply queries and expressions may be nested.
 const MAX_DEPTH: usize = 128;
@@ -270,6 +271,14 @@ impl Binder<'_> {
         work::done(1 + bytes / 64)?;
         self.made += bytes;
         self.kept.grown_to(self.made)
+    }
+
+    /// Counts an expression that is about to be copied.
+    ///
+    /// # Errors
+    /// 53200, 57014, 57P01.
+    fn makes_copy(&mut self, expr: &Expr) -> Result<(), SqlError> {
+        self.makes(parts(expr, usize::MAX) * EXPRESSION)
     }
 
     /// Does something one level further down.

@@ -2,7 +2,10 @@
 
 use datafusion_common::{ScalarValue, tree_node::TreeNode as _};
 use datafusion_expr::{Expr, Operator, expr::Like};
-use freshet_sql::{Kind, SqlError, SqlState, Type, Value, functions::resolve};
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    functions::{check_row_length, resolve},
+};
 use sqlparser::ast::{self, BinaryOperator};
 
 use super::{
@@ -194,6 +197,11 @@ impl Binder<'_> {
     ) -> Result<Typed, SqlError> {
         if left.len() != right.len() {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions"));
+        }
+        check_row_length(name, left.len())?;
+        for typed in left.iter().chain(&right) {
+            // It is used twice or three times.
+            self.makes_copy(&typed.expr)?;
         }
         let pairs = || left.iter().cloned().zip(right.iter().cloned());
         match name {

@@ -11,6 +11,9 @@ use freshet_sql::{Kind, SqlError, SqlState, Type, Value, types::CastContext};
 use sqlparser::ast::{self, NamedWindowExpr, WindowSpec, WindowType};
 
 use super::{Binder, call::Arguments, clause::Clause, name, typed::Typed};
+
+/// What the plan of a window takes grows with the cube of their number.
+const MAX_PARTITION_KEYS: usize = 64;
 use crate::{
     aggregate::{AggregateKind, SortKey},
     error::unsupported,
@@ -76,6 +79,10 @@ impl Binder<'_> {
             Some(WindowType::WindowSpec(spec)) => specified(spec, windows, 0)?,
             None => return Err(SqlError::internal("a window function without a window")),
         };
+        if window.partition_by.len() > MAX_PARTITION_KEYS {
+            let message = format!("a window is partitioned by more than {MAX_PARTITION_KEYS} expressions");
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message));
+        }
         let mut partition_by = Vec::with_capacity(window.partition_by.len());
         for expr in window.partition_by {
             let typed = self.window_key(expr)?;

@@ -2,7 +2,9 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{self, SessionFunction, WORDS_OF_SESSIONS, common_kind, named, named::Place, resolve},
+    functions::{
+        self, SessionFunction, WORDS_OF_SESSIONS, check_row_length, common_kind, named, named::Place, resolve,
+    },
     sign,
     types::{CastContext, Kind, text},
     work,
@@ -377,6 +379,7 @@ impl Binder<'_> {
         if one.len() != other.len() {
             return Err(syntax_error("unequal number of entries in row expressions").into());
         }
+        check_row_length(signs(op).as_str(), one.len())?;
         let (one, other) = (self.tuple(one, scope, depth)?, self.tuple(other, scope, depth)?);
         let pairs = one.into_iter().zip(other);
         match op {

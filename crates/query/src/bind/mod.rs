@@ -156,7 +156,8 @@ impl Binder<'_> {
 
     /// The type that a parameter is known to have.
     pub(crate) fn parameter_type(&self, number: u16) -> Option<Type> {
-        self.parameters.borrow().get(usize::from(number)).copied().flatten()
+        let known = self.parameters.borrow().get(usize::from(number)).copied().flatten();
+        known.filter(|ty| ty.kind() != Kind::Unknown)
     }
 
     pub(crate) fn set_parameter_type(&self, number: u16, ty: Type) {
@@ -165,7 +166,10 @@ impl Binder<'_> {
         if parameters.len() < needed {
             parameters.resize(needed, None);
         }
-        parameters[needed - 1].get_or_insert(ty);
+        let known = &mut parameters[needed - 1];
+        if known.is_none_or(|known| known.kind() == Kind::Unknown) {
+            *known = Some(ty);
+        }
     }
 
     /// The same value as a value of `ty`.
@@ -178,7 +182,7 @@ impl Binder<'_> {
             (Kind::Unknown, Expression::Constant(literal)) if literal.as_str().is_some() => {
                 Expression::Constant(Cast::find(Kind::Unknown, ty, context)?.apply(literal, self.context)?)
             }
-            (Kind::Unknown, Expression::Parameter(number)) => {
+            (Kind::Unknown, Expression::Parameter(number)) if ty.kind() != Kind::Unknown => {
                 self.set_parameter_type(number, Type::of(ty.kind()));
                 let known = self.parameter_type(number).unwrap_or(ty);
                 if known.kind() != ty.kind() {

@@ -10,7 +10,7 @@ use super::{
     dependency::Target,
     expression::next_value,
     rewrite::Fill,
-    syntax::{AlterTable, ColumnDefinition, ConstraintKind, RelationKind, RoleName, TableChange},
+    syntax::{AlterTable, ColumnChange, ColumnDefinition, ConstraintKind, RelationKind, RoleName, TableChange},
     work::{Step, Work, bound, check_name, error},
 };
 use crate::{
@@ -60,6 +60,13 @@ impl Work<'_, '_, '_> {
                 for change in &statement.changes {
                     self.change_table(oid, change)?;
                 }
+                let converted = statement.changes.iter().filter_map(|change| match change {
+                    TableChange::Column { name, change } if matches!(**change, ColumnChange::Type(..)) => {
+                        Some(name.as_str())
+                    }
+                    _ => None,
+                });
+                self.keep_references(oid, &converted.collect::<Vec<_>>())?;
             }
             other => {
                 for change in &statement.changes {
@@ -68,6 +75,33 @@ impl Work<'_, '_, '_> {
             }
         }
         Ok(tag)
+    }
+
+    /// Columns have got other values: fails unless the references of the table, and to it, still
+    /// hold that these columns are part of.
+    fn keep_references(&mut self, oid: Oid, converted: &[&str]) -> Step<()> {
+        if converted.is_empty() {
+            return Ok(());
+        }
+        let info = self.table_by_oid(oid)?;
+        let is_part = |columns: &[u16]| {
+            columns.iter().any(|column| converted.contains(&info.table.columns[usize::from(*column)].name.as_str()))
+        };
+        let own = info.table.foreign_keys.iter().filter(|key| is_part(&key.columns) || key.parent == oid);
+        let mut keys: Vec<_> = own.map(|key| (oid, key.clone())).collect();
+        for (child, number) in self.schema().referring(oid) {
+            let Some(child) = self.schema().table(*child).filter(|child| child.table.oid != oid) else { continue };
+            let key = &child.table.foreign_keys[*number];
+            if is_part(&key.parent_columns) {
+                keys.push((child.table.oid, key.clone()));
+            }
+        }
+        for (child, key) in keys {
+            self.lock(child)?;
+            let child = self.table_by_oid(child)?;
+            self.validate_foreign_key(&child, &key)?;
+        }
+        Ok(())
     }
 
     fn change_table(&mut self, oid: Oid, change: &TableChange) -> Step<()> {

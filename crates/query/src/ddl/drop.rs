@@ -187,6 +187,7 @@ impl Work<'_, '_, '_> {
         let mut needing: Vec<(Target, Target)> = Vec::new();
         let mut at = 0;
         while at < all.len() {
+            freshet_sql::work::check()?;
             let target = all[at];
             for (dependent, how) in self.dependents(target) {
                 match how {
@@ -201,6 +202,7 @@ impl Work<'_, '_, '_> {
         let mut told: Vec<(Target, Target)> = Vec::new();
         let mut at = 0;
         while at < needing.len() {
+            freshet_sql::work::check()?;
             let (dependent, on) = needing[at];
             at += 1;
             if self.is_gone(dependent, &all) {
@@ -309,9 +311,11 @@ impl Work<'_, '_, '_> {
             }
         }
         for target in all {
+            freshet_sql::work::check()?;
             self.remove_comments(*target)?;
         }
         for target in all {
+            freshet_sql::work::check()?;
             match *target {
                 Target::Table(oid) => {
                     let rows = self.table_by_oid(oid)?.table.rows.clone();

@@ -64,6 +64,7 @@ impl CopySink<'_, '_> {
     fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
         let Self { out, memory, format, columns, context, scratch, encoding, forced, header } = self;
         let mut on_its_way = OnItsWay::default();
+        let mut writes = out.out().writes();
         let mut piece = out.piece();
         let data = piece.data();
         if std::mem::take(header) {
@@ -111,7 +112,7 @@ impl CopySink<'_, '_> {
             converted(*encoding, data, begun)?;
         }
         piece.finish().map_err(undelivered)?;
-        on_its_way.written(out.out())
+        on_its_way.written(out.out(), &mut writes)
     }
 }
 

@@ -371,6 +371,10 @@ impl Account {
 }
 
 impl postgres::Session for Session<'_> {
+    fn keeps_input(&mut self, bytes: usize) -> Result<(), Report> {
+        self.input.get_or_insert_with(|| self.state.memory.reserve()).set(bytes).map_err(report)
+    }
+
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
         let outcome =

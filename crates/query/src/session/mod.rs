@@ -81,6 +81,8 @@ pub struct Session<'w> {
     portals: HashMap<String, Portal>,
     /// Whether the simple query that runs has more than one statement.
     several: bool,
+    /// What a message takes of which only the beginning has come.
+    input: Option<Reservation>,
     row_ids: RowIds,
     locks: TableLocks,
     effects: Effects,
@@ -97,6 +99,10 @@ pub struct Session<'w> {
     /// What its statements depend on, when it was last recorded.
     around: record::Around,
 }
+
+/// A setting that a function wants to have changed, its value, or none for that of the start, and
+/// whether only until the transaction ends.
+pub type Wanted = (String, Option<String>, bool);
 
 /// What a session knows besides its transaction.
 pub struct State {
@@ -144,8 +150,8 @@ pub struct State {
     pub deferrable: bool,
     /// When the client has sent the statement that runs.
     pub statement_start: Timestamp,
-    /// Settings that functions want to have changed: the values, or none for those of the start.
-    pub wanted: RefCell<Vec<(String, Option<String>, bool)>>,
+    /// Settings that functions want to have changed.
+    pub wanted: RefCell<Vec<Wanted>>,
     /// What functions want the client to be warned of.
     pub warnings: RefCell<Vec<&'static str>>,
 }
@@ -309,6 +315,7 @@ impl<'w> Session<'w> {
             statements: HashMap::new(),
             portals: HashMap::new(),
             several: false,
+            input: None,
             row_ids: RowIds::new(&shared.row_ids),
             locks: shared.locks.session(worker.place(), opened.oid),
             effects: Effects::default(),

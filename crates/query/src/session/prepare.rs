@@ -364,7 +364,8 @@ impl Prepared {
     /// 53200.
     pub fn kept_in(self, memory: &Arc<Pool>) -> Result<Self, SqlError> {
         let kept = memory.reserve();
-        kept.take(PREPARED + self.sql.len() * PREPARED_PER_BYTE)?;
+        let written = self.by_sql.as_ref().map_or(0, String::len);
+        kept.take(PREPARED + self.sql.len() * PREPARED_PER_BYTE + written)?;
         Ok(Self { _kept: Some(kept), ..self })
     }
 

@@ -26,6 +26,9 @@ use crate::{
     syntax::Rules,
 };
 
+/// The longest text that is shown of PREPARE as it was sent, in bytes.
+const PREPARED_TEXT: usize = 16 << 10;
+
 pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
     freshet_postgres::Report::warning(freshet_postgres::SqlState::new(state.code()), message)
 }
@@ -240,9 +243,28 @@ impl Session<'_> {
                     let message = format!("prepared statement \"{name}\" already exists");
                     return Err(SqlError::new(SqlState::new("42P05"), message));
                 }
-                let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
+                if !matches!(
+                    **statement,
+                    Statement::Query(_)
+                        | Statement::Insert(_)
+                        | Statement::Update(_)
+                        | Statement::Delete(_)
+                        | Statement::Merge(_)
+                ) {
+                    // One that executes itself would never end.
+                    return Err(SqlError::new(
+                        SqlState::SYNTAX_ERROR,
+                        "only queries and changes of rows can be prepared",
+                    ));
+                }
+                // What is said to be unknown is found out, as for a client's own messages.
+                let known = |ty: Type| (ty.kind() != Kind::Unknown).then_some(ty);
+                let given = data_types.iter().map(|ty| Type::from_sql(ty).map(known)).collect::<Result<_, _>>()?;
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
-                made.by_sql = Some(prepared.sql.clone());
+                // What came with it in one text is kept with each PREPARE there.
+                let is_short = prepared.sql.len() <= PREPARED_TEXT;
+                made.by_sql =
+                    Some(if is_short { prepared.sql.clone() } else { format!("PREPARE {name} AS {statement}") });
                 // Its text is not the one that the client has sent.
                 made.rules = Rules { standard: true, ..self.state.settings.ready.literals };
                 let made = made.fixed().kept_in(&self.state.memory)?;

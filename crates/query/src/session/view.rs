@@ -10,7 +10,7 @@ use freshet_sql::{
 };
 
 use super::{
-    Portal, State,
+    Portal, State, Wanted,
     cursor::Declared,
     prepare::Prepared,
     settings::{By, canonical, unrecognized},
@@ -117,7 +117,7 @@ impl SessionCalls for View<'_> {
                     None => None,
                 };
                 let shown = value.as_deref().or_else(|| settings.initial(&name)).map_or(Value::Null, Value::text);
-                self.state.wanted.borrow_mut().push((name, value, local));
+                want(&mut self.state.wanted.borrow_mut(), name, value, local)?;
                 shown
             }
             F::FormatType => match (oid(0), arguments.get(1).and_then(Value::as_i64)) {
@@ -405,4 +405,26 @@ impl ObjectNames for View<'_> {
     fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
         system::names::id_of(&Snapshot::of(self.state), kind, name)
     }
+}
+
+/// How many settings functions of a statement may change, and to values of how many bytes in all.
+const WANTED: (usize, usize) = (1000, 1 << 24);
+
+/// Notes that a setting is to have a value when the statement has ended; the last one counts.
+///
+/// # Errors
+/// 54000 when there are too many.
+fn want(wanted: &mut Vec<Wanted>, name: String, value: Option<String>, local: bool) -> Result<(), SqlError> {
+    let length = |value: &Option<String>| value.as_ref().map_or(0, String::len);
+    let last = wanted.iter_mut().rev().find(|(other, ..)| *other == name);
+    match last.filter(|(_, _, others)| *others == local) {
+        Some((_, before, _)) => *before = value,
+        None => wanted.push((name, value, local)),
+    }
+    let bytes: usize = wanted.iter().map(|(_, value, _)| length(value)).sum();
+    if wanted.len() <= WANTED.0 && bytes <= WANTED.1 {
+        return Ok(());
+    }
+    let message = format!("one statement cannot change more than {} settings, or {} bytes of them", WANTED.0, WANTED.1);
+    Err(SqlError::new(SqlState::new("54000"), message))
 }

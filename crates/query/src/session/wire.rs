@@ -55,7 +55,7 @@ const LARGE: usize = 64 << 10;
 pub struct OnItsWay(Option<Reservation>);
 
 impl OnItsWay {
-    /// Takes what a value is going to take when it is written.
+    /// Takes what a value is going to take when it is written: as it comes, and in the row.
     ///
     /// # Errors
     /// 53200.
@@ -68,21 +68,21 @@ impl OnItsWay {
             ValueRef::Array(ArrayRef::Value(array)) => array.values().iter().map(size_of_value).sum(),
             _ => return Ok(()),
         };
-        if bytes < LARGE { Ok(()) } else { self.0.get_or_insert_with(|| memory.reserve()).take(bytes) }
+        if bytes < LARGE { Ok(()) } else { self.0.get_or_insert_with(|| memory.reserve()).take(2 * bytes) }
     }
 
-    /// The row was written. Where the client has not read it, it is still there, and so is this.
+    /// The row was written; `writes` is how often the client had been written to before. Where it
+    /// has not read the row, that is still there, and so is this.
     ///
     /// # Errors
-    /// When the statement is to end that waited for the client: 57014, 57P01.
-    pub fn written(self, out: &mut Out) -> Result<(), SqlError> {
-        if !out.is_behind() {
-            return Ok(());
-        }
-        if let Some(held) = self.0 {
+    /// When the statement is to end, which may have waited for the client: 57014, 57P01.
+    pub fn written(self, out: &mut Out, writes: &mut u64) -> Result<(), SqlError> {
+        if out.is_behind()
+            && let Some(held) = self.0
+        {
             out.hold(held);
         }
-        work::check()
+        if std::mem::replace(writes, out.writes()) == out.writes() { Ok(()) } else { work::check() }
     }
 }
 
@@ -95,6 +95,8 @@ pub struct Wire<'o> {
     scratch: String,
     /// The client's encoding, if values are converted for it.
     encoding: Option<Encoding>,
+    /// How often the client was written to.
+    writes: u64,
 }
 
 impl<'o> Wire<'o> {
@@ -103,7 +105,8 @@ impl<'o> Wire<'o> {
         let kinds = columns.iter().enumerate();
         let kinds = kinds.map(|(number, column)| (column.ty.kind(), format_of(formats, number))).collect();
         let encoding = Some(out.encoding()).filter(|encoding| !encoding.is_utf8());
-        Self { out, memory: Arc::clone(memory), kinds, scratch: String::new(), encoding }
+        let writes = out.writes();
+        Self { out, memory: Arc::clone(memory), kinds, scratch: String::new(), encoding, writes }
     }
 
     fn write(
@@ -162,7 +165,7 @@ impl<'o> Wire<'o> {
             }
         }
         row.finish().map_err(undelivered)?;
-        on_its_way.written(self.out)
+        on_its_way.written(self.out, &mut self.writes)
     }
 }
 
@@ -181,7 +184,7 @@ impl Sink for WireSink<'_, '_> {
         rows: &[Source<'_>],
         environment: &Environment<'_>,
     ) -> Result<ControlFlow<()>, SqlError> {
-        let Wire { out, memory, kinds, scratch, encoding } = &mut self.wire;
+        let Wire { out, memory, kinds, scratch, encoding, writes } = &mut self.wire;
         let mut on_its_way = OnItsWay::default();
         let mut row = out.row();
         for (output, kind) in output.iter().zip(kinds.iter()) {
@@ -194,7 +197,7 @@ impl Sink for WireSink<'_, '_> {
             }
         }
         row.finish().map_err(undelivered)?;
-        on_its_way.written(out)?;
+        on_its_way.written(out, writes)?;
         Ok(ControlFlow::Continue(()))
     }
 

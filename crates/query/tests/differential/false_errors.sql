@@ -116,3 +116,12 @@ BEGIN;
 DECLARE c CURSOR FOR TABLE taken;
 FETCH ALL FROM c;
 COMMIT;
+
+-- A parameter whose type is said to be unknown.
+PREPARE unsaid(unknown) AS SELECT $1;
+EXECUTE unsaid('x');
+PREPARE unsaid_text(unknown) AS SELECT $1::text || 'y';
+EXECUTE unsaid_text('x');
+PREPARE unsaid_key(unknown, int) AS SELECT a FROM given WHERE a = $1 AND b = $2;
+EXECUTE unsaid_key(1, 2);
+DEALLOCATE ALL;

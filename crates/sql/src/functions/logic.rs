@@ -2,7 +2,7 @@
 
 use super::{Function, mismatch};
 use crate::{
-    SqlError,
+    SqlError, SqlState,
     types::{EvalContext, Kind, Value},
     work,
 };
@@ -118,4 +118,21 @@ fn num_nulls(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
 
 fn num_nonnulls(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     Ok(Value::Int4(arguments.iter().filter(|value| !value.is_null()).count() as i32))
+}
+
+/// How many values a row may have, as in PostgreSQL, and one that is compared by its first
+/// difference: such a comparison is as deep as its rows are long.
+const ROW: (usize, usize) = (1664, 256);
+
+/// Whether rows of `length` values may be compared by an operator.
+///
+/// # Errors
+/// 54011 when they are too long.
+pub fn check_row_length(operator: &str, length: usize) -> Result<(), SqlError> {
+    let most = if matches!(operator, "=" | "<>" | "!=") { ROW.0 } else { ROW.1 };
+    if length <= most {
+        return Ok(());
+    }
+    let message = format!("ROW expressions can have at most {most} entries for operator {operator}");
+    Err(SqlError::new(SqlState::new("54011"), message))
 }

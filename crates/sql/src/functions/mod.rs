@@ -53,7 +53,7 @@ mod trigonometry;
 
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
-pub use logic::{all, and, any, is_distinct, not, or};
+pub use logic::{all, and, any, check_row_length, is_distinct, not, or};
 pub use quote::quote_identifier;
 pub use regex::Regex;
 pub use regexp::regexp_matches;

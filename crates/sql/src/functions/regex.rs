@@ -17,6 +17,7 @@ pub struct Regex {
     fast: Option<regex::Regex>,
     /// What decides which match it is, if the other does not.
     posix: Option<Box<Posix>>,
+    cost: usize,
 }
 
 /// What an expression and its groups match.
@@ -112,12 +113,32 @@ impl Options {
     }
 }
 
+/// How much an expression may cost, and what of it costs how much: 128 bytes of memory each, about.
+mod cost {
+    /// For all of it.
+    pub const MOST: usize = 1 << 20;
+    pub const CHARACTER: usize = 4;
+    /// One that is compiled for itself.
+    pub const ANY_CASE: usize = 64;
+    pub const CLASS: usize = 128;
+    /// A class that has a name: hundreds of ranges.
+    pub const NAMED: usize = 1024;
+}
+
+#[cold]
+fn too_complex() -> SqlError {
+    invalid("regular expression is too complex")
+}
+
 impl Regex {
     /// Compiles an expression with flags: `i` for any case, `n` for newlines that count, and so on.
     ///
     /// # Errors
-    /// 2201B when it is none; 22023 when a flag is unknown.
+    /// 2201B when it is none, or would cost too much; 22023 when a flag is unknown; 57014, 57P01.
     pub fn new(pattern: &str, flags: &str) -> Result<Self, SqlError> {
+        if pattern.len() > cost::MOST / cost::CHARACTER {
+            return Err(too_complex());
+        }
         let mut options = Options::default();
         flags.chars().try_for_each(|flag| options.set(flag))?;
         let mut body = pattern;
@@ -139,9 +160,10 @@ impl Regex {
                 .map_err(|_| invalid("invalid embedded option"))?;
             body = rest;
         }
-        let mut parser = Parser { rest: body.chars().peekable(), options, groups: 1, closed: vec![true], depth: 0 };
+        let mut parser =
+            Parser { rest: body.chars().peekable(), options, groups: 1, closed: vec![true], depth: 0, spent: 0 };
         let root = if options.literal {
-            Node::Concat(body.chars().map(|character| parser.literal(character)).collect())
+            Node::Concat(body.chars().map(|character| parser.literal(character)).collect::<Result<_, _>>()?)
         } else {
             parser.whole()?
         };
@@ -154,8 +176,9 @@ impl Regex {
         if fast.is_none() {
             root.check()?;
         }
+        let cost = parser.spent;
         let posix = Posix { root, groups: parser.groups, any_case: options.any_case };
-        Ok(Self { fast, posix: (!plain).then(|| Box::new(posix)) })
+        Ok(Self { fast, posix: (!plain).then(|| Box::new(posix)), cost })
     }
 
     /// Whether it matches somewhere in the text.
@@ -195,7 +218,7 @@ impl Regex {
 fn build(written: &str, any_case: bool) -> Result<regex::Regex, SqlError> {
     let built = regex::RegexBuilder::new(written).case_insensitive(any_case).build();
     built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => invalid("regular expression is too complex"),
+        regex::Error::CompiledTooBig(_) => too_complex(),
         _ => {
             let detail = error.to_string();
             let range = detail.contains("invalid character class range");
@@ -213,6 +236,8 @@ struct Parser<'p> {
     /// Which of them are closed.
     closed: Vec<bool>,
     depth: usize,
+    /// What it has cost so far.
+    spent: usize,
 }
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
@@ -226,6 +251,12 @@ fn no_operand() -> SqlError {
 }
 
 impl Parser<'_> {
+    fn spend(&mut self, cost: usize) -> Result<(), SqlError> {
+        work::done(1 + cost / cost::ANY_CASE)?;
+        self.spent += cost;
+        if self.spent > cost::MOST { Err(too_complex()) } else { Ok(()) }
+    }
+
     fn whole(&mut self) -> Result<Node, SqlError> {
         let root = self.branches(true)?;
         if self.rest.next().is_some() { Err(unbalanced()) } else { Ok(root) }
@@ -235,7 +266,7 @@ impl Parser<'_> {
     fn branches(&mut self, capturing: bool) -> Result<Node, SqlError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(invalid("regular expression is too complex"));
+            return Err(too_complex());
         }
         let mut branches = vec![self.branch(capturing)?];
         while self.rest.next_if_eq(&'|').is_some() {
@@ -346,12 +377,16 @@ impl Parser<'_> {
         }
     }
 
-    fn literal(&self, character: char) -> Node {
-        Node::Class(Box::new(Class::single(character, self.options.any_case)))
+    fn literal(&mut self, character: char) -> Result<Node, SqlError> {
+        self.spend(if self.options.any_case { cost::ANY_CASE } else { cost::CHARACTER })?;
+        Ok(Node::Class(Box::new(Class::single(character, self.options.any_case))))
     }
 
-    fn class(&self, written: String) -> Node {
-        Node::Class(Box::new(Class::new(written, self.options.any_case)))
+    fn class(&mut self, written: String) -> Result<Node, SqlError> {
+        let is_named = |pair: &[u8]| pair[0] == b'\\' && b"pdswDSW".contains(&pair[1]) || pair == b"[:";
+        let named = written.as_bytes().windows(2).filter(|pair| is_named(pair)).count();
+        self.spend(cost::CLASS + cost::CHARACTER * written.len() + cost::NAMED * named)?;
+        Ok(Node::Class(Box::new(Class::new(written, self.options.any_case))))
     }
 
     /// Whether newlines are no ordinary characters.
@@ -361,13 +396,14 @@ impl Parser<'_> {
 
     fn atom(&mut self, capturing: bool) -> Result<Node, SqlError> {
         let anchored = self.options.lines || self.options.line_anchors;
+        self.spend(cost::CHARACTER)?;
         Ok(match self.rest.next() {
             None => Node::Empty,
             Some('*' | '+' | '?') => return Err(no_operand()),
             Some('{') if self.rest.peek().is_some_and(char::is_ascii_digit) => return Err(no_operand()),
             Some('^') => Node::At(if anchored { Place::LineStart } else { Place::TextStart }),
             Some('$') => Node::At(if anchored { Place::LineEnd } else { Place::TextEnd }),
-            Some('.') => self.class(if self.newlines_count() { "[^\\n]".to_owned() } else { "(?s:.)".to_owned() }),
+            Some('.') => self.class(if self.newlines_count() { "[^\\n]".to_owned() } else { "(?s:.)".to_owned() })?,
             Some('[') => match self.rest.clone().take(6).collect::<String>().as_str() {
                 // Where words begin and end.
                 edge @ ("[:<:]]" | "[:>:]]") => {
@@ -378,16 +414,17 @@ impl Parser<'_> {
                     let mut written = String::new();
                     let newlines_count = self.newlines_count();
                     translate_class(&mut self.rest, newlines_count, &mut written)?;
-                    self.class(written)
+                    self.class(written)?
                 }
             },
             Some('\\') => self.escape()?,
             Some('(') => self.group(capturing)?,
-            Some(character) => self.literal(character),
+            Some(character) => self.literal(character)?,
         })
     }
 
     fn group(&mut self, capturing: bool) -> Result<Node, SqlError> {
+        self.spend(cost::CLASS)?;
         let mut number = None;
         let mut look = None;
         if self.rest.next_if_eq(&'?').is_some() {
@@ -433,7 +470,7 @@ impl Parser<'_> {
             _ => {
                 let mut written = String::new();
                 translate_escape(&mut self.rest, &mut written)?;
-                return Ok(self.class(written));
+                return self.class(written);
             }
         };
         self.rest.next();
@@ -465,7 +502,7 @@ impl Parser<'_> {
         }
         let character = char::from_u32(code).filter(|_| code > 0);
         let character = character.ok_or_else(|| invalid("invalid backreference number"))?;
-        Ok(self.literal(character))
+        self.literal(character)
     }
 }
 
@@ -567,7 +604,7 @@ fn translate_class(rest: &mut Characters<'_>, newlines_count: bool, out: &mut St
     }
 }
 
-/// How many compiled expressions a thread keeps.
+/// How many compiled expressions a thread keeps, if they do not cost more than one may.
 const KEPT: usize = 32;
 
 type Compiled = (Box<str>, Box<str>, Rc<Regex>);
@@ -587,6 +624,9 @@ pub(super) fn compiled(pattern: &str, flags: &str) -> Result<Rc<Regex>, SqlError
         let regex = Rc::new(Regex::new(pattern, flags)?);
         kept.truncate(KEPT - 1);
         kept.insert(0, (pattern.into(), flags.into(), Rc::clone(&regex)));
+        while kept.len() > 1 && kept.iter().map(|(_, _, regex)| regex.cost).sum::<usize>() > cost::MOST {
+            kept.pop();
+        }
         Ok(regex)
     })
 }
