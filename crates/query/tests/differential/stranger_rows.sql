@@ -27,6 +27,22 @@ SELECT c.id, (SELECT (WITH z AS (SELECT c.id + o.id AS q) SELECT (SELECT q FROM 
 WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL (WITH z AS (SELECT n + 1 AS m FROM r WHERE n < 5) SELECT m FROM z WHERE m = (SELECT max(m) FROM z))) SELECT n FROM r ORDER BY 1;
 WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL (WITH z AS (SELECT n + 1 AS m FROM r WHERE n < 5), y AS (SELECT (SELECT max(m) FROM z) AS k) SELECT m FROM z WHERE m = (SELECT max(k) FROM y))) SELECT n FROM r ORDER BY 1;
 WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL (WITH z AS (SELECT n + 1 AS m FROM r WHERE n < 5) SELECT m FROM z WHERE EXISTS (SELECT 1 FROM z o WHERE o.m = z.m AND o.m < 4))) SELECT n FROM r ORDER BY 1;
+-- The default of lag and lead has a type of its own.
+CREATE TABLE o (id int PRIMARY KEY, total numeric(12, 2), code varchar(3), pad char(4), small smallint);
+INSERT INTO o VALUES (1, 100, 'abc', 'x', 1), (2, 5, NULL, 'yy', 2);
+SELECT lag(total, 1, 1.23456) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lead(code, 1, 'abcdefgh') OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lead(pad, 1, 'abcdefgh') OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(small, 1, 70000) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(id, 1, 1.5) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(total, 1, 7) OVER (ORDER BY id), lag(total) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(total, 1, NULL) OVER (ORDER BY id), lag(NULL, 1, 'x') OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(id, 1, 'x') OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(code, 1, 5) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT lag(total, 1, 1.5::float8) OVER (ORDER BY id) FROM o ORDER BY id;
+SELECT first_value(total) OVER (ORDER BY id), nth_value(code, 2) OVER (), last_value(pad) OVER () FROM o ORDER BY id;
+CREATE TABLE lagged AS SELECT lag(total, 1, 1.23456) OVER (ORDER BY id) AS n, lead(code) OVER (ORDER BY id) AS c FROM o;
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'lagged'::regclass AND attnum > 0 ORDER BY attnum;
 -- Rows among those of a subquery, as values.
 SELECT id, (id, x) IN (SELECT aid, y FROM b), (id, x) NOT IN (SELECT aid, y FROM b) FROM a ORDER BY 1;
 SELECT id, (id, 10) IN (SELECT aid, y FROM b), (id, 10) IN (SELECT aid, y FROM b WHERE aid > 5), (id, NULL) IN (SELECT aid, y FROM b) FROM a ORDER BY 1;
