@@ -10,7 +10,7 @@ use datafusion_expr::{
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    functions::check_collatable,
+    functions::{WORDS_OF_SESSIONS, check_collatable},
     sign,
     types::{CastContext, implicitly, text},
     work,
@@ -257,10 +257,7 @@ impl Binder<'_> {
 
     /// Words that are calls without parentheses.
     fn word(&mut self, name: &str) -> Result<Typed, SqlError> {
-        match name {
-            "current_date" | "current_timestamp" | "localtime" | "localtimestamp" => self.call(name, Vec::new()),
-            _ => Err(missing_column(name)),
-        }
+        if WORDS_OF_SESSIONS.contains(&name) { self.call(name, Vec::new()) } else { Err(missing_column(name)) }
     }
 
     fn explicit_cast(&mut self, expr: &ast::Expr, data_type: &ast::DataType) -> Result<Typed, SqlError> {
@@ -317,18 +314,17 @@ impl Binder<'_> {
             };
             return all_of(row.fields.into_iter().map(test));
         }
-        if let Some(elements) = row(inner) {
+        let test = |typed: Typed| {
+            let expr = Box::new(typed.expr);
+            if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }
+        };
+        if let Some(elements) = self.written_row(inner)? {
             // A row is null when all of it is, and not null when none of it is.
-            let mut tests = Vec::with_capacity(elements.len());
-            for element in elements {
-                tests.push(self.null_test(element, is_null)?);
-            }
-            return all_of(tests.into_iter().map(|test| test.expr));
+            let tests = elements.into_iter().map(|element| self.settle(element).map(test));
+            return all_of(tests.collect::<Result<Vec<_>, _>>()?.into_iter());
         }
         let typed = self.expression(inner)?;
-        let typed = self.settle(typed)?;
-        let expr = Box::new(typed.expr);
-        Ok(Typed::new(if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }, Type::BOOL))
+        Ok(Typed::new(test(self.settle(typed)?), Type::BOOL))
     }
 
     fn case(
