@@ -68,6 +68,26 @@ SELECT localtime(2) = localtime(2), localtime(0)::text LIKE '%.%', pg_typeof(loc
 SELECT localtime(0)::text LIKE '%.%', localtime(6) = localtime;
 SELECT "current_schema" FROM a;
 SELECT current_nothing FROM (SELECT 1) q;
+-- Joins without parentheses.
+SELECT a.id, b.y, o.code FROM a LEFT JOIN b JOIN o ON o.id = b.aid ON a.id = b.aid ORDER BY 1;
+SELECT a.id, b.y, o.code FROM a LEFT JOIN b LEFT JOIN o INNER JOIN cu ON cu.id = o.id ON o.id = b.aid ON a.id = b.aid ORDER BY 1;
+SELECT a.id, b.y, o.code FROM a LEFT JOIN b JOIN o ON o.id = b.aid JOIN cu ON cu.id = o.id ON a.id = b.aid JOIN od ON od.id = a.id ORDER BY 1;
+SELECT * FROM a JOIN b CROSS JOIN o ON a.id = b.aid AND o.id = a.id ORDER BY 1;
+SELECT * FROM a LEFT JOIN cu NATURAL JOIN od USING (id) ORDER BY 1;
+SELECT * FROM a LEFT JOIN cu JOIN od USING (id) USING (id) ORDER BY 1;
+SELECT * FROM a CROSS JOIN b JOIN o ON o.id = a.id ORDER BY a.id, b.aid;
+SELECT * FROM a NATURAL LEFT JOIN cu JOIN o ON o.id = a.id ORDER BY 1;
+SELECT a.id, (SELECT count(*) FROM b JOIN o JOIN cu ON cu.id = o.id ON o.id = b.aid WHERE b.aid = a.id) FROM a ORDER BY 1;
+SELECT a.id FROM a JOIN b ON a.id = b.aid ON true;
+SELECT a.id FROM a JOIN b JOIN o ON a.id = o.id ON true;
+SELECT a.id FROM a JOIN b JOIN o ON true;
+SELECT a.id FROM a JOIN b;
+SELECT a.id FROM a INNER JOIN b WHERE a.id = b.aid;
+SELECT a.id FROM a CROSS JOIN b ON true;
+UPDATE a SET x = 1 FROM b JOIN o WHERE false;
+SELECT a.id FROM a LEFT JOIN b WHERE true;
+SELECT a.id FROM (a JOIN b) JOIN o ON true;
+UPDATE o SET code = 'new' FROM a JOIN b JOIN cu ON cu.id = b.aid ON b.aid = a.id WHERE o.id = a.id RETURNING o.id, b.y, cu.name;
 -- LATERAL behind USING and FROM, and in parentheses.
 CREATE TABLE w (id int PRIMARY KEY, k int);
 INSERT INTO w VALUES (1, 1), (2, 2), (3, NULL), (4, 4);
