@@ -120,3 +120,7 @@ SELECT CASE WHEN (id, 10) IN (SELECT aid, y FROM b) THEN 'yes' ELSE 'no' END FRO
 SELECT (id, x) IN (SELECT aid FROM b) FROM a;
 SELECT (id, x) IN (SELECT aid, y, 1 FROM b) FROM a;
 SELECT (id, x) IN (SELECT aid, 'x'::text FROM b) FROM a;
+-- Hashes of texts.
+SELECT hashtext(''), hashtext('a'), hashtext('abcd'), hashtext('abcdefgh'), hashtext('abcdefghi'), hashtext('abcdefghijk'), hashtext('abcdefghijkl'), hashtext('abcdefghijklmnopqrstuvwxyz é'), hashtext(NULL);
+SELECT i, hashtext(repeat('xyz', i) || i), hashtextextended(repeat('xyz', i) || i, 0), hashtextextended(repeat('äö', i), i * 5000000000) FROM generate_series(0, 30) i ORDER BY 1;
+SELECT pg_try_advisory_xact_lock(hashtext('x')), hashtextextended('x', -1);
