@@ -25,6 +25,7 @@ use super::{
     typed::Typed,
 };
 use crate::{
+    array::OPEN,
     error::{to_sql, unsupported},
     function::{Parameter, RowFunction, Work},
 };
@@ -471,15 +472,19 @@ impl Binder<'_> {
         for access in chain {
             match access {
                 AccessExpr::Subscript(Subscript::Index { index }) => {
-                    let index = self.subscript(Some(index))?;
+                    let index = self.subscript(index)?;
                     if sliced {
                         arguments.push(Typed::literal(&Value::Int4(1), Type::INT4)?);
                     }
                     arguments.push(index);
                 }
                 AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-                    arguments.push(self.subscript(lower_bound.as_ref())?);
-                    arguments.push(self.subscript(upper_bound.as_ref())?);
+                    for (bound, open) in [(lower_bound, OPEN.0), (upper_bound, OPEN.1)] {
+                        arguments.push(match bound {
+                            Some(bound) => self.subscript(bound)?,
+                            None => Typed::literal(&Value::Int4(open), Type::INT4)?,
+                        });
+                    }
                 }
                 _ => return Err(unsupported("a field of a composite value")),
             }
@@ -488,14 +493,9 @@ impl Binder<'_> {
         Ok(Typed::new(RowFunction::call(work, arguments.into_iter().map(Typed::pair).collect(), ty), ty))
     }
 
-    fn subscript(&mut self, index: Option<&ast::Expr>) -> Result<Typed, SqlError> {
-        match index {
-            Some(index) => {
-                let typed = self.expression(index)?;
-                self.cast(typed, Type::INT4, CastContext::Assignment)
-            }
-            None => Typed::literal(&Value::Null, Type::INT4),
-        }
+    fn subscript(&mut self, index: &ast::Expr) -> Result<Typed, SqlError> {
+        let typed = self.expression(index)?;
+        self.cast(typed, Type::INT4, CastContext::Assignment)
     }
 
     /// `jsonb['member'][1]`: what is at a path. Each step is a text or a number.

@@ -262,3 +262,16 @@ ALTER TABLE slf ALTER a TYPE int USING a + 1;
 ALTER TABLE slf ALTER a TYPE int USING 3 - a;
 ALTER TABLE slf ALTER b TYPE int USING b + 1;
 SELECT * FROM slf ORDER BY 1;
+-- Slices, fractions of seconds, several columns of one name, and other spellings.
+SELECT ('{{{1},{2},{3}},{{4},{5},{6}}}'::int[])[1][NULL:1][1], ('{1,2,3}'::int[])[1:NULL], ('{1,2,3}'::int[])[:2], ('{1,2,3}'::int[])[2:], ('[-1:1]={1,2,3}'::int[])[:0];
+SELECT (x)[n:2], (x)[2:n], (x)[:] FROM (VALUES ('{1,2,3}'::int[], NULL::int), ('{4,5,6}', 1)) v (x, n) ORDER BY n;
+SELECT to_timestamp('2018-11-02 12:34:56.123456', 'YYYY-MM-DD HH24:MI:SS.FF' || n) FROM generate_series(1, 6) n ORDER BY n;
+SELECT to_timestamp('2018-11-02 12:34:56.' || f, 'YYYY-MM-DD HH24:MI:SS.FF' || n) FROM generate_series(1, 6) n, (VALUES ('1'), ('12'), ('999999'), ('5')) v (f) ORDER BY n, f;
+SELECT q.* FROM (SELECT 1, 2) q, (SELECT 3, 4) z;
+SELECT row(q.*)::text, q::text, q IS NULL, to_json(z) FROM (SELECT 1, 2) q, (SELECT 3 AS a, 4 AS a) z;
+SELECT (SELECT q::text) FROM (SELECT 1, 'x') q;
+SELECT trim(BOTH FROM '  x '), trim(LEADING FROM ' y'), trim(TRAILING FROM 'z '), trim(FROM ' w '), trim(BOTH 'x' FROM 'xyx'), trim(' v ');
+SELECT trim(TRAILING FROM name || ' ') FROM cu ORDER BY id;
+SELECT id = ANY (VALUES (1), (2)), id <> ALL (VALUES (1), (2)), EXISTS (VALUES (1)), ARRAY(VALUES (id), (7)) FROM cu ORDER BY id;
+SELECT id FROM cu WHERE id = SOME (VALUES (3), (cu.id - 1) UNION SELECT 1) AND id IN (VALUES (1), (2)) ORDER BY 1;
+SELECT lag(id, 1, NULL) OVER (ORDER BY id), lag(id, 1, 0.5) OVER (ORDER BY id), lag(id, 1, 0::bigint) OVER (ORDER BY id) FROM cu ORDER BY id;
