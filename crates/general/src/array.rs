@@ -58,12 +58,18 @@ pub(crate) fn subscript(array: &Value, subscripts: &[Value]) -> Value {
     array.get(&subscripts).cloned().unwrap_or_default()
 }
 
-/// `array[n:m]`, its bounds being pairs of lower and upper, null where left out.
+/// The bounds of a slice that are left out.
+pub(crate) const OPEN: (i32, i32) = (i32::MIN, i32::MAX);
+
+/// `array[n:m]`, its bounds being pairs of lower and upper.
 ///
 /// # Errors
 /// When there are too many elements: they come from an array, so never.
 pub(crate) fn slice(array: &Value, bounds: &[Value]) -> Result<Value, SqlError> {
     let Value::Array(array) = array else { return Ok(Value::Null) };
+    if bounds.iter().any(Value::is_null) {
+        return Ok(Value::Null);
+    }
     let empty = || Ok(Value::array(Array::new(array.element(), Vec::new())));
     let dimensions = array.dimensions();
     if bounds.len() / 2 > dimensions.len() || dimensions.is_empty() {
@@ -120,13 +126,15 @@ mod tests {
         let cases = [
             (array("{1,2,3}"), vec![int(2), int(9)], "{2,3}"),
             (array("{1,2,3}"), vec![int(4), int(9)], "{}"),
-            (array("[0:2]={1,2,3}"), vec![Value::Null, int(1)], "{1,2}"),
+            (array("[0:2]={1,2,3}"), vec![int(OPEN.0.into()), int(1)], "{1,2}"),
+            (array("{1,2,3}"), vec![int(2), int(OPEN.1.into())], "{2,3}"),
             (matrix.clone(), vec![int(2), int(2), int(1), int(2)], "{{4,5}}"),
             (matrix.clone(), vec![int(1), int(1)], "{{1,2,3}}"),
         ];
         for (array, bounds, expected) in cases {
             assert_eq!(print(&slice(&array, &bounds).unwrap()), expected);
         }
+        assert!(slice(&matrix, &[Value::Null, int(1)]).unwrap().is_null());
         assert_eq!(subscript(&matrix, &[int(2), int(3)]), Value::Int4(6));
         assert!(subscript(&matrix, &[int(2)]).is_null());
         assert!(subscript(&matrix, &[Value::Null, int(1)]).is_null());

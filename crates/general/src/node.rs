@@ -19,12 +19,13 @@ use datafusion_expr::{
 use freshet_sql::{SqlError, SqlState, Type, general::Lockable, locking::RowMark};
 
 use crate::{
+    bind::depends_on,
     error::to_sql,
     function::called,
     layout::field,
     series::SeriesCall,
     source::SharedSource,
-    subquery::{Runs, SubqueryFunction},
+    subquery::{Depends, Runs, SubqueryFunction},
 };
 
 /// One row without columns.
@@ -187,6 +188,8 @@ pub(crate) struct Apply {
     pub captures: Vec<Expr>,
     /// Whether a row for which there is nothing stays.
     pub outer: bool,
+    /// On what its rows depend besides that.
+    pub depends: Depends,
     /// Whether the query is volatile.
     volatile: bool,
     right: DFSchema,
@@ -216,11 +219,13 @@ impl Apply {
         query: &LogicalPlan,
         outer: bool,
     ) -> Result<LogicalPlan, SqlError> {
+        let mut depends = depends_on(query)?;
+        depends.outers.retain(|outer| outer.subquery != subquery);
         let (volatile, right) = (is_volatile(query), query.schema().as_ref());
         // Where there is nothing on the right, all of it is null.
         let right = if outer { nullable(right)? } else { right.clone() };
         let schema = Arc::new(schema_of(std::iter::empty(), &[input.schema(), &right])?);
-        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, volatile, right, schema }))
+        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, depends, volatile, right, schema }))
     }
 }
 

@@ -28,7 +28,7 @@ use freshet_sql::{
 use crate::{
     error::external,
     exec::{BATCH_ROWS, next_batch},
-    function::call,
+    function::{Outer, call},
     layout::{Builder, Reader, data_type, from_scalar, to_scalar},
     plan::Planned,
     session::{self, Session},
@@ -46,6 +46,8 @@ pub(crate) enum Answer {
     Exists,
     /// All its values.
     Array,
+    /// Whether one of its values, which are conditions, holds.
+    Holds,
     /// Whether an operator holds between a value and one of its values.
     Any(&'static Function),
     /// Whether an operator holds between a value and all its values.
@@ -61,6 +63,7 @@ impl Answer {
             Self::Array => (2, 0),
             Self::Any(function) => (3, address(function)),
             Self::All(function) => (4, address(function)),
+            Self::Holds => (5, 0),
         }
     }
 }
@@ -83,6 +86,8 @@ pub(crate) struct SubqueryFunction {
     pub subquery: usize,
     answer: Answer,
     pub runs: Runs,
+    /// On what its rows depend besides what it is called with.
+    pub depends: Depends,
     /// The type of the value that its values are compared with, if any, and the types of what it
     /// takes.
     types: Vec<Type>,
@@ -110,7 +115,7 @@ impl SubqueryFunction {
     pub fn call(
         subquery: usize,
         answer: Answer,
-        runs: Runs,
+        (runs, depends): (Runs, Depends),
         types: Vec<Type>,
         element: Type,
         result: Type,
@@ -121,14 +126,14 @@ impl SubqueryFunction {
             Runs::InEachRun(_) | Runs::ForEachRow => Volatility::Volatile,
         };
         let signature = Signature::user_defined(volatility);
-        call(Self { subquery, answer, runs, types, element, result, signature }, arguments)
+        call(Self { subquery, answer, runs, depends, types, element, result, signature }, arguments)
     }
 
     /// Whether it stops at a row, and does something until then.
     pub fn is_cut_short(&self) -> bool {
         match self.answer {
             Answer::Exists => self.runs != Runs::ForNewValues,
-            Answer::Any(_) | Answer::All(_) => self.runs == Runs::ForEachRow,
+            Answer::Any(_) | Answer::All(_) | Answer::Holds => self.runs == Runs::ForEachRow,
             Answer::Scalar | Answer::Array => false,
         }
     }
@@ -143,6 +148,7 @@ impl SubqueryFunction {
         if let Runs::InEachRun(around) = self.runs {
             state.forget_in_next_run(self.subquery, around);
         }
+        state.forget_of_other_works(self.subquery, &self.depends);
         let remembered = match self.runs {
             Runs::ForEachRow => None,
             _ => state.remembered(self.subquery, &captured),
@@ -206,11 +212,17 @@ impl SubqueryFunction {
             for row in 0..batch.num_rows() {
                 values.push(reader.value(row).map_err(external)?);
             }
+            if matches!(self.answer, Answer::Holds) && values.contains(&Value::Bool(true)) {
+                return Ok(false);
+            }
             self.is_open(session, left, &values[values.len() - batch.num_rows()..])
         })?;
         Ok(match self.answer {
             Answer::Exists => Found::Value(Value::Bool(rows > 0)),
             Answer::Scalar => Found::Value(values.pop().unwrap_or_default()),
+            Answer::Holds if values.contains(&Value::Bool(true)) => Found::Value(Value::Bool(true)),
+            Answer::Holds if values.iter().any(Value::is_null) => Found::Value(Value::Null),
+            Answer::Holds => Found::Value(Value::Bool(false)),
             Answer::Array => Found::Value(array_of(values, self.result).map_err(external)?),
             Answer::Any(_) | Answer::All(_) => {
                 let has_null = values.iter().any(Value::is_null);
@@ -354,6 +366,8 @@ struct Run {
     begun: u64,
     /// In which run of the subquery around it answers were remembered.
     remembered_in: u64,
+    /// From which rows of recursive queries.
+    remembered_of: Vec<Option<Work>>,
     remembered: HashMap<Vec<ScalarValue>, Arc<Found>>,
     reservation: Option<MemoryReservation>,
 }
@@ -361,11 +375,11 @@ struct Run {
 /// The rows from which a recursive query continues.
 pub(crate) type Work = Arc<Vec<RecordBatch>>;
 
-/// On what rows depend that several parts of a query read.
+/// On what rows depend that parts of a query read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Depends {
-    /// The subqueries for whose rows they are computed.
-    pub subqueries: Vec<usize>,
+    /// What they take from the rows for which subqueries run.
+    pub outers: Vec<Outer>,
     /// The recursive queries from whose last rows they are computed.
     pub works: Vec<usize>,
 }
@@ -373,13 +387,31 @@ pub(crate) struct Depends {
 impl Depends {
     /// It depends on this, too.
     pub fn add(&mut self, other: &Self) {
-        for (own, others) in [(&mut self.subqueries, &other.subqueries), (&mut self.works, &other.works)] {
-            for number in others {
-                if !own.contains(number) {
-                    own.push(*number);
-                }
-            }
+        for outer in &other.outers {
+            self.add_outer(outer);
         }
+        for number in &other.works {
+            self.add_work(*number);
+        }
+    }
+
+    /// It takes this from outside.
+    pub fn add_outer(&mut self, outer: &Outer) {
+        if !self.outers.contains(outer) {
+            self.outers.push(outer.clone());
+        }
+    }
+
+    /// It reads the last rows of this recursive query.
+    pub fn add_work(&mut self, number: usize) {
+        if !self.works.contains(&number) {
+            self.works.push(number);
+        }
+    }
+
+    /// Whether it takes something from the row for which this subquery runs.
+    pub fn sees(&self, subquery: usize) -> bool {
+        self.outers.iter().any(|outer| outer.subquery == subquery)
     }
 }
 
@@ -401,6 +433,15 @@ struct SharedRows {
     /// From which rows of recursive queries.
     works: Vec<Option<Work>>,
     _reservation: MemoryReservation,
+}
+
+/// Whether these are the same rows of recursive queries.
+fn are_same(one: &[Option<Work>], two: &[Option<Work>]) -> bool {
+    let same = |(one, two): (&Option<Work>, &Option<Work>)| match (one, two) {
+        (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+        (one, two) => one.is_none() && two.is_none(),
+    };
+    one.len() == two.len() && one.iter().zip(two).all(same)
 }
 
 /// What a running query keeps besides its operators.
@@ -482,6 +523,21 @@ impl State {
             && run.remembered_in != now
         {
             run.remembered_in = now;
+            run.remembered.clear();
+            run.reservation = None;
+        }
+    }
+
+    /// Forgets the answers of a subquery when recursive queries go on from other rows.
+    fn forget_of_other_works(&self, subquery: usize, depends: &Depends) {
+        if depends.works.is_empty() {
+            return;
+        }
+        let now = self.works(depends);
+        if let Some(run) = self.runs.borrow_mut().get_mut(subquery)
+            && !are_same(&run.remembered_of, &now)
+        {
+            run.remembered_of = now;
             run.remembered.clear();
             run.reservation = None;
         }
@@ -623,16 +679,12 @@ impl State {
     ) -> Result<Arc<Vec<RecordBatch>>> {
         let generations: Vec<u64> = {
             let runs = self.runs.borrow();
-            depends.subqueries.iter().map(|subquery| runs.get(*subquery).map_or(0, |run| run.generation)).collect()
+            depends.outers.iter().map(|outer| runs.get(outer.subquery).map_or(0, |run| run.generation)).collect()
         };
-        let works: Vec<Option<Work>> = depends.works.iter().map(|number| self.work(*number)).collect();
-        let same = |(one, two): (&Option<Work>, &Option<Work>)| match (one, two) {
-            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
-            (one, two) => one.is_none() && two.is_none(),
-        };
+        let works = self.works(depends);
         if let Some(rows) = self.shared.borrow().get(&number)
             && rows.generations == generations
-            && rows.works.iter().zip(&works).all(same)
+            && are_same(&rows.works, &works)
         {
             return Ok(Arc::clone(&rows.batches));
         }
@@ -647,6 +699,11 @@ impl State {
     /// The rows from which a recursive query continues.
     pub fn work(&self, number: usize) -> Option<Work> {
         self.work.borrow().get(&number).cloned()
+    }
+
+    /// Those on which something depends.
+    fn works(&self, depends: &Depends) -> Vec<Option<Work>> {
+        depends.works.iter().map(|number| self.work(*number)).collect()
     }
 
     /// Sets the rows from which a recursive query continues, and gives back those from before.

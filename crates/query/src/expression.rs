@@ -15,6 +15,7 @@ use freshet_sql::{
 use smallvec::SmallVec;
 
 use crate::{
+    bind::first::Given,
     inputs::captured::Captured,
     schema::{Oid, Table},
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
@@ -37,7 +38,7 @@ pub struct Environment<'a> {
     /// The parameters' values.
     pub parameters: &'a [Value],
     /// What the subqueries have given that were run before.
-    pub firsts: &'a [Value],
+    pub firsts: &'a [Given],
     /// What functions know of the session.
     pub context: &'a EvalContext<'a>,
     /// What only the session itself knows.
@@ -266,10 +267,11 @@ impl Expression {
                 let value = environment.parameters.get(usize::from(*number));
                 Ok(value.map_or(ValueRef::Null, Value::as_ref))
             }
-            Self::Subquery { number, .. } => {
-                let value = environment.firsts.get(usize::from(*number));
-                Ok(value.map_or(ValueRef::Null, Value::as_ref))
-            }
+            Self::Subquery { number, .. } => match environment.firsts.get(usize::from(*number)) {
+                Some(Ok(value)) => Ok(value.as_ref()),
+                Some(Err(error)) => Err(error.clone()),
+                None => Ok(ValueRef::Null),
+            },
             _ => {
                 *hold = self.evaluate(rows, environment)?;
                 Ok(hold.as_ref())
@@ -308,7 +310,7 @@ impl Expression {
             Self::Constant(value) => value.clone(),
             Self::Parameter(number) => environment.parameters.get(usize::from(*number)).cloned().unwrap_or(Value::Null),
             Self::Subquery { number, .. } => {
-                environment.firsts.get(usize::from(*number)).cloned().unwrap_or(Value::Null)
+                environment.firsts.get(usize::from(*number)).cloned().unwrap_or(Ok(Value::Null))?
             }
             Self::Column { source, column: number } => column(rows, *source, *number)?.to_value(),
             Self::Call(function, arguments) => {
@@ -452,6 +454,13 @@ impl Expression {
     pub fn has_long_list(&self) -> bool {
         let mut found = matches!(self, Self::Subquery { is_long: true, .. });
         self.children(&mut |child| found |= child.has_long_list());
+        found
+    }
+
+    /// Whether the value of such a subquery is in it.
+    pub fn has_subquery(&self, such: &dyn Fn(u16) -> bool) -> bool {
+        let mut found = matches!(self, Self::Subquery { number, .. } if such(*number));
+        self.children(&mut |child| found |= child.has_subquery(such));
         found
     }
 

@@ -93,7 +93,7 @@ fn of_subquery(query: &Query) -> Option<(String, bool)> {
     };
     match select.projection.first()? {
         SelectItem::ExprWithAlias { alias, .. } => Some((fold(alias), true)),
-        SelectItem::UnnamedExpr(expr) => find(expr),
+        SelectItem::UnnamedExpr(expr) => Some((of_column(expr), true)),
         _ => None,
     }
 }

@@ -43,7 +43,7 @@ impl Binder<'_> {
             self.innermost.note(level);
         }
         if let Some(level) = found.filter(|level| *level < top) {
-            return self.outer_aggregate(function, kind, name, arguments, level, &captured);
+            return self.further_out(level, &captured, |binder| binder.aggregate_call(function, kind, name, arguments));
         }
         self.level().check_aggregate()?;
         let prepared = prepared?;
@@ -60,22 +60,19 @@ impl Binder<'_> {
         Ok(self.collected(|collected| &mut collected.aggregates, expr, prepared.result, name))
     }
 
-    /// An aggregate of values of a query around this one: it is computed there, and seen here.
-    fn outer_aggregate(
+    /// Something of the groups of a query around this one: it is computed there, and seen here.
+    fn further_out(
         &mut self,
-        function: &ast::Function,
-        kind: AggregateKind,
-        name: &str,
-        arguments: &Arguments<'_>,
         level: usize,
         captured: &[usize],
+        bind: impl FnOnce(&mut Self) -> Result<Typed, SqlError>,
     ) -> Result<Typed, SqlError> {
         // What was captured for its arguments is not needed.
         for (level, count) in self.levels.iter_mut().zip(captured) {
             level.captures.truncate(*count);
         }
         let inner = self.levels.split_off(level + 1);
-        let result = self.aggregate_call(function, kind, name, arguments);
+        let result = bind(self);
         self.levels.extend(inner);
         let mut typed = result?;
         for level in &mut self.levels[level + 1..] {
@@ -351,10 +348,19 @@ impl Binder<'_> {
     /// `GROUPING(a, b)`: which of the columns are not grouped by. It is known when the grouping
     /// sets are.
     pub(super) fn grouping(&mut self, arguments: &Arguments<'_>) -> Result<Typed, SqlError> {
-        let mut typed = Vec::with_capacity(arguments.exprs.len());
-        for expr in &arguments.exprs {
-            typed.push(self.expression(expr)?.expr);
+        let top = self.levels.len().saturating_sub(1);
+        let captured: Vec<usize> = self.levels.iter().map(|level| level.captures.len()).collect();
+        let outside = std::mem::replace(&mut self.innermost, Innermost { below: self.levels.len(), level: None });
+        let typed: Result<Vec<Expr>, SqlError> =
+            arguments.exprs.iter().map(|expr| Ok(self.expression(expr)?.expr)).collect();
+        let found = std::mem::replace(&mut self.innermost, outside).level;
+        if let Some(level) = found {
+            self.innermost.note(level);
         }
+        if let Some(level) = found.filter(|level| *level < top) {
+            return self.further_out(level, &captured, |binder| binder.grouping(arguments));
+        }
+        let typed = typed?;
         Ok(Typed::new(super::group::Grouping::call(typed), Type::INT4))
     }
 

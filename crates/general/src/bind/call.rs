@@ -127,7 +127,7 @@ impl Binder<'_> {
             "coalesce" => return self.coalesce(&arguments.exprs),
             "nullif" => return self.null_if(&arguments.exprs),
             "row" => {
-                let elements = arguments.exprs.iter().map(|expr| self.expression(expr)).collect::<Result<_, _>>()?;
+                let elements = self.row_elements(arguments.exprs.iter().copied())?;
                 return self.record_of(elements);
             }
             "row_to_json" | "to_json" | "to_jsonb" => {

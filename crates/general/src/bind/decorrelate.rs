@@ -21,7 +21,7 @@ use super::{
     expression::case_of,
     group::replace,
     query::Rows,
-    subquery::{depends, sees},
+    subquery::{depends, sees, sees_within},
     typed::Typed,
 };
 use crate::{
@@ -58,6 +58,7 @@ impl Binder<'_> {
         if !aggregate.group_expr.is_empty()
             || own.into_iter().any(|expr| sees(expr, subquery))
             || depends(&filter.input, subquery)?
+            || sees_within(&filter.predicate, subquery)
         {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use datafusion_expr::{
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    functions::check_collatable,
+    functions::{WORDS_OF_SESSIONS, check_collatable},
     sign,
     types::{CastContext, implicitly, text},
     work,
@@ -25,6 +25,7 @@ use super::{
     typed::Typed,
 };
 use crate::{
+    array::OPEN,
     error::{to_sql, unsupported},
     function::{Parameter, RowFunction, Work},
 };
@@ -257,10 +258,7 @@ impl Binder<'_> {
 
     /// Words that are calls without parentheses.
     fn word(&mut self, name: &str) -> Result<Typed, SqlError> {
-        match name {
-            "current_date" | "current_timestamp" | "localtime" | "localtimestamp" => self.call(name, Vec::new()),
-            _ => Err(missing_column(name)),
-        }
+        if WORDS_OF_SESSIONS.contains(&name) { self.call(name, Vec::new()) } else { Err(missing_column(name)) }
     }
 
     fn explicit_cast(&mut self, expr: &ast::Expr, data_type: &ast::DataType) -> Result<Typed, SqlError> {
@@ -317,18 +315,17 @@ impl Binder<'_> {
             };
             return all_of(row.fields.into_iter().map(test));
         }
-        if let Some(elements) = row(inner) {
+        let test = |typed: Typed| {
+            let expr = Box::new(typed.expr);
+            if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }
+        };
+        if let Some(elements) = self.written_row(inner)? {
             // A row is null when all of it is, and not null when none of it is.
-            let mut tests = Vec::with_capacity(elements.len());
-            for element in elements {
-                tests.push(self.null_test(element, is_null)?);
-            }
-            return all_of(tests.into_iter().map(|test| test.expr));
+            let tests = elements.into_iter().map(|element| self.settle(element).map(test));
+            return all_of(tests.collect::<Result<Vec<_>, _>>()?.into_iter());
         }
         let typed = self.expression(inner)?;
-        let typed = self.settle(typed)?;
-        let expr = Box::new(typed.expr);
-        Ok(Typed::new(if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }, Type::BOOL))
+        Ok(Typed::new(test(self.settle(typed)?), Type::BOOL))
     }
 
     fn case(
@@ -475,15 +472,19 @@ impl Binder<'_> {
         for access in chain {
             match access {
                 AccessExpr::Subscript(Subscript::Index { index }) => {
-                    let index = self.subscript(Some(index))?;
+                    let index = self.subscript(index)?;
                     if sliced {
                         arguments.push(Typed::literal(&Value::Int4(1), Type::INT4)?);
                     }
                     arguments.push(index);
                 }
                 AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-                    arguments.push(self.subscript(lower_bound.as_ref())?);
-                    arguments.push(self.subscript(upper_bound.as_ref())?);
+                    for (bound, open) in [(lower_bound, OPEN.0), (upper_bound, OPEN.1)] {
+                        arguments.push(match bound {
+                            Some(bound) => self.subscript(bound)?,
+                            None => Typed::literal(&Value::Int4(open), Type::INT4)?,
+                        });
+                    }
                 }
                 _ => return Err(unsupported("a field of a composite value")),
             }
@@ -492,14 +493,9 @@ impl Binder<'_> {
         Ok(Typed::new(RowFunction::call(work, arguments.into_iter().map(Typed::pair).collect(), ty), ty))
     }
 
-    fn subscript(&mut self, index: Option<&ast::Expr>) -> Result<Typed, SqlError> {
-        match index {
-            Some(index) => {
-                let typed = self.expression(index)?;
-                self.cast(typed, Type::INT4, CastContext::Assignment)
-            }
-            None => Typed::literal(&Value::Null, Type::INT4),
-        }
+    fn subscript(&mut self, index: &ast::Expr) -> Result<Typed, SqlError> {
+        let typed = self.expression(index)?;
+        self.cast(typed, Type::INT4, CastContext::Assignment)
     }
 
     /// `jsonb['member'][1]`: what is at a path. Each step is a text or a number.

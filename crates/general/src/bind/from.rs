@@ -22,6 +22,7 @@ use super::{
     query::{Item, Rows, column_names},
     scope::{Column, Level, Mention, Scope, Table},
     series::{is_field, with_fields},
+    subquery::depends,
     typed::Typed,
 };
 use crate::{
@@ -143,9 +144,9 @@ impl Binder<'_> {
         let function = self.table_function(syntax);
         self.level().scope = Scope::default();
         let function = function?;
-        let depends =
+        let of_row =
             function.calls.iter().any(|call| call.arguments.iter().any(|(expr, _)| !expr.column_refs().is_empty()));
-        if !depends {
+        if !of_row {
             let right = self.function_source(node::one_row(), function, syntax.alias, false)?.1;
             return self.combine(left, right, join_type, constraint);
         }
@@ -173,29 +174,38 @@ impl Binder<'_> {
         join_type: JoinType,
         constraint: &Constraint,
     ) -> Result<Source, SqlError> {
+        self.level().scope = left.scope.clone();
+        let subquery = self.next_subquery();
+        // It stands in the same FROM.
+        let locking = std::mem::take(&mut self.level().locking);
+        self.levels.push(Level { subquery: Some(subquery), locking, ..Level::default() });
+        let right = self.lateral_factor(factor);
+        let sees_left = !self.level().captures.is_empty();
+        let right = match right {
+            Ok(right) if sees_left => self.lateral_side(&left, right, constraint).map(Ok),
+            right => right.map(Err),
+        };
+        let mut level = self.levels.pop();
+        self.level().locking = level.as_mut().map(|level| std::mem::take(&mut level.locking)).unwrap_or_default();
+        self.level().scope = Scope::default();
+        let (right, condition, merged) = match right? {
+            Ok(right) => right,
+            // It could have seen what stands before it.
+            Err(right) => return self.combine(left, right, join_type, constraint),
+        };
         if !matches!(join_type, JoinType::Inner | JoinType::Left) {
             return Err(SqlError::new(
                 SqlState::INVALID_COLUMN_REFERENCE,
                 "the combining JOIN type must be INNER or LEFT for a LATERAL reference",
             ));
         }
-        self.level().scope = left.scope.clone();
-        let subquery = self.next_subquery();
-        // It stands in the same FROM.
-        let locking = std::mem::take(&mut self.level().locking);
-        self.levels.push(Level { subquery: Some(subquery), locking, ..Level::default() });
-        let right = self.lateral_side(&left, factor, constraint);
-        let mut level = self.levels.pop();
-        self.level().locking = level.as_mut().map(|level| std::mem::take(&mut level.locking)).unwrap_or_default();
-        self.level().scope = Scope::default();
-        let (right, condition, merged) = right?;
         let captures = level.map(|level| level.captures).unwrap_or_default();
         check_duplicates(&left.scope, &right.scope)?;
         let mut right_plan = right.plan;
         if let Some(condition) = condition {
             right_plan = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(right_plan)).map_err(to_sql)?);
         }
-        let plan = if captures.is_empty() {
+        let plan = if captures.is_empty() || !depends(&right_plan, subquery)? {
             cross_join(left.plan, right_plan, join_type)?
         } else {
             let captures = captures.into_iter().map(|typed| typed.expr).collect();
@@ -206,21 +216,25 @@ impl Binder<'_> {
         Ok(Source { plan, scope: merge_scopes(left.scope, right.scope, merged) })
     }
 
-    /// The right side of a lateral join and its condition, both as seen from within.
-    fn lateral_side(
-        &mut self,
-        left: &Source,
-        factor: &TableFactor,
-        constraint: &Constraint,
-    ) -> Result<(Source, Option<Expr>, Vec<Column>), SqlError> {
-        let right = match function_of(factor)? {
+    /// The right side of a lateral join, as seen from within.
+    fn lateral_factor(&mut self, factor: &TableFactor) -> Result<Source, SqlError> {
+        match function_of(factor)? {
             Some(syntax) => {
                 self.level().clause = Clause::From;
                 let function = self.table_function(&syntax)?;
-                self.function_source(node::one_row(), function, syntax.alias, false)?.1
+                Ok(self.function_source(node::one_row(), function, syntax.alias, false)?.1)
             }
-            None => self.factor(factor)?,
-        };
+            None => self.factor(factor),
+        }
+    }
+
+    /// The same with the join's condition.
+    fn lateral_side(
+        &mut self,
+        left: &Source,
+        right: Source,
+        constraint: &Constraint,
+    ) -> Result<(Source, Option<Expr>, Vec<Column>), SqlError> {
         self.level().scope = right.scope.clone();
         self.level().clause = Clause::JoinOn;
         match constraint {
@@ -621,8 +635,8 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         outer: bool,
     ) -> Result<(LogicalPlan, Source), SqlError> {
-        let mut columns: Vec<Column> = function
-            .columns
+        let mut function = function;
+        let mut columns: Vec<Column> = std::mem::take(&mut function.columns)
             .into_iter()
             .map(|(name, typed)| Column { name, ty: typed.ty, expr: typed.expr, hidden: false, of: None, origin: None })
             .collect();
@@ -642,8 +656,14 @@ impl Binder<'_> {
             columns.push(Column { name: visible.clone(), hidden: true, ..only.clone() });
         }
         self.not_locked(&visible, "a function")?;
+        let mut scope = scope_of(None, &visible, columns);
+        if self.wanted.last().is_some_and(|wanted| wanted.contains(&visible)) {
+            // Where there is a row, it has a number.
+            let number = function.ordinality.get_or_insert_with(|| self.fresh("ordinality"));
+            let present = Expr::Column(PlanColumn::new_unqualified(number.clone()));
+            scope.tables.iter_mut().for_each(|table| table.present = Some(present.clone()));
+        }
         let plan = Expand::plan(input, function.calls, function.ordinality, outer)?;
-        let scope = scope_of(None, &visible, columns);
         Ok((plan.clone(), Source { plan, scope }))
     }
 }
@@ -695,6 +715,10 @@ fn is_lateral(factor: &TableFactor) -> bool {
         TableFactor::Derived { lateral, .. } => *lateral,
         TableFactor::Table { args, .. } => args.is_some(),
         TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
+        TableFactor::NestedJoin { table_with_joins, .. } => {
+            let TableWithJoins { relation, joins } = table_with_joins.as_ref();
+            is_lateral(relation) || joins.iter().any(|join| is_lateral(&join.relation))
+        }
         _ => false,
     }
 }
@@ -711,15 +735,21 @@ fn outside(joins: &[Join]) -> Option<&'static str> {
 }
 
 fn join_type(operator: &JoinOperator) -> Result<(JoinType, &Constraint), SqlError> {
-    Ok(match operator {
-        JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) | JoinOperator::CrossJoin(constraint) => {
-            (JoinType::Inner, constraint)
-        }
+    let (join_type, constraint) = match operator {
+        JoinOperator::CrossJoin(constraint @ Constraint::None) => return Ok((JoinType::Inner, constraint)),
+        JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (JoinType::Inner, constraint),
         JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (JoinType::Left, constraint),
         JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (JoinType::Right, constraint),
         JoinOperator::FullOuter(constraint) => (JoinType::Full, constraint),
+        JoinOperator::CrossJoin(_) => {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "CROSS JOIN has no condition"));
+        }
         _ => return Err(unsupported("this kind of join")),
-    })
+    };
+    if *constraint == Constraint::None {
+        return Err(SqlError::new(SqlState::SYNTAX_ERROR, "JOIN needs ON or USING"));
+    }
+    Ok((join_type, constraint))
 }
 
 fn scope_of(schema: Option<String>, name: &str, columns: Vec<Column>) -> Scope {

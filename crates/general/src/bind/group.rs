@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use arrow::datatypes::DataType;
 use datafusion_common::{
-    Column, DataFusionError, Result as DataFusionResult,
+    Column, Result as DataFusionResult,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
 use datafusion_expr::{
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     aggregate::{Aggregate, AggregateKind},
-    error::{to_sql, unsupported},
+    error::{external, to_sql, unsupported},
     function::{call, called},
     key::{compares, key},
     subquery::SubqueryFunction,
@@ -66,7 +66,7 @@ impl ScalarUDFImpl for Grouping {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        Err(DataFusionError::Internal("GROUPING outside of a grouped query".to_owned()))
+        Err(external(bad_grouping()))
     }
 }
 

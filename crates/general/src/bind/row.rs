@@ -96,26 +96,43 @@ impl Binder<'_> {
 
     /// A row as it is written, or one of something in FROM.
     fn any_row_of(&mut self, expr: &ast::Expr) -> Result<Option<Row>, SqlError> {
-        if let Some(elements) = row(expr) {
-            let elements = self.expressions(elements)?;
-            return self.row_of(elements).map(Some);
+        match self.written_row(expr)? {
+            Some(elements) => self.row_of(elements).map(Some),
+            None => self.whole_row(expr),
         }
-        if let ast::Expr::Function(function) = expr
-            && self.is_row(expr)?
-        {
-            let elements = Arguments::of(function)?.exprs;
-            let elements = elements.into_iter().map(|expr| self.expression(expr)).collect::<Result<_, _>>()?;
-            return self.row_of(elements).map(Some);
+    }
+
+    /// The elements of `(a, b)` or `ROW(a, b)`.
+    pub(super) fn written_row(&mut self, expr: &ast::Expr) -> Result<Option<Vec<Typed>>, SqlError> {
+        match expr {
+            ast::Expr::Nested(inner) => self.written_row(inner),
+            ast::Expr::Function(function) if is_call_of_row(function) => {
+                self.row_elements(Arguments::of(function)?.exprs).map(Some)
+            }
+            _ => row(expr).map(|elements| self.row_elements(elements)).transpose(),
         }
-        self.whole_row(expr)
+    }
+
+    /// The elements of a row, among which `t.*` is all columns of a table.
+    pub(super) fn row_elements<'e>(
+        &mut self,
+        exprs: impl IntoIterator<Item = &'e ast::Expr>,
+    ) -> Result<Vec<Typed>, SqlError> {
+        let mut elements = Vec::new();
+        for expr in exprs {
+            match self.whole_row(expr)? {
+                Some(row) if matches!(expr, ast::Expr::QualifiedWildcard(..)) => {
+                    elements.extend(row.fields.into_iter().map(|(_, typed)| typed));
+                }
+                _ => elements.push(self.expression(expr)?),
+            }
+        }
+        Ok(elements)
     }
 
     /// Whether an expression is a row.
     pub(super) fn is_row(&mut self, expr: &ast::Expr) -> Result<bool, SqlError> {
-        let called = |expr: &ast::Expr| match expr {
-            ast::Expr::Function(function) => name::function(&function.name).is_ok_and(|name| name == "row"),
-            _ => false,
-        };
+        let called = |expr: &ast::Expr| matches!(expr, ast::Expr::Function(function) if is_call_of_row(function));
         Ok(row(expr).is_some() || called(expr) || self.whole_row(expr)?.is_some())
     }
 
@@ -207,7 +224,7 @@ impl Binder<'_> {
     pub(super) fn marked(&mut self, mut source: Source) -> Result<Source, SqlError> {
         let Some(wanted) = self.wanted.last() else { return Ok(source) };
         let [table] = source.scope.tables.as_mut_slice() else { return Ok(source) };
-        if !wanted.contains(&table.name) {
+        if table.present.is_some() || !wanted.contains(&table.name) {
             return Ok(source);
         }
         let mut exprs: Vec<Expr> = source.plan.schema().columns().into_iter().map(Expr::Column).collect();
@@ -218,6 +235,11 @@ impl Binder<'_> {
         table.present = Some(Expr::Column(datafusion_common::Column::new_unqualified(there)));
         Ok(source)
     }
+}
+
+/// `ROW(…)`
+fn is_call_of_row(function: &ast::Function) -> bool {
+    name::function(&function.name).is_ok_and(|name| name == "row")
 }
 
 fn joins_outside(table: &TableWithJoins) -> bool {

@@ -90,6 +90,13 @@ pub(super) struct Table {
     pub present: Option<Expr>,
 }
 
+impl Table {
+    /// The columns that `*` shows.
+    fn visible(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| !column.hidden)
+    }
+}
+
 /// All that is in FROM.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
@@ -228,17 +235,15 @@ impl Binder<'_> {
         schema: Option<&str>,
         name: &str,
     ) -> Result<Option<Vec<(String, Typed)>>, SqlError> {
-        let names: Option<Vec<String>> = self
-            .levels
-            .iter()
-            .rev()
-            .find_map(|level| level.scope.table(schema, name))
-            .map(|table| table.columns.iter().filter(|c| !c.hidden).map(|column| column.name.clone()).collect());
-        let Some(names) = names else { return Ok(None) };
-        let mut columns = Vec::with_capacity(names.len());
-        for column in names {
-            let typed = self.qualified_column(schema, name, &column)?;
-            columns.push((column, typed));
+        let found = self.levels.iter().rev().find_map(|level| level.scope.table(schema, name));
+        let Some(count) = found.map(|table| table.visible().count()) else { return Ok(None) };
+        let mut columns = Vec::with_capacity(count);
+        // Several may have one name.
+        for at in 0..count {
+            let column = |scope: &Scope| scope.table(schema, name).and_then(|table| table.visible().nth(at).cloned());
+            let found = self.levels.iter().rev().find_map(|level| column(&level.scope)).map(|column| column.name);
+            let typed = self.find(self.levels.len(), &|scope| Ok(column(scope).as_ref().map(Column::typed)))?;
+            columns.extend(found.zip(typed));
         }
         Ok(Some(columns))
     }

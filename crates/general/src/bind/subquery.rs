@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion_common::{
-    JoinConstraint, NullEquality,
+    DataFusionError, JoinConstraint, NullEquality,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
 use datafusion_expr::{
@@ -27,9 +27,9 @@ use super::{
     typed::Typed,
 };
 use crate::{
-    error::{to_sql, unsupported},
+    error::to_sql,
     function::{Outer, called},
-    node::is_volatile,
+    node::{Apply, is_volatile},
     source::{SharedSource, WorkSource},
     subquery::{Answer, Depends, Runs, SubqueryFunction},
 };
@@ -152,12 +152,15 @@ impl Binder<'_> {
         query: &ast::Query,
         negated: bool,
     ) -> Result<Typed, SqlError> {
-        if row(expr).is_some() {
-            return Err(unsupported("a row IN a subquery, other than as a condition of its own"));
-        }
-        let left = self.expression(expr)?;
-        let inner = self.inner(query)?;
-        let any = self.any_of_rows(left, "=", inner, false)?;
+        let any = if row(expr).is_some() {
+            let left = self.written_row(expr)?.unwrap_or_default();
+            let inner = self.inner(query)?;
+            self.row_among(left, inner)?
+        } else {
+            let left = self.expression(expr)?;
+            let inner = self.inner(query)?;
+            self.any_of_rows(left, "=", inner, false)?
+        };
         Ok(if negated { not(any) } else { any })
     }
 
@@ -194,12 +197,36 @@ impl Binder<'_> {
         self.answered(inner, answer, Some(left), Type::BOOL)
     }
 
+    /// Whether a row is among those of a subquery.
+    fn row_among(&mut self, left: Vec<Typed>, mut inner: Inner) -> Result<Typed, SqlError> {
+        check_width(&inner.rows, left.len())?;
+        let mut equal = Vec::with_capacity(left.len());
+        for (one, Item { typed: two, .. }) in left.into_iter().zip(std::mem::take(&mut inner.rows.items)) {
+            // Within the subquery nothing more can be said about its type.
+            let one = if one.is_unknown() { self.coerce(one, Type::of(two.kind()))? } else { one };
+            let one = self.settle(one)?;
+            let seen = Typed::new(Outer::expression(inner.number, inner.captures.len(), one.ty), one.ty);
+            inner.captures.push(one);
+            equal.push(self.compare("=", seen, two)?.expr);
+        }
+        let equal = conjunction(equal).ok_or_else(|| SqlError::internal("a row without elements"))?;
+        inner.rows.items = vec![Item { name: "equal".to_owned(), typed: Typed::new(equal, Type::BOOL) }];
+        inner.rows = self.projected(inner.rows)?;
+        self.answered(inner, Answer::Holds, None, Type::BOOL)
+    }
+
     fn answered(&mut self, inner: Inner, answer: Answer, left: Option<Typed>, ty: Type) -> Result<Typed, SqlError> {
         let element = inner.rows.items.first().map_or(Type::BOOL, |item| item.typed.ty);
         let runs = inner.runs();
+        let mut depends = depends_on(&inner.rows.plan)?;
+        for item in &inner.rows.items {
+            add_depends(&item.typed.expr, &mut depends).map_err(to_sql)?;
+        }
+        depends.outers.retain(|outer| outer.subquery != inner.number);
         self.put_subquery(inner.number, inner.rows.plan);
         let arguments: Vec<Typed> = left.into_iter().chain(inner.captures).collect();
         let types = arguments.iter().map(|typed| typed.ty).collect();
+        let runs = (runs, depends);
         let exprs = arguments.into_iter().map(|typed| typed.expr).collect();
         Ok(Typed::new(SubqueryFunction::call(inner.number, answer, runs, types, element, ty, exprs), ty))
     }
@@ -232,7 +259,7 @@ impl Binder<'_> {
 
     fn in_join(&mut self, expr: &ast::Expr, query: &ast::Query, negated: bool) -> Result<Conjunct, SqlError> {
         let left = match row(expr) {
-            Some(elements) => self.expressions(elements)?,
+            Some(elements) => self.row_elements(elements)?,
             None => vec![self.expression(expr)?],
         };
         let mut inner = self.inner(query)?;
@@ -240,20 +267,17 @@ impl Binder<'_> {
             // It is computed for each row inside, not for each pair.
             inner.rows = self.projected(inner.rows)?;
         }
-        if inner.rows.items.len() != left.len() {
-            let problem = if inner.rows.items.len() > left.len() { "many" } else { "few" };
-            return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {problem} columns")));
-        }
+        check_width(&inner.rows, left.len())?;
         // What is volatile outside is computed once for each row.
         let is_volatile = left.iter().any(|typed| typed.expr.is_volatile());
         let separable = separated(&inner)?
             .filter(|_| !is_volatile)
             .filter(|_| !negated || left.len() > 1 || inner.captures.is_empty());
         let Some((right, filter)) = separable else {
-            let [left] = left.as_slice() else {
-                return Err(unsupported("a row IN a subquery that depends on it"));
+            let any = match left.as_slice() {
+                [left] => self.any_of_rows(left.clone(), "=", inner, false)?,
+                _ => self.row_among(left, inner)?,
             };
-            let any = self.any_of_rows(left.clone(), "=", inner, false)?;
             return Ok(Conjunct::Expression(if negated { not(any) } else { any }));
         };
         let of_rows = left.len() > 1;
@@ -302,6 +326,14 @@ fn one_column(rows: &Rows) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"))
 }
 
+fn check_width(rows: &Rows, width: usize) -> Result<(), SqlError> {
+    if rows.items.len() == width {
+        return Ok(());
+    }
+    let problem = if rows.items.len() > width { "many" } else { "few" };
+    Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {problem} columns")))
+}
+
 /// A subquery without the conditions that depend on the row outside, and these conditions as a join
 /// sees them.
 fn separated(inner: &Inner) -> Result<Option<(LogicalPlan, Option<Expr>)>, SqlError> {
@@ -319,6 +351,9 @@ fn separated(inner: &Inner) -> Result<Option<(LogicalPlan, Option<Expr>)>, SqlEr
     }
     let (outside, inside): (Vec<_>, Vec<_>) =
         split_conjunction_owned(filter.predicate.clone()).into_iter().partition(|expr| sees(expr, inner.number));
+    if outside.iter().any(|expr| sees_within(expr, inner.number)) {
+        return Ok(None);
+    }
     let outside = outside
         .into_iter()
         .map(|expr| seen_from_outside(expr, inner.number, &inner.captures))
@@ -336,6 +371,13 @@ pub(super) fn sees(expr: &Expr, subquery: usize) -> bool {
     expr.exists(|expr| Ok(called::<Outer>(expr).is_some_and(|(outer, _)| outer.subquery == subquery))).unwrap_or(true)
 }
 
+/// Whether a subquery within an expression takes something from outside of another one that is
+/// around it, besides what it is called with: then the expression cannot be evaluated outside.
+pub(super) fn sees_within(expr: &Expr, subquery: usize) -> bool {
+    let sees = |expr: &Expr| called::<SubqueryFunction>(expr).is_some_and(|(inner, _)| inner.depends.sees(subquery));
+    expr.exists(|expr| Ok(sees(expr))).unwrap_or(true)
+}
+
 /// Whether any part of a plan takes something from outside of a subquery.
 pub(super) fn depends(plan: &LogicalPlan, subquery: usize) -> Result<bool, SqlError> {
     let mut found = false;
@@ -344,7 +386,7 @@ pub(super) fn depends(plan: &LogicalPlan, subquery: usize) -> Result<bool, SqlEr
         if let LogicalPlan::TableScan(scan) = plan
             && let Some(shared) = SharedSource::of(scan.source.as_ref())
         {
-            found |= depends(shared.plan(), subquery).unwrap_or(true);
+            found |= shared.depends().map_err(crate::error::external)?.sees(subquery);
         }
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })
@@ -352,8 +394,7 @@ pub(super) fn depends(plan: &LogicalPlan, subquery: usize) -> Result<bool, SqlEr
     Ok(found)
 }
 
-/// The subqueries from whose outside a plan takes something, and the recursive queries whose last
-/// rows it reads.
+/// What a plan takes from outside of subqueries, and the recursive queries whose last rows it reads.
 ///
 /// # Errors
 /// Never.
@@ -361,14 +402,12 @@ pub(crate) fn depends_on(plan: &LogicalPlan) -> Result<Depends, SqlError> {
     let mut found = Depends::default();
     plan.apply(|plan| {
         for expr in plan.expressions() {
-            expr.apply(|expr| {
-                if let Some((outer, _)) = called::<Outer>(expr)
-                    && !found.subqueries.contains(&outer.subquery)
-                {
-                    found.subqueries.push(outer.subquery);
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })?;
+            add_depends(&expr, &mut found)?;
+        }
+        if let LogicalPlan::Extension(extension) = plan
+            && let Some(apply) = extension.node.as_any().downcast_ref::<Apply>()
+        {
+            found.add(&apply.depends);
         }
         if let LogicalPlan::TableScan(scan) = plan {
             let source = scan.source.as_ref();
@@ -376,16 +415,28 @@ pub(crate) fn depends_on(plan: &LogicalPlan) -> Result<Depends, SqlError> {
                 let inner = shared.depends().map_err(crate::error::external)?;
                 found.add(inner);
             }
-            if let Some(work) = WorkSource::of(source)
-                && !found.works.contains(&work.number)
-            {
-                found.works.push(work.number);
+            if let Some(work) = WorkSource::of(source) {
+                found.add_work(work.number);
             }
         }
         Ok(TreeNodeRecursion::Continue)
     })
     .map_err(to_sql)?;
     Ok(found)
+}
+
+/// Adds on what the value of an expression depends.
+fn add_depends(expr: &Expr, found: &mut Depends) -> Result<(), DataFusionError> {
+    expr.apply(|expr| {
+        if let Some((outer, _)) = called::<Outer>(expr) {
+            found.add_outer(outer);
+        }
+        if let Some((subquery, _)) = called::<SubqueryFunction>(expr) {
+            found.add(&subquery.depends);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map(drop)
 }
 
 fn seen_from_outside(expr: Expr, subquery: usize, captures: &[Typed]) -> Result<Expr, SqlError> {

@@ -156,8 +156,7 @@ impl Binder<'_> {
         };
         let mut typed = Vec::with_capacity(arguments.exprs.len());
         for expr in &arguments.exprs {
-            let argument = self.expression(expr)?;
-            typed.push(self.settle(argument)?);
+            typed.push(self.expression(expr)?);
         }
         let (least, most) = kind.arguments();
         if typed.len() < least || typed.len() > most || arguments.star {
@@ -172,7 +171,10 @@ impl Binder<'_> {
             | WindowKind::Lead
             | WindowKind::FirstValue
             | WindowKind::LastValue
-            | WindowKind::NthValue => typed[0].ty,
+            | WindowKind::NthValue => {
+                typed[0] = self.settled_with(&typed, &missing)?;
+                typed[0].ty
+            }
         };
         if kind == WindowKind::Ntile {
             typed[0] = self.coerce(typed[0].clone(), Type::INT4)?;
@@ -188,6 +190,18 @@ impl Binder<'_> {
         }
         let function = Arc::new(WindowUDF::from(Ranking::new(kind, ty)));
         Ok((function, typed.into_iter().map(|typed| typed.expr).collect(), ty))
+    }
+
+    /// The value that one of these functions gives, of the type that it has in common with what
+    /// stands for one that is not there, and of any length.
+    fn settled_with(&mut self, arguments: &[Typed], missing: &dyn Fn(&str) -> SqlError) -> Result<Typed, SqlError> {
+        let types: Vec<Type> = arguments.iter().enumerate().filter(|(at, _)| *at != 1).map(|(_, it)| it.ty).collect();
+        let common = self.common_type(&types, "ARRAY").map_err(|_| {
+            let kinds: Vec<_> = arguments.iter().map(|typed| typed.kind().sql_name()).collect();
+            missing(&kinds.join(", "))
+        })?;
+        let kind = if common.kind() == Kind::Unknown { Kind::Text } else { common.kind() };
+        self.coerce(arguments[0].clone(), Type::of(kind))
     }
 
     fn frame(

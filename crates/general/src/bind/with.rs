@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     error::{to_sql, unsupported},
+    function::Outer,
     layout::field,
     node::{self, Recursive},
     source::{SharedSource, WorkSource},
@@ -154,6 +155,7 @@ impl Binder<'_> {
                     return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message));
                 }
                 self.height = self.height.max(*height);
+                self.capture_of(source)?;
                 let reference = TableReference::bare(self.fresh(name));
                 LogicalPlanBuilder::scan(reference, Arc::clone(source) as Arc<_>, None)
             }
@@ -185,6 +187,21 @@ impl Binder<'_> {
             .map(|(column, (name, ty, origin))| Item { name, typed: Typed::new(Expr::Column(column), ty).from(origin) })
             .collect();
         self.aliased_rows(Rows::new(plan, items), visible, renamed).map(Some)
+    }
+
+    /// What a query of WITH takes from outside of a subquery, all subqueries within that one take
+    /// that read the query: they have other rows when it is another one.
+    fn capture_of(&mut self, source: &SharedSource) -> Result<(), SqlError> {
+        for outer in &source.depends()?.outers {
+            let mut typed = Typed::new(Outer::expression(outer.subquery, outer.at, outer.ty), outer.ty);
+            let within = self.levels.iter_mut().skip_while(|level| level.subquery != Some(outer.subquery)).skip(1);
+            for level in within {
+                if let Some(subquery) = level.subquery {
+                    typed = level.capture(subquery, typed);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A query that refers to itself: the first part's rows, then those that follow from the last

@@ -150,7 +150,8 @@ impl Binder<'_> {
             Expr::Array(array) => self.array(array, scope, depth)?,
             Expr::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain, scope, depth)?,
             Expr::Function(function) => self.function(function, scope, depth)?,
-            Expr::Subquery(query) => self.first_value(query)?,
+            // In a query without FROM, what stands by itself is computed.
+            Expr::Subquery(query) => self.first_value(query, depth == 0 && scope.sources.is_empty())?,
             Expr::InSubquery { expr, subquery, negated } => {
                 if matches!(**expr, Expr::Tuple(_)) {
                     return Err(Stop::General("a subquery"));

@@ -10,7 +10,8 @@ use std::{rc::Rc, sync::Arc};
 use freshet_sql::{SqlError, Type};
 use sqlparser::ast::{
     self, CastKind, Expr, FromTable, GroupByExpr, Ident, JoinConstraint, JoinOperator, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableWithJoins, Value as Literal, With, helpers::attached_token::AttachedToken,
+    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, Value as Literal, With,
+    helpers::attached_token::AttachedToken,
 };
 
 use super::{
@@ -261,7 +262,7 @@ impl Binder<'_> {
         let Some(items) = items else { return Ok(None) };
         let mut scope = Scope::needing(finder.info, finder.alias, finder.need);
         for table in finder.others {
-            self.sources_of(table, finder.with, &mut scope)?;
+            self.sources_of(table, finder, &mut scope)?;
         }
         let mut output = self.projection(items, &scope, true).map_err(|stop| match stop {
             Stop::General(_) => Stop::Error(not_supported("a subquery in RETURNING")),
@@ -280,8 +281,8 @@ impl Binder<'_> {
     }
 
     /// The relations of an item of FROM, and their columns.
-    fn sources_of(&self, table: &TableWithJoins, with: Option<&With>, scope: &mut Scope) -> Bound<()> {
-        self.source_of(&table.relation, with, scope)?;
+    fn sources_of(&self, table: &TableWithJoins, finder: &Finder<'_>, scope: &mut Scope) -> Bound<()> {
+        self.source_of(&table.relation, finder, scope)?;
         for join in &table.joins {
             use JoinOperator::{FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
             if let Join(on) | Inner(on) | Left(on) | LeftOuter(on) | Right(on) | RightOuter(on) | FullOuter(on) =
@@ -290,15 +291,15 @@ impl Binder<'_> {
             {
                 return Err(Stop::Error(not_supported("RETURNING of a join with USING")));
             }
-            self.source_of(&join.relation, with, scope)?;
+            self.source_of(&join.relation, finder, scope)?;
         }
         Ok(())
     }
 
-    fn source_of(&self, factor: &TableFactor, with: Option<&With>, scope: &mut Scope) -> Bound<()> {
+    fn source_of(&self, factor: &TableFactor, finder: &Finder<'_>, scope: &mut Scope) -> Bound<()> {
         let alias = match factor {
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
-                return self.sources_of(table_with_joins, with, scope);
+                return self.sources_of(table_with_joins, finder, scope);
             }
             TableFactor::Table { alias: Some(alias), .. }
             | TableFactor::Derived { alias: Some(alias), .. }
@@ -309,9 +310,10 @@ impl Binder<'_> {
             }
             _ => return Err(Stop::Error(not_supported("RETURNING with this in FROM"))),
         };
-        let from = TableWithJoins { relation: factor.clone(), joins: Vec::new() };
-        let all = vec![SelectItem::Wildcard(Default::default())];
-        let query = self.described(&query(with, all, vec![from], None), "FROM")?;
+        // It may see what stands before it.
+        let name = SelectItemQualifiedWildcardKind::ObjectName(ast::ObjectName::from(vec![quoted(&alias)]));
+        let all = vec![SelectItem::QualifiedWildcard(name, Default::default())];
+        let query = self.described(&query(finder.with, all, finder.others.to_vec(), None), "FROM")?;
         let columns = query.0.columns().iter().enumerate();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
         let origins = query.0.columns().iter().map(|column| column.origin).collect();

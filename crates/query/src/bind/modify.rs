@@ -167,6 +167,14 @@ impl Binder<'_> {
     /// # Errors
     /// When a condition in the catalog cannot be bound.
     pub(super) fn constraints(&self, info: &Arc<TableInfo>, need: &Need) -> Bound<Constraints> {
+        self.constraints_given(info, need.given())
+    }
+
+    /// What a row has to fulfil in which these columns are given.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub fn constraints_given(&self, info: &Arc<TableInfo>, given: Vec<u16>) -> Bound<Constraints> {
         let columns = info.table.columns.iter().enumerate();
         let not_null =
             columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
@@ -175,7 +183,7 @@ impl Binder<'_> {
             let condition = self.condition(&parse_expression(&check.condition)?, &scope, "CHECK")?;
             Ok((check.name.clone(), condition))
         });
-        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()?, given: need.given() })
+        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()?, given })
     }
 
     /// The default of a column.

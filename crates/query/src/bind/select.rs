@@ -111,7 +111,7 @@ impl SelectPlan {
 
     /// Calls `change` with every expression over the rows of its tables that is not a condition on
     /// them.
-    fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
+    pub(super) fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
         self.output.iter_mut().for_each(|output| change(&mut output.expression));
         self.order.iter_mut().for_each(|key| change(&mut key.expression));
         if let Some(aggregation) = &mut self.aggregation {
@@ -301,7 +301,7 @@ impl Binder<'_> {
                     JoinConstraint::On(condition) => {
                         split(self.condition(condition, &scope, "JOIN/ON")?, &mut conditions);
                     }
-                    JoinConstraint::None => {}
+                    JoinConstraint::None if matches!(join.join_operator, JoinOperator::CrossJoin(_)) => {}
                     _ => return Err(Stop::General("USING")),
                 }
             }

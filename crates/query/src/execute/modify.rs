@@ -261,7 +261,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// A row with new values in some columns, checked.
-    fn changed(
+    pub(super) fn changed(
         &self,
         info: &Arc<TableInfo>,
         assignments: &[(usize, Expression)],

@@ -9,7 +9,11 @@
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use freshet_engine::{Direction, Isolation, NotRecorded, Record, Rid, RowLock, Transaction, Worker, WriteError};
-use freshet_sql::{SqlError, SqlState, Value, locking::WhenLocked, types::text};
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    locking::WhenLocked,
+    types::{Cast, CastContext, text},
+};
 
 use super::{
     Run,
@@ -18,11 +22,12 @@ use super::{
 };
 use crate::{
     bind::{
+        Binder, Bound, Stop,
         access::{self, Among},
         select::all_of,
     },
     error::{read_error, write_error},
-    expression::{Comparison, Expression, Source},
+    expression::{Comparison, Expression, Source, Typed},
     schema::{ForeignKey, ReferentialAction, TableInfo},
 };
 
@@ -118,6 +123,10 @@ impl Run<'_, '_> {
                         continue;
                     }
                     self.act(info, child, key, action, &was, is.as_deref(), &mut open)?;
+                    if action == ReferentialAction::SetDefault {
+                        // The default may be the very key that is gone.
+                        self.check_unreferenced(info, child, key, &was)?;
+                    }
                 }
             }
             if change.new.is_some() && !(info.table.foreign_keys.is_empty() && change.doubtful.is_empty()) {
@@ -245,6 +254,7 @@ impl Run<'_, '_> {
         open: &mut VecDeque<RowChange>,
     ) -> Result<(), SqlError> {
         let still = || self.referenced(parent, child, key, was);
+        let Some(there) = self.as_in_child(parent, child, key, was)? else { return Ok(()) };
         if self.read_committed {
             self.transaction.refresh();
         } else if self.transaction.isolation() == Isolation::Snapshot && !self.is_again() {
@@ -252,8 +262,8 @@ impl Run<'_, '_> {
             let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
             let now = worker.begin_read_only();
             let mine: Vec<Rid> =
-                self.referring_rows(self.transaction, child, key, was)?.into_iter().map(|row| row.0).collect();
-            let theirs = self.referring_rows(&now, child, key, was)?;
+                self.referring_rows(self.transaction, child, key, &there)?.into_iter().map(|row| row.0).collect();
+            let theirs = self.referring_rows(&now, child, key, &there)?;
             let visible = |rid: Rid| self.transaction.read(&child.rows, rid).map_err(read_error);
             for (rid, _) in theirs.iter().filter(|(rid, _)| !mine.contains(rid)) {
                 // One that this transaction has removed itself is no matter; one that it does not
@@ -267,43 +277,45 @@ impl Run<'_, '_> {
                 }
             }
         }
-        for (rid, row) in self.referring_rows(self.transaction, child, key, was)? {
-            let changes: Vec<(usize, Value)> = match (action, is) {
-                (ReferentialAction::NoAction | ReferentialAction::Restrict, _) => return Err(still()),
-                (ReferentialAction::Cascade, None) => Vec::new(),
-                (ReferentialAction::Cascade, Some(is)) => {
-                    key.columns.iter().zip(is).map(|(column, value)| (usize::from(*column), value.clone())).collect()
-                }
-                (ReferentialAction::SetNull, _) => {
-                    key.columns.iter().map(|column| (usize::from(*column), Value::Null)).collect()
-                }
-                (ReferentialAction::SetDefault, _) => {
-                    let default =
-                        |column: &u16| Ok((usize::from(*column), self.default_value(child, usize::from(*column))?));
-                    key.columns.iter().map(default).collect::<Result<_, SqlError>>()?
-                }
-            };
-            for (column, value) in &changes {
-                if value.is_null() && child.table.columns[*column].not_null {
-                    return Err(still());
-                }
+        let rows = self.referring_rows(self.transaction, child, key, &there)?;
+        let constraints = match (action, is) {
+            (ReferentialAction::NoAction | ReferentialAction::Restrict, _) | (ReferentialAction::Cascade, None) => None,
+            _ if rows.is_empty() => None,
+            _ => Some(self.bound_for(child, |binder| binder.constraints_given(child, key.columns.clone()))?),
+        };
+        for (rid, row) in rows {
+            let mut changes: Vec<(usize, Expression)> = Vec::new();
+            for (place, column) in key.columns.iter().enumerate() {
+                let column = usize::from(*column);
+                let value = match (action, is) {
+                    (ReferentialAction::NoAction | ReferentialAction::Restrict, _) => return Err(still()),
+                    (ReferentialAction::Cascade, None) => break,
+                    (ReferentialAction::Cascade, Some(is)) => {
+                        let ty = parent.column_type(usize::from(key.parent_columns[place]));
+                        let typed = Typed { expression: Expression::Constant(is[place].clone()), ty };
+                        self.bound_for(child, |binder| Ok(binder.assign(typed, child, column)?))?
+                    }
+                    (ReferentialAction::SetNull, _) => Expression::NULL,
+                    (ReferentialAction::SetDefault, _) => {
+                        self.bound_for(child, |binder| binder.default_of(child, column))?
+                    }
+                };
+                // However often the row is looked at again, it is computed once.
+                changes.push((column, Expression::Constant(value.evaluate(&[], &self.environment)?)));
             }
             let refers = |record: Record<'_>| {
-                let there = values(child, record.row, &key.columns)?;
-                Ok(there.is_some_and(|there| same(&there, was)))
+                let refers = values(child, record.row, &key.columns)?;
+                Ok(refers.is_some_and(|refers| same(&refers, &there)))
             };
             let written = self.write_found(child, Record { rid, row: &row }, refers, |Record { rid, row }| {
-                if changes.is_empty() {
+                let Some(constraints) = &constraints else {
                     let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?;
                     if written == Written::Done(()) {
                         open.push_back(self.row_change(child, Some((row.to_vec(), rid)), None)?);
                     }
                     return Ok(written);
-                }
-                let mut new = Vec::with_capacity(row.len() + 16);
-                child.layout.rewrite(row, &changes, &mut new)?;
-                let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
-                let new = child.recompute(new, is_changed, &self.environment)?;
+                };
+                let new = self.changed(child, &changes, constraints, &[], row)?;
                 let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
                 Ok(match written {
                     Written::Done(to) => {
@@ -321,6 +333,36 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// A key as the rows that refer to it have it, whose columns may be of other types; nothing
+    /// where these have no such value.
+    fn as_in_child(
+        &self,
+        parent: &TableInfo,
+        child: &TableInfo,
+        key: &ForeignKey,
+        was: &[Value],
+    ) -> Result<Option<Vec<Value>>, SqlError> {
+        let mut there = Vec::with_capacity(was.len());
+        for ((column, referred), value) in key.columns.iter().zip(&key.parent_columns).zip(was) {
+            let from = parent.column_type(usize::from(*referred)).kind();
+            let to = child.column_type(usize::from(*column)).kind();
+            if from == to {
+                there.push(value.clone());
+                continue;
+            }
+            let cast = |from, to, value: &Value| {
+                Cast::find(from, Type::of(to), CastContext::Assignment)?.apply(value.clone(), self.environment.context)
+            };
+            match cast(from, to, value) {
+                Ok(converted) if cast(to, from, &converted)?.as_ref().equals(value.as_ref()) => there.push(converted),
+                Ok(_) => return Ok(None),
+                Err(error) if error.state.class() == "22" => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(there))
     }
 
     /// The rows of a table that refer to these values, as a transaction sees them.
@@ -368,13 +410,11 @@ impl Run<'_, '_> {
         failure.map_or(Ok(found), Err)
     }
 
-    /// The default of a column, evaluated.
-    fn default_value(&self, info: &TableInfo, column: usize) -> Result<Value, SqlError> {
+    /// Binds something of a table for a reference.
+    fn bound_for<T>(&self, info: &TableInfo, bind: impl FnOnce(&Binder<'_>) -> Bound<T>) -> Result<T, SqlError> {
         let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
         let path = &[crate::schema::PG_CATALOG];
-        let binder = crate::bind::Binder::new(schema, path, info.table.owner, self.environment.context);
-        let default = binder.default_of(info, column).map_err(crate::bind::Stop::into_error)?;
-        default.evaluate(&[], &self.environment)
+        bind(&Binder::new(schema, path, info.table.owner, self.environment.context)).map_err(Stop::into_error)
     }
 }
 

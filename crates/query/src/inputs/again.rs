@@ -296,8 +296,7 @@ impl StatementExecutor {
                 Arc::clone(&progress.memory),
             );
             run.schema = Some(&schema);
-            let value = run.first(first, ())?;
-            firsts.push(value);
+            firsts.push(first.given(run.first(first, ()))?);
         }
         let environment = Environment { firsts: &firsts, ..environment };
         let mut run = Run::new(transaction, environment, interrupted, &row_ids, Arc::clone(&progress.memory));

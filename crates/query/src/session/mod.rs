@@ -212,6 +212,7 @@ impl State {
         let mut path = vec![PG_CATALOG];
         let named = |name: &String| match name.as_str() {
             "information_schema" => Some(INFORMATION_SCHEMA),
+            "pg_catalog" => Some(PG_CATALOG),
             name => self.schema.namespace(name).filter(|namespace| self.schema.may_use(self.role, *namespace)),
         };
         path.extend(self.settings.search_path(&self.user).iter().filter_map(named));

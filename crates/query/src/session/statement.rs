@@ -162,8 +162,8 @@ impl Session<'_> {
                 let environment =
                     Environment { parameters, firsts: &values, context: &context, session: &view, captured };
                 let run = self.new_run(block, transaction, environment, &interrupted, &memory);
-                let value = probe.first(number, |probe| run.first(first, probe))?;
-                values.push(value);
+                let value = probe.first(number, |probe| run.first(first, probe));
+                values.push(first.given(value)?);
             }
             let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };
             what(&self.new_run(block, transaction, environment, &interrupted, &memory), plan)

@@ -84,8 +84,11 @@ impl SessionCalls for View<'_> {
             }
             F::CurrentSchemas => {
                 let path = self.state.path();
-                let implicit = usize::from(arguments.first().and_then(Value::as_bool) != Some(true));
-                let names = path.iter().skip(implicit).map(|oid| Value::text(schema.namespace_name(*oid)));
+                let wanted = arguments.first().and_then(Value::as_bool) == Some(true);
+                // Where it is named, it is no implicit one.
+                let named = path.iter().skip(1).any(|oid| path.first() == Some(oid));
+                let names =
+                    path.iter().skip(usize::from(named || !wanted)).map(|oid| Value::text(schema.namespace_name(*oid)));
                 Value::array(Array::new(Kind::Name, names.collect()))
             }
             F::Version => Value::text(format!("PostgreSQL 15.0 (Freshet {})", self.shared.version)),

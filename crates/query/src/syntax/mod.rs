@@ -31,6 +31,7 @@ mod balance;
 mod chains;
 mod conflict;
 pub mod current;
+mod joins;
 mod literals;
 pub mod locking;
 mod operators;
@@ -721,7 +722,7 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if overriding {
         tokens = mark_overriding(tokens);
     }
-    parentheses::spelt_out(conflict::spelt_out(tokens))
+    joins::spelt_out(parentheses::spelt_out(conflict::spelt_out(tokens)))
 }
 
 /// Puts marks for OVERRIDING where the parser has a place for them.

@@ -1,6 +1,9 @@
 //! Parentheses where the parser takes them for something else, spelt as it reads them.
 //!
 //! - `FETCH FIRST (a + b) ROWS ONLY`, where the parser knows a literal only, is `LIMIT (a + b)`.
+//! - `TRIM(BOTH FROM text)` is `TRIM(BOTH text)`.
+//! - `= ANY (VALUES …)`, `EXISTS (VALUES …)` and their like have the query `SELECT * FROM (VALUES
+//!   …)`.
 //! - An element of ROLLUP, CUBE or GROUPING SETS that only begins with a parenthesis, `(a + 1) *
 //!   2`, is no list in parentheses. It gets parentheses around it.
 
@@ -8,10 +11,12 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::{is_word, replaced};
 
+/// One of these words is in all of them.
+const CONCERNED: [&str; 6] = ["fetch", "rollup", "cube", "grouping", "trim", "values"];
+
 /// The tokens, spelt so.
 pub(super) fn spelt_out(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let concerned =
-        |token: &TokenWithSpan| ["fetch", "rollup", "cube", "grouping"].iter().any(|word| is_word(&token.token, word));
+    let concerned = |token: &TokenWithSpan| CONCERNED.iter().any(|word| is_word(&token.token, word));
     if !tokens.iter().any(concerned) {
         return tokens;
     }
@@ -26,6 +31,20 @@ pub(super) fn spelt_out(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 marks.push((at(number), Token::make_keyword("LIMIT")));
                 gone.extend([number, number + 1, rows, rows + 1].map(at));
             }
+        }
+        if seen.reads(number, &["trim"]) && seen.token(number + 1) == Some(&Token::LParen) {
+            let sided = ["both", "leading", "trailing"].iter().any(|side| seen.reads(from, &[side]));
+            let word = from + usize::from(sided);
+            gone.extend(seen.reads(word, &["from"]).then(|| at(word)));
+        }
+        if ["any", "some", "all", "exists", "array"].iter().any(|word| seen.reads(number, &[word]))
+            && seen.reads(from, &["values"])
+            && let Some(close) = seen.close(number + 1)
+        {
+            let before = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM"), Token::LParen];
+            let behind = [Token::RParen, Token::make_keyword("AS"), Token::make_word("*VALUES*", Some('"'))];
+            marks.extend(before.map(|token| (at(from), token)));
+            marks.extend(behind.map(|token| (at(close), token)));
         }
         let begins = match () {
             () if seen.reads(number, &["grouping", "sets"]) => from,
@@ -43,7 +62,7 @@ pub(super) fn spelt_out(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             element = end + 1;
         }
     }
-    if marks.is_empty() {
+    if marks.is_empty() && gone.is_empty() {
         return tokens;
     }
     marks.sort_by_key(|(place, _)| *place);

@@ -37,7 +37,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("current_date", &[], D, |_, context| Ok(Value::Date(local_now(context)?.date()))).stable(),
     Function::new("localtimestamp", &[], S, local_timestamp).stable(),
     Function::new("localtimestamp", &[I], S, local_timestamp).stable(),
-    Function::new("localtime", &[], C, |_, context| Ok(Value::Time(local_now(context)?.time()))).stable(),
+    Function::new("localtime", &[], C, local_time_of_day).stable(),
+    Function::new("localtime", &[I], C, local_time_of_day).stable(),
     Function::new("current_time", &[], O, current_time).stable(),
     Function::new("current_time", &[I], O, current_time).stable(),
     Function::new("+", &[O, L], O, |arguments, _| add_to_timetz(arguments)),
@@ -161,6 +162,10 @@ fn local_now(context: &EvalContext<'_>) -> Result<Timestamp, SqlError> {
 
 fn local_timestamp(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     Ok(Value::Timestamp(local_now(context)?.rounded(digits(arguments)?)?))
+}
+
+fn local_time_of_day(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    Ok(Value::Time(local_now(context)?.time().rounded(digits(arguments)?)))
 }
 
 fn add_days(arguments: &[Value]) -> Result<Value, SqlError> {

@@ -29,6 +29,7 @@ mod crypto;
 mod datetime;
 mod format_datetime;
 mod format_number;
+mod hash;
 mod json;
 mod json_change;
 mod logic;
@@ -185,6 +186,7 @@ const TABLES: &[&[Function]] = &[
     cast::FUNCTIONS,
     comparison::FUNCTIONS,
     crypto::FUNCTIONS,
+    hash::FUNCTIONS,
     datetime::FUNCTIONS,
     format_datetime::FUNCTIONS,
     format_number::FUNCTIONS,

@@ -50,6 +50,8 @@ struct Reading {
     minute: i64,
     second: i64,
     micros: i64,
+    /// To how many digits of a second it is rounded.
+    precision: Option<u32>,
     second_of_day: Option<i64>,
     zone_hour: Option<i64>,
     zone_minute: i64,
@@ -298,7 +300,8 @@ impl Reading {
             }
             Field::Fraction(digits) => {
                 let (value, count) = reader.number(width, name, greedy)?;
-                self.micros = fraction(digits as usize, value, count);
+                self.micros = fraction(6, value, count);
+                self.precision = Some(digits);
             }
             Field::SecondOfDay => self.second_of_day = Some(reader.number(width, name, greedy)?.0),
             Field::ZoneHour => {
@@ -434,7 +437,7 @@ fn to_timestamp(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value,
     let reading = read(text, template)?;
     let micros = i128::from(reading.day(text)?) * i128::from(DAY) + i128::from(reading.clock(text)?);
     let out_of_range = || SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
-    let local = Timestamp::new(micros).ok_or_else(out_of_range)?;
+    let local = Timestamp::new(micros).ok_or_else(out_of_range)?.rounded(reading.precision)?;
     let zone = match (reading.zone_hour, reading.offset) {
         (Some(hour), _) => {
             let seconds = hour * 3600 + reading.zone_minute * 60;
