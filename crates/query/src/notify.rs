@@ -116,6 +116,17 @@ struct Inbox {
     waiting: VecDeque<Delivered>,
     overflown: bool,
     kept: Reservation,
+    /// What all sessions take their memory from.
+    shared: Arc<Pool>,
+}
+
+impl Inbox {
+    /// Whether this many bytes may wait. Three quarters of what there is for all sessions are the
+    /// most: statements need some.
+    fn has_room(&self, bytes: usize) -> bool {
+        let is_full = self.shared.used() > self.shared.limit() / 4 * 3;
+        bytes <= WAITING && !is_full && self.kept.set(bytes).is_ok()
+    }
 }
 
 /// A session that listens: what waits for it until it can be told.
@@ -132,7 +143,8 @@ pub struct Overflown;
 impl Listener {
     /// A session that is woken by `bell`. What waits for it is taken from `memory`.
     pub fn new(bell: Bell, memory: &Arc<Pool>) -> Arc<Self> {
-        let inbox = Inbox { waiting: VecDeque::new(), overflown: false, kept: memory.reserve() };
+        let shared = Arc::clone(memory.above().unwrap_or(memory));
+        let inbox = Inbox { waiting: VecDeque::new(), overflown: false, kept: memory.reserve(), shared };
         Arc::new(Self { bell, inbox: Mutex::new(inbox) })
     }
 
@@ -144,7 +156,7 @@ impl Listener {
         let mut inbox = self.inbox();
         if !inbox.overflown {
             let bytes = inbox.kept.bytes() + delivered.notification.size();
-            if bytes <= WAITING && inbox.kept.set(bytes).is_ok() {
+            if inbox.has_room(bytes) {
                 inbox.waiting.push_back(delivered);
             } else {
                 inbox.overflown = true;

@@ -1,12 +1,14 @@
 //! LISTEN and NOTIFY: what is heard, in which order, on which nodes, and what is seen by then.
 
-use std::{collections::BTreeSet, thread, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, thread, time::Instant};
 
 use crate::common::{
     SOON, SqlNode, config, eventually,
     wire::{Answer, Part, Wire},
 };
 use freshet_engine::{NodeConfig, Safety};
+use freshet_general::QueryEngine;
+use freshet_query::session::settings::Bounds;
 
 /// What an answer tells of notifications: `channel:payload`, in their order.
 fn heard(answer: &Answer) -> Vec<String> {
@@ -271,4 +273,23 @@ fn who_does_not_listen_in_time_ends() {
     busy.ask("COMMIT", "");
     assert_eq!(busy.last_words(), "54000");
     eventually("it is gone", || writer.lines("SELECT pg_notification_queue_usage()") == ["0"]);
+}
+
+/// Listeners in transactions cannot keep what statements need.
+#[test]
+fn who_listens_leaves_memory_for_others() {
+    const MB: usize = 1 << 20;
+    let bounds = Bounds { memory: 32 * MB, session_memory: 32 * MB, statement_memory: 16 * MB, ..Bounds::default() };
+    let node = SqlNode::start_within(config(None), Arc::new(QueryEngine), bounds);
+    let mut busy: Vec<_> = (0..4).map(|_| listener(&node, &["news"])).collect();
+    busy.iter_mut().for_each(|wire| drop(wire.query("BEGIN")));
+    let writer = node.connect();
+    for _ in 0..20 {
+        writer.lines("SELECT count(pg_notify('news', lpad(g::text, 7999, '.'))) FROM generate_series(1, 200) g");
+    }
+    for mut wire in busy {
+        wire.ask("COMMIT", "");
+        assert_eq!(wire.last_words(), "54000");
+    }
+    assert_eq!(writer.lines("SELECT 1"), ["1"]);
 }

@@ -361,6 +361,14 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Whether all standbys of a primary have acknowledged what is durable there.
+    pub(super) fn have_acknowledged(&self, primary: usize) -> bool {
+        let Some(status) = self.status(primary) else { return false };
+        let (durable, standbys) = (status["durable"].as_u64(), status["standbys"].as_array());
+        let has = |standby: &Value| standby["acked"].as_u64() >= durable;
+        durable.is_some() && standbys.is_some_and(|standbys| standbys.iter().all(has))
+    }
+
     /// What all nodes say of themselves, for people.
     pub(super) fn statuses(&self) -> String {
         let mut all = String::new();

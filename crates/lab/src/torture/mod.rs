@@ -385,8 +385,17 @@ fn define(cluster: &Cluster) -> Result<(), Failure> {
     for statement in load::definitions() {
         session.run(&statement)?;
     }
-    // Who compares has waited until all nodes show it.
-    cluster.compare(0, QUIET)?.map_or(Ok(()), |differs| Err(Failure::new(differs)))
+    // Who compares has waited until all nodes show it. One that restarts shows what it has kept.
+    if let Some(differs) = cluster.compare(0, QUIET)? {
+        return Err(Failure::new(differs));
+    }
+    while !cluster.have_acknowledged(0) {
+        if Instant::now() > deadline {
+            return Err(Failure::new(format!("not all nodes acknowledge the tables: {}", cluster.statuses())));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Faults under load, peace, and the checks.
