@@ -133,7 +133,8 @@ impl Binder<'_> {
     /// Whether an expression is a row.
     pub(super) fn is_row(&mut self, expr: &ast::Expr) -> Result<bool, SqlError> {
         let called = |expr: &ast::Expr| matches!(expr, ast::Expr::Function(function) if is_call_of_row(function));
-        Ok(row(expr).is_some() || called(expr) || self.whole_row(expr)?.is_some())
+        let within = || query_of_object(expr, false).is_some();
+        Ok(row(expr).is_some() || called(expr) || within() || self.whole_row(expr)?.is_some())
     }
 
     /// A row of these values.
@@ -166,6 +167,9 @@ impl Binder<'_> {
 
     /// A row of FROM, or `ROW(...)`, as an object of JSON.
     pub(super) fn row_object(&mut self, expr: &ast::Expr, binary: bool) -> Result<Option<Typed>, SqlError> {
+        if let Some(query) = query_of_object(expr, binary) {
+            return self.scalar_subquery(&query).map(Some);
+        }
         self.any_row_of(expr)?.map(|row| row.object(binary, self)).transpose()
     }
 
@@ -235,6 +239,43 @@ impl Binder<'_> {
         table.present = Some(Expr::Column(datafusion_common::Column::new_unqualified(there)));
         Ok(source)
     }
+}
+
+/// `(SELECT t FROM … t)`, a row by itself, as a query for the object of JSON that the row is.
+fn query_of_object(expr: &ast::Expr, binary: bool) -> Option<ast::Query> {
+    let query = match expr {
+        ast::Expr::Nested(inner) => return query_of_object(inner, binary),
+        ast::Expr::Subquery(query) => query,
+        _ => return None,
+    };
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let [ast::SelectItem::UnnamedExpr(ast::Expr::Identifier(row))] = select.projection.as_slice() else { return None };
+    let is_row = |factor: &TableFactor| match factor {
+        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
+            name::fold(&alias.name) == name::fold(row)
+        }
+        TableFactor::Table { name, .. } => name::qualified(name).is_ok_and(|(_, name)| name == name::fold(row)),
+        _ => false,
+    };
+    let joined =
+        |table: &TableWithJoins| is_row(&table.relation) || table.joins.iter().any(|join| is_row(&join.relation));
+    if select.distinct.is_some() || query.order_by.is_some() || !select.from.iter().any(joined) {
+        return None;
+    }
+    let argument = ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Identifier(row.clone())));
+    let arguments = ast::FunctionArgumentList { duplicate_treatment: None, args: vec![argument], clauses: Vec::new() };
+    let object = ast::Expr::Function(ast::Function {
+        name: ast::ObjectName::from(vec![ast::Ident::new(if binary { "to_jsonb" } else { "to_json" })]),
+        uses_odbc_syntax: false,
+        parameters: ast::FunctionArguments::None,
+        args: ast::FunctionArguments::List(arguments),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    });
+    let select = Select { projection: vec![ast::SelectItem::UnnamedExpr(object)], ..select.as_ref().clone() };
+    Some(ast::Query { body: Box::new(ast::SetExpr::Select(Box::new(select))), ..query.as_ref().clone() })
 }
 
 /// `ROW(…)`

@@ -394,7 +394,8 @@ pub(super) fn depends(plan: &LogicalPlan, subquery: usize) -> Result<bool, SqlEr
     Ok(found)
 }
 
-/// What a plan takes from outside of subqueries, and the recursive queries whose last rows it reads.
+/// What a plan takes from outside of subqueries, and the recursive queries whose last rows it
+/// reads.
 ///
 /// # Errors
 /// Never.

@@ -1,5 +1,5 @@
-//! Joins whose right side is a join without parentheses around it: `a JOIN b JOIN c ON p ON q` is `a
-//! JOIN (b JOIN c ON p) ON q`.
+//! Joins whose right side is a join without parentheses around it: `a JOIN b JOIN c ON p ON q` is
+//! `a JOIN (b JOIN c ON p) ON q`.
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 

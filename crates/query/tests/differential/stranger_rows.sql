@@ -285,6 +285,9 @@ SELECT row_to_json(row(1, 'a')), to_jsonb(row(id)), to_json((id, 'x')) FROM cu O
 SELECT json_agg(row(id, 'a') ORDER BY id) FROM cu;
 SELECT jsonb_agg((id, 'a') ORDER BY id), json_object_agg(id, row(id, 2) ORDER BY id) FROM cu;
 SELECT row_to_json((SELECT e FROM (SELECT id, name) e)) FROM cu ORDER BY id;
+SELECT coalesce(json_agg((SELECT "_1_e" FROM (SELECT cu.name AS name, cu.id AS id) AS "_1_e") ORDER BY cu.id), '[]') FROM cu;
+SELECT to_jsonb((SELECT c FROM cu c WHERE c.id = od.cid)), json_build_object('c', (SELECT cu FROM cu WHERE cu.id = od.cid)) FROM od ORDER BY od.id;
+SELECT to_json((SELECT name FROM cu name WHERE id = 1)), to_json((SELECT o FROM od o));
 -- Schemas that are named.
 SET search_path = pg_catalog;
 SELECT current_schema, current_schema(), current_schemas(true), current_schemas(false);

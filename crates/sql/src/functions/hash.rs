@@ -26,7 +26,7 @@ fn hash_extended(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlE
     Ok(Value::Int8((u64::from(high) << 32 | u64::from(low)).cast_signed()))
 }
 
-/// Two hashes of bytes, of which the second is the better one.
+/// Two hashes of bytes. The second is the better one.
 fn hashed(bytes: &[u8], seed: u64) -> (u32, u32) {
     let begin = 0x9e37_79b9_u32.wrapping_add(bytes.len() as u32).wrapping_add(3_923_095);
     let mut words = [begin; 3];
