@@ -121,7 +121,7 @@ impl Input {
         Some(large).filter(|large| *large > BULK && self.start < self.end)
     }
 
-    /// Passes over the message of which only the beginning is there; returns its kind.
+    /// Passes over the message that has come in part; returns its kind.
     pub(crate) fn pass_over(&mut self) -> Option<u8> {
         let (kind, length) = self.head().ok().flatten()?;
         self.consume(HEADER);

@@ -217,9 +217,9 @@ fn short_statements_do_not_grow_into_large_ones() {
     for aggregate in ["array_agg(g)", "string_agg(g::text, ',')", "json_agg(g)"] {
         for frame in ["", "ROWS BETWEEN 5000 PRECEDING AND CURRENT ROW"] {
             let over = |rows: usize| {
-                format!(
-                    "SELECT count(a) FROM (SELECT {aggregate} OVER (ORDER BY g {frame}) a FROM generate_series(1, {rows}) g) q"
-                )
+                let window =
+                    format!("SELECT {aggregate} OVER (ORDER BY g {frame}) a FROM generate_series(1, {rows}) g");
+                format!("SELECT count(a) FROM ({window}) q")
             };
             assert_eq!(sql.lines(&over(100)), ["100"]);
             assert_eq!(sql.state(&over(30_000)), "53200", "{aggregate} {frame}");

@@ -79,15 +79,7 @@ impl Binder<'_> {
             Some(WindowType::WindowSpec(spec)) => specified(spec, windows, 0)?,
             None => return Err(SqlError::internal("a window function without a window")),
         };
-        if window.partition_by.len() > MAX_PARTITION_KEYS {
-            let message = format!("a window is partitioned by more than {MAX_PARTITION_KEYS} expressions");
-            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message));
-        }
-        let mut partition_by = Vec::with_capacity(window.partition_by.len());
-        for expr in window.partition_by {
-            let typed = self.window_key(expr)?;
-            partition_by.push(self.sort_expression(typed)?);
-        }
+        let partition_by = self.partition_keys(window.partition_by)?;
         let mut order_by = Vec::with_capacity(window.order_by.len());
         let mut order_type = None;
         for by in window.order_by {
@@ -138,6 +130,15 @@ impl Binder<'_> {
             distinct: false,
         };
         Ok((Expr::WindowFunction(Box::new(WindowFunction { fun, params })), ty))
+    }
+
+    fn partition_keys(&mut self, keys: &[ast::Expr]) -> Result<Vec<Expr>, SqlError> {
+        if keys.len() > MAX_PARTITION_KEYS {
+            let message = format!("a window is partitioned by more than {MAX_PARTITION_KEYS} expressions");
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message));
+        }
+        let key = |expr| self.window_key(expr).and_then(|typed| self.sort_expression(typed));
+        keys.iter().map(key).collect()
     }
 
     /// A function that is nothing but a window function.

@@ -81,7 +81,7 @@ pub struct Session<'w> {
     portals: HashMap<String, Portal>,
     /// Whether the simple query that runs has more than one statement.
     several: bool,
-    /// What a message takes of which only the beginning has come.
+    /// What the beginning of a message takes while the rest is still to come.
     input: Option<Reservation>,
     row_ids: RowIds,
     locks: TableLocks,
