@@ -195,8 +195,8 @@ fn short_statements_do_not_grow_into_large_ones() {
         .collect();
     let with = "WITH q0 AS (SELECT v AS x FROM t WHERE id < 0)";
     assert_eq!(sql.lines(&format!("{with}{levels} SELECT count(x) FROM q11 WHERE x IS NOT NULL")), ["0"]);
-    let nested = (0..4).fold("id".to_owned(), |inner, at| format!("coalesce(abs({inner} + 1), {at})"));
-    assert_eq!(sql.lines(&format!("SELECT {nested} FROM t JOIN t u USING (id) ORDER BY 1 LIMIT 1")), ["5"]);
+    let nested = (0..20).fold("id".to_owned(), |inner, at| format!("coalesce(abs({inner} + 1), {at})"));
+    assert_eq!(sql.lines(&format!("SELECT {nested} FROM t JOIN t u USING (id) ORDER BY 1 LIMIT 1")), ["21"]);
     let many = list(800, &|at| format!("nullif(id, {})", at % 2 + 1));
     assert_eq!(sql.lines(&format!("SELECT coalesce({many}, id) FROM t JOIN t u USING (id) ORDER BY 1")), ["1", "2"]);
     // Rows are compared by recursion where their order counts.

@@ -22,3 +22,10 @@ prepare np(int) as select make_interval(days => $1, hours => $1 + 1);
 execute np(3);
 select count(*) over (), make_interval(weeks => 1) from na;
 select sum(id) filter (where t > make_timestamp(2020, 1, 2, 0, 0, sec => 0)) from na;
+
+-- Calls within calls.
+SELECT replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace('abc', 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a'), 'a', 'b'), 'b', 'c'), 'c', 'a');
+SELECT coalesce(abs(coalesce(abs(coalesce(abs(coalesce(abs(coalesce(abs(coalesce(abs(coalesce(abs(coalesce(abs(1 + 1), 2) + 1), 3) + 1), 4) + 1), 5) + 1), 6) + 1), 7) + 1), 8) + 1), 9);
+SELECT make_interval(days => abs(abs(abs(abs(abs(abs(abs(abs(abs(abs(abs(abs(-3)))))))))))), hours := 2);
+SELECT make_interval(1 + 1 => 2);
+SELECT make_interval((days) => 2);
