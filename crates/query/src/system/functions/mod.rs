@@ -310,23 +310,28 @@ fn of_routine(function: F, given: Arguments<'_>) -> Option<Value> {
     Some(some(text))
 }
 
+/// Sizes of relations are told in these, as PostgreSQL does, in bytes.
+const PAGE: u64 = 8192;
+
 fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option<Value>, SqlError> {
     let all = || {
         let tables = class::tables(snapshot).into_iter();
         let sizes = tables.map(|info| snapshot.system.table_size(info).map(|size| size.all_bytes()));
         sizes.sum::<Option<u64>>().map_or(Value::Null, bytes)
     };
+    // Anybody may ask, so nobody learns how long a value is.
+    let pages = |size: u64| bytes(size.next_multiple_of(PAGE));
     let of_relation = |relation: fn(&super::size::TableSize) -> u64| {
         let class = class::by_oid(snapshot, given.oid(0));
         match class {
             None => Value::Null,
             Some(Class::Table(info)) => {
-                snapshot.system.table_size(info).map_or(Value::Null, |size| bytes(relation(&size)))
+                snapshot.system.table_size(info).map_or(Value::Null, |size| pages(relation(&size)))
             }
             Some(Class::Index(info, index)) => {
                 let place = info.table.indexes.iter().position(|known| known.oid == index.oid);
                 let size = snapshot.system.table_size(info);
-                size.and_then(|size| size.indexes.get(place?).copied()).map_or(Value::Null, bytes)
+                size.and_then(|size| size.indexes.get(place?).copied()).map_or(Value::Null, pages)
             }
             Some(_) => Value::Int8(0),
         }
