@@ -243,8 +243,8 @@ impl Dialect for PostgreSql {
         INNER.supports_named_fn_args_with_colon_operator()
     }
 
-    // PostgreSQL's arguments have names, and no expressions: to look for these, the parser reads each
-    // argument twice, and at each level of calls again.
+    // PostgreSQL's arguments have names, and no expressions: to look for these, the parser reads
+    // each argument twice, and at each level of calls again.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }
