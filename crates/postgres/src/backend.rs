@@ -278,8 +278,8 @@ pub trait Session {
     /// it follows, and that have changed since it was told, are written before.
     fn tell_settings(&mut self, _out: &mut Out) {}
 
-    /// What has come of a message that is not whole yet is about to take this many bytes, with the
-    /// copy that is made of it; zero when it is over.
+    /// What has come of a message that is not whole yet is about to take this many bytes; zero when
+    /// it is whole, or was passed over.
     ///
     /// # Errors
     /// When there is no memory for it: the message is passed over.

@@ -129,7 +129,13 @@ impl Talk<'_> {
         }
         loop {
             match self.input.next_frame(self.longest) {
-                Ok(Some(frame)) => self.handle(&frame)?,
+                Ok(Some(frame)) => {
+                    // From here on the session counts what it makes of it.
+                    if std::mem::take(&mut self.kept) > 0 {
+                        let _ = self.session.keeps_input(0);
+                    }
+                    self.handle(&frame)?;
+                }
                 Ok(None) => self.wait()?,
                 Err(Fault::TooLong { kind, report }) => self.refuse(kind, report)?,
                 Err(fault) => return ControlFlow::Break(fault.into()),
@@ -152,8 +158,8 @@ impl Talk<'_> {
         let idle_until =
             |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
         let mut deadline = idle_until(self.session);
-        let large = self.input.grows_to().map_or(0, |bytes| 2 * bytes);
-        if large != self.kept {
+        let large = self.input.grows_to().unwrap_or(0);
+        if large > 0 && large != self.kept {
             if let Err(report) = self.session.keeps_input(large)
                 && let Some(kind) = self.input.pass_over()
             {

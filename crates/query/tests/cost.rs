@@ -276,7 +276,7 @@ fn half_a_message_is_counted() {
     half.say(&text[3 * MB..]);
     assert_eq!(half.hear_until('Z')[0].0, 'T');
     eventually("nothing is kept", || used() < before + MB);
-    // More than a session may keep, with the copy that is made of it: it is passed over.
+    // More than a session may keep: it is passed over.
     whole.say(&message(20 * MB));
     let said = whole.hear_until('Z');
     assert_eq!(raw::field(&said[0].1, 'C').as_deref(), Some("53200"));
