@@ -528,7 +528,8 @@ impl State {
         }
     }
 
-    /// Forgets the answers of a subquery when recursive queries go on from other rows.
+    /// Forgets the answers of a subquery that reads the last rows of a recursive query, when these
+    /// are others.
     fn forget_of_other_works(&self, subquery: usize, depends: &Depends) {
         if depends.works.is_empty() {
             return;

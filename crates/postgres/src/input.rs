@@ -61,8 +61,7 @@ impl Input {
             if !Message::carries_data(kind) || length > LONGEST {
                 return Err(Fault::Malformed("it is too long, or no message at all"));
             }
-            self.consume(HEADER);
-            self.rest = length;
+            self.pass_over();
             let message = format!("a message of {length} bytes is longer than the {longest} that this server takes");
             let report = Report::error(SqlState::PROGRAM_LIMIT_EXCEEDED, message);
             return Err(Fault::TooLong { kind, report });

@@ -34,17 +34,13 @@ impl Binder<'_> {
         name: &str,
         arguments: &Arguments<'_>,
     ) -> Result<Typed, SqlError> {
-        let top = self.levels.len().saturating_sub(1);
-        let captured: Vec<usize> = self.levels.iter().map(|level| level.captures.len()).collect();
-        let outside = std::mem::replace(&mut self.innermost, Innermost { below: self.levels.len(), level: None });
-        let prepared = self.prepare_aggregate(function, kind, name, arguments, false);
-        let found = std::mem::replace(&mut self.innermost, outside).level;
-        if let Some(level) = found {
-            self.innermost.note(level);
-        }
-        if let Some(level) = found.filter(|level| *level < top) {
-            return self.further_out(level, &captured, |binder| binder.aggregate_call(function, kind, name, arguments));
-        }
+        let here = self.arguments_here(|binder| binder.prepare_aggregate(function, kind, name, arguments, false));
+        let prepared = match here {
+            Ok(prepared) => prepared,
+            Err(place) => {
+                return self.further_out(place, |binder| binder.aggregate_call(function, kind, name, arguments));
+            }
+        };
         self.level().check_aggregate()?;
         let prepared = prepared?;
         let expr = Expr::AggregateFunction(AggregateFunction {
@@ -60,16 +56,33 @@ impl Binder<'_> {
         Ok(self.collected(|collected| &mut collected.aggregates, expr, prepared.result, name))
     }
 
+    /// Binds the arguments of something that is computed from groups. Their columns say whose:
+    /// where that is a query around this one, returns its level, and how much each level had
+    /// captured.
+    fn arguments_here<T>(&mut self, bind: impl FnOnce(&mut Self) -> T) -> Result<T, (usize, Vec<usize>)> {
+        let top = self.levels.len().saturating_sub(1);
+        let captured: Vec<usize> = self.levels.iter().map(|level| level.captures.len()).collect();
+        let outside = std::mem::replace(&mut self.innermost, Innermost { below: self.levels.len(), level: None });
+        let bound = bind(self);
+        let found = std::mem::replace(&mut self.innermost, outside).level;
+        if let Some(level) = found {
+            self.innermost.note(level);
+        }
+        match found.filter(|level| *level < top) {
+            Some(level) => Err((level, captured)),
+            None => Ok(bound),
+        }
+    }
+
     /// Something of the groups of a query around this one: it is computed there, and seen here.
     fn further_out(
         &mut self,
-        level: usize,
-        captured: &[usize],
+        (level, captured): (usize, Vec<usize>),
         bind: impl FnOnce(&mut Self) -> Result<Typed, SqlError>,
     ) -> Result<Typed, SqlError> {
         // What was captured for its arguments is not needed.
         for (level, count) in self.levels.iter_mut().zip(captured) {
-            level.captures.truncate(*count);
+            level.captures.truncate(count);
         }
         let inner = self.levels.split_off(level + 1);
         let result = bind(self);
@@ -348,20 +361,13 @@ impl Binder<'_> {
     /// `GROUPING(a, b)`: which of the columns are not grouped by. It is known when the grouping
     /// sets are.
     pub(super) fn grouping(&mut self, arguments: &Arguments<'_>) -> Result<Typed, SqlError> {
-        let top = self.levels.len().saturating_sub(1);
-        let captured: Vec<usize> = self.levels.iter().map(|level| level.captures.len()).collect();
-        let outside = std::mem::replace(&mut self.innermost, Innermost { below: self.levels.len(), level: None });
-        let typed: Result<Vec<Expr>, SqlError> =
-            arguments.exprs.iter().map(|expr| Ok(self.expression(expr)?.expr)).collect();
-        let found = std::mem::replace(&mut self.innermost, outside).level;
-        if let Some(level) = found {
-            self.innermost.note(level);
+        let here = self.arguments_here(|binder| {
+            arguments.exprs.iter().map(|expr| Ok(binder.expression(expr)?.expr)).collect::<Result<Vec<_>, SqlError>>()
+        });
+        match here {
+            Ok(typed) => Ok(Typed::new(super::group::Grouping::call(typed?), Type::INT4)),
+            Err(place) => self.further_out(place, |binder| binder.grouping(arguments)),
         }
-        if let Some(level) = found.filter(|level| *level < top) {
-            return self.further_out(level, &captured, |binder| binder.grouping(arguments));
-        }
-        let typed = typed?;
-        Ok(Typed::new(super::group::Grouping::call(typed), Type::INT4))
     }
 
     /// An expression by which rows are sorted.

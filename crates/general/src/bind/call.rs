@@ -15,7 +15,12 @@ use sqlparser::ast::{
     OrderByExpr,
 };
 
-use super::{Binder, MAX_DEPTH, expression::case_of, name, typed::Typed};
+use super::{
+    Binder, MAX_DEPTH,
+    expression::{case_of, if_there},
+    name,
+    typed::Typed,
+};
 use crate::{
     aggregate::AggregateKind,
     error::{to_sql, unsupported},
@@ -173,15 +178,7 @@ impl Binder<'_> {
         for expr in exprs {
             typed.push(self.expression(expr)?);
         }
-        let (typed, ty) = self.unify(typed, "COALESCE")?;
-        self.first_of(typed, ty)
-    }
-
-    /// The first of these values that is not null.
-    ///
-    /// # Errors
-    /// 42601 when there are none; 54001 when too many of them have to be computed once.
-    pub(super) fn first_of(&mut self, mut typed: Vec<Typed>, ty: Type) -> Result<Typed, SqlError> {
+        let (mut typed, ty) = self.unify(typed, "COALESCE")?;
         let Some(last) = typed.pop() else {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "COALESCE needs an argument"));
         };
@@ -195,7 +192,7 @@ impl Binder<'_> {
         while let Some(value) = typed.pop() {
             if !must_hold(&value.expr) {
                 self.makes_copy(&value.expr)?;
-                branches.push_front((Expr::IsNotNull(Box::new(value.expr.clone())), value.expr));
+                branches.push_front(if_there(value.expr));
                 continue;
             }
             held += 1;
@@ -203,10 +200,8 @@ impl Binder<'_> {
                 return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "COALESCE has too many arguments"));
             }
             let rest = close(&mut branches, otherwise);
-            otherwise = self.held(value, |_, value| {
-                let is_there = Expr::IsNotNull(Box::new(value.expr.clone()));
-                Ok(case_of(std::iter::once((is_there, value.expr)), rest.expr, ty))
-            })?;
+            let first = |_: &mut Self, value: Typed| Ok(case_of(std::iter::once(if_there(value.expr)), rest.expr, ty));
+            otherwise = self.held(value, first)?;
         }
         Ok(close(&mut branches, otherwise))
     }

@@ -555,6 +555,11 @@ pub(super) fn row(expr: &ast::Expr) -> Option<&[ast::Expr]> {
     }
 }
 
+/// A branch of CASE: the value, where it is not null.
+pub(super) fn if_there(value: Expr) -> (Expr, Expr) {
+    (Expr::IsNotNull(Box::new(value.clone())), value)
+}
+
 /// A CASE of conditions and results that are of one type.
 pub(super) fn case_of(whens: impl Iterator<Item = (Expr, Expr)>, otherwise: Expr, ty: Type) -> Typed {
     let when_then_expr = whens.map(|(when, then)| (Box::new(when), Box::new(then))).collect();

@@ -16,7 +16,7 @@ use sqlparser::ast::{
 use super::{
     Binder, COLUMN, FIELD, check_reach,
     clause::Clause,
-    expression::case_of,
+    expression::{case_of, if_there},
     locking::Clauses,
     name,
     query::{Item, Rows, column_names},
@@ -855,14 +855,13 @@ fn cross_join(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Res
 /// The first of two values that is not null. One that is made like this already gets one branch
 /// more: within one another, each would be twice as large as the one before.
 fn first_there(one: Expr, two: Expr, ty: Type) -> Expr {
-    let branch = |value: Expr| (Expr::IsNotNull(Box::new(value.clone())), value);
     let mut branches = Vec::new();
     match one {
         Expr::Case(Case { expr: None, when_then_expr, else_expr: Some(last) }) if is_first_of(&when_then_expr) => {
             branches.extend(when_then_expr.into_iter().map(|(when, then)| (*when, *then)));
-            branches.push(branch(*last));
+            branches.push(if_there(*last));
         }
-        one => branches.push(branch(one)),
+        one => branches.push(if_there(one)),
     }
     case_of(branches.into_iter(), two, ty).expr
 }

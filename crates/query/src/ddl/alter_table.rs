@@ -87,7 +87,11 @@ impl Work<'_, '_, '_> {
         let is_part = |columns: &[u16]| {
             columns.iter().any(|column| converted.contains(&info.table.columns[usize::from(*column)].name.as_str()))
         };
-        let own = info.table.foreign_keys.iter().filter(|key| is_part(&key.columns) || key.parent == oid);
+        let own = info
+            .table
+            .foreign_keys
+            .iter()
+            .filter(|key| is_part(&key.columns) || key.parent == oid && is_part(&key.parent_columns));
         let mut keys: Vec<_> = own.map(|key| (oid, key.clone())).collect();
         for (child, number) in self.schema().referring(oid) {
             let Some(child) = self.schema().table(*child).filter(|child| child.table.oid != oid) else { continue };

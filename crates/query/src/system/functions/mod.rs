@@ -319,7 +319,7 @@ fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option
         let sizes = tables.map(|info| snapshot.system.table_size(info).map(|size| size.all_bytes()));
         sizes.sum::<Option<u64>>().map_or(Value::Null, bytes)
     };
-    // Anybody may ask, so nobody learns how long a value is.
+    // Every role may ask. Exact sizes would tell how long a value is.
     let pages = |size: u64| bytes(size.next_multiple_of(PAGE));
     let of_relation = |relation: fn(&super::size::TableSize) -> u64| {
         let class = class::by_oid(snapshot, given.oid(0));
