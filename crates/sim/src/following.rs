@@ -17,7 +17,7 @@ use crate::{
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
-    node::{Disk, Link, Node},
+    node::{Candidate, Disk, Link, Node},
     scenario::Broken,
     world::{Own, RING, World},
 };
@@ -480,6 +480,10 @@ impl World {
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
+        let fetches = |candidate: &Candidate| candidate.fetching.is_some_and(|(fetching, _)| fetching == id);
+        if state.candidate.as_ref().is_some_and(fetches) {
+            return self.silent(node, id);
+        }
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
             if let Some(candidate) = &mut state.candidate {
                 candidate.leader = leader.or(candidate.leader);
