@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     bind::{Scope, modify::parse_expression, not_supported},
-    schema::{Entry, Named, Object, Oid, TableInfo, privilege},
+    schema::{Entry, Named, Object, Oid, TableInfo, change_owner, privilege},
 };
 
 impl Work<'_, '_, '_> {
@@ -145,11 +145,11 @@ impl Work<'_, '_, '_> {
             TableChange::Owner(owner) => {
                 let owner = self.new_owner(owner, info.table.namespace)?;
                 let mut table = info.table.clone();
-                table.owner = owner;
+                change_owner(&mut table.owner, &mut table.grants, owner);
                 self.put_table(table)?;
                 for sequence in self.owned_sequences(oid) {
                     let mut sequence = (*sequence).clone();
-                    sequence.owner = owner;
+                    change_owner(&mut sequence.owner, &mut sequence.grants, owner);
                     self.put(Object::Sequence(sequence))?;
                 }
             }
@@ -257,7 +257,8 @@ impl Work<'_, '_, '_> {
                         self.rename_in_views(|_, renamed| renamed == oid, Some(name), None)?;
                     }
                     TableChange::Owner(owner) => {
-                        view.owner = self.new_owner(owner, view.namespace)?;
+                        let owner = self.new_owner(owner, view.namespace)?;
+                        change_owner(&mut view.owner, &mut view.grants, owner);
                         self.put(Object::View(view))?;
                     }
                     TableChange::Schema(to) => {
@@ -308,7 +309,8 @@ impl Work<'_, '_, '_> {
                         return Err(error(SqlState::FEATURE_NOT_SUPPORTED, what).with_detail(detail).into());
                     }
                     TableChange::Owner(owner) => {
-                        sequence.owner = self.new_owner(owner, sequence.namespace)?;
+                        let owner = self.new_owner(owner, sequence.namespace)?;
+                        change_owner(&mut sequence.owner, &mut sequence.grants, owner);
                         self.put(Object::Sequence(sequence))?;
                     }
                     TableChange::Schema(to) => {

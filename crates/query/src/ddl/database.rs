@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Database, Entry, Object, Oid},
+    schema::{Database, Entry, Object, Oid, change_owner},
     session::settings,
 };
 
@@ -291,14 +291,7 @@ impl Work<'_, '_, '_> {
     /// Gives a database to another role, with what its owner has granted.
     pub(super) fn own_database(&mut self, database: &Database, owner: Oid) -> Result<(), SqlError> {
         let mut database = database.clone();
-        for grant in &mut database.grants {
-            for role in [&mut grant.role, &mut grant.grantor] {
-                if *role == database.owner {
-                    *role = owner;
-                }
-            }
-        }
-        database.owner = owner;
+        change_owner(&mut database.owner, &mut database.grants, owner);
         self.put(Object::Database(database))
     }
 

@@ -6,7 +6,7 @@ use super::{
     syntax::{AlterSchema, CreateSchema},
     work::{Step, Work, check_name, error, is_system},
 };
-use crate::schema::{Namespace, Object, privilege};
+use crate::schema::{Namespace, Object, change_owner, privilege};
 
 impl Work<'_, '_, '_> {
     pub(super) fn create_schema(&mut self, statement: &CreateSchema) -> Step<&'static str> {
@@ -70,7 +70,7 @@ impl Work<'_, '_, '_> {
                 let owner = self.role(owner)?;
                 self.check_new_owner(owner)?;
                 self.check_makes_schemas()?;
-                namespace.owner = owner;
+                change_owner(&mut namespace.owner, &mut namespace.grants, owner);
                 self.put(Object::Namespace(namespace))?;
             }
         }

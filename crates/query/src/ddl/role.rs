@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{DATABASE_OWNER, Entry, FIRST_ROLE, Grant, MemberOf, Object, Oid, Role},
+    schema::{DATABASE_OWNER, Entry, FIRST_ROLE, Grant, MemberOf, Object, Oid, Role, change_owner},
 };
 
 /// Whether a password is what PostgreSQL keeps of one whose hash is MD5.
@@ -487,22 +487,22 @@ impl Work<'_, '_, '_> {
             let object = match entry {
                 Entry::Namespace(it) if from.contains(&it.owner) => {
                     let mut new = (*it).clone();
-                    new.owner = to;
+                    change_owner(&mut new.owner, &mut new.grants, to);
                     Object::Namespace(new)
                 }
                 Entry::Table(it) if from.contains(&it.table.owner) => {
                     let mut new = it.table.clone();
-                    new.owner = to;
+                    change_owner(&mut new.owner, &mut new.grants, to);
                     Object::Table(new)
                 }
                 Entry::View(it) if from.contains(&it.owner) => {
                     let mut new = (*it).clone();
-                    new.owner = to;
+                    change_owner(&mut new.owner, &mut new.grants, to);
                     Object::View(new)
                 }
                 Entry::Sequence(it) if from.contains(&it.owner) => {
                     let mut new = (*it).clone();
-                    new.owner = to;
+                    change_owner(&mut new.owner, &mut new.grants, to);
                     Object::Sequence(new)
                 }
                 Entry::Extension(it) if from.contains(&it.owner) => {

@@ -183,6 +183,26 @@ pub struct Grant {
     pub grantor: Oid,
 }
 
+/// Gives an object to another owner, with what its owner has granted. What the new one was granted
+/// before is part of what an owner has anyway.
+pub fn change_owner(owner: &mut Oid, grants: &mut Vec<Grant>, to: Oid) {
+    let from = std::mem::replace(owner, to);
+    let before = std::mem::take(grants);
+    for mut grant in before.into_iter().filter(|grant| ![from, to].contains(&grant.role)) {
+        if grant.grantor == from {
+            grant.grantor = to;
+        }
+        let place = |it: &Grant| (it.role, it.column, it.grantor);
+        match grants.iter_mut().find(|known| place(known) == place(&grant)) {
+            Some(known) => {
+                known.privileges |= grant.privileges;
+                known.grantable |= grant.grantable;
+            }
+            None => grants.push(grant),
+        }
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {

@@ -1,0 +1,37 @@
+-- What an owner has granted goes to the next owner with the object.
+CREATE ROLE owner_one;
+CREATE ROLE owner_two;
+CREATE ROLE owner_three;
+GRANT owner_one, owner_two, owner_three TO CURRENT_USER;
+CREATE SCHEMA owned AUTHORIZATION owner_one;
+CREATE TABLE owned.t (a serial, b int);
+CREATE VIEW owned.v AS SELECT 1 AS a;
+ALTER TABLE owned.t OWNER TO owner_one;
+ALTER VIEW owned.v OWNER TO owner_one;
+GRANT SELECT, UPDATE ON owned.t TO owner_two, owner_three;
+GRANT INSERT (b) ON owned.t TO owner_three WITH GRANT OPTION;
+GRANT SELECT ON owned.v TO PUBLIC;
+GRANT USAGE ON SCHEMA owned TO owner_three;
+GRANT CREATE ON SCHEMA owned TO owner_two;
+GRANT USAGE ON SEQUENCE owned.t_a_seq TO owner_three;
+SELECT relname, replace(relacl::text, current_user, 'me') FROM pg_class WHERE relnamespace = 'owned'::regnamespace AND relacl IS NOT NULL ORDER BY 1;
+ALTER TABLE owned.t OWNER TO owner_two;
+ALTER VIEW owned.v OWNER TO owner_two;
+ALTER SCHEMA owned OWNER TO owner_two;
+SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'owned'::regnamespace AND relacl IS NOT NULL ORDER BY 1;
+SELECT attname, attacl::text FROM pg_attribute WHERE attrelid = 'owned.t'::regclass AND attacl IS NOT NULL;
+SELECT nspacl::text FROM pg_namespace WHERE nspname = 'owned';
+-- So it can take back what the owner before has granted.
+SET ROLE owner_two;
+REVOKE UPDATE ON owned.t FROM owner_three;
+REVOKE GRANT OPTION FOR INSERT (b) ON owned.t FROM owner_three;
+RESET ROLE;
+SELECT has_table_privilege('owner_three', 'owned.t', 'UPDATE'), has_table_privilege('owner_one', 'owned.t', 'SELECT');
+SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'owned'::regnamespace AND relacl IS NOT NULL ORDER BY 1;
+REASSIGN OWNED BY owner_two TO owner_three;
+SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'owned'::regnamespace AND relname = 'v';
+SELECT nspowner::regrole, has_table_privilege('owner_two', 'owned.t', 'SELECT') FROM pg_namespace WHERE nspname = 'owned';
+DROP ROLE owner_one;
+DROP SCHEMA owned CASCADE;
+DROP ROLE owner_two;
+DROP ROLE owner_three;
