@@ -431,6 +431,13 @@ impl Plan {
         plan
     }
 
+    /// Whether the first node is told to ask another, and all that it knows are gone, or do not
+    /// start: then it waits for an operator.
+    fn waits_in_vain(&self) -> bool {
+        let answers = |member: &Member| matches!(member.fate, Fate::Kept | Fate::SetBack | Fate::Emptied);
+        matches!(self.join, Join::To(other) if other != 0) && !self.members[1..].iter().any(answers)
+    }
+
     /// Whether something must be acknowledged in the end, by any node: when all are there, those
     /// with all that they had are enough to take over, and to commit.
     pub(super) fn must_serve(&self) -> bool {
@@ -441,7 +448,7 @@ impl Plan {
             members.filter(|(_, member)| counts(member) && member.fate == Fate::Kept).count() as u32
         };
         match self.level {
-            Level::OneSafe => kept(true) == all || self.members[0].fate == Fate::Kept,
+            Level::OneSafe => kept(true) == all || self.members[0].fate == Fate::Kept && !self.waits_in_vain(),
             Level::TwoSafe(0) | Level::VerySafe => kept(true) == all,
             Level::TwoSafe(least) => {
                 let set = all - u32::from(self.lags.is_some());
