@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use crate::{Stamp, Term};
+use crate::{Lsn, Term};
 
 /// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is
 /// neither "committed" nor "rolled back".
@@ -39,9 +39,9 @@ impl std::error::Error for OutcomeOpen {}
 pub trait CommitGate: Send + Sync {
     /// Below this, everything is persistent wherever the safety level demands it. Cheap; never goes
     /// back.
-    fn committed(&self) -> Stamp;
+    fn committed(&self) -> Lsn;
 
-    /// Whether a transaction that wants to write may take its stamp. Cheap while all is well.
+    /// Whether a transaction that wants to write may take its LSN. Cheap while all is well.
     ///
     /// # Errors
     /// Why not; it is rolled back then.
@@ -59,8 +59,8 @@ pub trait CommitGate: Send + Sync {
     ///
     /// # Errors
     /// [`OutcomeOpen`] when the wait ends without that.
-    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen>;
+    fn wait(&self, until: Lsn, deadline: Option<Instant>) -> Result<(), OutcomeOpen>;
 
     /// What [`CommitGate::wait`] would say now; `None` while it would go on waiting. Cheap.
-    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>>;
+    fn outcome(&self, until: Lsn) -> Option<Result<(), OutcomeOpen>>;
 }

@@ -11,12 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 /// one stream it is also an address: where in the log a record's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Stamp(pub u64);
+pub struct Lsn(pub u64);
 
-impl Stamp {
+impl Lsn {
     /// The beginning of the virtual log; no block is older.
     pub const ZERO: Self = Self(0);
-    /// Above every stamp that can ever be taken.
+    /// Above every LSN that can ever be taken.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The position `bytes` further on.
@@ -30,13 +30,13 @@ impl Stamp {
     }
 }
 
-impl fmt::Debug for Stamp {
+impl fmt::Debug for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}", self.0)
     }
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }

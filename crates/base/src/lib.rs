@@ -1,4 +1,4 @@
-//! Words that every other crate uses: stamps, identifiers, watermarks, and the
+//! Words that every other crate uses: LSNs, identifiers, watermarks, and the
 //! facade over the standard library's (or loom's) concurrency primitives.
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ mod watermark;
 pub mod words;
 
 pub use gate::{CommitGate, OutcomeOpen};
-pub use ids::{ClusterId, Fid, IdHasher, NodeId, RecordKind, Rid, Stamp, Term};
+pub use ids::{ClusterId, Fid, IdHasher, Lsn, NodeId, RecordKind, Rid, Term};
 pub use lock::lock;
 pub use proof::StateProof;
 pub use regularly::{Regularly, Stops};

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::Stamp;
+use crate::Lsn;
 
 /// Whether a node's state may be believed: shared by all who compare it with something (the sweep,
 /// the identity sums) and by all who have to heed what came of that (votes, readers, the status).
@@ -44,13 +44,13 @@ impl StateProof {
     }
 
     /// The state was found to be that of the primary at this mark.
-    pub fn note_equal(&self, at: Stamp) {
+    pub fn note_equal(&self, at: Lsn) {
         self.equal_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
     /// The last mark at which that was so, since the node was started.
-    pub fn equal_at(&self) -> Option<Stamp> {
-        Some(Stamp(self.equal_at.load(Ordering::Relaxed))).filter(|at| *at > Stamp::ZERO)
+    pub fn equal_at(&self) -> Option<Lsn> {
+        Some(Lsn(self.equal_at.load(Ordering::Relaxed))).filter(|at| *at > Lsn::ZERO)
     }
 
     /// What speaks against it, if anything does.

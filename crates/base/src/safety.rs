@@ -86,7 +86,7 @@ named!(Isolation, "isolation level", { Snapshot: "si", Serializable: "serializab
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Certifier {
-    /// Nothing that it has read may have been changed: the serial order is that of stamps.
+    /// Nothing that it has read may have been changed: the serial order is that of LSNs.
     #[default]
     Validation,
     /// The serial safety net: it may commit "back in time", before those that have changed what it

@@ -1,4 +1,4 @@
-//! A stamp that only grows, which threads may wait for.
+//! An LSN that only grows, which threads may wait for.
 //!
 //! Access protocol: any thread may call any method. `value` grows by `fetch_max`. A waiter
 //! registers in `waiters` and then looks at `value` again; a thread that advances looks at
@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use crate::{
-    Stamp,
+    Lsn,
     sync::{AtomicU64, Condvar, Mutex, Ordering, fence},
 };
 
@@ -21,7 +21,7 @@ use crate::{
 /// # Panics
 /// When two of them do not ascend; the message names them.
 #[track_caller]
-pub fn check(marks: &[(&str, Stamp)]) {
+pub fn check(marks: &[(&str, Lsn)]) {
     for pair in marks.windows(2) {
         let [(low, at), (high, upto)] = [pair[0], pair[1]];
         assert!(at <= upto, "the law of the watermarks is broken: {low} {at} is above {high} {upto}");
@@ -39,7 +39,7 @@ pub enum WaitError {
     Closed,
 }
 
-/// A monotone stamp. Reading it never blocks; advancing it blocks only to wake
+/// A monotone LSN. Reading it never blocks; advancing it blocks only to wake
 /// waiters.
 #[derive(Debug)]
 pub struct Watermark {
@@ -51,7 +51,7 @@ pub struct Watermark {
 
 impl Watermark {
     /// A watermark that starts at `at`.
-    pub fn new(at: Stamp) -> Self {
+    pub fn new(at: Lsn) -> Self {
         Self {
             value: AtomicU64::new(at.0),
             waiters: AtomicU64::new(0),
@@ -62,13 +62,13 @@ impl Watermark {
 
     /// Where it stands. Acquire: pairs with the release half of [`Watermark::advance`],
     /// so everything that the advancing thread did before is visible.
-    pub fn get(&self) -> Stamp {
-        Stamp(self.value.load(Ordering::Acquire))
+    pub fn get(&self) -> Lsn {
+        Lsn(self.value.load(Ordering::Acquire))
     }
 
     /// Moves it up to `to` and wakes those who waited for that; a smaller `to`
     /// changes nothing. Returns whether it moved.
-    pub fn advance(&self, to: Stamp) -> bool {
+    pub fn advance(&self, to: Lsn) -> bool {
         let moved = self.value.fetch_max(to.0, Ordering::SeqCst) < to.0;
         // Partner of the fence in `wait_unless`: the value before the waiters here, the waiters
         // before the value there.
@@ -82,7 +82,7 @@ impl Watermark {
 
     /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes
     /// nothing. The caller keeps everyone from advancing it in the meantime.
-    pub fn cut(&self, to: Stamp) {
+    pub fn cut(&self, to: Lsn) {
         self.value.fetch_min(to.0, Ordering::SeqCst);
     }
 
@@ -97,7 +97,7 @@ impl Watermark {
     /// # Errors
     /// [`WaitError::Deadline`] when `deadline` passes first (never without one),
     /// [`WaitError::Closed`] when the watermark was closed below `target`.
-    pub fn wait(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
+    pub fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<Lsn, WaitError> {
         self.wait_unless(target, deadline, || false)
     }
 
@@ -115,10 +115,10 @@ impl Watermark {
     /// As [`Watermark::wait`]; [`WaitError::Closed`] also when `give_up` said so.
     pub fn wait_unless(
         &self,
-        target: Stamp,
+        target: Lsn,
         deadline: Option<Instant>,
         give_up: impl Fn() -> bool,
-    ) -> Result<Stamp, WaitError> {
+    ) -> Result<Lsn, WaitError> {
         let now = self.get();
         if now >= target {
             return Ok(now);
@@ -127,7 +127,7 @@ impl Watermark {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let result = loop {
-            let now = Stamp(self.value.load(Ordering::SeqCst));
+            let now = Lsn(self.value.load(Ordering::SeqCst));
             if now >= target {
                 break Ok(now);
             }
@@ -186,25 +186,25 @@ mod tests {
     #[test]
     #[should_panic(expected = "visible 9 is above replayed 8")]
     fn the_law_names_what_breaks_it() {
-        check(&[("persisted", Stamp(7)), ("received", Stamp(7))]);
-        check(&[("visible", Stamp(9)), ("replayed", Stamp(8)), ("received", Stamp(9))]);
+        check(&[("persisted", Lsn(7)), ("received", Lsn(7))]);
+        check(&[("visible", Lsn(9)), ("replayed", Lsn(8)), ("received", Lsn(9))]);
     }
 
     #[test]
     fn it_never_moves_back() {
-        let mark = Watermark::new(Stamp(5));
-        assert!(!mark.advance(Stamp(4)));
-        assert_eq!(mark.get(), Stamp(5));
-        assert!(mark.advance(Stamp(9)));
-        assert_eq!(mark.wait(Stamp(7), None), Ok(Stamp(9)));
+        let mark = Watermark::new(Lsn(5));
+        assert!(!mark.advance(Lsn(4)));
+        assert_eq!(mark.get(), Lsn(5));
+        assert!(mark.advance(Lsn(9)));
+        assert_eq!(mark.wait(Lsn(7), None), Ok(Lsn(9)));
     }
 
     #[test]
     fn a_wait_ends_with_its_deadline_or_with_the_end() {
-        let mark = Watermark::new(Stamp(0));
-        assert_eq!(mark.wait(Stamp(1), Some(Instant::now() + Duration::from_millis(1))), Err(WaitError::Deadline));
+        let mark = Watermark::new(Lsn(0));
+        assert_eq!(mark.wait(Lsn(1), Some(Instant::now() + Duration::from_millis(1))), Err(WaitError::Deadline));
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| mark.wait(Stamp(1), None));
+            let waiter = scope.spawn(|| mark.wait(Lsn(1), None));
             mark.close();
             assert_eq!(waiter.join().unwrap(), Err(WaitError::Closed));
         });
@@ -221,13 +221,13 @@ mod model {
     #[test]
     fn a_waiter_is_always_woken() {
         loom::model(|| {
-            let mark = Arc::new(Watermark::new(Stamp(0)));
+            let mark = Arc::new(Watermark::new(Lsn(0)));
             let waiter = {
                 let mark = Arc::clone(&mark);
-                thread::spawn(move || mark.wait(Stamp(1), None))
+                thread::spawn(move || mark.wait(Lsn(1), None))
             };
-            mark.advance(Stamp(1));
-            assert_eq!(waiter.join().unwrap(), Ok(Stamp(1)));
+            mark.advance(Lsn(1));
+            assert_eq!(waiter.join().unwrap(), Ok(Lsn(1)));
         });
     }
 }

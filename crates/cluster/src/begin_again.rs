@@ -14,7 +14,7 @@
 //! What is so allowed is not done before commits, and the in-sync sets that a candidate may find,
 //! count on others only ([`crate::commit_rule::CommitRule::relies_on`]).
 
-use freshet_base::{NodeId, Safety, Stamp};
+use freshet_base::{Lsn, NodeId, Safety};
 use serde::{Deserialize, Serialize};
 
 /// One standby, as its primary sees it.
@@ -29,7 +29,7 @@ pub struct Seen {
     /// Whether it is a mirror, which compares nothing.
     pub mirror: bool,
     /// The last mark at which it has found its state to be that of the primary.
-    pub equal_at: Option<Stamp>,
+    pub equal_at: Option<Lsn>,
     /// Whether it holds what commits wait for.
     pub keeps_up: bool,
 }
@@ -62,7 +62,7 @@ pub enum Verdict {
 
 /// What `own`, which is in doubt, is to do. Its state differed from the primary's at the mark
 /// `since`; zero if it has found damage by itself.
-pub fn decide(cluster: &Cluster, own: NodeId, since: Stamp) -> Verdict {
+pub fn decide(cluster: &Cluster, own: NodeId, since: Lsn) -> Verdict {
     let Cluster { primary_in_doubt, safety, least, standbys } = cluster;
     let doubtful = |standby: &Seen| standby.in_doubt || standby.node == own;
     let comparing: Vec<_> = standbys.iter().filter(|standby| !standby.mirror).collect();
@@ -109,15 +109,15 @@ pub fn decide(cluster: &Cluster, own: NodeId, since: Stamp) -> Verdict {
 mod tests {
     use super::*;
 
-    const MARK: Stamp = Stamp(100);
+    const MARK: Lsn = Lsn(100);
 
     fn standby(node: u64) -> Seen {
-        let (connected, keeps_up, equal_at) = (true, true, Some(Stamp(150)));
+        let (connected, keeps_up, equal_at) = (true, true, Some(Lsn(150)));
         Seen { node: NodeId(node), connected, in_doubt: false, mirror: false, equal_at, keeps_up }
     }
 
     fn doubtful(node: u64) -> Seen {
-        Seen { in_doubt: true, equal_at: Some(Stamp(50)), ..standby(node) }
+        Seen { in_doubt: true, equal_at: Some(Lsn(50)), ..standby(node) }
     }
 
     fn cluster(standbys: &[Seen]) -> Cluster {
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(of_first(&[standby(1), standby(2)]), Verdict::Begin);
         assert_eq!(of_first(&[doubtful(7), standby(2), standby(3)]), Verdict::Begin);
         // Nobody compares with what it has found by itself: any mark since its start will do.
-        let early = Seen { equal_at: Some(Stamp(3)), ..standby(2) };
-        assert_eq!(decide(&cluster(&[doubtful(1), early]), NodeId(1), Stamp::ZERO), Verdict::Begin);
+        let early = Seen { equal_at: Some(Lsn(3)), ..standby(2) };
+        assert_eq!(decide(&cluster(&[doubtful(1), early]), NodeId(1), Lsn::ZERO), Verdict::Begin);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         let back = Seen { connected: true, ..gone };
         waits(&[doubtful(2), back, standby(3), standby(4)], "not been found equal");
         // It may differ at the same mark, and not have said so yet.
-        waits(&[doubtful(1), Seen { equal_at: Some(Stamp(99)), ..standby(2) }], "not been found equal");
+        waits(&[doubtful(1), Seen { equal_at: Some(Lsn(99)), ..standby(2) }], "not been found equal");
         waits(&[Seen { connected: false, ..doubtful(1) }, standby(2)], "does not feed it");
     }
 

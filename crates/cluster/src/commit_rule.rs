@@ -1,4 +1,4 @@
-//! The commit rule: up to which stamp the client may be told "committed".
+//! The commit rule: up to which LSN the client may be told "committed".
 //!
 //! Let `durable` be what is persistent on the primary and `acked(s)` what is persistent
 //! on standby `s`. With `n` configured standbys, `committed` never moves back and never exceeds
@@ -51,7 +51,7 @@
 //!
 //! # What standbys may show
 //!
-//! The globally persistent stamp of Query Fresh, section 3.4.3, is `committed` at every level, and
+//! The globally persistent LSN of Query Fresh, section 3.4.3, is `committed` at every level, and
 //! a standby shows no more than min(replayed, own persisted, globally persistent). Under 1-safe
 //! `committed` is only what is durable on the primary: its own persistence is what a take-over by
 //! that standby cannot lose, and the primary's is what a restart of the primary cannot lose. (Under
@@ -65,7 +65,7 @@ mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{NodeId, Safety, Stamp, Term, check};
+use freshet_base::{Lsn, NodeId, Safety, Term, check};
 
 use self::sets::Sets;
 pub use self::{
@@ -83,7 +83,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The primary's own log is persistent up to here.
-    Durable(Stamp),
+    Durable(Lsn),
     /// A standby connected (again); its log is persistent up to `persisted` and agrees with ours up
     /// to there.
     Joined {
@@ -92,7 +92,7 @@ pub enum Event {
         /// Which log it has: [`Holder::incarnation`].
         incarnation: u64,
         /// What is persistent there.
-        persisted: Stamp,
+        persisted: Lsn,
         /// Whether commits may count on it.
         synchronous: bool,
     },
@@ -101,7 +101,7 @@ pub enum Event {
         /// Who.
         standby: NodeId,
         /// What is persistent there.
-        persisted: Stamp,
+        persisted: Lsn,
     },
     /// A standby's connection was lost.
     Left {
@@ -128,7 +128,7 @@ pub enum Event {
         /// Which set.
         number: u64,
         /// Where its block ends.
-        end: Stamp,
+        end: Lsn,
     },
     /// Somebody has promised this reign's term to another, or the other says so itself. At most one
     /// of two reigns in one term can commit anything, unless commits count on nobody or a take-over
@@ -153,9 +153,9 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Decision {
-    /// Up to here the client may be told "committed"; also the globally persistent stamp for
+    /// Up to here the client may be told "committed"; also the globally persistent LSN for
     /// standbys.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// Whether the standing, or some member's place, is another than before.
     pub changed: bool,
     /// Whether there is an in-sync set to be written: see [`CommitRule::to_write`].
@@ -166,10 +166,10 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct CommitRule {
     config: RuleConfig,
-    start: Stamp,
+    start: Lsn,
     started: Moment,
-    durable: Stamp,
-    committed: Stamp,
+    durable: Lsn,
+    committed: Lsn,
     members: BTreeMap<NodeId, Member>,
     degraded_since: Option<Moment>,
     blocked_since: Option<Moment>,
@@ -185,7 +185,7 @@ pub struct CommitRule {
 impl CommitRule {
     /// A reign that begins `now` with everything up to `start` committed: the end of the
     /// recovered or inherited log.
-    pub fn new(config: RuleConfig, start: Stamp, now: Moment) -> Self {
+    pub fn new(config: RuleConfig, start: Lsn, now: Moment) -> Self {
         let mut rule = Self {
             config,
             start,
@@ -211,7 +211,7 @@ impl CommitRule {
     /// may be taken for more advanced than one that holds only what is older. To be said before
     /// anything is applied.
     #[must_use]
-    pub fn known_committed(mut self, known: Stamp) -> Self {
+    pub fn known_committed(mut self, known: Lsn) -> Self {
         self.committed = self.committed.min(known);
         self
     }
@@ -235,7 +235,7 @@ impl CommitRule {
             let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
             member.incarnation = incarnation;
             member.heard = answered.contains(&node);
-            member.outstanding = Some((Stamp::MAX, now));
+            member.outstanding = Some((Lsn::MAX, now));
             if !sets.counts() {
                 member.place = Place::InSync;
             }
@@ -281,7 +281,7 @@ impl CommitRule {
                 if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
                     member.connected = false;
                     // The stall begins now at the latest, even if nothing is outstanding.
-                    member.outstanding.get_or_insert((Stamp::MAX, now));
+                    member.outstanding.get_or_insert((Lsn::MAX, now));
                     changed = true;
                 }
             }
@@ -331,7 +331,7 @@ impl CommitRule {
         }
     }
 
-    fn joined(&mut self, standby: Holder, persisted: Stamp, synchronous: bool, now: Moment) {
+    fn joined(&mut self, standby: Holder, persisted: Lsn, synchronous: bool, now: Moment) {
         let (durable, Holder { node, incarnation }) = (self.durable, standby);
         let bound = self.awaited().is_some_and(|sets| sets.binds(node));
         let unknown = || Member { acked: persisted, incarnation, ..Member::unknown(now) };
@@ -519,7 +519,7 @@ impl CommitRule {
         check(&[("committed", self.committed), ("durable", self.durable)]);
     }
 
-    fn bound(&self) -> Option<Stamp> {
+    fn bound(&self) -> Option<Lsn> {
         if self.sets.as_ref().is_some_and(|sets| !sets.begun()) || self.below_floor() {
             return None;
         }
@@ -528,14 +528,14 @@ impl CommitRule {
         }
         let Some(needed) = self.config.needed() else {
             let waited_for = self.members.values().filter(|member| member.waited_for());
-            let acked = waited_for.map(|member| member.acked).fold(self.durable, Stamp::min);
+            let acked = waited_for.map(|member| member.acked).fold(self.durable, Lsn::min);
             // Another log of a member's node does not stand for the one that is on record.
             let held = self.awaited().map(|sets| sets.commits(held(&self.members, sets.me(), self.durable)));
             return self.settled.then(|| held.map_or(acked, |held| held.min(acked)));
         };
         let Some(nth) = needed.checked_sub(1) else { return Some(self.durable) };
         let counted = self.members.values().filter(|member| member.synchronous);
-        let mut acked: Vec<Stamp> = counted.map(|member| member.acked).collect();
+        let mut acked: Vec<Lsn> = counted.map(|member| member.acked).collect();
         acked.sort_unstable_by(|a, b| b.cmp(a));
         acked.get(nth).map(|acked| self.durable.min(*acked))
     }
@@ -647,12 +647,12 @@ impl CommitRule {
     }
 
     /// Up to here the client may be told "committed".
-    pub fn committed(&self) -> Stamp {
+    pub fn committed(&self) -> Lsn {
         self.committed
     }
 
     /// What the rule was told to be persistent on the primary.
-    pub fn durable(&self) -> Stamp {
+    pub fn durable(&self) -> Lsn {
         self.durable
     }
 
@@ -776,11 +776,11 @@ impl CommitRule {
 }
 
 /// What each log holds, as far as it is known: the primary's own, `me`, is `durable`.
-fn held(members: &BTreeMap<NodeId, Member>, me: Holder, durable: Stamp) -> impl Fn(&Holder) -> Stamp {
+fn held(members: &BTreeMap<NodeId, Member>, me: Holder, durable: Lsn) -> impl Fn(&Holder) -> Lsn {
     move |holder| match members.get(&holder.node) {
         _ if *holder == me => durable,
         Some(member) if member.incarnation == holder.incarnation => member.acked,
-        _ => Stamp::ZERO,
+        _ => Lsn::ZERO,
     }
 }
 

@@ -23,7 +23,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Stamp, check};
+use freshet_base::{Lsn, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -31,15 +31,15 @@ use crate::Moment;
 /// Ends of blocks in the newest stretch of the log: batch ends and partition ends.
 #[derive(Clone, Debug)]
 pub struct Boundaries {
-    ends: VecDeque<Stamp>,
+    ends: VecDeque<Lsn>,
     limit: usize,
     /// Every batch from here on is in `ends`.
-    from: Stamp,
+    from: Lsn,
 }
 
 impl Boundaries {
     /// None yet, for a log that ends at `start`; keeps at most `limit` (at least one) of them.
-    pub fn new(start: Stamp, limit: usize) -> Self {
+    pub fn new(start: Lsn, limit: usize) -> Self {
         Self { ends: VecDeque::new(), limit: limit.max(1), from: start }
     }
 
@@ -49,7 +49,7 @@ impl Boundaries {
     /// # Panics
     /// When the batch does not begin where the last one ended: the group commit hands over the log
     /// without gaps.
-    pub fn push(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
+    pub fn push(&mut self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) {
         assert_eq!(from, self.filled(), "batches follow one another");
         let mut last = from;
         for end in partition_ends.iter().copied().chain([to]) {
@@ -64,17 +64,17 @@ impl Boundaries {
     }
 
     /// The end of the newest batch.
-    pub fn filled(&self) -> Stamp {
+    pub fn filled(&self) -> Lsn {
         self.ends.back().copied().unwrap_or(self.from)
     }
 
     /// From here on every boundary is known.
-    pub fn known_from(&self) -> Stamp {
+    pub fn known_from(&self) -> Lsn {
         self.from
     }
 
     /// The boundaries in `(from, upto]`, ascending.
-    pub fn between(&self, from: Stamp, upto: Stamp) -> impl DoubleEndedIterator<Item = Stamp> + '_ {
+    pub fn between(&self, from: Lsn, upto: Lsn) -> impl DoubleEndedIterator<Item = Lsn> + '_ {
         let first = self.ends.partition_point(|end| *end <= from);
         let last = self.ends.partition_point(|end| *end <= upto).max(first);
         self.ends.range(first..last).copied()
@@ -96,7 +96,7 @@ pub enum Mode {
 pub struct FlowConfig {
     /// No frame carries more bytes, unless a single block does.
     pub frame: u64,
-    /// How long an advance of the globally persistent stamp may wait for a batch to ride on before
+    /// How long an advance of the globally persistent LSN may wait for a batch to ride on before
     /// it is sent by itself.
     pub watermark_delay: Duration,
     /// How long the connection may be silent before a keep-alive is sent.
@@ -116,21 +116,21 @@ pub enum Next {
     /// Send the blocks in `[from, to)`; all their boundaries are in [`Boundaries`].
     SendLive {
         /// First byte.
-        from: Stamp,
+        from: Lsn,
         /// One past the last; the end of a block.
-        to: Stamp,
+        to: Lsn,
     },
     /// Read whole blocks from `from` on, up to `upto` at most, and send those of which the first
     /// is not longer than the credit allows.
     SendOld {
         /// First byte.
-        from: Stamp,
+        from: Lsn,
         /// Neither read nor send beyond this.
-        upto: Stamp,
+        upto: Lsn,
     },
     /// Send who is in the cluster ([`crate::host::Host::peers_changed`]).
     SendPeers,
-    /// Send the globally persistent stamp by itself.
+    /// Send the globally persistent LSN by itself.
     SendWatermark,
     /// Send a keep-alive, which the standby answers.
     SendKeepAlive,
@@ -148,9 +148,9 @@ pub enum FlowError {
     #[error("the standby acknowledged the log up to {acked}, but it was sent only up to {shipped}")]
     AckedTooMuch {
         /// Its claim.
-        acked: Stamp,
+        acked: Lsn,
         /// What was shipped to it.
-        shipped: Stamp,
+        shipped: Lsn,
     },
 }
 
@@ -158,34 +158,34 @@ pub enum FlowError {
 #[derive(Clone, Debug)]
 pub struct Flow {
     config: FlowConfig,
-    shipped: Stamp,
-    acked: Stamp,
-    may_send_until: Stamp,
+    shipped: Lsn,
+    acked: Lsn,
+    may_send_until: Lsn,
     /// The most that it was: what is on its way may lie beyond what it is now.
-    granted: Stamp,
-    told: Stamp,
+    granted: Lsn,
+    told: Lsn,
     last_frame: Moment,
     /// Credit fell short of the next block: nothing to send before it grows beyond this.
-    short_of: Option<Stamp>,
+    short_of: Option<Lsn>,
 }
 
 impl Flow {
     /// A connection whose standby holds the log up to `from` and has room up to `may_send_until`.
-    pub fn new(config: FlowConfig, from: Stamp, may_send_until: Stamp, now: Moment) -> Self {
+    pub fn new(config: FlowConfig, from: Lsn, may_send_until: Lsn, now: Moment) -> Self {
         Self {
             config,
             shipped: from,
-            acked: Stamp::ZERO,
+            acked: Lsn::ZERO,
             may_send_until,
             granted: may_send_until,
-            told: Stamp::ZERO,
+            told: Lsn::ZERO,
             last_frame: now,
             short_of: None,
         }
     }
 
-    /// Decides. `global` is the globally persistent stamp.
-    pub fn next(&self, boundaries: &Boundaries, global: Stamp, now: Moment) -> Next {
+    /// Decides. `global` is the globally persistent LSN.
+    pub fn next(&self, boundaries: &Boundaries, global: Lsn, now: Moment) -> Next {
         let filled = boundaries.filled();
         check(&[("acked", self.acked), ("shipped", self.shipped), ("filled", filled)]);
         if self.shipped < filled && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
@@ -222,7 +222,7 @@ impl Flow {
 
     /// The largest known boundary that fits into the credit and the frame; the very next one,
     /// however long, if only the frame is too small for it.
-    fn live_end(&self, boundaries: &Boundaries, upto: Stamp) -> Option<Stamp> {
+    fn live_end(&self, boundaries: &Boundaries, upto: Lsn) -> Option<Lsn> {
         let frame_end = upto.min(self.shipped.plus(self.config.frame));
         boundaries
             .between(self.shipped, frame_end)
@@ -230,23 +230,23 @@ impl Flow {
             .or_else(|| boundaries.between(self.shipped, upto).next())
     }
 
-    /// Blocks up to `to` were sent, together with the globally persistent stamp `global`.
-    pub fn sent(&mut self, to: Stamp, global: Stamp, now: Moment) {
+    /// Blocks up to `to` were sent, together with the globally persistent LSN `global`.
+    pub fn sent(&mut self, to: Lsn, global: Lsn, now: Moment) {
         assert!(to >= self.shipped && to <= self.granted, "sending keeps within the credit");
         self.shipped = to;
         self.short_of = None;
         self.said(global, now);
     }
 
-    /// A frame without blocks was sent, with the globally persistent stamp `global`.
-    pub fn said(&mut self, global: Stamp, now: Moment) {
+    /// A frame without blocks was sent, with the globally persistent LSN `global`.
+    pub fn said(&mut self, global: Lsn, now: Moment) {
         self.told = self.told.max(global);
         self.last_frame = now;
     }
 
     /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was told
     /// then; the credit may have grown since.
-    pub fn credit_too_small(&mut self, upto: Stamp) {
+    pub fn credit_too_small(&mut self, upto: Lsn) {
         self.short_of = Some(upto);
     }
 
@@ -255,7 +255,7 @@ impl Flow {
     ///
     /// # Errors
     /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
-    pub fn acked(&mut self, persisted: Stamp, may_send_until: Stamp) -> Result<(), FlowError> {
+    pub fn acked(&mut self, persisted: Lsn, may_send_until: Lsn) -> Result<(), FlowError> {
         if persisted > self.shipped {
             return Err(FlowError::AckedTooMuch { acked: persisted, shipped: self.shipped });
         }
@@ -277,22 +277,22 @@ impl Flow {
     }
 
     /// How far it has room.
-    pub fn may_send_until(&self) -> Stamp {
+    pub fn may_send_until(&self) -> Lsn {
         self.may_send_until
     }
 
     /// Sent so far.
-    pub fn shipped(&self) -> Stamp {
+    pub fn shipped(&self) -> Lsn {
         self.shipped
     }
 
     /// Persistent there.
-    pub fn acked_to(&self) -> Stamp {
+    pub fn acked_to(&self) -> Lsn {
         self.acked
     }
 
-    /// The globally persistent stamp that the standby was last told.
-    pub fn told(&self) -> Stamp {
+    /// The globally persistent LSN that the standby was last told.
+    pub fn told(&self) -> Lsn {
         self.told
     }
 }
@@ -309,106 +309,103 @@ mod tests {
 
     #[test]
     fn live_batches_are_cut_at_boundaries_that_fit_the_credit() {
-        let mut ends = Boundaries::new(Stamp(0), 100);
-        ends.push(Stamp(0), Stamp(90), &[Stamp(40)]);
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(64), MS(0));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(40) });
-        flow.sent(Stamp(40), Stamp(0), MS(0));
+        let mut ends = Boundaries::new(Lsn(0), 100);
+        ends.push(Lsn(0), Lsn(90), &[Lsn(40)]);
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(64), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(0), to: Lsn(40) });
+        flow.sent(Lsn(40), Lsn(0), MS(0));
         assert!(flow.waits_for_credit(&ends));
-        assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
-        assert_eq!(flow.acked(Stamp(40), Stamp(104)), Ok(()));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
+        assert!(matches!(flow.next(&ends, Lsn(0), MS(0)), Next::Wait { .. }));
+        assert_eq!(flow.acked(Lsn(40), Lsn(104)), Ok(()));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(40), to: Lsn(90) });
     }
 
     #[test]
     fn room_may_shrink_but_what_is_on_its_way_counts() {
-        let mut ends = Boundaries::new(Stamp(0), 100);
-        ends.push(Stamp(0), Stamp(120), &[Stamp(40), Stamp(80)]);
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(100), MS(0));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(80) });
-        assert_eq!(flow.acked(Stamp(0), Stamp(50)), Ok(()));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(40) });
+        let mut ends = Boundaries::new(Lsn(0), 100);
+        ends.push(Lsn(0), Lsn(120), &[Lsn(40), Lsn(80)]);
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(100), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(0), to: Lsn(80) });
+        assert_eq!(flow.acked(Lsn(0), Lsn(50)), Ok(()));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(0), to: Lsn(40) });
         // It was decided before.
-        flow.sent(Stamp(80), Stamp(0), MS(0));
+        flow.sent(Lsn(80), Lsn(0), MS(0));
         assert!(flow.waits_for_credit(&ends));
-        assert_eq!(flow.acked(Stamp(80), Stamp(120)), Ok(()));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(80), to: Stamp(120) });
+        assert_eq!(flow.acked(Lsn(80), Lsn(120)), Ok(()));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(80), to: Lsn(120) });
     }
 
     #[test]
     fn several_batches_make_one_frame_and_a_long_block_makes_its_own() {
-        let mut ends = Boundaries::new(Stamp(0), 100);
+        let mut ends = Boundaries::new(Lsn(0), 100);
         for k in 0..20 {
-            ends.push(Stamp(k * 30), Stamp(k * 30 + 30), &[]);
+            ends.push(Lsn(k * 30), Lsn(k * 30 + 30), &[]);
         }
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(10_000), MS(0));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(90) });
-        flow.sent(Stamp(600), Stamp(0), MS(0));
-        ends.push(Stamp(600), Stamp(1000), &[]);
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(600), to: Stamp(1000) });
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(10_000), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(0), to: Lsn(90) });
+        flow.sent(Lsn(600), Lsn(0), MS(0));
+        ends.push(Lsn(600), Lsn(1000), &[]);
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(600), to: Lsn(1000) });
     }
 
     #[test]
     fn who_falls_behind_the_known_boundaries_is_fed_from_the_log() {
-        let mut ends = Boundaries::new(Stamp(0), 2);
+        let mut ends = Boundaries::new(Lsn(0), 2);
         for k in 0..5 {
-            ends.push(Stamp(k * 30), Stamp(k * 30 + 30), &[]);
+            ends.push(Lsn(k * 30), Lsn(k * 30 + 30), &[]);
         }
-        assert_eq!(ends.known_from(), Stamp(90));
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(1000), MS(0));
+        assert_eq!(ends.known_from(), Lsn(90));
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(1000), MS(0));
         assert_eq!(flow.mode(&ends), Mode::CatchUp);
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(90) });
-        flow.sent(Stamp(90), Stamp(0), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendOld { from: Lsn(0), upto: Lsn(90) });
+        flow.sent(Lsn(90), Lsn(0), MS(0));
         assert_eq!(flow.mode(&ends), Mode::Live);
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(90), to: Stamp(150) });
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(90), to: Lsn(150) });
     }
 
     #[test]
     fn a_block_longer_than_the_credit_waits_for_more_of_it() {
-        let mut ends = Boundaries::new(Stamp(0), 1);
-        ends.push(Stamp(0), Stamp(500), &[]);
-        ends.push(Stamp(500), Stamp(510), &[]);
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(100), MS(0));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(100) });
-        flow.credit_too_small(Stamp(100));
-        assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
-        assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(()));
+        let mut ends = Boundaries::new(Lsn(0), 1);
+        ends.push(Lsn(0), Lsn(500), &[]);
+        ends.push(Lsn(500), Lsn(510), &[]);
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(100), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendOld { from: Lsn(0), upto: Lsn(100) });
+        flow.credit_too_small(Lsn(100));
+        assert!(matches!(flow.next(&ends, Lsn(0), MS(0)), Next::Wait { .. }));
+        assert_eq!(flow.acked(Lsn(0), Lsn(600)), Ok(()));
         // The credit grew between the decision and the attempt: the attempt speaks of the old
         // credit.
-        flow.credit_too_small(Stamp(100));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(500) });
+        flow.credit_too_small(Lsn(100));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendOld { from: Lsn(0), upto: Lsn(500) });
     }
 
     #[test]
     fn a_watermark_rides_on_a_batch_or_goes_alone_after_the_delay() {
-        let mut ends = Boundaries::new(Stamp(0), 10);
-        ends.push(Stamp(0), Stamp(30), &[]);
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(1000), MS(0));
-        flow.sent(Stamp(30), Stamp(0), MS(0));
-        assert_eq!(flow.next(&ends, Stamp(30), MS(0)), Next::Wait { until: MS(1) });
-        assert_eq!(flow.next(&ends, Stamp(30), MS(1)), Next::SendWatermark);
-        flow.said(Stamp(30), MS(1));
-        assert_eq!(flow.next(&ends, Stamp(30), MS(1)), Next::Wait { until: MS(51) });
-        assert_eq!(flow.next(&ends, Stamp(30), MS(51)), Next::SendKeepAlive);
+        let mut ends = Boundaries::new(Lsn(0), 10);
+        ends.push(Lsn(0), Lsn(30), &[]);
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(1000), MS(0));
+        flow.sent(Lsn(30), Lsn(0), MS(0));
+        assert_eq!(flow.next(&ends, Lsn(30), MS(0)), Next::Wait { until: MS(1) });
+        assert_eq!(flow.next(&ends, Lsn(30), MS(1)), Next::SendWatermark);
+        flow.said(Lsn(30), MS(1));
+        assert_eq!(flow.next(&ends, Lsn(30), MS(1)), Next::Wait { until: MS(51) });
+        assert_eq!(flow.next(&ends, Lsn(30), MS(51)), Next::SendKeepAlive);
     }
 
     #[test]
     fn a_claim_beyond_what_was_sent_is_refused() {
-        let mut flow = Flow::new(config(), Stamp(10), Stamp(1000), MS(0));
-        assert_eq!(
-            flow.acked(Stamp(11), Stamp(1000)),
-            Err(FlowError::AckedTooMuch { acked: Stamp(11), shipped: Stamp(10) })
-        );
+        let mut flow = Flow::new(config(), Lsn(10), Lsn(1000), MS(0));
+        assert_eq!(flow.acked(Lsn(11), Lsn(1000)), Err(FlowError::AckedTooMuch { acked: Lsn(11), shipped: Lsn(10) }));
     }
 
     #[test]
     fn an_acknowledgement_does_not_move_back() {
-        let mut ends = Boundaries::new(Stamp(0), 100);
-        ends.push(Stamp(0), Stamp(90), &[Stamp(40)]);
-        let mut flow = Flow::new(config(), Stamp(0), Stamp(64), MS(0));
-        flow.sent(Stamp(40), Stamp(0), MS(0));
-        assert_eq!((flow.acked(Stamp(40), Stamp(104)), flow.acked(Stamp(30), Stamp(104))), (Ok(()), Ok(())));
-        assert_eq!(flow.acked_to(), Stamp(40));
-        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
+        let mut ends = Boundaries::new(Lsn(0), 100);
+        ends.push(Lsn(0), Lsn(90), &[Lsn(40)]);
+        let mut flow = Flow::new(config(), Lsn(0), Lsn(64), MS(0));
+        flow.sent(Lsn(40), Lsn(0), MS(0));
+        assert_eq!((flow.acked(Lsn(40), Lsn(104)), flow.acked(Lsn(30), Lsn(104))), (Ok(()), Ok(())));
+        assert_eq!(flow.acked_to(), Lsn(40));
+        assert_eq!(flow.next(&ends, Lsn(0), MS(0)), Next::SendLive { from: Lsn(40), to: Lsn(90) });
     }
 }

@@ -19,7 +19,7 @@ mod queue;
 
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Stamp, Term, check};
+use freshet_base::{Lsn, NodeId, Safety, Term, check};
 use serde::{Deserialize, Serialize};
 
 use self::queue::Queue;
@@ -55,15 +55,15 @@ pub enum ReplayMode {
 impl ReplayMode {
     /// Replay is handed what lies below this without being asked to. Below `floor` there is nothing
     /// that readers could see.
-    fn hands_out(self, floor: Stamp) -> Stamp {
+    fn hands_out(self, floor: Lsn) -> Lsn {
         match self {
-            Self::Pipelined | Self::Synchronous => Stamp::MAX,
+            Self::Pipelined | Self::Synchronous => Lsn::MAX,
             Self::None => floor,
         }
     }
 
     /// What commits may count on.
-    fn acknowledges(self, persisted: Stamp, replayed: Stamp) -> Stamp {
+    fn acknowledges(self, persisted: Lsn, replayed: Lsn) -> Lsn {
         match self {
             Self::Pipelined | Self::None => persisted,
             Self::Synchronous => persisted.min(replayed),
@@ -71,10 +71,10 @@ impl ReplayMode {
     }
 
     /// Replay needs nothing in the log buffer below this any more.
-    pub fn releases(self, replayed: Stamp) -> Stamp {
+    pub fn releases(self, replayed: Lsn) -> Lsn {
         match self {
             Self::Pipelined | Self::Synchronous => replayed,
-            Self::None => Stamp::MAX,
+            Self::None => Lsn::MAX,
         }
     }
 }
@@ -113,35 +113,35 @@ pub struct FollowerConfig {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Begun {
     /// Its end.
-    pub received: Stamp,
+    pub received: Lsn,
     /// The end of its persistent part.
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// Replayed up to here.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Known to be persistent wherever the safety level demands.
-    pub global: Stamp,
+    pub global: Lsn,
     /// Readers see nothing below this.
-    pub floor: Stamp,
+    pub floor: Lsn,
 }
 
 /// What a standby holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ack {
     /// Its log is persistent up to here (and replayed, if replay is synchronous).
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// Ready to receive up to here.
-    pub may_send_until: Stamp,
+    pub may_send_until: Lsn,
     /// Replayed up to here.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Its readers see up to here.
-    pub visible: Stamp,
+    pub visible: Lsn,
 }
 
 /// How far a node may be sent the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Up to here.
-    pub until: Stamp,
+    pub until: Lsn,
     /// Other room is worth telling when it is this much more or less, in bytes.
     pub step: u64,
 }
@@ -150,17 +150,17 @@ pub struct Room {
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// The primary, or the relay above, says that this is globally persistent.
-    Told(Stamp),
+    Told(Lsn),
     /// Blocks have arrived up to here in another form, from which they are regenerated: they are of
     /// this log, may be persistent as that, and are not part of it yet.
-    Arrived(Stamp),
+    Arrived(Lsn),
     /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
     /// ascending.
-    Accepted(&'a [Stamp]),
+    Accepted(&'a [Lsn]),
     /// The log is persistent up to here.
-    Persisted(Stamp),
+    Persisted(Lsn),
     /// The piece that ends here is replayed.
-    Replayed(Stamp),
+    Replayed(Lsn),
     /// Of a relay: something happened below.
     Below(commit_rule::Event),
 }
@@ -170,14 +170,14 @@ pub enum Event<'a> {
 #[must_use]
 pub struct Decision {
     /// Readers see everything up to here from now on.
-    pub show: Option<Stamp>,
+    pub show: Option<Lsn>,
     /// There is something to replay, where there was nothing before.
     pub replay: bool,
     /// Of a relay: those below are to be told that this is globally persistent.
-    pub down: Option<Stamp>,
+    pub down: Option<Lsn>,
     /// Of a relay: what lies below this is here, and globally persistent. It may end within a
     /// transaction, so those below are not told, but no room has to be kept for it.
-    pub release: Option<Stamp>,
+    pub release: Option<Lsn>,
     /// Of a relay: the place of one of those below is another than before.
     pub places: bool,
 }
@@ -188,7 +188,7 @@ pub struct Entry {
     /// Who reigns: the fence has to rise for it before anything is done.
     pub primary: NodeId,
     /// Where the own log has to be cut before the terms are entered, if it is longer.
-    pub cut: Option<Stamp>,
+    pub cut: Option<Lsn>,
 }
 
 /// Why a log is not followed although its sender welcomes this node.
@@ -202,16 +202,16 @@ pub enum NotEntered {
     /// This log has what was acknowledged to clients, and the sender's does not.
     Acknowledged {
         /// Where the two logs part.
-        at: Stamp,
+        at: Lsn,
         /// Everything of this log below was acknowledged.
-        committed: Stamp,
+        committed: Lsn,
     },
     /// The checkpoint with which this node began holds something of another log.
     Checkpoint {
         /// From here on that log is another.
-        at: Stamp,
+        at: Lsn,
         /// Where the checkpoint ends.
-        floor: Stamp,
+        floor: Lsn,
     },
 }
 
@@ -219,7 +219,7 @@ pub enum NotEntered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// What they have seen.
-    pub visible: Stamp,
+    pub visible: Lsn,
 }
 
 /// The connection to whom this node follows.
@@ -228,9 +228,9 @@ struct Link {
     term: Term,
     relayed: bool,
     /// Acknowledged. The log is received from here on, and what was cut away does not count.
-    acked: Stamp,
-    credit: Stamp,
-    visible: Stamp,
+    acked: Lsn,
+    credit: Lsn,
+    visible: Lsn,
     /// The primary wants to hear at once what becomes visible.
     tells_visible: bool,
     last: Moment,
@@ -250,14 +250,14 @@ struct Passing {
 pub struct Follower {
     me: NodeId,
     config: FollowerConfig,
-    received: Stamp,
-    persisted: Stamp,
+    received: Lsn,
+    persisted: Lsn,
     queue: Queue,
-    global: Stamp,
+    global: Lsn,
     /// A primary has said so; else it was lowered since, and may stand within a transaction.
     global_is_told: bool,
-    floor: Stamp,
-    visible: Stamp,
+    floor: Lsn,
+    visible: Lsn,
     link: Option<Link>,
     passing: Option<Passing>,
     /// An in-sync set was received and could not be noted.
@@ -265,7 +265,7 @@ pub struct Follower {
     told: Option<(u32, Safety)>,
     heard_of: Option<(Living, Moment)>,
     /// There has been no memory to replay into since this was acknowledged, and was replayed less.
-    unbacked: Option<Stamp>,
+    unbacked: Option<Lsn>,
     /// The log buffer has been given back before it was replayed, since there was no memory.
     released: bool,
 }
@@ -314,7 +314,7 @@ impl Follower {
         };
         // Up to where the sender's reigns make what the checkpoint has seen, however far its log
         // reaches now.
-        let checkpoint = welcome.history.agreement(Stamp::MAX, &state.history, self.floor);
+        let checkpoint = welcome.history.agreement(Lsn::MAX, &state.history, self.floor);
         if let Agreement::Upto(at) = checkpoint
             && at < self.floor
         {
@@ -331,7 +331,7 @@ impl Follower {
     /// Up to where what is here is known to have been acknowledged to clients: a primary has said
     /// so, it was noted, or the checkpoint that this node has begun with has seen it. No log is
     /// followed that has less of it.
-    pub fn acknowledged(&self, state: &TermState) -> Stamp {
+    pub fn acknowledged(&self, state: &TermState) -> Lsn {
         // Without the log up to its end a checkpoint is of no use.
         let floor = Some(self.floor).filter(|floor| *floor <= self.received);
         self.global.max(state.committed).min(self.received).max(floor.unwrap_or_default())
@@ -341,7 +341,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`Seen`]; then it must not be.
-    pub fn may_cut(&self, at: Stamp) -> Result<(), Seen> {
+    pub fn may_cut(&self, at: Lsn) -> Result<(), Seen> {
         if self.visible > at { Err(Seen { visible: self.visible }) } else { Ok(()) }
     }
 
@@ -349,7 +349,7 @@ impl Follower {
     ///
     /// # Errors
     /// As for [`Follower::may_cut`].
-    pub fn hold(&mut self, at: Stamp) -> Result<(), Seen> {
+    pub fn hold(&mut self, at: Lsn) -> Result<(), Seen> {
         self.may_cut(at)?;
         self.queue.hold(true);
         Ok(())
@@ -357,7 +357,7 @@ impl Follower {
 
     /// The log was cut at `at`, while nothing was replayed: tables, log and relay know of nothing
     /// beyond. What was committed beyond was lost, in a take-over that was forced.
-    pub fn cut(&mut self, at: Stamp) {
+    pub fn cut(&mut self, at: Lsn) {
         self.queue.cut(at);
         self.queue.hold(false);
         self.received = self.received.min(at);
@@ -379,7 +379,7 @@ impl Follower {
         self.lower_global(welcome.cut_at);
     }
 
-    fn lower_global(&mut self, at: Stamp) {
+    fn lower_global(&mut self, at: Lsn) {
         if at < self.global {
             (self.global, self.global_is_told) = (at, false);
         }
@@ -392,8 +392,8 @@ impl Follower {
             term: welcome.term,
             relayed,
             acked: self.to_join(),
-            credit: Stamp::ZERO,
-            visible: Stamp::ZERO,
+            credit: Lsn::ZERO,
+            visible: Lsn::ZERO,
             tells_visible: false,
             last: Moment::default(),
         });
@@ -433,8 +433,8 @@ impl Follower {
     }
 
     /// Takes an event in, and says what follows. `transaction_end` says where the last transaction
-    /// ends at or below a stamp: nothing is shown of one that is not there as a whole.
-    pub fn apply(&mut self, event: Event<'_>, now: Moment, transaction_end: impl Fn(Stamp) -> Stamp) -> Decision {
+    /// ends at or below an LSN: nothing is shown of one that is not there as a whole.
+    pub fn apply(&mut self, event: Event<'_>, now: Moment, transaction_end: impl Fn(Lsn) -> Lsn) -> Decision {
         let (down, release) = (self.downward(), self.releasable());
         let mut decision = Decision::default();
         match event {
@@ -474,7 +474,7 @@ impl Follower {
         decision
     }
 
-    fn show(&mut self, transaction_end: impl Fn(Stamp) -> Stamp) -> Option<Stamp> {
+    fn show(&mut self, transaction_end: impl Fn(Lsn) -> Lsn) -> Option<Lsn> {
         let least = self.replayed().min(self.global).min(self.persisted);
         if least <= self.visible {
             return None;
@@ -497,7 +497,7 @@ impl Follower {
 
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
     /// below if this relay acknowledges for its standbys too.
-    pub fn to_acknowledge(&self) -> Stamp {
+    pub fn to_acknowledge(&self) -> Lsn {
         // What was acknowledged once stays so.
         let own = self.unbacked.map_or(self.held(), |acked| self.held().min(self.replayed().max(acked)));
         self.passing.as_ref().map_or(own, |passing| own.min(passing.rule.upward()))
@@ -505,12 +505,12 @@ impl Follower {
 
     /// The same for who joins: what it holds, whether there is memory to replay it or not. Less
     /// would say that something was lost.
-    pub fn to_join(&self) -> Stamp {
+    pub fn to_join(&self) -> Lsn {
         self.passing.as_ref().map_or(self.held(), |passing| self.held().min(passing.rule.upward()))
     }
 
     /// What is acknowledged without standbys below, while there is memory.
-    fn held(&self) -> Stamp {
+    fn held(&self) -> Lsn {
         self.config.replay.acknowledges(self.persisted, self.replayed())
     }
 
@@ -549,12 +549,12 @@ impl Follower {
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
     /// longer): puts ends of blocks into `piece`, the last one being its end, and says where
     /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
-    pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
+    pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
         self.queue.next(limit, piece)
     }
 
     /// Appends the ends of blocks that wait for replay, behind what was taken.
-    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+    pub fn waiting(&self, ends: &mut Vec<Lsn>) {
         self.queue.waiting(ends);
     }
 
@@ -602,7 +602,7 @@ impl Follower {
 
     /// Everything up to `to` has to be replayed, whatever the mode. Says whether there is something
     /// to do for that.
-    pub fn replay_until(&mut self, to: Stamp) -> bool {
+    pub fn replay_until(&mut self, to: Lsn) -> bool {
         self.queue.extend(to);
         self.queue.is_ready()
     }
@@ -663,46 +663,46 @@ impl Follower {
     }
 
     /// What a relay tells those below to be globally persistent; `None` while nothing is passed on.
-    pub fn downward(&self) -> Option<Stamp> {
+    pub fn downward(&self) -> Option<Lsn> {
         self.passing.as_ref().map(|passing| passing.rule.downward())
     }
 
     /// Of a relay: what of the log is known to be globally persistent, and is here. That may be
-    /// more than it tells those below: the primary may name a stamp that is further away than a
+    /// more than it tells those below: the primary may name an LSN that is further away than a
     /// relay without a store has room for, and none before it.
-    fn releasable(&self) -> Option<Stamp> {
+    fn releasable(&self) -> Option<Lsn> {
         self.passing.as_ref().map(|_| self.global.min(self.persisted))
     }
 
     /// The end of the log, as far as it has arrived. What has arrived in another form than that of
     /// blocks is handed to replay only when it has become part of the log ([`Event::Accepted`]).
-    pub fn received(&self) -> Stamp {
+    pub fn received(&self) -> Lsn {
         self.received
     }
 
     /// The end of its persistent part, as far as it was told. What is persisted after the fence has
     /// risen is acknowledged to no earlier term, so a candidate may be told this from then on.
-    pub fn persisted(&self) -> Stamp {
+    pub fn persisted(&self) -> Lsn {
         self.persisted
     }
 
     /// Replayed up to here.
-    pub fn replayed(&self) -> Stamp {
+    pub fn replayed(&self) -> Lsn {
         self.queue.replayed()
     }
 
     /// Told to be persistent wherever the safety level demands.
-    pub fn global(&self) -> Stamp {
+    pub fn global(&self) -> Lsn {
         self.global
     }
 
     /// Readers see nothing below this.
-    pub fn floor(&self) -> Stamp {
+    pub fn floor(&self) -> Lsn {
         self.floor
     }
 
     /// Readers see up to here.
-    pub fn visible(&self) -> Stamp {
+    pub fn visible(&self) -> Lsn {
         self.visible
     }
 
@@ -712,8 +712,8 @@ impl Follower {
     }
 
     /// Where the log buffer has room up to.
-    pub fn free_until(&self) -> Stamp {
-        let replayed = if self.released { Stamp::MAX } else { self.config.replay.releases(self.replayed()) };
+    pub fn free_until(&self) -> Lsn {
+        let replayed = if self.released { Lsn::MAX } else { self.config.replay.releases(self.replayed()) };
         self.persisted.min(replayed).plus(self.config.capacity)
     }
 }

@@ -1,6 +1,6 @@
 //! Who may follow whom, and from where: decided from what both sides say, without any I/O.
 
-use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -14,13 +14,13 @@ pub struct Continue {
     /// Its terms.
     pub history: TermHistory,
     /// Its end.
-    pub received: Stamp,
+    pub received: Lsn,
     /// The end of its persistent part.
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// How many bytes its ring holds.
     pub capacity: u64,
     /// Where its ring has room up to.
-    pub may_send_until: Stamp,
+    pub may_send_until: Lsn,
 }
 
 /// How a log continues.
@@ -38,9 +38,9 @@ pub struct Welcome {
     pub history: TermHistory,
     /// The receiver's log is the sender's up to here: cut what lies beyond. Blocks follow from
     /// here.
-    pub cut_at: Stamp,
+    pub cut_at: Lsn,
     /// Where the sender's log ends now; for Fetch also where the blocks will end.
-    pub end: Stamp,
+    pub end: Lsn,
     /// The sender is silent no longer than this, in milliseconds.
     pub keep_alive_ms: u32,
 }
@@ -106,11 +106,11 @@ pub enum Refusal {
         /// That term.
         term: Term,
         /// Up to here the logs are the same.
-        upto: Stamp,
+        upto: Lsn,
         /// In the log of the node that refuses.
-        here: Stamp,
+        here: Lsn,
         /// In the other.
-        there: Stamp,
+        there: Lsn,
     },
     /// The standby's ring, or a mirror's undo ring, cannot hold what is sent at once.
     #[error(
@@ -130,7 +130,7 @@ pub enum Refusal {
     )]
     LogGone {
         /// What is lacking.
-        from: Stamp,
+        from: Lsn,
         /// What the log says.
         why: String,
     },
@@ -237,9 +237,9 @@ pub enum Refusal {
         /// Which node.
         node: NodeId,
         /// Where the logs part.
-        at: Stamp,
+        at: Lsn,
         /// Everything below was acknowledged.
-        committed: Stamp,
+        committed: Lsn,
     },
     /// To a mirror, or by one: what it holds must not be given up for the log that it is to follow.
     #[error(
@@ -254,9 +254,9 @@ pub enum Refusal {
         /// The newest term of what it has.
         term: Term,
         /// Up to where that is known to be committed.
-        end: Stamp,
+        end: Lsn,
         /// Up to where the other log is the same.
-        here: Stamp,
+        here: Lsn,
     },
 }
 
@@ -286,9 +286,9 @@ pub enum Wait {
     #[error("its log ends at {end}, this one at {received}")]
     Behind {
         /// Where its log ends.
-        end: Stamp,
+        end: Lsn,
         /// Where the other's ends.
-        received: Stamp,
+        received: Lsn,
     },
 }
 
@@ -319,7 +319,7 @@ pub struct Sender {
     /// Its terms.
     pub history: TermHistory,
     /// How far its log reaches: everything that may have been sent to anybody lies below.
-    pub end: Stamp,
+    pub end: Lsn,
     /// The smallest ring to which every block can be sent.
     pub needed_capacity: u64,
     /// It sends something at least this often, in milliseconds.
@@ -332,9 +332,9 @@ pub struct Agreed {
     /// To be sent to the receiver.
     pub welcome: Welcome,
     /// Persistent at the receiver, once it has cut its log.
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// Where the receiver's ring has room up to, once it has cut its log.
-    pub may_send_until: Stamp,
+    pub may_send_until: Lsn,
 }
 
 /// Decides whether the node that introduces itself may continue its log from this sender's.
@@ -377,7 +377,7 @@ pub fn consider(
     let room = cut_at.0.saturating_add(log.capacity);
     Ok(Agreed {
         persisted: log.persisted.min(cut_at),
-        may_send_until: Stamp(log.may_send_until.0.min(room)),
+        may_send_until: Lsn(log.may_send_until.0.min(room)),
         welcome: Welcome {
             cluster: sender.cluster,
             node: sender.node,
@@ -421,9 +421,9 @@ pub fn check_comes_back(
     }
 }
 
-fn agree(ours: &TermHistory, end: Stamp, theirs: &TermHistory, their_end: Stamp) -> Result<Stamp, Refusal> {
+fn agree(ours: &TermHistory, end: Lsn, theirs: &TermHistory, their_end: Lsn) -> Result<Lsn, Refusal> {
     match ours.agreement(end, theirs, their_end) {
-        Agreement::Upto(stamp) => Ok(stamp),
+        Agreement::Upto(lsn) => Ok(lsn),
         Agreement::SameTermTwice { term, upto, here, there } => Err(Refusal::SameTermTwice { term, upto, here, there }),
     }
 }
@@ -436,7 +436,7 @@ pub fn check_welcome(
     welcome: &Welcome,
     cluster: Option<ClusterId>,
     history: &TermHistory,
-    received: Stamp,
+    received: Lsn,
 ) -> Result<(), Refusal> {
     if let Some(ours) = cluster.filter(|ours| *ours != welcome.cluster) {
         return Err(Refusal::OtherCluster { node: welcome.node, theirs: welcome.cluster, ours });
@@ -461,7 +461,7 @@ mod tests {
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
         let reigns: Vec<_> =
-            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s), node: NodeId(1), nonce: 1 }).collect();
+            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Lsn(*s), node: NodeId(1), nonce: 1 }).collect();
         reigns.try_into().unwrap()
     }
 
@@ -472,7 +472,7 @@ mod tests {
             above: Vec::new(),
             term: Term(3),
             history: history(&[(1, 0), (3, 500)]),
-            end: Stamp(900),
+            end: Lsn(900),
             needed_capacity: 100,
             keep_alive_ms: 200,
         }
@@ -481,32 +481,29 @@ mod tests {
     fn log(reigns: &[(u32, u64)], received: u64) -> Continue {
         Continue {
             history: history(reigns),
-            received: Stamp(received),
-            persisted: Stamp(received),
+            received: Lsn(received),
+            persisted: Lsn(received),
             capacity: 1000,
-            may_send_until: Stamp(received + 1000),
+            may_send_until: Lsn(received + 1000),
         }
     }
 
     #[test]
     fn an_empty_standby_adopts_the_cluster_and_starts_at_zero() {
         let agreed = consider(&sender(), None, NodeId(2), Term(0), &log(&[], 0)).unwrap();
-        assert_eq!((agreed.welcome.cut_at, agreed.welcome.cluster), (Stamp(0), ClusterId(7)));
-        check_welcome(&agreed.welcome, None, &TermHistory::default(), Stamp(0)).unwrap();
+        assert_eq!((agreed.welcome.cut_at, agreed.welcome.cluster), (Lsn(0), ClusterId(7)));
+        check_welcome(&agreed.welcome, None, &TermHistory::default(), Lsn(0)).unwrap();
     }
 
     #[test]
     fn an_old_primary_cuts_what_was_never_acknowledged() {
         let old = log(&[(1, 0)], 640);
         let agreed = consider(&sender(), Some(ClusterId(7)), NodeId(2), Term(1), &old).unwrap();
-        assert_eq!((agreed.welcome.cut_at, agreed.persisted), (Stamp(500), Stamp(500)));
-        assert_eq!(agreed.may_send_until, Stamp(1500), "the ring has less room once the log is shorter");
-        check_welcome(&agreed.welcome, Some(ClusterId(7)), &old.history, Stamp(640)).unwrap();
-        let lie = Welcome { cut_at: Stamp(400), ..agreed.welcome };
-        assert!(matches!(
-            check_welcome(&lie, Some(ClusterId(7)), &old.history, Stamp(640)),
-            Err(Refusal::Violation(_))
-        ));
+        assert_eq!((agreed.welcome.cut_at, agreed.persisted), (Lsn(500), Lsn(500)));
+        assert_eq!(agreed.may_send_until, Lsn(1500), "the ring has less room once the log is shorter");
+        check_welcome(&agreed.welcome, Some(ClusterId(7)), &old.history, Lsn(640)).unwrap();
+        let lie = Welcome { cut_at: Lsn(400), ..agreed.welcome };
+        assert!(matches!(check_welcome(&lie, Some(ClusterId(7)), &old.history, Lsn(640)), Err(Refusal::Violation(_))));
     }
 
     #[test]
@@ -524,7 +521,7 @@ mod tests {
         let same = |holder| Refusal::of_term(Term(3), Term(3), holder, None).to_string();
         assert_eq!(same(None), "term 3 is over: term 3 of another node is in force");
         assert!(same(Some(NodeId(7))).contains("another node, 0000000000000007, is in force"));
-        assert!(refusal(None, 2, 3, &Continue { persisted: Stamp(101), ..good }).contains("violation"));
+        assert!(refusal(None, 2, 3, &Continue { persisted: Lsn(101), ..good }).contains("violation"));
     }
     #[test]
     fn a_relay_follows_none_of_its_own_and_cuts_none_that_is_ahead() {
@@ -534,10 +531,10 @@ mod tests {
         assert!(matches!(ask(9), Err(Refusal::Circle { .. })));
         assert!(matches!(ask(2), Err(Refusal::Later { why: Wait::Behind { .. }, .. })));
         let welcome = consider(&sender(), None, NodeId(2), Term(3), &ours).unwrap().welcome;
-        assert_eq!(check_welcome(&welcome, None, &ours.history, Stamp(950)), Ok(()), "a primary may");
+        assert_eq!(check_welcome(&welcome, None, &ours.history, Lsn(950)), Ok(()), "a primary may");
         let relayed = Welcome { above: vec![NodeId(9)], ..welcome.clone() };
-        assert!(matches!(check_welcome(&relayed, None, &ours.history, Stamp(950)), Err(Refusal::Violation(_))));
-        let other = check_welcome(&welcome, Some(ClusterId(8)), &ours.history, Stamp(950));
+        assert!(matches!(check_welcome(&relayed, None, &ours.history, Lsn(950)), Err(Refusal::Violation(_))));
+        let other = check_welcome(&welcome, Some(ClusterId(8)), &ours.history, Lsn(950));
         assert!(matches!(other, Err(Refusal::OtherCluster { .. })));
     }
 

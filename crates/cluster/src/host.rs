@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 
 use crate::{
     Moment,
@@ -72,11 +72,11 @@ pub struct Guest {
     /// What has arrived there is persistent.
     pub appliance: bool,
     /// Its log is this one up to here, and continues from here.
-    pub from: Stamp,
+    pub from: Lsn,
     /// Persistent there.
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// Replayed there, as far as is known.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
 }
 
 /// What a connection that was made leads to.
@@ -103,9 +103,9 @@ pub struct Acked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// This is globally persistent.
-    pub global: Stamp,
+    pub global: Lsn,
     /// The primary's log reaches up to here.
-    pub end: Stamp,
+    pub end: Lsn,
     /// When that was so, by the primary's clock.
     pub time: Moment,
     /// When the batch was filled, by the same clock, where that is known.
@@ -122,9 +122,9 @@ pub struct Feed {
     /// Whether the commit rule hears of it.
     pub member: bool,
     /// Replayed there.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Readers there see up to here.
-    pub visible: Stamp,
+    pub visible: Lsn,
     flow: Flow,
     appliance: bool,
     in_sync: bool,
@@ -138,12 +138,12 @@ pub struct Feed {
 
 impl Feed {
     /// Shipped.
-    pub fn shipped(&self) -> Stamp {
+    pub fn shipped(&self) -> Lsn {
         self.flow.shipped()
     }
 
     /// Persistent there.
-    pub fn acked(&self) -> Stamp {
+    pub fn acked(&self) -> Lsn {
         self.flow.acked_to()
     }
 }
@@ -156,13 +156,13 @@ pub struct Host {
     boundaries: Boundaries,
     /// Where the newest batches end, and when each was filled. Not of a relay: its clock is not the
     /// primary's.
-    batches: VecDeque<(Stamp, Moment)>,
+    batches: VecDeque<(Lsn, Moment)>,
     feeds: BTreeMap<FeedId, Feed>,
-    global: Stamp,
+    global: Lsn,
     /// Where the newest record of an in-sync set ends.
-    recorded: Stamp,
+    recorded: Lsn,
     /// Of a relay: how far the primary's log reached, when by its clock, and when that was heard.
-    heard: Option<(Stamp, Moment, Moment)>,
+    heard: Option<(Lsn, Moment, Moment)>,
     /// Counts lists of peers; zero while none exists.
     peers: u64,
     closed: bool,
@@ -177,9 +177,9 @@ impl Host {
             batches: VecDeque::from([(sender.end, Moment::default())]),
             flow,
             feeds: BTreeMap::new(),
-            global: Stamp::ZERO,
+            global: Lsn::ZERO,
             // What a restart or a take-over has found may have a record that no standby has noted.
-            recorded: if sender.above.is_empty() { sender.end } else { Stamp::ZERO },
+            recorded: if sender.above.is_empty() { sender.end } else { Lsn::ZERO },
             heard: None,
             peers: 0,
             closed: false,
@@ -234,7 +234,7 @@ impl Host {
             node,
             member,
             replayed: replayed.min(from),
-            visible: Stamp::ZERO,
+            visible: Lsn::ZERO,
             flow,
             appliance,
             in_sync: false,
@@ -261,8 +261,8 @@ impl Host {
 
     /// The log that this feed needs is not there any more: nothing more is sent. Returns where that
     /// begins.
-    pub fn give_up(&mut self, id: FeedId) -> Stamp {
-        let Some(feed) = self.feeds.get_mut(&id) else { return Stamp::ZERO };
+    pub fn give_up(&mut self, id: FeedId) -> Lsn {
+        let Some(feed) = self.feeds.get_mut(&id) else { return Lsn::ZERO };
         feed.given_up = true;
         feed.shipped()
     }
@@ -281,7 +281,7 @@ impl Host {
     ///
     /// # Panics
     /// When the batch does not begin where the last one ended.
-    pub fn filled(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp], now: Moment) {
+    pub fn filled(&mut self, from: Lsn, to: Lsn, partition_ends: &[Lsn], now: Moment) {
         self.boundaries.push(from, to, partition_ends);
         self.sender.end = to;
         if !self.relays() {
@@ -295,7 +295,7 @@ impl Host {
     /// This is globally persistent. Returns the feeds that are to be told so by themselves
     /// ([`Next::SendWatermark`]): where that takes no time, or nothing was sent for a while. The
     /// others hear of it with the next batch, or when [`Next::Wait`] says.
-    pub fn committed(&mut self, to: Stamp, now: Moment) -> Vec<FeedId> {
+    pub fn committed(&mut self, to: Lsn, now: Moment) -> Vec<FeedId> {
         if to <= self.global {
             return Vec::new();
         }
@@ -308,17 +308,17 @@ impl Host {
     }
 
     /// This is globally persistent, as far as this node knows.
-    pub fn global(&self) -> Stamp {
+    pub fn global(&self) -> Lsn {
         self.global
     }
 
     /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
-    pub fn heard(&mut self, end: Stamp, time: Moment, now: Moment) {
+    pub fn heard(&mut self, end: Lsn, time: Moment, now: Moment) {
         self.heard = Some((end, time, now));
     }
 
-    /// A record of an in-sync set is being written (the largest stamp), or ends at `end`.
-    pub fn recorded(&mut self, end: Stamp) {
+    /// A record of an in-sync set is being written (the largest LSN), or ends at `end`.
+    pub fn recorded(&mut self, end: Lsn) {
         self.recorded = end;
     }
 
@@ -344,7 +344,7 @@ impl Host {
     }
 
     /// The known ends of blocks in `(from, to]`.
-    pub fn ends(&self, from: Stamp, to: Stamp) -> impl Iterator<Item = Stamp> + '_ {
+    pub fn ends(&self, from: Lsn, to: Lsn) -> impl Iterator<Item = Lsn> + '_ {
         self.boundaries.between(from, to)
     }
 
@@ -355,17 +355,17 @@ impl Host {
     }
 
     /// [`Next::SendOld`] found that the first block alone does not fit below `upto`.
-    pub fn credit_too_small(&mut self, id: FeedId, upto: Stamp) {
+    pub fn credit_too_small(&mut self, id: FeedId, upto: Lsn) {
         self.feeds.entry(id).and_modify(|feed| feed.flow.credit_too_small(upto));
     }
 
     /// Blocks up to `to` are about to be on their way, or a word without blocks: says what goes
     /// along. To be told before they are: the acknowledgement may be quicker. `None` when the feed
     /// is over.
-    pub fn shipped(&mut self, id: FeedId, to: Option<Stamp>, now: Moment) -> Option<Note> {
+    pub fn shipped(&mut self, id: FeedId, to: Option<Lsn>, now: Moment) -> Option<Note> {
         let (end, time) = match self.heard {
             Some((end, time, heard)) => (end, time.after(now.since(heard))),
-            None if self.relays() => (Stamp::ZERO, Moment::default()),
+            None if self.relays() => (Lsn::ZERO, Moment::default()),
             None => (self.filled_to(), now),
         };
         let feed = self.feeds.get_mut(&id)?;
@@ -389,7 +389,7 @@ impl Host {
     ///
     /// # Errors
     /// [`FlowError`] when that is more than was shipped.
-    pub fn read_back(&mut self, id: FeedId, to: Stamp) -> Result<Acked, FlowError> {
+    pub fn read_back(&mut self, id: FeedId, to: Lsn) -> Result<Acked, FlowError> {
         if !self.counts_read_back(id) {
             return Ok(Acked::default());
         }
@@ -430,15 +430,15 @@ impl Host {
     }
 
     /// The log can be read up to here.
-    pub fn filled_to(&self) -> Stamp {
+    pub fn filled_to(&self) -> Lsn {
         self.boundaries.filled()
     }
 
-    /// Below this, no node that is fed needs anything of the log; the largest stamp if none
+    /// Below this, no node that is fed needs anything of the log; the largest LSN if none
     /// exists.
-    pub fn needed(&self) -> Stamp {
+    pub fn needed(&self) -> Lsn {
         let needed = self.feeds.values().map(|feed| feed.acked().min(feed.shipped()));
-        needed.min().unwrap_or(Stamp::MAX)
+        needed.min().unwrap_or(Lsn::MAX)
     }
 }
 

@@ -75,7 +75,7 @@
 
 use std::collections::BTreeSet;
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 /// The log of a node, as long as the node has it.
@@ -154,11 +154,11 @@ impl InSyncSet {
     }
 
     /// Up to where this set lets commits come, with what each member holds.
-    pub fn commits(&self, acked: impl Fn(&Holder) -> Stamp) -> Stamp {
-        let mut acked: Vec<Stamp> = self.members.iter().map(acked).collect();
+    pub fn commits(&self, acked: impl Fn(&Holder) -> Lsn) -> Lsn {
+        let mut acked: Vec<Lsn> = self.members.iter().map(acked).collect();
         acked.sort_unstable_by(|a, b| b.cmp(a));
         let needed = self.quorum.map_or(acked.len(), |quorum| quorum as usize);
-        needed.checked_sub(1).and_then(|last| acked.get(last)).copied().unwrap_or(Stamp::ZERO)
+        needed.checked_sub(1).and_then(|last| acked.get(last)).copied().unwrap_or(Lsn::ZERO)
     }
 
     /// Whether a set of these members may take effect when this one was written and nothing later

@@ -100,12 +100,12 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::{NodeId, Stamp, Term};
+    use freshet_base::{Lsn, NodeId, Term};
 
     use super::{Acknowledged::*, *};
 
     fn claim(term: u32, node: u64, nonce: u64, acknowledged: Acknowledged) -> Claim {
-        Claim { reign: Reign { term: Term(term), start: Stamp(50), node: NodeId(node), nonce }, acknowledged }
+        Claim { reign: Reign { term: Term(term), start: Lsn(50), node: NodeId(node), nonce }, acknowledged }
     }
 
     /// Both decide the same, of whatever kind they are.

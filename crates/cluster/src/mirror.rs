@@ -29,7 +29,7 @@ mod holding;
 
 use std::collections::BTreeMap;
 
-use freshet_base::{NodeId, Stamp};
+use freshet_base::{Lsn, NodeId};
 
 pub use self::holding::{Cut, Holding};
 
@@ -47,8 +47,8 @@ pub enum Rule {
 pub enum Keep {
     /// Those that have landed wholly, with all before them.
     Whole,
-    /// Those that end at this stamp or below.
-    Marked(Stamp),
+    /// Those that end at this LSN or below.
+    Marked(Lsn),
 }
 
 /// What a mirror has of a batch (step 4). That it has nothing of one shows from what it has of
@@ -69,22 +69,22 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Where the first of them begins. Nothing below can be undone; all of it is marked.
-    pub begin: Stamp,
+    pub begin: Lsn,
     /// Where each of them ends, oldest first, and its status.
-    pub batches: Vec<(Stamp, Status)>,
+    pub batches: Vec<(Lsn, Status)>,
 }
 
 impl Footprint {
     /// Everything below is ready.
-    pub fn ready(&self) -> Stamp {
+    pub fn ready(&self) -> Lsn {
         let ready = self.batches.iter().take_while(|(_, status)| *status == Status::CommitReady);
         ready.last().map_or(self.begin, |(end, _)| *end)
     }
 
     /// Where the last batch ends that is ready here, and at least in part on all of these. (With
     /// the same batches everywhere that is all of it.)
-    fn common(&self, others: impl Iterator<Item = Stamp>) -> Stamp {
-        let everywhere = others.fold(Stamp::MAX, Stamp::min);
+    fn common(&self, others: impl Iterator<Item = Lsn>) -> Lsn {
+        let everywhere = others.fold(Lsn::MAX, Lsn::min);
         let mut kept = self.begin;
         for (end, status) in &self.batches {
             if *status != Status::CommitReady || everywhere <= kept {
@@ -109,7 +109,7 @@ pub enum Step {
     /// Keep these batches, and undo the others (step 6).
     Recover(Keep),
     /// The memory is the state of the database with the log up to here.
-    Done(Stamp),
+    Done(Lsn),
 }
 
 /// A mirror's recovery.
@@ -120,7 +120,7 @@ pub struct Recovering {
     own: Option<Footprint>,
     /// Those that survive, and what they have said.
     others: BTreeMap<NodeId, Option<Footprint>>,
-    end: Option<Stamp>,
+    end: Option<Lsn>,
 }
 
 impl Recovering {
@@ -177,7 +177,7 @@ impl Recovering {
     }
 
     /// The memory was brought to the state with the log up to `end`.
-    pub fn recovered(&mut self, end: Stamp) {
+    pub fn recovered(&mut self, end: Lsn) {
         self.end = Some(end);
     }
 }
@@ -192,12 +192,12 @@ mod tests {
     /// A mirror on which everything below 10 is marked, and that has these of the batches that end
     /// at 20, 30 and so on.
     fn with(batches: &[Status]) -> Footprint {
-        let ends = (2..).map(|number| Stamp(number * 10));
-        Footprint { begin: Stamp(10), batches: ends.zip(batches.iter().copied()).collect() }
+        let ends = (2..).map(|number| Lsn(number * 10));
+        Footprint { begin: Lsn(10), batches: ends.zip(batches.iter().copied()).collect() }
     }
 
     /// What two mirrors keep, by the paper's rule.
-    fn keep(one: &Footprint, other: &Footprint) -> Stamp {
+    fn keep(one: &Footprint, other: &Footprint) -> Lsn {
         let [first, second] = [(one, other), (other, one)].map(|(own, other)| {
             let mut it = Recovering::new(Rule::Marked, [NodeId(2)]);
             assert_eq!(it.next(), Step::Revoke);
@@ -222,59 +222,59 @@ mod tests {
 
     #[test]
     fn case_1_before_step_1() {
-        assert_eq!(keep(&with(&[]), &with(&[])), Stamp(10));
+        assert_eq!(keep(&with(&[]), &with(&[])), Lsn(10));
     }
 
     #[test]
     fn case_2a_no_log() {
         for other in [Corrupt, Logged] {
-            assert_eq!(keep(&with(&[]), &with(&[other])), Stamp(10));
+            assert_eq!(keep(&with(&[]), &with(&[other])), Lsn(10));
         }
     }
 
     #[test]
     fn case_2b_corrupt_log() {
         for other in [Corrupt, Logged] {
-            assert_eq!(keep(&with(&[Corrupt]), &with(&[other])), Stamp(10));
+            assert_eq!(keep(&with(&[Corrupt]), &with(&[other])), Lsn(10));
         }
     }
 
     #[test]
     fn case_2c_logged() {
         for other in [&[][..], &[Corrupt], &[Logged]] {
-            assert_eq!(keep(&with(&[Logged]), &with(other)), Stamp(10));
+            assert_eq!(keep(&with(&[Logged]), &with(other)), Lsn(10));
         }
     }
 
     #[test]
     fn case_3_logged_everywhere() {
-        assert_eq!(keep(&with(&[Logged]), &with(&[Logged])), Stamp(10));
-        assert_eq!(keep(&with(&[Logged, Logged]), &with(&[Logged, Corrupt])), Stamp(10));
+        assert_eq!(keep(&with(&[Logged]), &with(&[Logged])), Lsn(10));
+        assert_eq!(keep(&with(&[Logged, Logged]), &with(&[Logged, Corrupt])), Lsn(10));
     }
 
     #[test]
     fn case_4a_logged_here_and_ready_there() {
-        assert_eq!(keep(&with(&[Logged]), &with(&[CommitReady])), Stamp(10));
+        assert_eq!(keep(&with(&[Logged]), &with(&[CommitReady])), Lsn(10));
     }
 
     #[test]
     fn case_4b_ready_here_and_that_takes_consensus() {
-        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[Logged, Logged])), Stamp(10));
-        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[CommitReady, CommitReady])), Stamp(20));
-        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[CommitReady, Corrupt])), Stamp(20));
+        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[Logged, Logged])), Lsn(10));
+        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[CommitReady, CommitReady])), Lsn(20));
+        assert_eq!(keep(&with(&[CommitReady, Logged]), &with(&[CommitReady, Corrupt])), Lsn(20));
     }
 
     #[test]
     fn case_5a_ready_everywhere() {
-        assert_eq!(keep(&with(&[CommitReady]), &with(&[CommitReady])), Stamp(20));
-        assert_eq!(keep(&with(&[CommitReady; 3]), &with(&[CommitReady; 3])), Stamp(40));
+        assert_eq!(keep(&with(&[CommitReady]), &with(&[CommitReady])), Lsn(20));
+        assert_eq!(keep(&with(&[CommitReady; 3]), &with(&[CommitReady; 3])), Lsn(40));
     }
 
     /// Clients were told, and the next batches are under way.
     #[test]
     fn case_5b_committed() {
         for next in [&[CommitReady][..], &[CommitReady, Corrupt], &[CommitReady, Logged, Corrupt]] {
-            assert_eq!(keep(&with(&[CommitReady, Logged]), &with(next)), Stamp(20));
+            assert_eq!(keep(&with(&[CommitReady, Logged]), &with(next)), Lsn(20));
         }
     }
 
@@ -300,11 +300,11 @@ mod tests {
         };
         let mut it = begun();
         it.gone(NodeId(3));
-        assert_eq!(it.next(), Step::Recover(Keep::Marked(Stamp(20))));
+        assert_eq!(it.next(), Step::Recover(Keep::Marked(Lsn(20))));
         let mut it = begun();
         it.heard(NodeId(3), with(&[Logged]));
         it.gone(NodeId(3));
-        assert_eq!(it.next(), Step::Recover(Keep::Marked(Stamp(10))));
+        assert_eq!(it.next(), Step::Recover(Keep::Marked(Lsn(10))));
     }
 
     /// A mirror that has undone something has taken its mark back: another one that asks it
@@ -312,20 +312,20 @@ mod tests {
     #[test]
     fn what_was_decided_shows() {
         let (ready, undone) = (with(&[CommitReady, CommitReady]), with(&[CommitReady, Logged]));
-        assert_eq!(keep(&ready, &with(&[CommitReady, Logged])), Stamp(20));
-        assert_eq!(keep(&ready, &undone), Stamp(20));
+        assert_eq!(keep(&ready, &with(&[CommitReady, Logged])), Lsn(20));
+        assert_eq!(keep(&ready, &undone), Lsn(20));
     }
 
     /// One that was fed in batches of its own keeps more than it would have to, and loses nothing
     /// that is marked on both.
     #[test]
     fn batches_that_end_elsewhere_lose_nothing() {
-        let own = Footprint { begin: Stamp(0), batches: vec![(Stamp(10), CommitReady), (Stamp(15), Logged)] };
-        let other = Footprint { begin: Stamp(0), batches: vec![(Stamp(5), CommitReady), (Stamp(15), Logged)] };
-        assert_eq!(own.common([other.ready()].into_iter()), Stamp(10));
-        assert_eq!(other.common([own.ready()].into_iter()), Stamp(5));
-        let cannot = Footprint { begin: Stamp(12), batches: vec![(Stamp(15), CommitReady)] };
-        assert_eq!(cannot.common([other.ready()].into_iter()), Stamp(12), "what it cannot undo, it keeps");
+        let own = Footprint { begin: Lsn(0), batches: vec![(Lsn(10), CommitReady), (Lsn(15), Logged)] };
+        let other = Footprint { begin: Lsn(0), batches: vec![(Lsn(5), CommitReady), (Lsn(15), Logged)] };
+        assert_eq!(own.common([other.ready()].into_iter()), Lsn(10));
+        assert_eq!(other.common([own.ready()].into_iter()), Lsn(5));
+        let cannot = Footprint { begin: Lsn(12), batches: vec![(Lsn(15), CommitReady)] };
+        assert_eq!(cannot.common([other.ready()].into_iter()), Lsn(12), "what it cannot undo, it keeps");
     }
 
     #[test]
@@ -334,8 +334,8 @@ mod tests {
         assert_eq!(it.next(), Step::Revoke);
         it.revoked();
         assert_eq!(it.next(), Step::Recover(Keep::Whole));
-        it.recovered(Stamp(30));
-        assert_eq!(it.next(), Step::Done(Stamp(30)));
+        it.recovered(Lsn(30));
+        assert_eq!(it.next(), Step::Done(Lsn(30)));
     }
 
     /// What another node says is not believed to have any order.
@@ -343,9 +343,9 @@ mod tests {
     fn a_footprint_that_lies_does_no_harm() {
         let own = with(&[CommitReady, Logged]);
         let lies = [
-            Footprint { begin: Stamp::MAX, batches: vec![(Stamp(0), CommitReady), (Stamp(0), CommitReady)] },
-            Footprint { begin: Stamp(0), batches: vec![(Stamp::MAX, CommitReady), (Stamp(3), CommitReady)] },
-            Footprint { begin: Stamp(0), batches: vec![(Stamp(30), Logged); 3] },
+            Footprint { begin: Lsn::MAX, batches: vec![(Lsn(0), CommitReady), (Lsn(0), CommitReady)] },
+            Footprint { begin: Lsn(0), batches: vec![(Lsn::MAX, CommitReady), (Lsn(3), CommitReady)] },
+            Footprint { begin: Lsn(0), batches: vec![(Lsn(30), Logged); 3] },
         ];
         for lie in lies {
             let end = own.common([lie.ready()].into_iter());

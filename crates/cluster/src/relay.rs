@@ -21,7 +21,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{NodeId, Safety, Stamp};
+use freshet_base::{Lsn, NodeId, Safety};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -46,33 +46,33 @@ freshet_base::named!(RelayAck, "acknowledgement of a relay", { Own: "own", Downs
 #[derive(Clone, Debug)]
 pub struct Relay {
     ack: RelayAck,
-    persisted: Stamp,
-    global: Stamp,
+    persisted: Lsn,
+    global: Lsn,
     /// Heard, and beyond what is persistent here; ascending.
-    ahead: VecDeque<Stamp>,
+    ahead: VecDeque<Lsn>,
     downstream: CommitRule,
 }
 
-/// This many stamps that were heard and are beyond what is persistent are remembered one by one.
+/// This many LSNs that were heard and are beyond what is persistent are remembered one by one.
 const AHEAD: usize = 1024;
 
 impl Relay {
     /// A relay whose log is persistent up to `persisted`, and which is meant to have `standbys` of
     /// its own; one that stalls is not waited for after `timeout`.
-    pub fn new(ack: RelayAck, standbys: u32, timeout: Duration, persisted: Stamp, now: Moment) -> Self {
+    pub fn new(ack: RelayAck, standbys: u32, timeout: Duration, persisted: Lsn, now: Moment) -> Self {
         let rule = RuleConfig { standby_timeout: timeout, ..RuleConfig::new(Safety::TwoSafe, standbys) };
         // Nothing was waited for yet: whatever is acknowledged from here on is.
         Self {
             ack,
             persisted,
-            global: Stamp::ZERO,
+            global: Lsn::ZERO,
             ahead: VecDeque::new(),
             downstream: CommitRule::new(rule, persisted, now),
         }
     }
 
     /// The relay's own log is persistent up to here.
-    pub fn persisted(&mut self, to: Stamp, now: Moment) -> Decision {
+    pub fn persisted(&mut self, to: Lsn, now: Moment) -> Decision {
         self.persisted = self.persisted.max(to);
         self.pass();
         self.downstream.apply(Event::Durable(to), now)
@@ -85,7 +85,7 @@ impl Relay {
     }
 
     /// The primary says what is globally persistent.
-    pub fn heard_global(&mut self, global: Stamp) {
+    pub fn heard_global(&mut self, global: Lsn) {
         if global > self.ahead.back().copied().unwrap_or(self.global) {
             self.ahead.push_back(global);
             if self.ahead.len() > AHEAD {
@@ -107,7 +107,7 @@ impl Relay {
     }
 
     /// What to acknowledge upwards.
-    pub fn upward(&self) -> Stamp {
+    pub fn upward(&self) -> Lsn {
         match self.ack {
             RelayAck::Own => self.persisted,
             RelayAck::Downstream => self.persisted.min(self.downstream.committed()),
@@ -116,7 +116,7 @@ impl Relay {
 
     /// What to tell those below to be globally persistent: the last that the relay was told and
     /// holds. What was told always stands between transactions, which those below rely on.
-    pub fn downward(&self) -> Stamp {
+    pub fn downward(&self) -> Lsn {
         self.global
     }
 
@@ -143,65 +143,63 @@ mod tests {
     }
 
     fn acked(at: u64) -> Event {
-        Event::Acked { standby: C, persisted: Stamp(at) }
+        Event::Acked { standby: C, persisted: Lsn(at) }
     }
 
     #[test]
     fn a_subtree_acknowledges_what_all_of_it_holds() {
         for ack in [RelayAck::Own, RelayAck::Downstream] {
             let own_only = ack == RelayAck::Own;
-            let mut relay = Relay::new(ack, 1, TIMEOUT, Stamp(0), ms(0));
-            let _ = relay.downstream(
-                Event::Joined { standby: C, incarnation: 1, persisted: Stamp(0), synchronous: true },
-                ms(0),
-            );
-            let _ = relay.persisted(Stamp(100), ms(1));
-            assert_eq!(relay.upward(), Stamp(if own_only { 100 } else { 0 }));
+            let mut relay = Relay::new(ack, 1, TIMEOUT, Lsn(0), ms(0));
+            let _ = relay
+                .downstream(Event::Joined { standby: C, incarnation: 1, persisted: Lsn(0), synchronous: true }, ms(0));
+            let _ = relay.persisted(Lsn(100), ms(1));
+            assert_eq!(relay.upward(), Lsn(if own_only { 100 } else { 0 }));
             let _ = relay.downstream(acked(70), ms(2));
-            assert_eq!(relay.upward(), Stamp(if own_only { 100 } else { 70 }));
+            assert_eq!(relay.upward(), Lsn(if own_only { 100 } else { 70 }));
             // Who is below may be quicker than the relay's own disk; that is not enough.
             let _ = relay.downstream(acked(150), ms(3));
-            assert_eq!(relay.upward(), Stamp(100));
+            assert_eq!(relay.upward(), Lsn(100));
             // Who stalls is not waited for for ever.
-            let _ = relay.persisted(Stamp(200), ms(10));
+            let _ = relay.persisted(Lsn(200), ms(10));
             let _ = relay.downstream(Event::Tick, ms(110));
-            assert_eq!(relay.upward(), Stamp(200));
+            assert_eq!(relay.upward(), Lsn(200));
         }
     }
 
     #[test]
     fn those_below_learn_what_the_relay_was_told_and_no_more() {
-        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Stamp(0), ms(0));
-        let _ = relay.persisted(Stamp(100), ms(1));
-        assert_eq!(relay.downward(), Stamp(0));
-        relay.heard_global(Stamp(60));
-        relay.heard_global(Stamp(40));
-        assert_eq!(relay.downward(), Stamp(60));
+        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
+        let _ = relay.persisted(Lsn(100), ms(1));
+        assert_eq!(relay.downward(), Lsn(0));
+        relay.heard_global(Lsn(60));
+        relay.heard_global(Lsn(40));
+        assert_eq!(relay.downward(), Lsn(60));
     }
 
     #[test]
     fn what_is_passed_down_was_told_and_is_held() {
-        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Stamp(0), ms(0));
+        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
         for k in 1..10_000 {
-            relay.heard_global(Stamp(k * 10));
+            relay.heard_global(Lsn(k * 10));
         }
         assert!(relay.ahead.len() <= AHEAD);
-        let mut last = Stamp(0);
+        let mut last = Lsn(0);
         for to in (0..99_990).step_by(777) {
-            let _ = relay.persisted(Stamp(to), ms(1));
+            let _ = relay.persisted(Lsn(to), ms(1));
             let down = relay.downward();
-            assert!(down <= Stamp(to) && down.0.is_multiple_of(10) && down >= last, "{down} of {to}");
+            assert!(down <= Lsn(to) && down.0.is_multiple_of(10) && down >= last, "{down} of {to}");
             last = down;
         }
-        let _ = relay.persisted(Stamp(99_995), ms(1));
-        assert_eq!(relay.downward(), Stamp(99_990));
+        let _ = relay.persisted(Lsn(99_995), ms(1));
+        assert_eq!(relay.downward(), Lsn(99_990));
     }
 
     #[test]
     fn a_relay_without_standbys_acknowledges_for_itself() {
-        let mut relay = Relay::new(RelayAck::Downstream, 0, TIMEOUT, Stamp(5), ms(0));
-        let _ = relay.persisted(Stamp(100), ms(1));
-        assert_eq!(relay.upward(), Stamp(100));
+        let mut relay = Relay::new(RelayAck::Downstream, 0, TIMEOUT, Lsn(5), ms(0));
+        let _ = relay.persisted(Lsn(100), ms(1));
+        assert_eq!(relay.upward(), Lsn(100));
         assert_eq!(relay.next_deadline(), None);
     }
 }

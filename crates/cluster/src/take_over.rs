@@ -18,7 +18,7 @@ mod candidacy;
 
 use std::collections::BTreeSet;
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 
 pub use self::candidacy::{Candidacy, LogState, Plan};
 use crate::{
@@ -129,9 +129,9 @@ pub struct Fetch {
     /// Whose it is.
     pub from: NodeId,
     /// Where the two part.
-    pub cut_at: Stamp,
+    pub cut_at: Lsn,
     /// Where it ends.
-    pub upto: Stamp,
+    pub upto: Lsn,
 }
 
 impl Fetch {
@@ -192,9 +192,9 @@ pub enum Stopped {
         /// Whose log that is.
         than: NodeId,
         /// Where the two part.
-        at: Stamp,
+        at: Lsn,
         /// Everything of this node's below was acknowledged.
-        committed: Stamp,
+        committed: Lsn,
     },
     /// A node began one term twice.
     SameTermTwice {
@@ -224,7 +224,7 @@ pub struct Inheritance {
     /// What its in-sync sets follow.
     pub succession: Succession,
     /// What of the log is known to be committed.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// The nodes that have answered.
     pub answered: BTreeSet<NodeId>,
 }
@@ -321,7 +321,7 @@ impl TakeOver {
 
     /// What the reign begins with that starts at `start`, the end of the log. With force, less of
     /// the log may be left than was committed.
-    pub fn inheritance(&self, start: Stamp) -> Inheritance {
+    pub fn inheritance(&self, start: Lsn) -> Inheritance {
         Inheritance {
             succession: self.candidacy.succession(self.rules.force),
             committed: self.candidacy.known_committed().min(start),
@@ -339,8 +339,8 @@ mod tests {
 
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1), 1);
-        let (end, set) = (Stamp(end), Some(set()));
-        LogState { history, end, set, synchronous: true, committed: Stamp::ZERO, log: true, incarnation: 1 }
+        let (end, set) = (Lsn(end), Some(set()));
+        LogState { history, end, set, synchronous: true, committed: Lsn::ZERO, log: true, incarnation: 1 }
     }
 
     /// Any two of three hold every commit.
@@ -371,7 +371,7 @@ mod tests {
         let question = it.question(log(50));
         assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
         it.heard(NodeId(3), Answer::Log(log(80)));
-        let fetch = Fetch { from: NodeId(3), cut_at: Stamp(50), upto: Stamp(80) };
+        let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(it.decide(0), Step::Fetch(fetch));
         let welcome = |cut_at, end| Welcome {
             cluster: ClusterId(7),
@@ -379,8 +379,8 @@ mod tests {
             above: Vec::new(),
             term: Term(2),
             history: TermHistory::first(Term(1), NodeId(1), 1),
-            cut_at: Stamp(cut_at),
-            end: Stamp(end),
+            cut_at: Lsn(cut_at),
+            end: Lsn(end),
             keep_alive_ms: 10,
         };
         assert_eq!(fetch.check(&welcome(50, 90)), Ok(()));
@@ -388,7 +388,7 @@ mod tests {
         assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
         it.question(log(80));
         assert_eq!(it.decide(0), Step::Finish { term: Term(2) });
-        let inheritance = it.inheritance(Stamp(80));
+        let inheritance = it.inheritance(Lsn(80));
         assert_eq!((inheritance.succession, inheritance.answered), (Succession::Of(set()), [NodeId(3)].into()));
     }
 
@@ -434,9 +434,9 @@ mod tests {
     #[test]
     fn no_more_is_committed_than_the_reign_begins_with() {
         let mut it = TakeOver::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
-        it.question(LogState { committed: Stamp(100), ..log(100) });
-        assert_eq!(it.inheritance(Stamp(100)).committed, Stamp(100));
-        assert_eq!(it.inheritance(Stamp(60)).committed, Stamp(60));
+        it.question(LogState { committed: Lsn(100), ..log(100) });
+        assert_eq!(it.inheritance(Lsn(100)).committed, Lsn(100));
+        assert_eq!(it.inheritance(Lsn(60)).committed, Lsn(60));
     }
 
     #[test]

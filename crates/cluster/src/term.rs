@@ -1,6 +1,6 @@
 //! Terms: whose word counts, where logs part, and who may take over.
 //!
-//! A term is the reign of one primary. (term, stamp) identifies a block within a history, which
+//! A term is the reign of one primary. (term, LSN) identifies a block within a history, which
 //! rests on three rules:
 //!
 //! 1. A node begins to reign in a term that is new to everyone it has heard, also the node that
@@ -8,7 +8,7 @@
 //!    not share a name with what it writes now. Two nodes that do not hear one another may choose
 //!    the same term. At most one of them can commit anything, so a [`Reign`] names its node. A node
 //!    whose disk was set back may begin a term that it has begun before: so a reign has a random
-//!    number besides, which everybody records with it. A block's name is its stamp, its term, and
+//!    number besides, which everybody records with it. A block's name is its LSN, its term, and
 //!    whose that was in the history of its log. Logs of two reigns that one node has begun in one
 //!    term are told apart, and never joined ([`Agreement::SameTermTwice`]).
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part
@@ -17,7 +17,7 @@
 //!    persistent, and an answer to a candidate raises it first, so that a quorum which has been
 //!    consulted is lost to the old primary.
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::in_sync::{Holder, InSyncSet, Succession};
@@ -28,7 +28,7 @@ pub struct Reign {
     /// Its term.
     pub term: Term,
     /// Its first block.
-    pub start: Stamp,
+    pub start: Lsn,
     /// Who reigns.
     pub node: NodeId,
     /// A random number: two reigns of one node in one term are two. A node whose directory was set
@@ -86,25 +86,25 @@ impl From<TermHistory> for Vec<Reign> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// Up to here, and no further unless both end here.
-    Upto(Stamp),
+    Upto(Lsn),
     /// Both have a reign of the same node in the same term, which it has begun twice: nothing that
     /// either says of that term can be trusted by the other.
     SameTermTwice {
         /// That term.
         term: Term,
         /// They are the same up to here: it is where the reigns end that came before.
-        upto: Stamp,
+        upto: Lsn,
         /// Where it begins here.
-        here: Stamp,
+        here: Lsn,
         /// Where it begins there.
-        there: Stamp,
+        there: Lsn,
     },
 }
 
 impl TermHistory {
     /// The history of a log that has only known one term, from its first byte.
     pub fn first(term: Term, node: NodeId, nonce: u64) -> Self {
-        Self(vec![Reign { term, start: Stamp::ZERO, node, nonce }])
+        Self(vec![Reign { term, start: Lsn::ZERO, node, nonce }])
     }
 
     /// The reigns, oldest first.
@@ -133,11 +133,11 @@ impl TermHistory {
     }
 
     /// The history of the same log cut at `end`: reigns that began there or later are gone.
-    pub fn cut(&self, end: Stamp) -> Self {
+    pub fn cut(&self, end: Lsn) -> Self {
         Self(self.0.iter().copied().filter(|reign| reign.start < end).collect())
     }
 
-    fn end_of(&self, index: usize, log_end: Stamp) -> Stamp {
+    fn end_of(&self, index: usize, log_end: Lsn) -> Lsn {
         self.0.get(index + 1).map_or(log_end, |next| next.start)
     }
 
@@ -145,9 +145,9 @@ impl TermHistory {
     /// terms made it, so they agree to the end of the last term that both have, or where the first
     /// of them ends within it. A standby that is catching up knows of reigns that its log has not
     /// reached yet; they play no part.
-    pub fn agreement(&self, end: Stamp, other: &Self, other_end: Stamp) -> Agreement {
+    pub fn agreement(&self, end: Lsn, other: &Self, other_end: Lsn) -> Agreement {
         let (here, there) = (self.cut(end), other.cut(other_end));
-        let mut upto = Stamp::ZERO;
+        let mut upto = Lsn::ZERO;
         for (index, mine) in here.0.iter().enumerate() {
             let same = |reign: &Reign| (reign.term, reign.node) == (mine.term, mine.node);
             let Some(place) = there.0.iter().position(same) else { continue };
@@ -287,7 +287,7 @@ pub struct Life {
     /// Nothing was acknowledged yet under that number: the memory may still have this one.
     pub before: Option<u64>,
     /// The memory had everything below, when that was noted last. One that has less is older.
-    pub reached: Stamp,
+    pub reached: Lsn,
 }
 
 impl Life {
@@ -316,7 +316,7 @@ pub struct TermState {
     pub incarnation: Option<u64>,
     /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
     /// below ([`crate::follower::NotEntered::Acknowledged`]). Noted now and then.
-    pub committed: Stamp,
+    pub committed: Lsn,
 }
 
 /// Why a reign cannot begin.
@@ -346,7 +346,7 @@ impl TermState {
             reigned: None,
             life: None,
             incarnation: None,
-            committed: Stamp::ZERO,
+            committed: Lsn::ZERO,
         }
     }
 
@@ -367,7 +367,7 @@ impl TermState {
     ///
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.
-    pub fn begin(&mut self, reign: Reign, end: Stamp, succession: &Succession) -> Result<(), NotBegun> {
+    pub fn begin(&mut self, reign: Reign, end: Lsn, succession: &Succession) -> Result<(), NotBegun> {
         if let Verdict::Refused { highest, .. } = self.fence.hear(reign.term, reign.node) {
             return Err(NotBegun::Fenced { asked: reign.term, highest });
         }
@@ -385,7 +385,7 @@ impl TermState {
     }
 
     /// Everything below `to` was acknowledged to clients.
-    pub fn note_committed(&mut self, to: Stamp) {
+    pub fn note_committed(&mut self, to: Lsn) {
         self.committed = self.committed.max(to);
     }
 
@@ -411,7 +411,7 @@ mod tests {
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
         let reign =
-            |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9), nonce: 1 };
+            |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
         let reigns: Vec<_> = reigns.iter().map(reign).collect();
         reigns.try_into().unwrap()
     }
@@ -420,39 +420,39 @@ mod tests {
     fn logs_agree_to_the_end_of_their_last_common_term() {
         let upto = |a: &[(u32, u64)], a_end, b: &[(u32, u64)], b_end| {
             let (a, b) = (history(a), history(b));
-            let there = a.agreement(Stamp(a_end), &b, Stamp(b_end));
-            assert_eq!(there, b.agreement(Stamp(b_end), &a, Stamp(a_end)), "agreement is mutual");
+            let there = a.agreement(Lsn(a_end), &b, Lsn(b_end));
+            assert_eq!(there, b.agreement(Lsn(b_end), &a, Lsn(a_end)), "agreement is mutual");
             there
         };
         let one = &[(1, 0)][..];
-        assert_eq!(upto(one, 100, one, 100), Agreement::Upto(Stamp(100)));
-        assert_eq!(upto(one, 100, one, 70), Agreement::Upto(Stamp(70)));
-        assert_eq!(upto(one, 100, &[(1, 0), (2, 60)], 500), Agreement::Upto(Stamp(60)));
-        assert_eq!(upto(one, 40, &[(1, 0), (2, 60)], 500), Agreement::Upto(Stamp(40)));
-        assert_eq!(upto(&[(1, 0), (2, 50)], 90, &[(1, 0), (3, 60)], 500), Agreement::Upto(Stamp(50)));
-        assert_eq!(upto(&[(1, 0), (2, 50), (4, 70)], 90, &[(1, 0), (2, 50), (3, 60)], 99), Agreement::Upto(Stamp(60)));
-        assert_eq!(upto(&[], 0, &[(1, 0), (2, 60)], 500), Agreement::Upto(Stamp(0)));
+        assert_eq!(upto(one, 100, one, 100), Agreement::Upto(Lsn(100)));
+        assert_eq!(upto(one, 100, one, 70), Agreement::Upto(Lsn(70)));
+        assert_eq!(upto(one, 100, &[(1, 0), (2, 60)], 500), Agreement::Upto(Lsn(60)));
+        assert_eq!(upto(one, 40, &[(1, 0), (2, 60)], 500), Agreement::Upto(Lsn(40)));
+        assert_eq!(upto(&[(1, 0), (2, 50)], 90, &[(1, 0), (3, 60)], 500), Agreement::Upto(Lsn(50)));
+        assert_eq!(upto(&[(1, 0), (2, 50), (4, 70)], 90, &[(1, 0), (2, 50), (3, 60)], 99), Agreement::Upto(Lsn(60)));
+        assert_eq!(upto(&[], 0, &[(1, 0), (2, 60)], 500), Agreement::Upto(Lsn(0)));
         assert_eq!(
-            history(&[(1, 0), (2, 50)]).agreement(Stamp(90), &history(&[(1, 0), (2, 60)]), Stamp(99)),
-            Agreement::SameTermTwice { term: Term(2), upto: Stamp(50), here: Stamp(50), there: Stamp(60) }
+            history(&[(1, 0), (2, 50)]).agreement(Lsn(90), &history(&[(1, 0), (2, 60)]), Lsn(99)),
+            Agreement::SameTermTwice { term: Term(2), upto: Lsn(50), here: Lsn(50), there: Lsn(60) }
         );
     }
 
     #[test]
     fn a_cut_log_forgets_the_reigns_that_are_gone() {
         let h = history(&[(1, 0), (2, 50), (5, 80)]);
-        assert_eq!(h.cut(Stamp(80)), history(&[(1, 0), (2, 50)]));
-        assert_eq!(h.cut(Stamp(0)), TermHistory::default());
+        assert_eq!(h.cut(Lsn(80)), history(&[(1, 0), (2, 50)]));
+        assert_eq!(h.cut(Lsn(0)), TermHistory::default());
     }
 
     #[test]
     fn histories_that_do_not_ascend_are_refused() {
         let bad: Result<TermHistory, _> = [0, 9]
-            .map(|start| Reign { term: Term(2), start: Stamp(start), node: NodeId(1), nonce: 1 })
+            .map(|start| Reign { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 })
             .to_vec()
             .try_into();
         assert!(bad.unwrap_err().to_string().contains("must ascend"));
-        let reign = |term, start| Reign { term: Term(term), start: Stamp(start), node: NodeId(1), nonce: 1 };
+        let reign = |term, start| Reign { term: Term(term), start: Lsn(start), node: NodeId(1), nonce: 1 };
         assert!(history(&[(3, 10)]).begin(reign(3, 20)).is_err());
         assert!(history(&[(3, 10)]).begin(reign(4, 9)).is_err());
     }
@@ -487,12 +487,12 @@ mod tests {
     fn two_reigns_in_one_term_have_nothing_of_it_in_common() {
         let of = |node, nonce| {
             let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-            history.begin(Reign { term: Term(2), start: Stamp(50), node: NodeId(node), nonce }).unwrap();
+            history.begin(Reign { term: Term(2), start: Lsn(50), node: NodeId(node), nonce }).unwrap();
             history
         };
-        assert_eq!(of(1, 1).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(50)));
-        assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(80)));
-        let twice = Agreement::SameTermTwice { term: Term(2), upto: Stamp(50), here: Stamp(50), there: Stamp(50) };
-        assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 3), Stamp(80)), twice);
+        assert_eq!(of(1, 1).agreement(Lsn(90), &of(2, 2), Lsn(80)), Agreement::Upto(Lsn(50)));
+        assert_eq!(of(2, 2).agreement(Lsn(90), &of(2, 2), Lsn(80)), Agreement::Upto(Lsn(80)));
+        let twice = Agreement::SameTermTwice { term: Term(2), upto: Lsn(50), here: Lsn(50), there: Lsn(50) };
+        assert_eq!(of(2, 2).agreement(Lsn(90), &of(2, 3), Lsn(80)), twice);
     }
 }

@@ -1,9 +1,9 @@
-//! Comparing the state of two nodes: each hashes its rows by ranges of record ids, at one stamp,
+//! Comparing the state of two nodes: each hashes its rows by ranges of record ids, at one LSN,
 //! and who compares narrows down to the first record that differs.
 //!
 //! A *view* keeps what is needed for that: from when it is opened on, nothing that a snapshot at
-//! its stamp or above sees is given up. So two nodes that have opened a view each can be read at
-//! the larger of the two stamps, as soon as both show it. A view is a thread with a pin, like a
+//! its LSN or above sees is given up. So two nodes that have opened a view each can be read at
+//! the larger of the two LSNs, as soon as both show it. A view is a thread with a pin, like a
 //! long transaction. There are few at once, and each ends by itself.
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_storage::{Guard, ReadContext, ReadError, Table};
 use freshet_txn::Core;
 use serde::{Deserialize, Serialize};
@@ -46,13 +46,13 @@ pub enum StateAsk {
         /// For how long, in milliseconds; at most an hour.
         keep_ms: u64,
     },
-    /// The tables that there are at a stamp, in the order of their ids. Answered by
+    /// The tables that there are at an LSN, in the order of their ids. Answered by
     /// [`StateAnswer::Tables`].
     Tables {
         /// The view.
         view: u64,
-        /// The stamp.
-        at: Stamp,
+        /// The LSN.
+        at: Lsn,
         /// From this id on.
         from: u32,
     },
@@ -60,8 +60,8 @@ pub enum StateAsk {
     Hash {
         /// The view.
         view: u64,
-        /// The stamp.
-        at: Stamp,
+        /// The LSN.
+        at: Lsn,
         /// The table's id.
         fid: u32,
         /// The first record id of the first range.
@@ -75,8 +75,8 @@ pub enum StateAsk {
     Record {
         /// The view.
         view: u64,
-        /// The stamp.
-        at: Stamp,
+        /// The LSN.
+        at: Lsn,
         /// The table's id.
         fid: u32,
         /// The record's.
@@ -123,15 +123,15 @@ pub enum StateAnswer {
     Opened {
         /// Its number.
         view: u64,
-        /// It can be read at this stamp, and above.
-        at: Stamp,
+        /// It can be read at this LSN, and above.
+        at: Lsn,
     },
     /// Tables; none when there are no more.
     Tables(Vec<TableState>),
     /// The ranges in their order; fewer than were asked for when there was no time for more.
     Hashes(Vec<RangeHash>),
     /// Where the log has the version that is seen; none when none is.
-    Record(Option<Stamp>),
+    Record(Option<Lsn>),
     /// The view is over.
     Closed,
     /// Everything was looked at.
@@ -160,7 +160,7 @@ pub struct TableState {
 /// The records of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeHash {
-    /// Of their tables, ids, stamps and rows.
+    /// Of their tables, ids, LSNs and rows.
     pub hash: u64,
     /// How many there are.
     pub records: u64,
@@ -254,7 +254,7 @@ struct View<'v> {
     core: &'v Core,
     guard: &'v Guard<'v>,
     /// It can be read from here on.
-    from: Stamp,
+    from: Lsn,
     until: Instant,
     stopping: &'v AtomicBool,
 }
@@ -284,14 +284,14 @@ impl View<'_> {
             }
             StateAsk::Record { fid, rid, .. } => {
                 let mut found = None;
-                self.each(at, Fid(fid), rid, rid.saturating_add(1), |_, stamp, _| found = Some(stamp))?;
+                self.each(at, Fid(fid), rid, rid.saturating_add(1), |_, lsn, _| found = Some(lsn))?;
                 Ok(StateAnswer::Record(found))
             }
             _ => Err("no view is asked this".into()),
         }
     }
 
-    fn tables(&self, at: Stamp, from: u32) -> Vec<TableState> {
+    fn tables(&self, at: Lsn, from: u32) -> Vec<TableState> {
         let tables = self.core.catalog.tables_at(at).into_iter().filter(|table| table.fid().0 >= from);
         let state = |table: Arc<Table>| {
             let rids = table.content(self.guard)?.rid_limit().0;
@@ -300,16 +300,16 @@ impl View<'_> {
         tables.filter_map(state).take(MOST_TABLES).collect()
     }
 
-    fn hashes(&self, at: Stamp, fid: Fid, from: u64, step: u64, ranges: u32) -> Result<Vec<RangeHash>, String> {
+    fn hashes(&self, at: Lsn, fid: Fid, from: u64, step: u64, ranges: u32) -> Result<Vec<RangeHash>, String> {
         let begun = Instant::now();
         let mut hashes = Vec::new();
         let mut from = from;
         while hashes.len() < ranges as usize && (hashes.is_empty() || begun.elapsed() < BUDGET) {
             let to = from.saturating_add(step.max(1));
             let mut range = RangeHash::default();
-            self.each(at, fid, from, to, |rid, stamp, row| {
+            self.each(at, fid, from, to, |rid, lsn, row| {
                 let mut hasher = Xxh3::new();
-                for word in [u64::from(fid.0), rid.0, stamp.0] {
+                for word in [u64::from(fid.0), rid.0, lsn.0] {
                     hasher.update(&word.to_le_bytes());
                 }
                 hasher.update(row);
@@ -323,19 +323,12 @@ impl View<'_> {
     }
 
     /// Calls `each` with every record that a snapshot at `at` sees.
-    fn each(
-        &self,
-        at: Stamp,
-        fid: Fid,
-        from: u64,
-        to: u64,
-        mut each: impl FnMut(Rid, Stamp, &[u8]),
-    ) -> Result<(), String> {
+    fn each(&self, at: Lsn, fid: Fid, from: u64, to: u64, mut each: impl FnMut(Rid, Lsn, &[u8])) -> Result<(), String> {
         let core = self.core;
         let content = core.catalog.get(self.guard, fid).and_then(|table| table.content(self.guard));
         let content = content.ok_or_else(|| format!("there is no table with the id {}", fid.0))?;
         let (owners, source) = (&core.owners, &*core.source);
-        let context = ReadContext { snapshot: at, me: None, owners, source, horizon: Stamp::ZERO };
+        let context = ReadContext { snapshot: at, me: None, owners, source, horizon: Lsn::ZERO };
         let mut next = content.next_place(Rid(from));
         let mut looked_at = 0;
         while let Some(rid) = next.filter(|rid| rid.0 < to) {
@@ -352,8 +345,8 @@ impl View<'_> {
                 }
             };
             let seen = seen.map_err(|cause| format!("record {} cannot be read: {cause}", rid.0))?;
-            if let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row?))) {
-                each(rid, stamp, row);
+            if let Some((lsn, row)) = seen.and_then(|seen| Some((seen.lsn?, seen.row?))) {
+                each(rid, lsn, row);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Certifier, Isolation, Stamp, Term, Watermark};
+use freshet_base::{Certifier, Isolation, Lsn, Term, Watermark};
 use freshet_log::{Log, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{
@@ -57,16 +57,16 @@ pub struct Database {
 }
 
 impl Database {
-    /// A database without a log, for `workers` threads at once: stamps are taken, nothing is kept.
+    /// A database without a log, for `workers` threads at once: LSNs are taken, nothing is kept.
     pub fn volatile(workers: usize) -> Self {
         Self::volatile_with(workers, Certifier::default())
     }
 
     /// The same, with this certifier.
     pub fn volatile_with(workers: usize, certifier: Certifier) -> Self {
-        let visible = Arc::new(Watermark::new(Stamp::ZERO));
-        // No transaction has stamp zero: elsewhere a term block is there.
-        let log = Log::volatile(workers, Stamp(BLOCK_HEADER as u64), Term(1));
+        let visible = Arc::new(Watermark::new(Lsn::ZERO));
+        // No transaction has LSN zero: elsewhere a term block is there.
+        let log = Log::volatile(workers, Lsn(BLOCK_HEADER as u64), Term(1));
         let core = Core::new(
             Participants::new(workers),
             Arc::new(Catalog::new()),
@@ -178,7 +178,7 @@ impl Database {
     /// [`OutcomeOpen`] when that cannot be known.
     pub fn wait_until(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
         let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
-        if ticket.until == Stamp::ZERO {
+        if ticket.until == Lsn::ZERO {
             return Ok(());
         }
         primary.log.nudge(ticket.until);
@@ -195,25 +195,25 @@ impl Database {
     /// What a wait for the ticket would say now; `None` while it would go on.
     pub fn outcome(&self, ticket: Ticket) -> Option<Result<(), OutcomeOpen>> {
         match self.core.snapshots.primary() {
-            Some(primary) if ticket.until != Stamp::ZERO => primary.gate.outcome(ticket.until),
+            Some(primary) if ticket.until != Lsn::ZERO => primary.gate.outcome(ticket.until),
             _ => Some(Ok(())),
         }
     }
 
     /// Everything below is committed, and transactions that begin here see it: on a standby its
     /// read view.
-    pub fn committed(&self) -> Stamp {
+    pub fn committed(&self) -> Lsn {
         self.core.snapshots.committed()
     }
 
     /// Blocks until everything below `until`, which is no end of the log that is to come but one
     /// that is there, is [committed](Database::committed), or `deadline` passes. Returns at once
     /// when that cannot be known.
-    pub fn wait_committed(&self, until: Stamp, deadline: Instant) {
+    pub fn wait_committed(&self, until: Lsn, deadline: Instant) {
         let snapshots = &self.core.snapshots;
         let _ = match snapshots.primary() {
             None => snapshots.visible().wait(until, Some(deadline)).is_ok(),
-            Some(_) => self.wait_until(Ticket { stamp: None, until }, Some(deadline)).is_ok(),
+            Some(_) => self.wait_until(Ticket { lsn: None, until }, Some(deadline)).is_ok(),
         };
     }
 

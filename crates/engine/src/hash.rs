@@ -1,11 +1,11 @@
-//! A hash of the whole state at one stamp, the same on every node (invariant 8).
+//! A hash of the whole state at one LSN, the same on every node (invariant 8).
 
 use std::{
     fmt,
     ops::{Bound, ControlFlow},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_storage::ReadError;
 use freshet_txn::{Direction, Transaction};
 use xxhash_rust::xxh3::Xxh3;
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateHash {
     /// The snapshot.
-    pub at: Stamp,
+    pub at: Lsn,
     /// The sum of the records' hashes.
     pub hash: u64,
     /// How many records there are.

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use freshet_base::{Fid, Rid, Stamp, Watermark, lock};
+use freshet_base::{Fid, Lsn, Rid, Watermark, lock};
 use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
 use freshet_replay::Records;
 use freshet_storage::{LoadError, Loaded, RecordSource};
@@ -27,36 +27,36 @@ const RUN: u32 = 8;
 struct ReadAhead {
     /// Whose log it is; zero for none.
     source: u64,
-    from: Stamp,
+    from: Lsn,
     bytes: Vec<u8>,
     /// The end of the record that the thread has loaded last.
-    end: Stamp,
+    end: Lsn,
     /// How many it has loaded one behind the other.
     run: u32,
 }
 
 thread_local! {
     static READ_AHEAD: RefCell<ReadAhead> = const {
-        RefCell::new(ReadAhead { source: 0, from: Stamp::ZERO, bytes: Vec::new(), end: Stamp::ZERO, run: 0 })
+        RefCell::new(ReadAhead { source: 0, from: Lsn::ZERO, bytes: Vec::new(), end: Lsn::ZERO, run: 0 })
     };
 }
 
 impl ReadAhead {
     /// What was read of the log from `address` on.
-    fn at(&self, address: Stamp) -> &[u8] {
+    fn at(&self, address: Lsn) -> &[u8] {
         let skipped = address.0.checked_sub(self.from.0).map_or(usize::MAX, |skipped| skipped as usize);
         self.bytes.get(skipped..).unwrap_or_default()
     }
 
     /// The record at `address` as far as it was read.
-    fn record(&self, address: Stamp) -> Option<&[u8]> {
+    fn record(&self, address: Lsn) -> Option<&[u8]> {
         let bytes = self.at(address);
         let length = RecordHeader::decode(bytes.get(..RECORD_HEADER)?).ok()?.length as usize;
         bytes.get(..RECORD_HEADER + length)
     }
 
     /// A record is being loaded, of `source`.
-    fn note(&mut self, source: u64, address: Stamp) {
+    fn note(&mut self, source: u64, address: Lsn) {
         if self.source != source {
             *self = Self { source, ..Self::default() };
         }
@@ -78,7 +78,7 @@ pub(crate) struct VersionSource {
     reigns: OnceLock<()>,
     /// Parts of the log that are known to be damaged, and whether there are any: no row is taken
     /// from there.
-    damaged: Mutex<Vec<Range<Stamp>>>,
+    damaged: Mutex<Vec<Range<Lsn>>>,
     is_damaged: AtomicBool,
 }
 
@@ -115,8 +115,8 @@ impl VersionSource {
     }
 
     /// The standby's read view; nothing before there is one.
-    pub(crate) fn visible(&self) -> Stamp {
-        self.visible.get().map_or(Stamp::ZERO, |visible| visible.get())
+    pub(crate) fn visible(&self) -> Lsn {
+        self.visible.get().map_or(Lsn::ZERO, |visible| visible.get())
     }
 
     /// This node is the primary.
@@ -125,7 +125,7 @@ impl VersionSource {
     }
 
     /// What lies there in the log is damaged, and nothing else there is: no row is taken from it.
-    pub(crate) fn damaged(&self, parts: Vec<Range<Stamp>>) {
+    pub(crate) fn damaged(&self, parts: Vec<Range<Lsn>>) {
         let is_damaged = !parts.is_empty();
         *lock(&self.damaged) = parts;
         // Release: pairs with the acquire in `is_damaged`.
@@ -133,14 +133,14 @@ impl VersionSource {
     }
 
     /// Whether the record at `address` lies in a part of the log that is known to be damaged.
-    pub(crate) fn is_damaged(&self, address: Stamp) -> bool {
+    pub(crate) fn is_damaged(&self, address: Lsn) -> bool {
         // Acquire: pairs with the release in `damaged`.
         self.is_damaged.load(Ordering::Acquire) && lock(&self.damaged).iter().any(|part| part.contains(&address))
     }
 
     /// Loads a record from what the thread has read ahead; reads on where its records lie one
     /// behind the other. Only what no cut can take back is kept: what lies below the limit.
-    fn load_ahead(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Option<Loaded> {
+    fn load_ahead(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Option<Loaded> {
         READ_AHEAD.with_borrow_mut(|ahead| {
             ahead.note(self.number, address);
             if ahead.record(address).is_none() {
@@ -166,7 +166,7 @@ impl VersionSource {
 }
 
 impl RecordSource for VersionSource {
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         if self.is_damaged(address) {
             return Err(LoadError::Log(format!("the log is damaged at {address}")));
         }
@@ -181,10 +181,10 @@ impl RecordSource for VersionSource {
         Ok(loaded)
     }
 
-    fn limit(&self) -> Stamp {
+    fn limit(&self) -> Lsn {
         match (self.reigns.get(), self.visible.get()) {
             (None, Some(visible)) => visible.get(),
-            _ => Stamp::MAX,
+            _ => Lsn::MAX,
         }
     }
 }

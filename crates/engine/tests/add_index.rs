@@ -18,8 +18,7 @@ use common::{SHAPES, Shape, config, definition, hash, look, row, soon, start, wa
 use freshet_base::Rid;
 use freshet_engine::{
     BuildError, CheckpointKind, CommitError, Database, Direction, IndexDefinition, IndexError, IndexState, Isolation,
-    KeyPart, Node, NodeConfig, ProcedureError, ReadError, RowTest, Safety, Stamp, Table, Ticket, Transaction,
-    WriteError,
+    KeyPart, Lsn, Node, NodeConfig, ProcedureError, ReadError, RowTest, Safety, Table, Ticket, Transaction, WriteError,
 };
 
 fn of(shape: Shape, n: usize, directory: &Path) -> NodeConfig {
@@ -154,7 +153,7 @@ fn write(database: &Database, table: &Table, worker: u64, done: &AtomicBool) -> 
 /// Whether a standby has forgotten this deleted record.
 fn is_gone(database: &Database, table: &Table, rid: Rid) -> bool {
     let mut found = false;
-    look(database, table, |content| content.gone_before(Stamp::MAX, |gone, _| found |= gone == rid));
+    look(database, table, |content| content.gone_before(Lsn::MAX, |gone, _| found |= gone == rid));
     found
 }
 
@@ -649,7 +648,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
             let _ = put(database, &table, 5000..5050, |_| (1, 1));
             let added = add_index(database, &table, &by_value("other"), &never).unwrap();
             assert_eq!(added, kept + 1);
-            let end: Stamp = put(database, &table, 6000..6050, |_| (1, 1)).until;
+            let end: Lsn = put(database, &table, 6000..6050, |_| (1, 1)).until;
             second.follow(third.address());
             second.wait_visible(end, soon()).unwrap();
             for node in [&second, &third] {

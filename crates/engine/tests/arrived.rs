@@ -14,7 +14,7 @@ use std::{
 use common::{config, definition, directories, hash, look, row, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, CommandExecutor, Database, Direction, Encoding, FabricKind, IndexDefinition, Isolation, KeyPart,
-    Node, NodeConfig, ProcedureError, Role, Safety, Stamp, Table, TableDefinition, Transaction, executors,
+    Lsn, Node, NodeConfig, ProcedureError, Role, Safety, Table, TableDefinition, Transaction, executors,
     node::RoleStatus, record_as,
 };
 use freshet_replication::status::OwnStatus;
@@ -74,7 +74,7 @@ fn do_recorded(txn: &Transaction<'_>, procedure: u32, ids: [u64; 2]) -> Result<(
 }
 
 /// Does it in a transaction of its own; returns where that ends.
-fn run(database: &Database, procedure: u32, ids: [u64; 2]) -> Stamp {
+fn run(database: &Database, procedure: u32, ids: [u64; 2]) -> Lsn {
     let done = database.worker().unwrap().execute(Isolation::Snapshot, |txn| do_recorded(txn, procedure, ids));
     done.unwrap().1.until
 }

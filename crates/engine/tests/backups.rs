@@ -15,7 +15,7 @@ use std::{
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
 use freshet_engine::{
-    CheckpointKind, Direction, Isolation, Node, NodeConfig, Safety, Stamp,
+    CheckpointKind, Direction, Isolation, Lsn, Node, NodeConfig, Safety,
     node::archive::{self, Archive, ArchiveConfig, Moment, PointInTimeError, RestoreConfig, RestoreFailure},
 };
 
@@ -165,7 +165,7 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         let archive = Archive::start(&settings).unwrap();
         let begin = now();
         let mut moments = Vec::new();
-        let mut remember = |node: &Arc<Node>, end: Stamp| moments.push((end, hash(node), now()));
+        let mut remember = |node: &Arc<Node>, end: Lsn| moments.push((end, hash(node), now()));
         for round in 1..4u64 {
             let end = churn(primary.database(), &table, round * 1000, round * 1000 + 300);
             remember(&primary, end);
@@ -206,17 +206,17 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         let scratch = tempfile::tempdir().unwrap();
         let to = |name: &str| scratch.path().join(name);
         for (number, (end, expected, _)) in moments.iter().enumerate() {
-            let to = to(&format!("stamp-{number}"));
-            restore(place.path(), None, Moment::Stamp(*end), &to).unwrap();
+            let to = to(&format!("LSN-{number}"));
+            restore(place.path(), None, Moment::Lsn(*end), &to).unwrap();
             let node = start(quiet(&to));
             assert_eq!(hash(&node), *expected, "{shape:?}, moment {number}");
             node.stop().unwrap();
         }
-        restore(place.path(), None, Moment::Stamp(end), &to("last")).unwrap();
+        restore(place.path(), None, Moment::Lsn(end), &to("last")).unwrap();
         let node = start(quiet(&to("last")));
         assert_eq!(hash(&node), last, "{shape:?}");
         node.stop().unwrap();
-        let too_early = restore(place.path(), None, Moment::Stamp(Stamp(early.0 - 8)), &to("too-early"));
+        let too_early = restore(place.path(), None, Moment::Lsn(Lsn(early.0 - 8)), &to("too-early"));
         assert!(
             matches!(too_early, Err(RestoreFailure::PointInTime(PointInTimeError::OutOfReach(_)))),
             "{too_early:?}"
@@ -252,9 +252,9 @@ fn what_does_not_belong_together_is_refused() {
     let to = |name: &str| place(2).join(name);
     let other = restore(&backups[0], Some(place(1)), Moment::End, &to("a"));
     assert!(matches!(other, Err(RestoreFailure::PointInTime(PointInTimeError::OtherCluster { .. }))), "{other:?}");
-    // A stamp that nothing reaches, before and behind.
-    for stamp in [8, u64::MAX >> 1] {
-        let far = restore(&backups[0], None, Moment::Stamp(Stamp(stamp)), &to("b"));
+    // An LSN that nothing reaches, before and behind.
+    for lsn in [8, u64::MAX >> 1] {
+        let far = restore(&backups[0], None, Moment::Lsn(Lsn(lsn)), &to("b"));
         assert!(matches!(far, Err(RestoreFailure::PointInTime(PointInTimeError::OutOfReach(_)))), "{far:?}");
     }
     // The log may as well be the node's own.

@@ -17,7 +17,7 @@ use std::{
 use common::{SHAPES, Shape, config, definition, row, soon, start};
 use freshet_base::ClusterId;
 use freshet_engine::{
-    CheckpointKind, CheckpointStatus, Direction, Isolation, Node, NodeConfig, Safety, Stamp, Table, node::StartError,
+    CheckpointKind, CheckpointStatus, Direction, Isolation, Lsn, Node, NodeConfig, Safety, Table, node::StartError,
 };
 use freshet_log::{LogStore, SegmentStore};
 use freshet_recovery::{Manifest, checkpoint::folder};
@@ -56,7 +56,7 @@ fn table(node: &Node) -> Arc<Table> {
 impl Model {
     /// Inserts, updates, moves and deletes records, in this many transactions by three workers;
     /// waits until they are committed, and returns where the last one ends.
-    fn churn(&mut self, node: &Node, random: &mut Random, transactions: usize) -> Stamp {
+    fn churn(&mut self, node: &Node, random: &mut Random, transactions: usize) -> Lsn {
         let table = table(node);
         let workers: Vec<_> = (0..3).map(|_| node.database().worker().unwrap()).collect();
         let mut last = None;
@@ -136,7 +136,7 @@ fn status(node: &Node) -> CheckpointStatus {
 
 /// Waits until nothing is written to the log any more: after the last commit comes one note of the
 /// time. Returns where the log ends.
-fn quiet(node: &Node, end: Stamp) -> Stamp {
+fn quiet(node: &Node, end: Lsn) -> Lsn {
     let deadline = soon().unwrap();
     while node.status().read_view == end {
         assert!(Instant::now() < deadline, "the time is never noted");
@@ -182,8 +182,8 @@ struct Scene {
     shape: Shape,
     before: TempDir,
     after: TempDir,
-    older: Stamp,
-    newer: Stamp,
+    older: Lsn,
+    newer: Lsn,
     model: Model,
 }
 
@@ -220,7 +220,7 @@ impl Scene {
     }
 
     /// Every state between before and after, and the checkpoint that counts in it.
-    fn states(&self) -> Vec<(String, Stamp, TempDir)> {
+    fn states(&self) -> Vec<(String, Lsn, TempDir)> {
         let (before, after) = (self.before.path(), self.after.path());
         let mut states = Vec::new();
         let mut add = |what: String, counts, build: &dyn Fn(&Path)| {
@@ -415,11 +415,11 @@ fn a_checkpoint_that_is_not_this_nodes_is_refused_by_name() {
     copy(scene.after.path(), directory.path());
     let plain = settings(directory.path(), Shape::OneStream);
     let newer = Manifest::read(&Manifest::path(directory.path(), scene.newer)).unwrap();
-    let foreign = |start: Stamp| {
+    let foreign = |start: Lsn| {
         Manifest::new(ClusterId(0xF0_0D), start, start, newer.time, newer.devices, newer.tables.clone()).encode()
     };
     // Newer than its own: what the operator meant is not known.
-    let (newest, oldest) = (Stamp(scene.newer.0 + 8), Stamp(8));
+    let (newest, oldest) = (Lsn(scene.newer.0 + 8), Lsn(8));
     fs::write(Manifest::path(directory.path(), newest), foreign(newest)).unwrap();
     let message = refused(plain.clone());
     assert!(
@@ -713,14 +713,14 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
             ("a watermark without a segment", &|directory| {
                 joining(directory);
                 let store = segments(&log(directory, 0));
-                store.resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
+                store.resume(if count == 1 { checkpoint } else { Lsn(0) }).unwrap();
                 let log = log(directory, 0);
                 let made = names(&log).into_iter().filter(|name| name.ends_with(".segment"));
                 made.for_each(|name| fs::remove_file(log.join(name)).unwrap());
             }),
             ("a stream that is not noted", &|directory| {
                 joining(directory);
-                segments(&log(directory, 0)).resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
+                segments(&log(directory, 0)).resume(if count == 1 { checkpoint } else { Lsn(0) }).unwrap();
             }),
             ("all streams but one", &|directory| {
                 joining(directory);

@@ -273,8 +273,8 @@ fn leave_out(directory: &Path, row: (Fid, Rid)) {
         for file in &table.files {
             let mut reader = RowsReader::open(&device, old.cluster(), old.start(), fid, file).unwrap();
             while let Some(block) = reader.next_block().unwrap() {
-                for (rid, stamp, bytes) in block.filter(|(rid, ..)| (fid, *rid) != row) {
-                    writer.push(rid, stamp, bytes);
+                for (rid, lsn, bytes) in block.filter(|(rid, ..)| (fid, *rid) != row) {
+                    writer.push(rid, lsn, bytes);
                 }
                 writer.write_block().unwrap();
             }

@@ -14,8 +14,8 @@ use std::{
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, CommitError, CreateTableError, Database, DropTableError, Isolation, Node, NodeConfig,
-    ProcedureError, ReadError, Safety, Stamp, StateHash, Table, TableDefinition, Ticket, WriteError,
+    CheckpointKind, CommitError, CreateTableError, Database, DropTableError, Isolation, Lsn, Node, NodeConfig,
+    ProcedureError, ReadError, Safety, StateHash, Table, TableDefinition, Ticket, WriteError,
 };
 
 fn named(name: &str) -> TableDefinition {
@@ -506,7 +506,7 @@ fn what_a_take_over_cuts_off_was_neither_dropped_nor_made() {
                 [1000, 0, 20]
             );
             let made = database.create_table(&named("made")).unwrap();
-            let end: Stamp = put(database, &made, 0..30).until;
+            let end: Lsn = put(database, &made, 0..30).until;
             second.wait_visible(end, soon()).unwrap();
             assert_eq!(hash(&second), hash(&third), "{shape:?}, live: {live}");
             for node in [second, third] {

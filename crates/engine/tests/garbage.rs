@@ -122,7 +122,7 @@ fn garbage_does_not_wait_for_standbys_and_readers_know_what_they_miss() {
         let txn = reader.begin(isolation);
         assert!(txn.get(&table, 0, &499u64.to_be_bytes()).unwrap().is_none());
         let missed = txn.commit().unwrap();
-        assert!(missed.until > last.stamp.unwrap() && database.outcome(missed).is_none(), "{missed:?}");
+        assert!(missed.until > last.lsn.unwrap() && database.outcome(missed).is_none(), "{missed:?}");
         let txn = reader.begin(isolation);
         let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let mut found = 0;
@@ -133,7 +133,7 @@ fn garbage_does_not_wait_for_standbys_and_readers_know_what_they_miss() {
         .unwrap();
         let seen = txn.commit().unwrap();
         assert_eq!(found, 100);
-        assert!(seen.until > last.stamp.unwrap(), "{seen:?}");
+        assert!(seen.until > last.lsn.unwrap(), "{seen:?}");
         // What is found by its key tells nothing of others.
         let txn = reader.begin(isolation);
         assert!(txn.get(&table, 0, &550u64.to_be_bytes()).unwrap().is_some());

@@ -2,9 +2,9 @@
 //! map.
 //!
 //! Serializable: every transaction that committed with writes must have seen just what it sees when
-//! all of them run one by one in the order of their stamps. Snapshot: it must have seen the state
+//! all of them run one by one in the order of their LSNs. Snapshot: it must have seen the state
 //! at its snapshot and its own writes, and nobody else may have written what it wrote between its
-//! snapshot and its stamp. A transaction that wrote nothing has seen the state at its snapshot,
+//! snapshot and its LSN. A transaction that wrote nothing has seen the state at its snapshot,
 //! at either level.
 //!
 //! Under the serial safety net, serializable transactions are checked as those at level snapshot,
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use freshet_engine::{Certifier, Database, Isolation, Stamp, Table};
+use freshet_engine::{Certifier, Database, Isolation, Lsn, Table};
 use items::{
     Item, Txn, World, certified_by,
     graph::{Graph, Node, Written},
@@ -53,18 +53,18 @@ impl Random {
 
 /// A transaction that committed.
 struct Committed {
-    snapshot: Stamp,
+    snapshot: Lsn,
     /// `None` when it wrote nothing.
-    stamp: Option<Stamp>,
+    lsn: Option<Lsn>,
     /// Where the log ended when it had committed.
-    end: Stamp,
+    end: Lsn,
     level: Isolation,
     steps: Vec<(Operation, Outcome)>,
 }
 
 impl Committed {
     fn node(&self, written: Written) -> Node<'_> {
-        let (serializable, place) = (self.level == Isolation::Serializable, self.stamp.unwrap_or(self.end));
+        let (serializable, place) = (self.level == Isolation::Serializable, self.lsn.unwrap_or(self.end));
         Node { snapshot: self.snapshot, place, serializable, steps: &self.steps, written }
     }
 }
@@ -94,11 +94,11 @@ fn transaction(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
     commit(txn, snapshot, steps)
 }
 
-fn commit(txn: Txn<'_>, snapshot: Stamp, steps: Vec<(Operation, Outcome)>) -> Option<Committed> {
+fn commit(txn: Txn<'_>, snapshot: Lsn, steps: Vec<(Operation, Outcome)>) -> Option<Committed> {
     let level = txn.inner.isolation();
     let snapshots = &txn.inner.worker().core().snapshots;
     let ticket = txn.commit().ok()?;
-    Some(Committed { snapshot, stamp: ticket.stamp, end: snapshots.current(), level, steps })
+    Some(Committed { snapshot, lsn: ticket.lsn, end: snapshots.current(), level, steps })
 }
 
 fn read_only(txn: Txn<'_>, random: &mut Random, certifier: Certifier) -> Option<Committed> {
@@ -112,7 +112,7 @@ fn read_only(txn: Txn<'_>, random: &mut Random, certifier: Certifier) -> Option<
         }
     }
     let committed = commit(txn, snapshot, steps);
-    assert!(committed.as_ref().map_or(certifier == Certifier::Ssn, |committed| committed.stamp.is_none()));
+    assert!(committed.as_ref().map_or(certifier == Certifier::Ssn, |committed| committed.lsn.is_none()));
     committed
 }
 
@@ -157,8 +157,8 @@ fn replay(committed: &Committed, mut state: State) -> State {
         let expected = operation.apply(&mut state);
         assert_eq!(
             *outcome, expected,
-            "step {number}, {operation:?}, of a transaction at {} with stamp {:?}: {:?}",
-            committed.snapshot, committed.stamp, committed.steps
+            "step {number}, {operation:?}, of a transaction at {} with LSN {:?}: {:?}",
+            committed.snapshot, committed.lsn, committed.steps
         );
     }
     state
@@ -178,27 +178,27 @@ fn written(committed: &Committed, before: &State, after: &State) -> BTreeMap<u64
 }
 
 /// Checks a round that began in `state`, and returns the state in which it ended, and how often one
-/// comes before another that had a smaller stamp. With `by_stamps` none does.
-fn check(mut history: Vec<Committed>, state: State, by_stamps: bool) -> (State, usize) {
-    history.sort_by_key(|committed| committed.stamp);
-    let readers = history.partition_point(|committed| committed.stamp.is_none());
+/// comes before another that had a smaller LSN. With `by_lsns` none does.
+fn check(mut history: Vec<Committed>, state: State, by_lsns: bool) -> (State, usize) {
+    history.sort_by_key(|committed| committed.lsn);
+    let readers = history.partition_point(|committed| committed.lsn.is_none());
     let writers = history.split_off(readers);
-    // The state before each stamp, and at the end.
-    let mut states: Vec<(Stamp, State)> = vec![(Stamp::ZERO, state)];
-    let at = |states: &[(Stamp, State)], snapshot: Stamp| {
-        let seen = states.partition_point(|(stamp, _)| *stamp < snapshot);
+    // The state before each LSN, and at the end.
+    let mut states: Vec<(Lsn, State)> = vec![(Lsn::ZERO, state)];
+    let at = |states: &[(Lsn, State)], snapshot: Lsn| {
+        let seen = states.partition_point(|(lsn, _)| *lsn < snapshot);
         states[seen - 1].1.clone()
     };
     let mut nodes = Vec::new();
-    let mut all_written: Vec<(Stamp, BTreeMap<u64, Option<Item>>)> = Vec::new();
+    let mut all_written: Vec<(Lsn, BTreeMap<u64, Option<Item>>)> = Vec::new();
     for writer in &writers {
-        let stamp = writer.stamp.expect("a writer");
+        let lsn = writer.lsn.expect("a writer");
         let mut state = states.last().expect("the first").1.clone();
-        let seen = if by_stamps { state.clone() } else { at(&states, writer.snapshot) };
+        let seen = if by_lsns { state.clone() } else { at(&states, writer.snapshot) };
         let mine = written(writer, &seen, &replay(writer, seen.clone()));
         for (other, theirs) in all_written.iter().rev().take_while(|(other, _)| *other >= writer.snapshot) {
             let both: Vec<_> = mine.keys().filter(|id| theirs.contains_key(id)).collect();
-            assert!(both.is_empty(), "first updater wins: {both:?} at {other:?} and {stamp:?}");
+            assert!(both.is_empty(), "first updater wins: {both:?} at {other:?} and {lsn:?}");
         }
         for (id, item) in &mine {
             match item {
@@ -207,17 +207,17 @@ fn check(mut history: Vec<Committed>, state: State, by_stamps: bool) -> (State, 
             };
         }
         let names: BTreeSet<_> = state.values().map(|item| item.name).collect();
-        assert_eq!(names.len(), state.len(), "names are unique: {state:?} after {stamp:?}, {:?}", writer.steps);
+        assert_eq!(names.len(), state.len(), "names are unique: {state:?} after {lsn:?}, {:?}", writer.steps);
         nodes.push(writer.node(mine.iter().map(|(id, new)| (*id, (seen.get(id).copied(), *new))).collect()));
-        all_written.push((stamp, mine));
-        states.push((stamp, state));
+        all_written.push((lsn, mine));
+        states.push((lsn, state));
     }
     for reader in &history {
         replay(reader, at(&states, reader.snapshot));
         nodes.push(reader.node(BTreeMap::new()));
     }
     let mut back = 0;
-    if !by_stamps {
+    if !by_lsns {
         let graph = Graph::new(nodes);
         graph.check();
         back = graph.back_edges();
@@ -236,13 +236,13 @@ fn histories(level: Isolation, certifier: Certifier) {
     let mut state: State = (0..KEYS / 2).map(|id| (id, Item::plain(id, 0))).collect();
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     let (mut rounds, mut transactions, mut writers, mut back) = (0, 0, 0, 0);
-    let by_stamps = level == Isolation::Serializable && certifier == Certifier::Validation;
+    let by_lsns = level == Isolation::Serializable && certifier == Certifier::Validation;
     while rounds == 0 || Instant::now() < end {
         let history = round(&world.database, &world.table, level, certifier, seed.wrapping_add(rounds));
         transactions += history.len();
-        writers += history.iter().filter(|committed| committed.stamp.is_some()).count();
+        writers += history.iter().filter(|committed| committed.lsn.is_some()).count();
         let back_edges;
-        (state, back_edges) = check(history, state, by_stamps);
+        (state, back_edges) = check(history, state, by_lsns);
         back += back_edges;
         assert_eq!(world.read(0).all(), state.values().copied().collect::<Vec<_>>());
         rounds += 1;
@@ -251,7 +251,7 @@ fn histories(level: Isolation, certifier: Certifier) {
         "{rounds} rounds, {transactions} committed, {writers} of them with writes, {back} times back in time, at \
          {level} under {certifier}"
     );
-    assert!(back > 0 || level == Isolation::Snapshot || by_stamps, "nobody has committed back in time");
+    assert!(back > 0 || level == Isolation::Snapshot || by_lsns, "nobody has committed back in time");
     // Nothing is left of what was deleted, replaced or rolled back.
     world.workers[0].collect_garbage();
     world.workers[0].collect_garbage();
@@ -261,7 +261,7 @@ fn histories(level: Isolation, certifier: Certifier) {
 }
 
 #[test]
-fn serializable_histories_are_those_of_the_stamp_order() {
+fn serializable_histories_are_those_of_the_lsn_order() {
     histories(Isolation::Serializable, Certifier::Validation);
 }
 

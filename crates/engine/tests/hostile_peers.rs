@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{Shape, config, definition, hash, row, soon, start, wait_for};
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     meeting::{Acknowledged, Claim},
     term::{LEAP, Reign, TermHistory},
@@ -69,7 +69,7 @@ struct Victim {
     cluster: ClusterId,
     nodes: Vec<NodeId>,
     term: Term,
-    end: Stamp,
+    end: Lsn,
     /// For peers that pretend to have one.
     token: Token,
 }
@@ -83,7 +83,7 @@ fn member(of: &Node) -> Credentials {
 }
 
 fn continues(random: &mut Random, victim: &Victim) -> Continue {
-    let stamps = [0, 8, victim.end.0, victim.end.0 + 4096, u64::MAX - 7, u64::MAX];
+    let lsns = [0, 8, victim.end.0, victim.end.0 + 4096, u64::MAX - 7, u64::MAX];
     let history = match random.below(3) {
         0 => TermHistory::default(),
         1 => TermHistory::first(Term(1), victim.nodes[0], 1),
@@ -91,10 +91,10 @@ fn continues(random: &mut Random, victim: &Victim) -> Continue {
     };
     Continue {
         history,
-        received: Stamp(random.of(&stamps)),
-        persisted: Stamp(random.of(&stamps)),
+        received: Lsn(random.of(&lsns)),
+        persisted: Lsn(random.of(&lsns)),
         capacity: random.of(&[0, 4096, 1 << 22, u64::MAX]),
-        may_send_until: Stamp(random.of(&stamps)),
+        may_send_until: Lsn(random.of(&lsns)),
     }
 }
 
@@ -107,7 +107,7 @@ fn term(random: &mut Random, victim: &Victim) -> Term {
 
 /// `node` says that it reigns.
 fn announces(node: NodeId, term: Term) -> Purpose {
-    let reign = Reign { term, start: Stamp(0), node, nonce: 1 };
+    let reign = Reign { term, start: Lsn(0), node, nonce: 1 };
     Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: "127.0.0.1:1".into() }
 }
 
@@ -135,7 +135,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         }),
         6 => Purpose::Passage { number: random.next() },
         7 => Purpose::Originals,
-        8 => Purpose::BeginAgain { since: Stamp(random.next()) },
+        8 => Purpose::BeginAgain { since: Lsn(random.next()) },
         _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),
@@ -150,7 +150,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             bare: random.below(2) == 0,
             encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
             incarnation: random.next(),
-            holds: Stamp(random.of(&[0, 1 << 20, u64::MAX])),
+            holds: Lsn(random.of(&[0, 1 << 20, u64::MAX])),
         }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }
@@ -209,13 +209,13 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
         let fed = side.connect(&offer, connection, None, PATIENCE);
         if let Ok((mut sender, _receiver)) = fed {
             let lie = Ack {
-                persisted: Stamp(u64::MAX),
-                may_send_until: Stamp(random.next()),
-                replayed: Stamp(u64::MAX),
-                visible: Stamp(u64::MAX),
+                persisted: Lsn(u64::MAX),
+                may_send_until: Lsn(random.next()),
+                replayed: Lsn(u64::MAX),
+                visible: Lsn(u64::MAX),
             };
             let (own, below) = (random.of(&[Encoding::Bytes, Encoding::Inputs]), random.of(&[false, true]));
-            let asks = Asks { own, below, in_doubt: random.of(&[false, true]), equal_at: Some(Stamp::MAX) };
+            let asks = Asks { own, below, in_doubt: random.of(&[false, true]), equal_at: Some(Lsn::MAX) };
             let _ = sender.status(wire::ack_words(&lie, asks, None));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }

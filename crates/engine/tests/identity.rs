@@ -12,12 +12,12 @@ use common::{
     SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, soon, start,
     wait_for,
 };
-use freshet_base::{Rid, Stamp};
+use freshet_base::{Lsn, Rid};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
 use freshet_storage::Announcement;
 
 /// Blocks until the state of a standby was found equal to its primary's at a mark behind `end`.
-fn proven(node: &Node, end: Stamp) {
+fn proven(node: &Node, end: Lsn) {
     wait_for("a comparison", || {
         let proof = node.state_proof();
         assert_eq!(proof.differs, None);
@@ -34,7 +34,7 @@ fn other(name: &str) -> TableDefinition {
 
 /// What transactions do that are neither short nor alone: one that is longer than the ring takes at
 /// once, one that is rolled back, and tables that come and go.
-fn more(node: &Node, round: u64) -> Stamp {
+fn more(node: &Node, round: u64) -> Lsn {
     let database = node.database();
     let name = format!("more_{round}");
     let table = database.create_table(&other(&name)).unwrap();

@@ -135,7 +135,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
     // Readers do not mind.
     assert!(waiting.get(&table, 0, &1u64.to_be_bytes()).unwrap().is_some());
     let ticket = locking.commit().unwrap();
-    assert_eq!(ticket.stamp, None, "nothing was written");
+    assert_eq!(ticket.lsn, None, "nothing was written");
     // Since nothing has changed, not even the snapshot is too old.
     waiting.update(&table, rid, &row(1, 1, 7)).unwrap();
     let _ = waiting.commit().unwrap();
@@ -144,7 +144,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
     let rid = txn.get(&table, 0, &1u64.to_be_bytes()).unwrap().unwrap().rid;
     txn.lock(&table, rid, RowLock::Update).unwrap();
     txn.update(&table, rid, &row(1, 2, 7)).unwrap();
-    assert!(txn.commit().unwrap().stamp.is_some());
+    assert!(txn.commit().unwrap().lsn.is_some());
     assert!(one.begin_read_only().get(&table, 1, &2u64.to_be_bytes()).unwrap().is_some());
 }
 

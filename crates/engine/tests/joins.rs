@@ -18,8 +18,8 @@ use std::{
 
 use common::{config, definition, directories, hash, row, soon, start, wait_for};
 use freshet_engine::{
-    Apply, CheckpointKind, CommandExecutor, Database, Direction, Encoding, FabricKind, Isolation, MirrorSettings, Node,
-    NodeConfig, ProcedureError, Safety, Stamp, Table, Transaction, executors,
+    Apply, CheckpointKind, CommandExecutor, Database, Direction, Encoding, FabricKind, Isolation, Lsn, MirrorSettings,
+    Node, NodeConfig, ProcedureError, Safety, Table, Transaction, executors,
     node::{RoleStatus, StartPhase},
     record_as,
 };
@@ -51,7 +51,7 @@ impl CommandExecutor for Adds {
 
 /// Adds one to each counter, in a transaction of its own that may be executed again; returns where
 /// the last one ends.
-fn add_to_all(database: &Database) -> Stamp {
+fn add_to_all(database: &Database) -> Lsn {
     let worker = database.worker().unwrap();
     let mut last = None;
     for id in FILLING..FILLING + COUNTERS {

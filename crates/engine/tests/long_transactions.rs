@@ -15,7 +15,7 @@ use std::{
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, row, soon, start};
 use freshet_engine::{
-    CheckpointKind, CommitError, Database, Direction, Isolation, Node, NodeConfig, ProcedureError, Role, Safety, Stamp,
+    CheckpointKind, CommitError, Database, Direction, Isolation, Lsn, Node, NodeConfig, ProcedureError, Role, Safety,
     Table, Ticket, Transaction, WriteError, node::RoleStatus,
 };
 
@@ -73,7 +73,7 @@ fn count(node: &Node, group: u64) -> u64 {
     count
 }
 
-fn received(standby: &Node) -> Stamp {
+fn received(standby: &Node) -> Lsn {
     match standby.status().role {
         RoleStatus::Standby { own, .. } => own.received,
         other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn they_survive_restarts() {
         let table = node.database().create_table(&definition()).unwrap().clone();
         churn(node.database(), &table, 0, 300);
         let ticket = long(node.database(), &table, 0..6000, 5);
-        assert!(ticket.until.since(ticket.stamp.unwrap()) > 1_300_000);
+        assert!(ticket.until.since(ticket.lsn.unwrap()) > 1_300_000);
         node.database().wait(ticket).unwrap();
         churn(node.database(), &table, 1000, 1100);
         let mut before = hash(&node);
@@ -227,7 +227,7 @@ fn others_go_on_and_see_all_of_one_or_nothing() {
 
 /// Begins a long transaction and waits until a part of it has come to `standby`; then `interrupt`
 /// does what it does. Returns where it would have ended.
-fn interrupted(primary: &Arc<Node>, standby: &Node, table: &Table, interrupt: impl FnOnce()) -> Stamp {
+fn interrupted(primary: &Arc<Node>, standby: &Node, table: &Table, interrupt: impl FnOnce()) -> Lsn {
     let until = soon().unwrap();
     std::thread::scope(|scope| {
         let begin = primary.log().unwrap().reserved();

@@ -8,7 +8,7 @@ use std::{fs, path::Path, sync::Arc};
 use common::{all_are_named, churn, config, definition, hash, is_named_by, row, soon, start, wait_for};
 use freshet_base::Term;
 use freshet_cluster::meeting::Yields;
-use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::RoleStatus};
+use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::RoleStatus};
 use freshet_replication::status::{AheadStatus, Reigning, TwoPrimaries};
 
 const LEVELS: [(Safety, u32); 5] =
@@ -324,7 +324,7 @@ fn alone(directory: &Path) -> tempfile::TempDir {
     alone
 }
 
-fn commits(node: &Node, from: u64) -> Stamp {
+fn commits(node: &Node, from: u64) -> Lsn {
     let table = node.database().table("things").unwrap();
     churn(node.database(), &table, from, from + 50)
 }

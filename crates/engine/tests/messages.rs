@@ -6,7 +6,7 @@ mod common;
 use std::{path::Path, thread, time::Instant};
 
 use common::{SHAPES, Shape, config, definition, row, soon, start, wait_for};
-use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, Table};
+use freshet_engine::{Database, Isolation, Lsn, Node, NodeConfig, Safety, Table};
 
 const WRITERS: u64 = 3;
 const EACH: u64 = 40;
@@ -105,7 +105,7 @@ fn all_nodes_hear_the_same_in_the_same_order() {
             rest = &rest[wanted.len()..];
             *number += 1;
         }
-        let messages = [&primary, &standby].map(|node| node.database().messages().take(Stamp::MAX).len());
+        let messages = [&primary, &standby].map(|node| node.database().messages().take(Lsn::MAX).len());
         assert_eq!(messages, [0, 0], "{shape:?}: nothing else");
         // They are no records of a table: a restart, and what it gives to the next one, passes over
         // them.

@@ -11,8 +11,8 @@ use std::{
 
 use common::{all_are_named, churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, MirrorSettings, Node, NodeConfig, Role, Safety,
-    Stamp, Table, TableDefinition, node::RoleStatus,
+    CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, Lsn, MirrorSettings, Node, NodeConfig, Role,
+    Safety, Table, TableDefinition, node::RoleStatus,
 };
 use freshet_replication::status::MirrorStatus;
 
@@ -290,7 +290,7 @@ fn a_standby_that_has_more_than_a_mirror_had_follows_it() {
 }
 
 /// Where a standby's log ends on its disk.
-fn ends(standby: &Node) -> Stamp {
+fn ends(standby: &Node) -> Lsn {
     match standby.status().role {
         RoleStatus::Standby { own, .. } => own.persisted,
         role => panic!("{role:?}"),
@@ -312,10 +312,10 @@ fn forgetful(directories: &[tempfile::TempDir], fabric: FabricKind) -> impl Fn(u
 }
 
 /// Forgets the log's beginning; returns where the checkpoint ends.
-fn forget(primary: &Node) -> Stamp {
+fn forget(primary: &Node) -> Lsn {
     let end = primary.checkpoint(CheckpointKind::Fuzzy).unwrap().end.unwrap();
     let (begin, _) = primary.log().unwrap().store().extent().unwrap();
-    assert!(begin > Stamp::ZERO, "there is something to forget");
+    assert!(begin > Lsn::ZERO, "there is something to forget");
     end
 }
 
@@ -375,7 +375,7 @@ fn a_mirror_begins_from_a_checkpoint_though_nodes_die_on_the_way() {
     churn(primary.database(), &table, 0, 6000);
     forget(&primary);
     let comes = |primary: &Node| Node::start(NodeConfig { join: Some(primary.address().into()), ..cluster(2) }, |_| {});
-    let has_begun = |mirror: &Node| own(mirror).seeding.is_some() || own(mirror).floor > Stamp::ZERO;
+    let has_begun = |mirror: &Node| own(mirror).seeding.is_some() || own(mirror).floor > Lsn::ZERO;
     for _ in 0..3 {
         let mirror = comes(&primary).unwrap();
         wait_for("it has begun", || has_begun(&mirror));
@@ -428,7 +428,7 @@ fn a_standby_begins_with_what_a_mirror_has() {
             (churning.join().unwrap(), standby)
         });
         let begun = standby.checkpoint_status().unwrap();
-        assert!(begun.start > Some(Stamp::ZERO) && begun.rows > 1000, "{begun:?}");
+        assert!(begun.start > Some(Lsn::ZERO) && begun.rows > 1000, "{begun:?}");
         standby.wait_visible(end, soon()).unwrap();
         assert_eq!(hash(&standby), hash(&primary));
         // It restarts from its own disk.
@@ -476,7 +476,7 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
         churn(primary.database(), &table, 10_000, 11_000);
         let before = hash(&primary);
         let mirror = joining(keeps(), &primary);
-        assert!(own(&mirror).whole && own(&mirror).floor == Stamp::ZERO);
+        assert!(own(&mirror).whole && own(&mirror).floor == Lsn::ZERO);
         let last = primary.database().core().snapshots.current();
         wait_for("it has the rest", || own(&mirror).end >= last);
         standby.wait_visible(last, soon()).unwrap();
@@ -513,7 +513,7 @@ fn has_voice(config: NodeConfig) -> bool {
     let mirror = start(NodeConfig { join: Some("127.0.0.1:1".into()), ..config });
     let own = own(&mirror);
     if !own.whole {
-        assert_eq!(own.end, Stamp::ZERO);
+        assert_eq!(own.end, Lsn::ZERO);
         assert!(mirror.promote(false).is_err());
     }
     mirror.stop().unwrap();

@@ -4,13 +4,13 @@
 //! What a transaction reads must be just what the state at its snapshot and its own writes say.
 //! What it writes must succeed just when nobody else holds one of the keys or has written one since
 //! the snapshot. A serializable transaction that commits must have seen what it would see at its
-//! stamp.
+//! LSN.
 
 mod items;
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use freshet_engine::{CommitError, Isolation, Stamp};
+use freshet_engine::{CommitError, Isolation, Lsn};
 use items::{
     Item, Txn, World,
     operation::{Operation, Outcome, State},
@@ -114,20 +114,20 @@ impl Running<'_> {
 }
 
 struct Reference {
-    /// Every committed state, with the stamp of the transaction that made it.
-    states: Vec<(Stamp, State)>,
+    /// Every committed state, with the LSN of the transaction that made it.
+    states: Vec<(Lsn, State)>,
     /// The keys that each committed transaction held.
-    commits: Vec<(Stamp, BTreeSet<Key>)>,
+    commits: Vec<(Lsn, BTreeSet<Key>)>,
 }
 
 impl Reference {
-    fn at(&self, snapshot: Stamp) -> State {
-        let seen = self.states.partition_point(|(stamp, _)| *stamp < snapshot);
+    fn at(&self, snapshot: Lsn) -> State {
+        let seen = self.states.partition_point(|(lsn, _)| *lsn < snapshot);
         self.states[seen - 1].1.clone()
     }
 
-    fn changed_since(&self, snapshot: Stamp, key: Key) -> bool {
-        self.commits.iter().any(|(stamp, keys)| *stamp >= snapshot && keys.contains(&key))
+    fn changed_since(&self, snapshot: Lsn, key: Key) -> bool {
+        self.commits.iter().any(|(lsn, keys)| *lsn >= snapshot && keys.contains(&key))
     }
 }
 
@@ -163,15 +163,15 @@ fn commit(running: Running<'_>, reference: &mut Reference) {
     let latest = reference.states.last().expect("the first").1.clone();
     match txn.commit() {
         Ok(ticket) => {
-            let Some(stamp) = ticket.stamp else {
+            let Some(lsn) = ticket.lsn else {
                 assert!(held.is_empty(), "it wrote {held:?}");
                 return;
             };
-            assert!(stamp >= snapshot);
+            assert!(lsn >= snapshot);
             let mut state = latest.clone();
             if level == Isolation::Serializable {
                 for (operation, outcome) in steps.iter().filter(|(_, outcome)| *outcome != Outcome::Conflict) {
-                    assert_eq!(operation.apply(&mut state), *outcome, "{operation:?} at {stamp} in {steps:?}");
+                    assert_eq!(operation.apply(&mut state), *outcome, "{operation:?} at {lsn} in {steps:?}");
                 }
             } else {
                 // First updater wins: what it wrote is as it saw it, so its writes can be carried
@@ -181,12 +181,12 @@ fn commit(running: Running<'_>, reference: &mut Reference) {
                 state
                     .extend(view.iter().filter(|(id, item)| seen.get(id) != Some(item)).map(|(id, item)| (*id, *item)));
             }
-            reference.commits.push((stamp, held));
-            reference.states.push((stamp, state));
+            reference.commits.push((lsn, held));
+            reference.states.push((lsn, state));
         }
         Err(CommitError::ReadChanged | CommitError::Phantom) => {
             assert_eq!(level, Isolation::Serializable);
-            assert!(reference.commits.iter().any(|(stamp, _)| *stamp >= snapshot), "refused for the sake of nobody");
+            assert!(reference.commits.iter().any(|(lsn, _)| *lsn >= snapshot), "refused for the sake of nobody");
         }
         Err(error) => panic!("{error}"),
     }
@@ -195,7 +195,7 @@ fn commit(running: Running<'_>, reference: &mut Reference) {
 fn check(levels: &[Isolation], steps: Vec<Step>) {
     let first: State = (0..KEYS / 2).map(|id| (id, Item::plain(id, 0))).collect();
     let world = World::new(WORKERS + 1, first.values().copied());
-    let mut reference = Reference { states: vec![(Stamp::ZERO, first)], commits: Vec::new() };
+    let mut reference = Reference { states: vec![(Lsn::ZERO, first)], commits: Vec::new() };
     let mut running: Vec<Option<Running<'_>>> = (0..WORKERS).map(|_| None).collect();
     for step in steps {
         match step {

@@ -171,7 +171,7 @@ fn saved_and_cut(shape: Shape, apply: Apply) {
     assert_eq!(saved.len(), 1);
     let found: Vec<_> = freshet_log::inspect::Inspection::open(&saved[0]).unwrap().map(Result::unwrap).collect();
     let holds = |finding: &freshet_log::inspect::Finding| match finding {
-        freshet_log::inspect::Finding::Block { header, .. } => Some(header.stamp) == lost.stamp,
+        freshet_log::inspect::Finding::Block { header, .. } => Some(header.lsn) == lost.lsn,
         _ => false,
     };
     assert!(found.iter().any(holds), "the saved tail holds the lost block: {found:?}");

@@ -5,7 +5,7 @@ mod common;
 
 use common::{SHAPES, Shape, all_are_named, config, definition, hash, look, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, CommandExecutor, Database, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp,
+    CheckpointKind, CommandExecutor, Database, Encoding, Isolation, Lsn, Node, NodeConfig, ProcedureError, Safety,
     StateHash, Table, Transaction, executors, node::RoleStatus, record_as,
 };
 
@@ -44,7 +44,7 @@ fn delete(node: &Node, table: &Table, ids: impl Iterator<Item = u64>) {
 /// Ids that the table knows to be free, but for those of workers.
 fn free(node: &Node, table: &Table) -> u64 {
     let mut count = 0;
-    look(node.database(), table, |content| content.gone_before(Stamp::MAX, |_, _| count += 1));
+    look(node.database(), table, |content| content.gone_before(Lsn::MAX, |_, _| count += 1));
     count
 }
 

@@ -12,8 +12,8 @@ use std::{
 use common::{SHAPES, Shape, churn, config, definition, hash, row, start, wait_for};
 use freshet_base::{Fid, RecordKind};
 use freshet_engine::{
-    CheckpointKind, Database, Direction, DurableError, Inputs, Isolation, Node, NodeConfig, NotRecorded, Rid, RowLock,
-    Safety, Stamp, Table, TableDefinition, Transaction, record_as, recorded_as,
+    CheckpointKind, Database, Direction, DurableError, Inputs, Isolation, Lsn, Node, NodeConfig, NotRecorded, Rid,
+    RowLock, Safety, Table, TableDefinition, Transaction, record_as, recorded_as,
 };
 use freshet_log::BlockKind;
 
@@ -32,11 +32,11 @@ struct Said {
     /// The tables of its records, and what is done to them.
     records: Vec<(Fid, RecordKind)>,
     /// Snapshots and body.
-    inputs: Option<(Vec<Stamp>, Vec<u8>)>,
+    inputs: Option<(Vec<Lsn>, Vec<u8>)>,
 }
 
 /// The blocks in `[from, to)` of a primary's log that have records, and where each begins.
-fn said(database: &Database, from: Stamp, to: Stamp) -> Result<Vec<(Stamp, Said)>, DurableError> {
+fn said(database: &Database, from: Lsn, to: Lsn) -> Result<Vec<(Lsn, Said)>, DurableError> {
     let log = &database.core().snapshots.primary().expect("it is the primary").log;
     log.wait_durable(to, None)?;
     let (mut buffer, mut row) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ fn said(database: &Database, from: Stamp, to: Stamp) -> Result<Vec<(Stamp, Said)
         if !records.is_empty() {
             let inputs = block.inputs().map(|row| Inputs::decode(row).expect("it was encoded"));
             let inputs = inputs.map(|inputs| (inputs.snapshots, inputs.body.to_vec()));
-            all.push((block.stamp(), Said { kind: block.header().kind, records, inputs }));
+            all.push((block.lsn(), Said { kind: block.header().kind, records, inputs }));
         }
     }
     Ok(all)
@@ -64,7 +64,7 @@ fn tell<T>(node: &Node, act: impl FnOnce(&Transaction<'_>) -> T) -> Said {
     let _ = act(&transaction);
     let ticket = transaction.commit().unwrap();
     database.wait(ticket).unwrap();
-    let mut all = said(database, ticket.stamp.unwrap(), ticket.until).unwrap();
+    let mut all = said(database, ticket.lsn.unwrap(), ticket.until).unwrap();
     all.remove(0).1
 }
 

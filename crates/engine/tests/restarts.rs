@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use common::{all_are_named, churn, config, definition, directories, hash, row, soon, start};
 use freshet_base::{Rid, Term};
-use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::StartPhase};
+use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::StartPhase};
 use freshet_log::{BlockBuilder, BlockKind, RecordKind};
 
 /// A node of a cluster of three under quorum(2).
@@ -299,7 +299,7 @@ fn a_row_that_looks_like_blocks_brings_no_record_into_a_table() {
     builder.begin_in(0);
     builder.push(None, table.fid(), Rid(700), RecordKind::Insert, &row(666, 666, 666)).unwrap();
     builder.seal_records();
-    let looks_so = builder.finish(Stamp(0), Term(1), BlockKind::Redo);
+    let looks_so = builder.finish(Lsn(0), Term(1), BlockKind::Redo);
     let mut long = row(1, 1, 1);
     long.extend_from_slice(&looks_so.repeat(2000));
     let worker = node.database().worker().unwrap();

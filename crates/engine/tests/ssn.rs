@@ -336,7 +336,7 @@ fn levels_may_be_mixed() {
     assert_eq!((now.value(1), now.value(2)), (9, 10));
 }
 
-/// The key decides, on a node with a log, where versions' stamps are addresses. The late
+/// The key decides, on a node with a log, where versions' LSNs are addresses. The late
 /// transaction comes before the other one, unless that one has read what the late one writes.
 #[test]
 fn a_node_certifies_as_its_configuration_says() {
@@ -356,7 +356,7 @@ fn a_node_certifies_as_its_configuration_says() {
             if is_read {
                 get(&other, 3);
             }
-            // The address of the second one's version is not its stamp.
+            // The address of the second one's version is not its LSN.
             update(&other, 2).unwrap();
             update(&other, 1).unwrap();
             done(other.commit());

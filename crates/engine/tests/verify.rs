@@ -371,7 +371,7 @@ fn claim_serial(directory: &Path) {
                 inputs.encode(&mut row);
                 builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &row).unwrap();
                 builder.seal_records();
-                let bytes = builder.finish(block.stamp(), block.header().term, BlockKind::Redo).to_vec();
+                let bytes = builder.finish(block.lsn(), block.header().term, BlockKind::Redo).to_vec();
                 claimed.push((block.bytes().to_vec(), bytes));
             }
             ControlFlow::Continue(())

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig};
 
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
         buffer_bytes: freshet_engine::LogSettings::default().buffer_bytes,
     })?;
     println!(
-        "backup at stamp {} in {:.1} s: {} rows, {}",
+        "backup at LSN {} in {:.1} s: {} rows, {}",
         backed_up.at.0,
         begun.elapsed().as_secs_f64(),
         units::grouped(backed_up.rows),
@@ -74,15 +74,15 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
         }
     }
     let reached = archive.stop().map_err(Failure::new)?;
-    println!("archived up to stamp {}", reached.0);
+    println!("archived up to LSN {}", reached.0);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Makes a node's directory.
 pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let moment = match (&options.to_stamp, &options.to_time) {
-        (Some(stamp), _) => Moment::Stamp(Stamp(*stamp)),
+    let moment = match (&options.to_lsn, &options.to_time) {
+        (Some(lsn), _) => Moment::Lsn(Lsn(*lsn)),
         (None, Some(text)) => Moment::Time(time(text)?),
         (None, None) => Moment::End,
     };
@@ -98,7 +98,7 @@ pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode, Failure> {
         format!("which was at {} or a moment later", humantime::format_rfc3339_micros(time))
     });
     println!(
-        "restored to stamp {} ({told}) in {:.1} s: {} rows of a checkpoint, {} of log",
+        "restored to LSN {} ({told}) in {:.1} s: {} rows of a checkpoint, {} of log",
         restored.end.0,
         begun.elapsed().as_secs_f64(),
         units::grouped(restored.rows),

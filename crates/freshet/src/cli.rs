@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Execute the transactions of a recorded log again, and compare; or compare the states of two
     /// running nodes.
     ///
-    /// With `--state`: both nodes hash their rows at one stamp, under load too. Names the first
+    /// With `--state`: both nodes hash their rows at one LSN, under load too. Names the first
     /// record that differs, and where the log has its version on either side. Fails if one does.
     ///
     /// For logs that were written with `record-inputs`: each transaction whose inputs are recorded
@@ -351,9 +351,9 @@ pub(crate) struct RestoreOptions {
     /// The directory of each stream of that log, if they are elsewhere. Repeat it for each stream.
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Vec<PathBuf>,
-    /// Restore everything that committed below this stamp. [default: everything]
-    #[arg(long, value_name = "STAMP", conflicts_with = "to_time")]
-    pub(crate) to_stamp: Option<u64>,
+    /// Restore everything that committed below this LSN. [default: everything]
+    #[arg(long, value_name = "LSN", conflicts_with = "to_time")]
+    pub(crate) to_lsn: Option<u64>,
     /// Restore what had committed by this time, like 2027-01-31T23:59:59Z, or seconds since 1970.
     /// Commits of the last tenth of a second before it may be missing; none after it is restored.
     #[arg(long, value_name = "TIME")]
@@ -432,11 +432,11 @@ pub(crate) struct InspectLog {
     /// elsewhere (log.dir), the directories of all of them.
     #[arg(value_name = "DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Show blocks from this stamp on.
-    #[arg(long, value_name = "STAMP", default_value_t = 0)]
+    /// Show blocks from this LSN on.
+    #[arg(long, value_name = "LSN", default_value_t = 0)]
     pub(crate) from: u64,
-    /// Show blocks below this stamp. [default: all]
-    #[arg(long, value_name = "STAMP")]
+    /// Show blocks below this LSN. [default: all]
+    #[arg(long, value_name = "LSN")]
     pub(crate) to: Option<u64>,
     /// Also show the records of each block.
     #[arg(long)]

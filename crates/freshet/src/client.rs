@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, lock};
+use freshet_base::{Lsn, lock};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
@@ -133,7 +133,7 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Done<T> {
     /// Everything below this was persistent first.
-    pub until: Stamp,
+    pub until: Lsn,
     /// What the procedure returned.
     pub result: T,
 }
@@ -291,7 +291,7 @@ impl Client {
     }
 
     /// What transactions write, from the log of a primary at `from` on ([`Ask::Mix`]).
-    pub fn mix(&self, from: Stamp, batch_bytes: u64, patience: Duration) -> Result<Mix, ClientError> {
+    pub fn mix(&self, from: Lsn, batch_bytes: u64, patience: Duration) -> Result<Mix, ClientError> {
         match self.ask(Ask::Mix { from, batch_bytes }, patience)? {
             Answer::Mix(mix) => Ok(mix),
             other => Err(self.unexpected(&other)),
@@ -299,7 +299,7 @@ impl Client {
     }
 
     /// Makes the node the primary; returns its term and where that began.
-    pub fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Stamp), ClientError> {
+    pub fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Lsn), ClientError> {
         match self.ask(Ask::Promote { force }, patience)? {
             Answer::Promoted { term, at } => Ok((term, at)),
             other => Err(self.unexpected(&other)),
@@ -324,7 +324,7 @@ impl Client {
 
     /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins
     /// and ends, its bytes and its rows.
-    pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
+    pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Lsn, Lsn, u64, u64), ClientError> {
         match self.ask(Ask::Checkpoint { consistent }, patience)? {
             Answer::Checkpoint { start, end, bytes, rows } => Ok((start, end, bytes, rows)),
             other => Err(self.unexpected(&other)),
@@ -340,7 +340,7 @@ impl Client {
     }
 
     /// Snapshot, hash and number of all records, when everything below `at` is visible.
-    pub fn hash(&self, at: Option<Stamp>, patience: Duration) -> Result<(Stamp, u64, u64), ClientError> {
+    pub fn hash(&self, at: Option<Lsn>, patience: Duration) -> Result<(Lsn, u64, u64), ClientError> {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         match self.ask(Ask::Hash { at, deadline_ms }, patience)? {
             Answer::Hash { at, hash, records } => Ok((at, hash, records)),
@@ -356,11 +356,11 @@ impl Client {
         }
     }
 
-    /// Waits until everything below `stamp` is visible.
-    pub fn wait_visible(&self, stamp: Stamp, patience: Duration) -> Result<Stamp, ClientError> {
+    /// Waits until everything below `lsn` is visible.
+    pub fn wait_visible(&self, lsn: Lsn, patience: Duration) -> Result<Lsn, ClientError> {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        match self.ask(Ask::WaitVisible { stamp, deadline_ms }, patience + Duration::from_secs(1))? {
-            Answer::Visible { stamp } => Ok(stamp),
+        match self.ask(Ask::WaitVisible { lsn, deadline_ms }, patience + Duration::from_secs(1))? {
+            Answer::Visible { lsn } => Ok(lsn),
             other => Err(self.unexpected(&other)),
         }
     }

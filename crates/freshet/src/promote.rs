@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use serde_json::Value;
 
 use crate::{
@@ -60,7 +60,7 @@ pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-fn deposed(address: &str, term: u32, at: Stamp) -> String {
+fn deposed(address: &str, term: u32, at: Lsn) -> String {
     format!(
         "{address} was the primary of term {term}, which began at {at}, and is not any more: another node has \
          taken over at the same time; freshet status of the nodes says which reigns"

@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{
-    Isolation, Stamp,
+    Isolation, Lsn,
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
@@ -420,7 +420,7 @@ pub(crate) struct NodeHost {
     node: Arc<Node>,
     begun: Instant,
     /// Where its log was filled to in the newest statuses: blocks begin there.
-    told: Mutex<BTreeSet<Stamp>>,
+    told: Mutex<BTreeSet<Lsn>>,
     /// Of a node that may begin again.
     again: Option<BeginAgain>,
 }
@@ -437,7 +437,7 @@ impl NodeHost {
         Self { node, begun, told: Mutex::default(), again: None }
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeSet<Stamp>> {
+    fn told(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -540,7 +540,7 @@ impl Host for NodeHost {
         serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
     }
 
-    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String> {
+    fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
         // Anywhere else a piece of a row could pass for a block, or the refusal tell of it.
         let told = self.told().contains(&from);
         match told.then(|| self.node.mix(from, batch_bytes)) {
@@ -550,12 +550,12 @@ impl Host for NodeHost {
         }
     }
 
-    fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {
+    fn promote(&self, force: bool) -> Result<(u32, Lsn), String> {
         match self.node.promote(force) {
             Ok(promotion) => {
-                let (term, stamp) = (promotion.term.0, promotion.at.0);
+                let (term, lsn) = (promotion.term.0, promotion.at.0);
                 let up_s = self.begun.elapsed().as_secs();
-                tracing::info!(role = "primary", term, stamp, up_s, "the take-over is done: this node is the primary");
+                tracing::info!(role = "primary", term, lsn, up_s, "the take-over is done: this node is the primary");
                 Ok((promotion.term.0, promotion.at))
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),
@@ -579,15 +579,15 @@ impl Host for NodeHost {
         Ok(token.to_string())
     }
 
-    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
-        self.node.wait_visible(stamp, Some(deadline)).map_err(|cause| cause.to_string())
+    fn wait_visible(&self, lsn: Lsn, deadline: Instant) -> Result<Lsn, String> {
+        self.node.wait_visible(lsn, Some(deadline)).map_err(|cause| cause.to_string())
     }
 
     fn compare(&self, ask: StateAsk) -> Result<StateAnswer, String> {
         self.node.compare(ask)
     }
 
-    fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {
+    fn rehearsed(&self, at: Option<Lsn>, deadline: Instant) -> Option<Result<StateHash, String>> {
         self.node.rehearsed(at, deadline)
     }
 }

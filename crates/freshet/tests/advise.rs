@@ -17,7 +17,7 @@ use std::{
 
 use common::{SOON, Sql, Writer, connect, create_journal, in_sync, open_sql, program, start, status, wait_until};
 use freshet::client::Client;
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use serde_json::Value;
 
 fn advise(arguments: &[&str]) -> (bool, String) {
@@ -226,13 +226,13 @@ fn figures_of_the_log_tell_nothing_of_its_contents() {
     let address = node.ready().address.as_str();
     create_journal(&connect(&node));
     common::write(&connect(&node), 1, 1, SOON).unwrap();
-    let filled = Stamp(status(&node)["filled"].as_u64().unwrap());
+    let filled = Lsn(status(&node)["filled"].as_u64().unwrap());
     common::write(&connect(&node), 1, 2, SOON).unwrap();
     // As a node, by its own certificate.
     let client = Client::connect_with(address, Some(&path("a")), SOON).unwrap();
     let said: BTreeSet<String> = (0..filled.0)
         .chain([filled.0 + 1, filled.0 + 8, 1 << 40, u64::MAX])
-        .map(|from| client.mix(Stamp(from), 1 << 16, SOON).map(drop))
+        .map(|from| client.mix(Lsn(from), 1 << 16, SOON).map(drop))
         .filter_map(|answer| answer.err().map(|refused| refused.to_string()))
         .collect();
     assert_eq!(said.len(), 1, "{said:?}");

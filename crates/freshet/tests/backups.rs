@@ -79,7 +79,7 @@ fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
         assert!(out.status.success(), "{out:?}");
         start(&new, &[])
     };
-    let node = restore("moment", &["--to-stamp", &moment.0.to_string()]);
+    let node = restore("moment", &["--to-lsn", &moment.0.to_string()]);
     let client = connect(&node);
     assert_eq!(missing(&client, &early), vec![]);
     assert_eq!(missing(&client, &late).len(), late.len(), "nothing from after the moment");

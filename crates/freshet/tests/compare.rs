@@ -71,7 +71,7 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
         })
         .collect();
     let clients = [&primary, &bytes, &inputs].map(connect);
-    let mut last = freshet_base::Stamp::ZERO;
+    let mut last = freshet_base::Lsn::ZERO;
     for round in 0..12 {
         let pair = [[0, 1], [1, 2], [2, 0]][round % 3];
         let compared = compare(pair.map(|node| &clients[node]), SOON).unwrap();
@@ -96,7 +96,7 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
     let compared = compare([&clients[0], &clients[1]], SOON).unwrap();
     let difference = compared.difference.unwrap();
     assert_eq!(broken, format!("Row of table {:?}, record {}", difference.table, difference.rid));
-    assert_eq!(difference.stamps[0], difference.stamps[1]);
+    assert_eq!(difference.lsns[0], difference.lsns[1]);
     let (output, said) = verify(&bytes, &primary);
     assert!(!output.status.success() && said.contains("the same version with another row"), "{said}");
     assert!(said.contains(&format!("record {}", difference.rid)) && !said.contains("secret"), "{said}");
@@ -134,8 +134,8 @@ fn a_view_is_bounded_in_number_and_time_and_says_when_it_is_over() {
     // Whatever is asked for, an answer is short.
     assert_eq!(hashes(u64::MAX).len(), 256);
     assert_eq!(hashes(u64::MAX)[0].records, hashes(1).iter().map(|range| range.records).sum::<u64>());
-    assert!(hash(first, freshet_base::Stamp(at.0 - 1), 1).unwrap_err().to_string().contains("can be read from"));
-    assert!(hash(first, freshet_base::Stamp::MAX, 1).is_err() && hash(second, at, 1).is_err());
+    assert!(hash(first, freshet_base::Lsn(at.0 - 1), 1).unwrap_err().to_string().contains("can be read from"));
+    assert!(hash(first, freshet_base::Lsn::MAX, 1).is_err() && hash(second, at, 1).is_err());
     let missing = StateAsk::Hash { view: first, at, fid: 77_777, from: 0, step: 1, ranges: 1 };
     assert!(client.state(missing, SOON).unwrap_err().to_string().contains("there is no table"));
     // Nobody closes this one, and its place is free again all the same.

@@ -135,7 +135,7 @@ fn falsify(directory: &Path, text: &[u8]) {
         for at in (0..place).step_by(8).rev() {
             let Ok(header) = BlockHeader::peek(&bytes[at..]) else { continue };
             let end = at + header.length as usize;
-            let Some(Ok(block)) = bytes.get(at..end).map(|bytes| Block::parse(bytes, header.stamp)) else { continue };
+            let Some(Ok(block)) = bytes.get(at..end).map(|bytes| Block::parse(bytes, header.lsn)) else { continue };
             let mut builder = BlockBuilder::new();
             builder.begin_in(header.stream);
             for (number, record) in block.records().enumerate() {
@@ -148,7 +148,7 @@ fn falsify(directory: &Path, text: &[u8]) {
                 builder.push(header.prev, header.fid, header.rid, header.kind, &row).unwrap();
             }
             builder.seal_records();
-            let other = builder.finish(header.stamp, header.term, header.kind).to_vec();
+            let other = builder.finish(header.lsn, header.term, header.kind).to_vec();
             bytes[at..end].copy_from_slice(&other);
             return fs::write(&segment, &bytes).unwrap();
         }

@@ -41,7 +41,7 @@ fn streams_and_checkpoints_are_shown_while_a_node_works() {
     assert!(node.stop(common::SOON).unwrap().success(), "{}", node.messages());
 
     let (whole, text) = inspect("log", path, &["--records"]);
-    assert!(whole && text.contains("no damage") && text.contains("3 streams in the order of stamps"), "{text}");
+    assert!(whole && text.contains("no damage") && text.contains("3 streams in the order of LSNs"), "{text}");
     for expected in ["stream 0", "stream 1", "stream 2", "begins term", "insert table", "is persistent", " UTC"] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
@@ -50,7 +50,7 @@ fn streams_and_checkpoints_are_shown_while_a_node_works() {
     for stream in 0..3 {
         let (whole, text) = inspect("log", &path.join(format!("stream-{stream}")), &[]);
         assert!(whole && text.contains("one of 3 streams, by positions"), "{text}");
-        sum += text.lines().filter(|line| line.contains("checksum") && line.contains("stamp")).count();
+        sum += text.lines().filter(|line| line.contains("checksum") && line.contains("lsn")).count();
     }
     assert_eq!(sum, all);
 

@@ -18,7 +18,7 @@ use std::{
 
 use common::{SOON, flags, missing, program, random};
 use freshet::{client::Client, protocol::Answer};
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ struct Told {
     node: usize,
     asked: Instant,
     at: Instant,
-    stamp: Stamp,
+    lsn: Lsn,
     mark: Mark,
 }
 
@@ -119,9 +119,9 @@ fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, to
             let mark = Mark { client: node as u64, sequence: sequence.fetch_add(1, Ordering::SeqCst) };
             let asked = Instant::now();
             match client.ask(Client::call_request("journal/write", &mark, patience), patience) {
-                Ok(Answer::Committed { stamp: Some(stamp), .. }) => {
+                Ok(Answer::Committed { lsn: Some(lsn), .. }) => {
                     let at = Instant::now();
-                    told.lock().unwrap().push(Told { node, asked, at, stamp, mark });
+                    told.lock().unwrap().push(Told { node, asked, at, lsn, mark });
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 _ => break,
@@ -157,20 +157,20 @@ fn assert_one_log(told: &mut [Told]) {
     for index in by_asked {
         let later = &told[index];
         while let Some(earlier) = before.next_if(|earlier| earlier.at < later.asked) {
-            if highest.is_none_or(|highest| highest.stamp < earlier.stamp) {
+            if highest.is_none_or(|highest| highest.lsn < earlier.lsn) {
                 highest = Some(earlier);
             }
         }
         if let Some(earlier) = highest {
             assert!(
-                earlier.stamp < later.stamp,
+                earlier.lsn < later.lsn,
                 "node {} committed {:?} at {}, and later node {} committed {:?} at {}",
                 earlier.node,
                 earlier.mark,
-                earlier.stamp,
+                earlier.lsn,
                 later.node,
                 later.mark,
-                later.stamp
+                later.lsn
             );
         }
     }

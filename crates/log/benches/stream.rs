@@ -6,7 +6,7 @@
 
 use std::{hint::black_box, path::Path, thread, time::Instant};
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, StoreConfig, Writer, find_tail};
 
 const STORE: StoreConfig = StoreConfig { cluster: ClusterId(1), segment_size: 64 << 20 };
@@ -15,7 +15,7 @@ const VOLUME: u64 = 1 << 30;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Domain {
-    /// Stamps only, nothing is copied.
+    /// LSNs only, nothing is copied.
     Volatile,
     /// Copied into the ring and dropped.
     Ring,
@@ -40,7 +40,7 @@ fn builder_for(length: usize) -> BlockBuilder {
 fn work(writer: &mut Writer, length: usize, blocks: u64, domain: Domain, finish: bool) -> u64 {
     let before = cpu();
     let mut builder = builder_for(length);
-    let block = builder.finish(Stamp(0), Term(1), BlockKind::Redo).to_vec();
+    let block = builder.finish(Lsn(0), Term(1), BlockKind::Redo).to_vec();
     let mut block = block;
     for _ in 0..blocks {
         writer.throttle().unwrap();
@@ -49,12 +49,12 @@ fn work(writer: &mut Writer, length: usize, blocks: u64, domain: Domain, finish:
             continue;
         }
         let reservation = writer.reserve(length as u64).unwrap();
-        let stamp = reservation.stamp();
+        let lsn = reservation.lsn();
         if finish {
             builder.seal_records();
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+            reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
         } else {
-            block[8..16].copy_from_slice(&stamp.0.to_le_bytes());
+            block[8..16].copy_from_slice(&lsn.0.to_le_bytes());
             reservation.fill(&block).unwrap();
         }
     }
@@ -70,8 +70,8 @@ fn run(domain: Domain, length: usize, threads: u64, finish: bool, directory: &Pa
     };
     let volume = if domain == Domain::Volatile { VOLUME * 4 } else { VOLUME };
     let log = match domain {
-        Domain::Volatile => Log::volatile(threads as usize, Stamp(0), Term(1)),
-        _ => Log::open(LogConfig::default(), store, Stamp(0), Term(1)).unwrap(),
+        Domain::Volatile => Log::volatile(threads as usize, Lsn(0), Term(1)),
+        _ => Log::open(LogConfig::default(), store, Lsn(0), Term(1)).unwrap(),
     };
     let blocks = volume / length as u64 / threads;
     let start = Instant::now();
@@ -108,7 +108,7 @@ fn checksum(length: usize) {
     let start = cpu();
     for i in 0..rounds {
         black_box(builder.seal_records());
-        black_box(builder.finish(Stamp(i), Term(1), BlockKind::Redo));
+        black_box(builder.finish(Lsn(i), Term(1), BlockKind::Redo));
     }
     println!("checksum  {length:5} B: {:.1} ns/block", (cpu() - start) as f64 / rounds as f64);
 }
@@ -116,11 +116,11 @@ fn checksum(length: usize) {
 fn tail(directory: &Path) {
     let directory = tempfile::tempdir_in(directory).unwrap();
     let store = LogStore::open_directory(directory.path(), STORE).unwrap();
-    let log = Log::open(LogConfig::default(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(LogConfig::default(), Some(store.clone()), Lsn(0), Term(1)).unwrap();
     work(&mut log.writer().unwrap(), 208, VOLUME / 208, Domain::File, true);
     log.close().unwrap();
     let (start, before) = (Instant::now(), cpu());
-    let found = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+    let found = find_tail(&store, Lsn(0), store.watermark()).unwrap();
     assert_eq!(found.end, log.durable());
     let bytes = found.end.0 as f64;
     println!(
@@ -134,15 +134,15 @@ fn tail(directory: &Path) {
 fn latency(directory: &Path) {
     let directory = tempfile::tempdir_in(directory).unwrap();
     let store = LogStore::open_directory(directory.path(), STORE).unwrap();
-    let log = Log::open(LogConfig::default(), Some(store), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(LogConfig::default(), Some(store), Lsn(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     let mut builder = builder_for(208);
     let mut times: Vec<f64> = (0..2000)
         .map(|_| {
             let start = Instant::now();
             let reservation = writer.reserve(208).unwrap();
-            let (stamp, end) = (reservation.stamp(), reservation.end());
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+            let (lsn, end) = (reservation.lsn(), reservation.end());
+            reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
             log.wait_durable(end, None).unwrap();
             start.elapsed().as_nanos() as f64 / 1e3
         })

@@ -25,14 +25,14 @@
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term`
-//! line says at which stamp a term began, who reigned, and a random number of that reign.
+//! line says at which LSN a term began, who reigned, and a random number of that reign.
 //! `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the
 //! words of replication, and `reigned` the latest reign of its own in which such a set took effect.
 //! `log`, where there is such a line, says that the node has begun its log, and whether it is
 //! `here`, in this directory, or `elsewhere`: a log that is not there is missing from then on, and
 //! no new one. `journal`, where there is such a line, is the number of the newest file of the
 //! journal of what has arrived. `life`, on a mirror that keeps its memory, is the number that this
-//! memory has to have, the stamp that it has to reach, and then, while the number is being changed,
+//! memory has to have, the LSN that it has to reach, and then, while the number is being changed,
 //! the one of before. `incarnation` says which log it is, `reached` how far each stream of it was
 //! durable at least, and `writes` how often this file was written (module `parts`). `joins`, where
 //! it stands, says that the node was made to join a cluster. The last line is the CRC-32C of all
@@ -48,7 +48,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::{ClusterId, NodeId, Regularly, Stamp, Term, private};
+use freshet_base::{ClusterId, Lsn, NodeId, Regularly, Term, private};
 
 pub use error::ControlError;
 
@@ -91,7 +91,7 @@ pub struct Control {
     pub streams: usize,
     /// Which term began where, ascending in both, who reigned in it, and the random number of that
     /// reign.
-    pub terms: Vec<(Term, Stamp, NodeId, u64)>,
+    pub terms: Vec<(Term, Lsn, NodeId, u64)>,
     /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
     pub heard: (Term, Option<NodeId>),
     /// The newest in-sync set that this node knows of, as replication writes it.
@@ -102,15 +102,15 @@ pub struct Control {
     pub log: Option<LogPlace>,
     /// The newest file of the journal of what has arrived, if there is one.
     pub journal: Option<u64>,
-    /// The number of the memory that a mirror keeps, the stamp that this reaches, and the number
+    /// The number of the memory that a mirror keeps, the LSN that this reaches, and the number
     /// that it may have as well.
-    pub life: Option<(u64, Stamp, Option<u64>)>,
+    pub life: Option<(u64, Lsn, Option<u64>)>,
     /// Which log this is: a random number that a directory gets before its log begins, and loses
     /// with it. For a mirror, of the memory that it began with nothing in it.
     pub incarnation: Option<u64>,
     /// How far each stream of the log was durable, at least: a log that has less is another one, or
-    /// an older state of it. Positions; with one stream, they are stamps.
-    pub reached: Option<Vec<Stamp>>,
+    /// an older state of it. Positions; with one stream, they are LSNs.
+    pub reached: Option<Vec<Lsn>>,
     /// How often the file was written.
     pub writes: u64,
     /// The node was made to join a cluster.
@@ -237,7 +237,7 @@ impl Control {
                 self.incarnation = Some(u64::from_str_radix(said, 16).map_err(|_| "incarnation")?);
             }
             "reached" => {
-                let positions: Result<_, _> = said.split(' ').map(|at| at.parse().map(Stamp)).collect();
+                let positions: Result<_, _> = said.split(' ').map(|at| at.parse().map(Lsn)).collect();
                 self.reached = Some(positions.map_err(|_| "note of how far the log had come")?);
             }
             "writes" => self.writes = said.parse().map_err(|_| "count of its writes")?,
@@ -265,20 +265,20 @@ impl Control {
 }
 
 /// A line of the term history.
-fn reign(line: &str) -> Option<(Term, Stamp, NodeId, u64)> {
+fn reign(line: &str) -> Option<(Term, Lsn, NodeId, u64)> {
     let mut words = line.split(' ');
     let (term, start, node, nonce) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let hex = |word| u64::from_str_radix(word, 16).ok();
-    let reign = (Term(term.parse().ok()?), Stamp(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
+    let reign = (Term(term.parse().ok()?), Lsn(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
     words.next().is_none().then_some(reign)
 }
 
-/// A number, a stamp, and perhaps another number.
-fn life_of(line: &str) -> Option<(u64, Stamp, Option<u64>)> {
+/// A number, an LSN, and perhaps another number.
+fn life_of(line: &str) -> Option<(u64, Lsn, Option<u64>)> {
     let (mut words, number) = (line.split(' '), |hex| u64::from_str_radix(hex, 16).ok());
     let (next, reached) = (number(words.next()?)?, words.next()?.parse().ok()?);
     let before = words.next().map(|before| number(before).ok_or(())).transpose().ok()?;
-    words.next().is_none().then_some((next, Stamp(reached), before))
+    words.next().is_none().then_some((next, Lsn(reached), before))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -609,15 +609,15 @@ mod tests {
             node: NodeId(9),
             segment_size: 64 << 20,
             streams: 1,
-            terms: vec![(Term(1), Stamp(0), NodeId(9), 1), (Term(3), Stamp(4096), NodeId(8), 2)],
+            terms: vec![(Term(1), Lsn(0), NodeId(9), 1), (Term(3), Lsn(4096), NodeId(8), 2)],
             heard: (Term(4), Some(NodeId(9))),
             in_sync: Some(vec![1, 0xAB, 0]),
             reigned: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
             journal: Some(12),
-            life: Some((7, Stamp(81_300), Some(u64::MAX))),
+            life: Some((7, Lsn(81_300), Some(u64::MAX))),
             incarnation: Some(u64::MAX - 1),
-            reached: Some(vec![Stamp(81_300), Stamp(7)]),
+            reached: Some(vec![Lsn(81_300), Lsn(7)]),
             writes: 17,
             joins: true,
         }
@@ -630,7 +630,7 @@ mod tests {
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::NoLog(_))));
         let made = LogDirectory::create(&path, control()).unwrap();
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::Locked(_))));
-        made.update(|control| control.terms.push((Term(4), Stamp(8192), NodeId(9), 3))).unwrap();
+        made.update(|control| control.terms.push((Term(4), Lsn(8192), NodeId(9), 3))).unwrap();
         drop(made);
         assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
         let opened = LogDirectory::open(&path).unwrap().control();
@@ -720,13 +720,13 @@ mod tests {
                 drop(node.open_store(given).unwrap());
                 let store = node.open_store(given).unwrap();
                 if begins {
-                    store.resume(Stamp(1000)).unwrap();
+                    store.resume(Lsn(1000)).unwrap();
                 }
                 drop(store);
                 (0..streams).for_each(empty);
             }
             let store = node.open_store(given).unwrap();
-            store.resume(Stamp(0)).unwrap();
+            store.resume(Lsn(0)).unwrap();
             drop(store);
             node.log_has_begun(given).unwrap();
             node.log_has_begun(given).unwrap();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use freshet_base::{
-    Stamp, Watermark,
+    Lsn, Watermark,
     cpu::{Meter, Stint},
 };
 
@@ -76,15 +76,15 @@ pub enum ReadError {
     #[error("the log is filled up to {filled}; bytes up to {end} were asked for")]
     Beyond {
         /// The end of what was asked for.
-        end: Stamp,
+        end: Lsn,
         /// Where the log ends.
-        filled: Stamp,
+        filled: Lsn,
     },
     /// This log keeps only what its buffer holds, and the buffer went on.
     #[error("the log at {at} is gone: without a persistence domain only the newest {capacity} bytes are kept")]
     Gone {
         /// What was asked for.
-        at: Stamp,
+        at: Lsn,
         /// Size of the buffer in bytes.
         capacity: u64,
     },
@@ -139,8 +139,8 @@ impl Core {
         persistence: Persistence,
         capacity: usize,
         lent: Option<bool>,
-        start: Stamp,
-        whole: Stamp,
+        start: Lsn,
+        whole: Lsn,
     ) -> Result<(Arc<Self>, Vec<Flusher>), LogOpenError> {
         let (store, buffer) = match persistence {
             Persistence::None => (None, None),
@@ -165,17 +165,11 @@ impl Core {
     }
 
     /// A ring of `capacity` bytes, and nothing else.
-    pub(crate) fn of_memory(capacity: usize, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
+    pub(crate) fn of_memory(capacity: usize, start: Lsn) -> (Arc<Self>, Vec<Flusher>) {
         Self::on(Memory::new(capacity), Pmem(None), None, start, start)
     }
 
-    fn on(
-        memory: Memory,
-        pmem: Pmem,
-        store: Option<LogStore>,
-        start: Stamp,
-        whole: Stamp,
-    ) -> (Arc<Self>, Vec<Flusher>) {
+    fn on(memory: Memory, pmem: Pmem, store: Option<LogStore>, start: Lsn, whole: Lsn) -> (Arc<Self>, Vec<Flusher>) {
         let streams = store.as_ref().map_or(1, LogStore::streams);
         let (buffer, flushers) = LogBuffer::on(memory, start, streams);
         let core = Self {
@@ -193,7 +187,7 @@ impl Core {
 
     /// Up to where blocks may be put into the store: what is filled, or, in persistent memory, what
     /// of that is durable.
-    pub(crate) fn flushable(&self) -> Stamp {
+    pub(crate) fn flushable(&self) -> Lsn {
         if self.pmem.is_there() { self.durable.get() } else { self.buffer.filled() }
     }
 
@@ -204,7 +198,7 @@ impl Core {
 
     /// Takes back everything at or above `at`, in the ring and, durably, in the store. All flushers
     /// are given: none is at work. `whole` is the last end of a transaction at or below `at`.
-    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp, whole: Stamp) -> Result<(), StoreError> {
+    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Lsn, whole: Lsn) -> Result<(), StoreError> {
         self.buffer.cut(flushers, at);
         self.durable.cut(at);
         self.pmem.take_back(at, self.buffer.claimed());
@@ -270,8 +264,8 @@ impl Core {
 
     /// Fills `into` with the log from `at` on: from the ring while it holds that, else from the
     /// store.
-    pub(crate) fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
-        let end = Stamp(at.0.saturating_add(into.len() as u64));
+    pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
+        let end = Lsn(at.0.saturating_add(into.len() as u64));
         let (mut at, mut into) = (at, into);
         loop {
             let generation = self.buffer.generation();
@@ -287,7 +281,7 @@ impl Core {
             // reaches beyond the last flush) is tried again in the ring, which cannot lose it
             // before it is written. So each round gets on, unless a cut came between, after which
             // the next round finds the new end. Acquire: pairs with the releases in `flush`.
-            let written = Stamp(self.written.load(Ordering::Acquire));
+            let written = Lsn(self.written.load(Ordering::Acquire));
             let stored = (written.since(at) as usize).min(into.len());
             store.read(at, &mut into[..stored])?;
             if generation % 2 == 1 || self.buffer.generation() != generation {
@@ -316,7 +310,7 @@ impl LogReader {
     ///
     /// # Errors
     /// [`ReadError`]; `into` is undefined then.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
         self.core.read(at, into)
     }
 
@@ -327,7 +321,7 @@ impl LogReader {
     ///
     /// # Errors
     /// As for [`LogReader::read`].
-    pub fn blocks<'l>(&'l self, from: Stamp, to: Stamp, buffer: &'l mut Vec<u8>) -> Result<Blocks<'l>, ReadError> {
+    pub fn blocks<'l>(&'l self, from: Lsn, to: Lsn, buffer: &'l mut Vec<u8>) -> Result<Blocks<'l>, ReadError> {
         let ring = &self.core.buffer;
         if ring.kept(from, to) {
             return Ok(Blocks::in_ring(ring, from, to));
@@ -342,12 +336,12 @@ impl LogReader {
     ///
     /// # Errors
     /// As for [`LogReader::read`].
-    pub fn find_block(&self, part: Range<Stamp>, end: Stamp) -> Result<Option<Stamp>, ReadError> {
+    pub fn find_block(&self, part: Range<Lsn>, end: Lsn) -> Result<Option<Lsn>, ReadError> {
         find_block_by(&|at, into| self.read(at, into), true, part, end)
     }
 
     /// How far the log is known to be filled: where reading ends.
-    pub fn filled(&self) -> Stamp {
+    pub fn filled(&self) -> Lsn {
         self.core.buffer.filled()
     }
 }

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | 0..4   | length of the body |
 //! | 4..8   | CRC-32C over the body |
-//! | 8..16  | stamp of the batch's first block |
+//! | 8..16  | LSN of the batch's first block |
 //! | 16..24 | where the batch ends |
 //! | 24..32 | number of the file |
 //! | 32..40 | up to here the file was durable when this was written |
@@ -29,7 +29,7 @@
 //! | 44..48 | CRC-32C over the bytes of this header before |
 //!
 //! An entry that ends where it begins takes back whatever stands before it, in any file, from that
-//! stamp on: the log was cut there. One at the largest stamp takes nothing back and is a note:
+//! LSN on: the log was cut there. One at the largest LSN takes nothing back and is a note:
 //! after each sync one is written behind the last entry, itself not synced, and the next entry is
 //! written over it; one that stays says that files in front are about to go.
 //!
@@ -58,7 +58,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 pub use crate::segments::Room;
 use crate::{
@@ -73,7 +73,7 @@ const ENTRY_HEADER: usize = 48;
 /// Room for notes behind the last batch of a file, in bytes.
 const NOTES: u64 = 16 * ENTRY_HEADER as u64;
 /// Where a note stands: it takes nothing back.
-const NOTE: Stamp = Stamp::MAX;
+const NOTE: Lsn = Lsn::MAX;
 /// A file has this many bytes, or as many as its first batch needs.
 const FILE: u64 = 16 << 20;
 const PREFIX: &str = "journal-";
@@ -127,10 +127,10 @@ impl NewestFile for Mutex<Option<u64>> {
 /// A batch that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The stamp of its first block.
-    pub from: Stamp,
+    /// The LSN of its first block.
+    pub from: Lsn,
     /// Where it ends for this log. What lies beyond in `bytes` was cut away.
-    pub to: Stamp,
+    pub to: Lsn,
     /// The batch.
     pub bytes: Vec<u8>,
 }
@@ -138,7 +138,7 @@ pub struct Found {
 /// A file, and where the last of its batches ends.
 struct Kept {
     number: u64,
-    end: Stamp,
+    end: Lsn,
 }
 
 /// The file that is written.
@@ -202,7 +202,7 @@ impl Journal {
     pub fn open(
         medium: Arc<dyn Medium>,
         newest: Arc<dyn NewestFile>,
-        end: Stamp,
+        end: Lsn,
     ) -> Result<(Self, Vec<Found>), StoreError> {
         Self::open_with((medium, newest), end, FILE)
     }
@@ -213,7 +213,7 @@ impl Journal {
     /// As there.
     pub fn open_with(
         (medium, newest): (Arc<dyn Medium>, Arc<dyn NewestFile>),
-        end: Stamp,
+        end: Lsn,
         size: u64,
     ) -> Result<(Self, Vec<Found>), StoreError> {
         let Contents { numbers, found } = contents(&*medium, &*newest, end)?;
@@ -243,7 +243,7 @@ impl Journal {
     ///
     /// # Errors
     /// As for [`Journal::open`].
-    pub fn continues(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<bool, StoreError> {
+    pub fn continues(medium: &dyn Medium, newest: &dyn NewestFile, end: Lsn) -> Result<bool, StoreError> {
         Ok(!contents(medium, newest, end)?.found.is_empty())
     }
 
@@ -251,7 +251,7 @@ impl Journal {
         StoreError::io(doing, self.medium.path(&name_of(number)), offset, self.size, source)
     }
 
-    /// Writes a batch behind the others; `from` is the stamp of its first block, `to` where it
+    /// Writes a batch behind the others; `from` is the LSN of its first block, `to` where it
     /// ends. Durable after the next [`Journal::sync`].
     ///
     /// # Errors
@@ -259,12 +259,12 @@ impl Journal {
     ///
     /// # Panics
     /// When the batch is empty, or longer than four gigabytes.
-    pub fn append(&mut self, from: Stamp, to: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
+    pub fn append(&mut self, from: Lsn, to: Lsn, bytes: &[u8]) -> Result<(), StoreError> {
         assert!(from < to, "a batch has blocks");
         self.put(from, to, bytes)
     }
 
-    fn put(&mut self, from: Stamp, to: Stamp, body: &[u8]) -> Result<(), StoreError> {
+    fn put(&mut self, from: Lsn, to: Lsn, body: &[u8]) -> Result<(), StoreError> {
         let length = (ENTRY_HEADER + body.len()).next_multiple_of(8) as u64;
         if self.open.as_ref().is_none_or(|open| open.at + length + NOTES > open.size) {
             self.another(length)?;
@@ -276,7 +276,7 @@ impl Journal {
     }
 
     /// Writes an entry to the open file, and continues `behind` bytes later.
-    fn write(&mut self, from: Stamp, to: Stamp, body: &[u8], behind: u64) -> Result<(), StoreError> {
+    fn write(&mut self, from: Lsn, to: Lsn, body: &[u8], behind: u64) -> Result<(), StoreError> {
         let Some(open) = &self.open else { return Err(self.has_failed()) };
         let (number, at) = (open.number, open.at);
         let mut bytes = vec![0; ENTRY_HEADER];
@@ -315,7 +315,7 @@ impl Journal {
         let noted = self.newest.note_newest_file(Some(number));
         self.check(noted)?;
         self.next += 1;
-        self.kept.push_back(Kept { number, end: Stamp::ZERO });
+        self.kept.push_back(Kept { number, end: Lsn::ZERO });
         let at = FILE_HEADER as u64;
         self.open = Some(Open { file, number, at, size, durable: at, synced: true });
         Ok(())
@@ -364,7 +364,7 @@ impl Journal {
     pub fn in_room<T>(
         &mut self,
         room: &Room,
-        below: impl Fn() -> Stamp,
+        below: impl Fn() -> Lsn,
         mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let directory = self.medium.path("");
@@ -379,7 +379,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`StoreError`], after which the journal is of no more use.
-    pub fn cut(&mut self, at: Stamp) -> Result<(), StoreError> {
+    pub fn cut(&mut self, at: Lsn) -> Result<(), StoreError> {
         if self.kept.iter().all(|kept| kept.end <= at) {
             return self.sync();
         }
@@ -392,7 +392,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`StoreError`]; the journal may be used all the same.
-    pub fn trim(&mut self, below: Stamp) -> Result<(), StoreError> {
+    pub fn trim(&mut self, below: Lsn) -> Result<(), StoreError> {
         let all_but_last = self.kept.len().saturating_sub(1);
         let gone = self.kept.iter().take(all_but_last).take_while(|kept| kept.end <= below).count();
         if gone == 0 || !self.note_first(self.kept[gone].number)? {
@@ -476,7 +476,7 @@ fn damage(medium: &dyn Medium, number: u64, offset: u64, what: String) -> StoreE
 }
 
 /// What the files hold of a journal whose log ends at `end`: the batches that continue that.
-fn contents(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<Contents, StoreError> {
+fn contents(medium: &dyn Medium, newest: &dyn NewestFile, end: Lsn) -> Result<Contents, StoreError> {
     let names = match medium.list() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         names => names.map_err(|source| StoreError::io("list", medium.path(""), 0, 0, source))?,
@@ -565,7 +565,7 @@ fn read(medium: &dyn Medium, number: u64, life: u32, found: &mut Vec<Found>) -> 
     let (before, mut first) = (word(header, 24), word(header, 32));
     let mut at = FILE_HEADER;
     while let Some((header, body)) = entry(&bytes, at, number) {
-        let (from, to) = (Stamp(word(header, 8)), Stamp(word(header, 16)));
+        let (from, to) = (Lsn(word(header, 8)), Lsn(word(header, 16)));
         first = first.max(number - u64::from(half(header, 40)));
         if from == to {
             found.retain_mut(|batch| {

@@ -1,6 +1,6 @@
-//! The log: the database itself, one stream of blocks addressed by stamps.
+//! The log: the database itself, one stream of blocks addressed by LSNs.
 //!
-//! Query Fresh, section 3: the log is the only place where rows are persistent, a stamp is a
+//! Query Fresh, section 3: the log is the only place where rows are persistent, an LSN is a
 //! position in it, and the same bytes are flushed here and shipped to standbys.
 //!
 //! - [`block`]: what the log is made of, byte for byte

@@ -5,7 +5,7 @@
 //! `tests/watermark_rules`.
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, AtomicU64, Ordering, thread},
 };
 
@@ -121,26 +121,26 @@ fn filled_never_covers_an_unfilled_part() {
 #[test]
 fn a_reader_never_takes_the_next_lap_for_the_old_one() {
     loom::model(|| {
-        let (ring, mut flusher) = LogBuffer::new(16, Stamp(0));
+        let (ring, mut flusher) = LogBuffer::new(16, Lsn(0));
         ring.reserved().fetch_add(16, Ordering::SeqCst);
-        ring.write(Stamp(0), &[1; 16]);
-        ring.fill_to(Stamp(16));
-        flusher.done(&ring, Stamp(16));
-        ring.release(Stamp(16));
+        ring.write(Lsn(0), &[1; 16]);
+        ring.fill_to(Lsn(16));
+        flusher.done(&ring, Lsn(16));
+        ring.release(Lsn(16));
         let ring = Arc::new(ring);
         let writer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
                 let at = ring.reserved().fetch_add(8, Ordering::SeqCst);
-                ring.write(Stamp(at), &[2; 8]);
-                ring.fill_to(Stamp(at + 8));
+                ring.write(Lsn(at), &[2; 8]);
+                ring.fill_to(Lsn(at + 8));
             })
         };
         let mut bytes = [0; 16];
-        if ring.read(Stamp(0), &mut bytes) == RingRead::Copied {
+        if ring.read(Lsn(0), &mut bytes) == RingRead::Copied {
             assert_eq!(bytes, [1; 16]);
         }
-        if ring.read(Stamp(16), &mut bytes[..8]) == RingRead::Copied {
+        if ring.read(Lsn(16), &mut bytes[..8]) == RingRead::Copied {
             assert_eq!(bytes[..8], [2; 8]);
         }
         writer.join().unwrap();
@@ -154,23 +154,23 @@ fn a_reader_notices_a_cut() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let (ring, mut flusher) = LogBuffer::new(32, Stamp(0));
-        ring.claim(Stamp(24));
-        ring.write(Stamp(0), &[1; 24]);
-        ring.fill_to(Stamp(24));
+        let (ring, mut flusher) = LogBuffer::new(32, Lsn(0));
+        ring.claim(Lsn(24));
+        ring.write(Lsn(0), &[1; 24]);
+        ring.fill_to(Lsn(24));
         let ring = Arc::new(ring);
         let reader = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
                 let mut bytes = [0; 16];
-                if ring.read(Stamp(8), &mut bytes) == RingRead::Copied {
+                if ring.read(Lsn(8), &mut bytes) == RingRead::Copied {
                     assert!(bytes == [1; 16] || bytes == [2; 16], "{bytes:?}");
                 }
             })
         };
-        ring.cut(&mut [&mut flusher], Stamp(8));
-        ring.write(Stamp(8), &[2; 16]);
-        ring.fill_to(Stamp(24));
+        ring.cut(&mut [&mut flusher], Lsn(8));
+        ring.write(Lsn(8), &[2; 16]);
+        ring.fill_to(Lsn(24));
         reader.join().unwrap();
     });
 }
@@ -248,10 +248,10 @@ impl Unfenced {
 
     /// As `Reservation::put_persistently`.
     fn write(&self, worker: usize) {
-        let stamp = self.bounds.take(worker, &self.reserved, 1);
+        let lsn = self.bounds.take(worker, &self.reserved, 1);
         self.slots[worker].settle(|| self.drain(worker));
-        self.held[worker].store(stamp + 1, Ordering::Relaxed);
-        self.slots[worker].leave_open(stamp);
+        self.held[worker].store(lsn + 1, Ordering::Relaxed);
+        self.slots[worker].leave_open(lsn);
         self.bounds.clear(worker);
     }
 
@@ -267,8 +267,8 @@ impl Unfenced {
         }
         let dirty = self.slots.iter().filter_map(|slot| slot.seen().checked_sub(1));
         let durable = dirty.fold(filled, u64::min);
-        for (stamp, block) in self.durable[..durable as usize].iter().enumerate() {
-            assert_eq!(block.load(Ordering::Relaxed), 1, "durable up to {durable}, and block {stamp} is not");
+        for (lsn, block) in self.durable[..durable as usize].iter().enumerate() {
+            assert_eq!(block.load(Ordering::Relaxed), 1, "durable up to {durable}, and block {lsn} is not");
         }
         durable
     }
@@ -310,11 +310,11 @@ fn a_nudge_of_the_former_owner_leaves_the_new_ones_block_alone() {
             let world = Arc::clone(&world);
             thread::spawn(move || {
                 let (log, owner) = &*world;
-                let stamp = log.bounds.take(0, &log.reserved, 1);
+                let lsn = log.bounds.take(0, &log.reserved, 1);
                 log.slots[0].settle(|| log.drain(1));
-                log.held[1].store(stamp + 1, Ordering::Relaxed);
+                log.held[1].store(lsn + 1, Ordering::Relaxed);
                 owner.store(1, Ordering::Release);
-                log.slots[0].leave_open(stamp);
+                log.slots[0].leave_open(lsn);
                 log.bounds.clear(0);
             })
         };

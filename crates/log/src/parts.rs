@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Regularly, Stamp};
+use freshet_base::{Lsn, Regularly};
 
 use crate::{
     control::{Control, ControlError, replace},
@@ -112,7 +112,7 @@ impl ControlFile {
     }
 
     /// Before anything is cut, so that each stream ends at its position.
-    pub(crate) fn begin_cut(&self, positions: &[Stamp]) -> Result<(), ControlError> {
+    pub(crate) fn begin_cut(&self, positions: &[Lsn]) -> Result<(), ControlError> {
         let mut state = self.state();
         state.cutting = true;
         state.cuts += 1;
@@ -138,7 +138,7 @@ impl ControlFile {
         for stream in &streams {
             stream.note_tie()?;
         }
-        let grown = |known: &[Stamp], now: &[Stamp]| {
+        let grown = |known: &[Lsn], now: &[Lsn]| {
             let segment = streams[0].config().segment_size;
             known.iter().zip(now).any(|(known, now)| now.0.saturating_sub(known.0) >= segment)
         };
@@ -169,7 +169,7 @@ impl ControlFile {
 }
 
 /// How far each stream was noted to be durable, so that no restart cuts it below.
-fn places(streams: &[SegmentStore]) -> Vec<Stamp> {
+fn places(streams: &[SegmentStore]) -> Vec<Lsn> {
     // In a log of several streams, all are durable below an anchor, and no bound says that.
     let place = |stream: &SegmentStore| match streams.len() {
         1 => stream.noted().position,
@@ -199,7 +199,7 @@ pub(crate) fn check(
             return Err(ControlError::LogGone { missing: place.to_owned(), directory: path.to_owned() });
         }
         let note = stream.note_file().display().to_string();
-        let (end, is_there) = (stream.extent().map_or(Stamp::ZERO, |(_, end)| end), stream.extent().is_some());
+        let (end, is_there) = (stream.extent().map_or(Lsn::ZERO, |(_, end)| end), stream.extent().is_some());
         if !is_there && (control.log.is_some() || control.reached.is_some()) {
             return apart(format!(
                 "{} holds no segment of the log (*.segment), and {note} says that the log was durable there up to {}",

@@ -3,7 +3,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use crate::{
     medium::{FileMedium, Medium},
@@ -16,9 +16,9 @@ pub struct Durable {
     /// Reads it.
     pub log: Box<dyn LogSource>,
     /// It begins here or later: a log that was joined begins within its first segment.
-    pub begin: Stamp,
+    pub begin: Lsn,
     /// Where it ends.
-    pub end: Stamp,
+    pub end: Lsn,
 }
 
 /// Opens the log of one stream in `directory` for reading; none when there is none.

@@ -1,6 +1,6 @@
 //! Which parts of the buffer belong to which stream, and how far each stream is.
 //!
-//! Workers put their blocks where their stamps say, whatever stream these belong to. The first of
+//! Workers put their blocks where their LSNs say, whatever stream these belong to. The first of
 //! the flushing threads walks over the headers of what was filled and deals the blocks out to their
 //! streams; adjacent blocks of one stream make one run. So a worker does nothing for its stream but
 //! name it in the header.
@@ -14,7 +14,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use crate::{
     block::{BLOCK_HEADER, CONTINUED, STREAM_SHIFT},
@@ -45,7 +45,7 @@ struct Dealt {
 struct Share {
     /// Not taken by its flusher yet.
     waiting: Vec<Run>,
-    /// Its flusher is at work on what it took: all its blocks below a stamp.
+    /// Its flusher is at work on what it took: all its blocks below an LSN.
     at_work: Option<Work>,
     /// All its blocks below are written; meaningful while it is at work or has something waiting.
     written: u64,
@@ -68,7 +68,7 @@ struct Share {
 /// What a flusher has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Work {
-    /// All blocks of its stream below this stamp.
+    /// All blocks of its stream below this LSN.
     to: u64,
     /// The last end of a transaction at or below that, and where the stream's blocks from there on
     /// begin.
@@ -78,7 +78,7 @@ struct Work {
 impl Runs {
     /// At `start`, where the log continues; `whole` is the last end of a transaction at or below
     /// it.
-    pub(crate) fn new(store: Option<&LogStore>, start: Stamp, whole: Stamp) -> Self {
+    pub(crate) fn new(store: Option<&LogStore>, start: Lsn, whole: Lsn) -> Self {
         let streams = store.map_or(1, LogStore::streams);
         let share = |stream: usize| {
             let position = store.map_or(0, |store| store.stream(stream).end().0);
@@ -113,7 +113,7 @@ impl Runs {
         buffer: &LogBuffer,
         store: &LogStore,
         flusher: &mut Flusher,
-        to: Stamp,
+        to: Lsn,
         into: &mut Vec<Run>,
     ) {
         let stream = flusher.stream();
@@ -129,7 +129,7 @@ impl Runs {
 
     /// All that `stream`'s flusher took is written. Returns up to where the blocks of all streams
     /// are.
-    pub(crate) fn written(&self, stream: usize) -> Stamp {
+    pub(crate) fn written(&self, stream: usize) -> Lsn {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
         share.written = share.at_work.expect("it took something").to;
@@ -138,7 +138,7 @@ impl Runs {
 
     /// All that `stream`'s flusher took is durable; it ends at `position`. Returns up to where the
     /// blocks of all streams are, and what to note on the medium; nothing while little has changed.
-    pub(crate) fn durable(&self, stream: usize, position: Stamp, wrote: bool) -> (Stamp, Option<Note>) {
+    pub(crate) fn durable(&self, stream: usize, position: Lsn, wrote: bool) -> (Lsn, Option<Note>) {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
         let Work { to, whole } = share.at_work.take().expect("it took something");
@@ -158,24 +158,23 @@ impl Runs {
         let (anchor, anchor_position) = share.anchor;
         // The bound is what a restart demands to find: not half of a transaction.
         let (bound, _) = whole;
-        let note =
-            Note { position, bound: Stamp(bound), anchor: Stamp(anchor), anchor_position: Stamp(anchor_position) };
+        let note = Note { position, bound: Lsn(bound), anchor: Lsn(anchor), anchor_position: Lsn(anchor_position) };
         (all, Some(note))
     }
 
     /// Where all streams are durable up to the last end of a transaction, when no flusher is at
     /// work any more: that end, and where each stream's blocks from there on begin. None if a
     /// flusher has left something.
-    pub(crate) fn rest(&self) -> Option<(Stamp, Vec<Stamp>)> {
+    pub(crate) fn rest(&self) -> Option<(Lsn, Vec<Lsn>)> {
         let dealt = self.dealt();
         let rests = |share: &Share| share.at_work.is_none() && share.waiting.is_empty();
-        let positions = dealt.streams.iter().map(|share| Stamp(share.open.unwrap_or(share.position))).collect();
-        dealt.streams.iter().all(rests).then_some((Stamp(dealt.whole), positions))
+        let positions = dealt.streams.iter().map(|share| Lsn(share.open.unwrap_or(share.position))).collect();
+        dealt.streams.iter().all(rests).then_some((Lsn(dealt.whole), positions))
     }
 
     /// The log was cut at `at`, where `store` now ends; `whole` is the last end of a transaction at
     /// or below that. No flusher is at work.
-    pub(crate) fn cut(&self, store: &LogStore, at: Stamp, whole: Stamp) {
+    pub(crate) fn cut(&self, store: &LogStore, at: Lsn, whole: Lsn) {
         let mut dealt = self.dealt();
         dealt.walked = dealt.walked.min(at.0);
         dealt.whole = dealt.whole.min(whole.0);
@@ -197,18 +196,18 @@ impl Runs {
 }
 
 impl Dealt {
-    fn least(&self, reached: impl Fn(&Share) -> u64) -> Stamp {
+    fn least(&self, reached: impl Fn(&Share) -> u64) -> Lsn {
         let idle = |share: &Share| share.at_work.is_none() && share.waiting.is_empty();
         let streams = self.streams.iter().map(|share| if idle(share) { self.walked } else { reached(share) });
-        Stamp(streams.fold(self.walked, u64::min))
+        Lsn(streams.fold(self.walked, u64::min))
     }
 
-    fn walk(&mut self, buffer: &LogBuffer, store: &LogStore, flusher: &mut Flusher, to: Stamp) {
+    fn walk(&mut self, buffer: &LogBuffer, store: &LogStore, flusher: &mut Flusher, to: Lsn) {
         if to.0 <= self.walked {
             return;
         }
         let from = self.walked;
-        let [head, tail] = buffer.lend(flusher, Stamp(from), to);
+        let [head, tail] = buffer.lend(flusher, Lsn(from), to);
         // Blocks start at multiples of eight, and so does the buffer: none of these words lies
         // across its end.
         let word = |at: u64| {
@@ -228,10 +227,10 @@ impl Dealt {
             let share = &mut self.streams[number];
             match share.waiting.last_mut() {
                 Some(last) if last.to.0 == at => last.to.0 += length,
-                _ => share.waiting.push(Run { from: Stamp(at), to: Stamp(at + length) }),
+                _ => share.waiting.push(Run { from: Lsn(at), to: Lsn(at + length) }),
             }
             if share.position >= share.landmark {
-                store.at(number).landmarks.enter(Stamp(at), Stamp(share.position));
+                store.at(number).landmarks.enter(Lsn(at), Lsn(share.position));
                 share.landmark = share.position + LANDMARKS;
             }
             share.open.get_or_insert(share.position);
@@ -296,11 +295,11 @@ mod tests {
         fn new(streams: usize, blocks: usize, deal: usize, continued: usize) -> Self {
             let config = StoreConfig { cluster: ClusterId(1), segment_size: 4096 };
             let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(config)).collect());
-            let (buffer, flushers) = LogBuffer::on(Memory::new(256), Stamp(0), streams);
+            let (buffer, flushers) = LogBuffer::on(Memory::new(256), Lsn(0), streams);
             let streams: Vec<usize> = (0..blocks).map(|block| deal / streams.pow(block as u32) % streams).collect();
             let continued: Vec<bool> = (0..blocks).map(|block| continued >> block & 1 == 1).collect();
             for (block, stream) in streams.iter().enumerate() {
-                let at = Stamp(block as u64 * LENGTH);
+                let at = Lsn(block as u64 * LENGTH);
                 buffer.claim(at.plus(LENGTH));
                 let mut header = skip_header(at, LENGTH, Term(1), *stream as u8);
                 header[30] |= if continued[block] { CONTINUED } else { 0 };
@@ -314,9 +313,9 @@ mod tests {
             self.streams.len() as u64 * LENGTH
         }
 
-        /// Those of a stream below a stamp.
-        fn below(&self, stream: usize, stamp: u64) -> usize {
-            let before = self.streams.iter().enumerate().filter(|(block, _)| (*block as u64) * LENGTH < stamp);
+        /// Those of a stream below an LSN.
+        fn below(&self, stream: usize, lsn: u64) -> usize {
+            let before = self.streams.iter().enumerate().filter(|(block, _)| (*block as u64) * LENGTH < lsn);
             before.filter(|(_, its)| **its == stream).count()
         }
 
@@ -328,8 +327,8 @@ mod tests {
             match this.at_work {
                 None if to <= this.done => return None,
                 None => {
-                    let mut found = vec![Run { from: Stamp(7), to: Stamp(8) }];
-                    runs.take(&self.buffer, &self.store, &mut self.flushers[stream], Stamp(to), &mut found);
+                    let mut found = vec![Run { from: Lsn(7), to: Lsn(8) }];
+                    runs.take(&self.buffer, &self.store, &mut self.flushers[stream], Lsn(to), &mut found);
                     for run in found {
                         assert!(run.from < run.to);
                         this.taken.extend((run.from.0..run.to.0).step_by(LENGTH as usize).map(|at| at / LENGTH));
@@ -350,7 +349,7 @@ mod tests {
                     this.done = to;
                     this.at_work = None;
                     let position = this.synced as u64 * LENGTH;
-                    let (all, note) = runs.durable(stream, Stamp(position), wrote);
+                    let (all, note) = runs.durable(stream, Lsn(position), wrote);
                     for (stream, progress) in next.flushers.iter().enumerate() {
                         assert!(progress.synced >= self.below(stream, all.0), "not everything below {all} is durable");
                     }
@@ -379,8 +378,8 @@ mod tests {
             }
             assert_eq!(note.position.0, flushers[stream].synced as u64 * LENGTH);
             assert!(self.below(stream, note.bound.0) as u64 * LENGTH <= note.position.0, "{note:?}");
-            for stamp in [note.anchor, note.bound] {
-                let before = (stamp.0 / LENGTH).checked_sub(1).map(|block| self.continued[block as usize]);
+            for lsn in [note.anchor, note.bound] {
+                let before = (lsn.0 / LENGTH).checked_sub(1).map(|block| self.continued[block as usize]);
                 assert_ne!(before, Some(true), "{note:?} is within a transaction");
             }
             assert_eq!(note.anchor_position.0, self.below(stream, note.anchor.0) as u64 * LENGTH, "{note:?}");
@@ -395,7 +394,7 @@ mod tests {
             for world in 0..worlds {
                 let (deal, continued) = (world >> (blocks - 1), world & ((1 << (blocks - 1)) - 1));
                 let mut world = World::new(streams, blocks as usize, deal, continued);
-                let Runs(dealt) = Runs::new(Some(&world.store), Stamp(0), Stamp(0));
+                let Runs(dealt) = Runs::new(Some(&world.store), Lsn(0), Lsn(0));
                 let progress = Progress { done: 0, at_work: None, taken: Vec::new(), written: 0, synced: 0 };
                 let start = State { dealt: dealt.into_inner().unwrap(), flushers: vec![progress; streams] };
                 let (mut known, mut open) = (HashSet::from([start.clone()]), vec![start]);

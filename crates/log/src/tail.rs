@@ -20,7 +20,7 @@
 
 use std::path::PathBuf;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 
 use crate::{
     block::{Block, BlockError, BlockHeader},
@@ -34,10 +34,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Everything below is whole transactions.
-    pub end: Stamp,
+    pub end: Lsn,
     /// Everything below is whole blocks. Above `end`, they are of a transaction whose last blocks
     /// are not there.
-    pub blocks_end: Stamp,
+    pub blocks_end: Lsn,
     /// What must be cut off there before anything is appended ([`Tail::settle`]).
     pub cut: Option<Torn>,
     /// How many blocks were looked at.
@@ -77,7 +77,7 @@ impl Tail {
 /// Writes the blocks from `from` to `to`, both boundaries of blocks, to the places in `store` where
 /// they were read by way of `source`, and makes them durable. A block that is not what it was when
 /// the end was looked for is damage: nothing is written over it.
-pub(crate) fn renew(source: &dyn LogSource, store: &SegmentStore, from: Stamp, to: Stamp) -> Result<(), TailError> {
+pub(crate) fn renew(source: &dyn LogSource, store: &SegmentStore, from: Lsn, to: Lsn) -> Result<(), TailError> {
     let mut scanner = BlockScanner::new(source, from, to, u64::MAX / 2);
     let mut reuse = Chunk::default();
     let mut at = from;
@@ -94,18 +94,18 @@ pub(crate) fn renew(source: &dyn LogSource, store: &SegmentStore, from: Stamp, t
     Ok(store.sync()?)
 }
 
-fn changed(source: &dyn LogSource, at: Stamp, why: BlockError) -> TailError {
+fn changed(source: &dyn LogSource, at: Lsn, why: BlockError) -> TailError {
     damage(source, at, format!("{why}; a moment ago there was a block"))
 }
 
 /// The block at `at`, a place in `chunk`, checked.
-fn block_at<'c>(source: &dyn LogSource, chunk: &'c Chunk, at: Stamp) -> Result<Block<'c>, BlockError> {
+fn block_at<'c>(source: &dyn LogSource, chunk: &'c Chunk, at: Lsn) -> Result<Block<'c>, BlockError> {
     let bytes = &chunk.bytes[at.since(chunk.at) as usize..];
-    let stamp = match source.places_are_stamps() {
+    let lsn = match source.places_are_lsns() {
         true => at,
-        false => BlockHeader::peek(bytes)?.stamp,
+        false => BlockHeader::peek(bytes)?.lsn,
     };
-    Block::parse(bytes, stamp)
+    Block::parse(bytes, lsn)
 }
 
 /// The remains of a write that a crash interrupted. None of it was acknowledged.
@@ -113,7 +113,7 @@ fn block_at<'c>(source: &dyn LogSource, chunk: &'c Chunk, at: Stamp) -> Result<B
 #[error("the log's last {bytes} bytes, from {at} on, were being written in a crash and are cut off ({why})")]
 pub struct Torn {
     /// Where it starts.
-    pub at: Stamp,
+    pub at: Lsn,
     /// How far it reaches, in bytes.
     pub bytes: u64,
     /// Why it is no block.
@@ -125,7 +125,7 @@ pub struct Torn {
 pub enum TailError {
     /// A part of the log that was durable is not what was written.
     #[error(
-        "the log is damaged: {file} at offset {offset} (stamp {at}): {what}; do not delete anything: bring the file \
+        "the log is damaged: {file} at offset {offset} (LSN {at}): {what}; do not delete anything: bring the file \
          back as it was; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
@@ -135,7 +135,7 @@ pub enum TailError {
         /// Where in it, in bytes.
         offset: u64,
         /// Where in the virtual log.
-        at: Stamp,
+        at: Lsn,
         /// What is wrong there, and how that is known.
         what: String,
     },
@@ -146,7 +146,7 @@ pub enum TailError {
 
 /// The error for a block that must be there, at `at`, and is not: for the thread that reads below
 /// the durable watermark.
-pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
+pub fn damage(source: &dyn LogSource, at: Lsn, what: String) -> TailError {
     let (file, offset) = source.locate(at);
     TailError::Damage { file, offset, at, what }
 }
@@ -158,11 +158,11 @@ pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
 /// # Errors
 /// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be
 /// read.
-pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Result<Tail, TailError> {
+pub fn find_tail(source: &dyn LogSource, from: Lsn, watermark: Lsn) -> Result<Tail, TailError> {
     let mut tail = Tail { end: from, blocks_end: from, cut: None, blocks: 0, term: None };
     // Where the next block is to be; ahead of the end while a transaction has more blocks to come.
     let mut at = from;
-    let mut scanner = BlockScanner::new(source, from, Stamp::MAX, u64::MAX / 2);
+    let mut scanner = BlockScanner::new(source, from, Lsn::MAX, u64::MAX / 2);
     let mut reuse = Chunk::default();
     while let Some(chunk) = scanner.next_chunk(reuse)? {
         while at < chunk.end() {
@@ -172,7 +172,7 @@ pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Resul
                     tail.term = Some(block.header().term);
                     at = at.plus(block.bytes().len() as u64);
                     // In one stream of several, a transaction's other blocks lie elsewhere.
-                    if !(block.header().continued && source.places_are_stamps()) {
+                    if !(block.header().continued && source.places_are_lsns()) {
                         tail.end = at;
                     }
                 }
@@ -185,7 +185,7 @@ pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Resul
 }
 
 /// Decides by the table of this module what a bad block at `at` is.
-fn judge(source: &dyn LogSource, tail: Tail, at: Stamp, why: BlockError, watermark: Stamp) -> Result<Tail, TailError> {
+fn judge(source: &dyn LogSource, tail: Tail, at: Lsn, why: BlockError, watermark: Lsn) -> Result<Tail, TailError> {
     if at < watermark {
         return Err(damage(source, at, format!("{why}; the log was durable up to {watermark}")));
     }

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, DurableError, GroupCommitKind, Log, LogConfig, LogStore, RecordKind, ReserveError,
     SegmentStore, StoreConfig, StoreError, TailError, Writer,
@@ -325,11 +325,11 @@ fn seed() -> u64 {
     seed
 }
 
-/// What a run was told and what it wrote: transactions, by their stamps.
+/// What a run was told and what it wrote: transactions, by their LSNs.
 #[derive(Clone, Default)]
 struct Story {
-    acknowledged: Stamp,
-    transactions: BTreeMap<Stamp, Vec<u8>>,
+    acknowledged: Lsn,
+    transactions: BTreeMap<Lsn, Vec<u8>>,
 }
 
 /// How a log is set up for a run.
@@ -348,8 +348,8 @@ const SETTINGS: [Setting; 4] = [
 
 impl Story {
     /// A log that is durable up to `to`: what of it are whole transactions.
-    fn acknowledge(&mut self, to: Stamp) {
-        let ends = self.transactions.iter().map(|(stamp, blocks)| stamp.plus(blocks.len() as u64));
+    fn acknowledge(&mut self, to: Lsn) {
+        let ends = self.transactions.iter().map(|(lsn, blocks)| lsn.plus(blocks.len() as u64));
         self.acknowledged = ends.filter(|end| *end <= to).max().unwrap_or_default().max(self.acknowledged);
     }
 }
@@ -360,7 +360,7 @@ fn write_long(
     setting: Setting,
     random: &mut Random,
     story: &mut Story,
-) -> Result<Stamp, ReserveError> {
+) -> Result<Lsn, ReserveError> {
     let mut builder = BlockBuilder::new();
     let build = |builder: &mut BlockBuilder, (stream, length): (u8, usize)| {
         builder.begin_in(stream);
@@ -371,18 +371,18 @@ fn write_long(
         (0..8).map(|_| (random.below(setting.streams as u64) as u8, 500 + random.below(500) as usize)).collect();
     let length = parts.iter().map(|part| build(&mut builder, *part)).sum();
     let mut reservation = writer.reserve(length)?;
-    let (stamp, end) = (reservation.stamp(), reservation.end());
+    let (lsn, end) = (reservation.lsn(), reservation.end());
     let mut blocks = Vec::new();
-    let mut at = stamp;
+    let mut at = lsn;
     for (number, part) in parts.iter().enumerate() {
         build(&mut builder, *part);
         let bytes = builder.finish_part(at, Term(1), BlockKind::Redo, number + 1 == parts.len());
         at = at.plus(bytes.len() as u64);
         blocks.extend_from_slice(bytes);
     }
-    story.transactions.insert(stamp, blocks.clone());
+    story.transactions.insert(lsn, blocks.clone());
     for part in 0..parts.len() {
-        let from = reservation.at().since(stamp) as usize;
+        let from = reservation.at().since(lsn) as usize;
         let to = from + Block::parse(&blocks[from..], reservation.at()).unwrap().bytes().len();
         assert!(to < blocks.len() || part + 1 == parts.len());
         reservation.put(&blocks[from..to])?;
@@ -392,7 +392,7 @@ fn write_long(
 
 /// Writes transactions from `start` on until the medium fails or there are enough: by one writer of
 /// each stream, some with blocks in several streams, and some that are longer than the ring.
-fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Random, story: &mut Story) {
+fn write(medium: &FaultyMedium, setting: Setting, start: Lsn, random: &mut Random, story: &mut Story) {
     let Ok(store) = medium.log(setting.streams) else { return };
     if store.settle().is_err() {
         return;
@@ -430,9 +430,9 @@ fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Ran
             Err(ReserveError::Failed(_)) => break,
             Err(error) => panic!("{error}"),
         };
-        let (stamp, end) = (reservation.stamp(), reservation.end());
-        let blocks = builder.finish(stamp, Term(1), BlockKind::Redo);
-        story.transactions.insert(stamp, blocks.to_vec());
+        let (lsn, end) = (reservation.lsn(), reservation.end());
+        let blocks = builder.finish(lsn, Term(1), BlockKind::Redo);
+        story.transactions.insert(lsn, blocks.to_vec());
         match reservation.fill(blocks) {
             Ok(()) => {}
             Err(ReserveError::Failed(_)) => break,
@@ -453,20 +453,20 @@ fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Ran
 }
 
 /// Opens what is left and checks it against the story; returns where the log ends.
-fn check(medium: &FaultyMedium, setting: Setting, story: &mut Story, context: &str) -> Stamp {
+fn check(medium: &FaultyMedium, setting: Setting, story: &mut Story, context: &str) -> Lsn {
     found(medium, setting, story).unwrap_or_else(|what| panic!("{context}: {what}"))
 }
 
 /// The same, or what is wrong.
-fn found(medium: &FaultyMedium, setting: Setting, story: &mut Story) -> Result<Stamp, String> {
+fn found(medium: &FaultyMedium, setting: Setting, story: &mut Story) -> Result<Lsn, String> {
     let store = medium.log(setting.streams).map_err(|error| error.to_string())?;
     let tail = store.settle().map_err(|error| error.to_string())?;
     if tail.end < story.acknowledged {
         return Err(format!("ends at {}, acknowledged {}", tail.end, story.acknowledged));
     }
-    let mut at = Stamp(0);
+    let mut at = Lsn(0);
     while at < tail.end {
-        // Whole transactions, in stamp order, whichever streams their blocks lie in.
+        // Whole transactions, in LSN order, whichever streams their blocks lie in.
         let written = &story.transactions[&at];
         let mut found = vec![0; written.len()];
         store.read(at, &mut found).map_err(|error| error.to_string())?;
@@ -490,7 +490,7 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged() {
     let seed = seed();
     for setting in SETTINGS {
         let whole = FaultyMedium::default();
-        write(&whole, setting, Stamp(0), &mut Random(seed), &mut Story::default());
+        write(&whole, setting, Lsn(0), &mut Random(seed), &mut Story::default());
         // The timing of the group commit differs from run to run, so this is about how many there
         // are.
         let operations = whole.operations();
@@ -501,7 +501,7 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged() {
                 let mut random = Random(seed ^ (at << 8));
                 let mut story = Story::default();
                 let medium = FaultyMedium::with_fault(at, fault);
-                write(&medium, setting, Stamp(0), &mut random, &mut story);
+                write(&medium, setting, Lsn(0), &mut random, &mut story);
                 let image = medium.image(&mut random);
                 let end = check(&image, setting, &mut story, &context);
                 if at % 3 == 0 {
@@ -559,14 +559,14 @@ fn what_a_restart_tells_is_there_after_the_next_loss_of_power() {
     let seed = seed();
     for setting in SETTINGS {
         let whole = FaultyMedium::default();
-        write(&whole, setting, Stamp(0), &mut Random(seed), &mut Story::default());
+        write(&whole, setting, Lsn(0), &mut Random(seed), &mut Story::default());
         for at in 1..=whole.operations() {
             let mut random = Random(seed ^ (at << 8));
             let fault = [Fault::Crash, Fault::ShortWrite, Fault::Sync][random.below(3) as usize];
             let context = format!("seed {seed}, {setting:?}, {fault:?} at {at}");
             let mut story = Story::default();
             let medium = FaultyMedium::with_fault(at, fault);
-            write(&medium, setting, Stamp(0), &mut random, &mut story);
+            write(&medium, setting, Lsn(0), &mut random, &mut story);
             live_on(&medium, setting, &mut random, story, &context);
         }
     }
@@ -589,7 +589,7 @@ fn a_restart_that_does_not_write_again_is_noticed() {
                 let mut random = Random(seed ^ (at << 8));
                 let mut story = Story::default();
                 let medium = FaultyMedium::with_fault(at, fault);
-                write(&medium, setting, Stamp(0), &mut random, &mut story);
+                write(&medium, setting, Lsn(0), &mut random, &mut story);
                 let left = medium.left();
                 left.state.lock().unwrap().lazy = lazy;
                 check(&left, setting, &mut story, "after the process");
@@ -611,7 +611,7 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
     for setting in SETTINGS {
         let mut random = Random(seed);
         let (whole, mut story) = (FaultyMedium::default(), Story::default());
-        write(&whole, setting, Stamp(0), &mut random, &mut story);
+        write(&whole, setting, Lsn(0), &mut random, &mut story);
         let end = check(&whole, setting, &mut story, "before the cut");
         let at = *story.transactions.keys().nth(5).unwrap();
         for crash in 1..40 {
@@ -633,8 +633,8 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
             }
             // What is said to be there is there, whole, also when not all streams were cut.
             let mut bytes = vec![0; found.end.0 as usize];
-            store.read(Stamp(0), &mut bytes).unwrap_or_else(|error| panic!("{setting:?}, crash {crash}: {error}"));
-            let mut here = Stamp(0);
+            store.read(Lsn(0), &mut bytes).unwrap_or_else(|error| panic!("{setting:?}, crash {crash}: {error}"));
+            let mut here = Lsn(0);
             while here < found.end {
                 let block = freshet_log::block::Block::parse(&bytes[here.0 as usize..], here);
                 here = here.plus(block.unwrap_or_else(|error| panic!("at {here}: {error}")).bytes().len() as u64);
@@ -650,7 +650,7 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
 fn a_stream_without_what_it_had_promised_stops_the_node() {
     let setting = Setting { streams: 2, group_commit: GroupCommitKind::Pipelined };
     let (medium, mut story) = (FaultyMedium::default(), Story::default());
-    write(&medium, setting, Stamp(0), &mut Random(7), &mut story);
+    write(&medium, setting, Lsn(0), &mut Random(7), &mut story);
     // One device comes back empty.
     let image = medium.image(&mut Random(1));
     image.state.lock().unwrap().files.retain(|name, _| !name.starts_with("1/"));
@@ -662,13 +662,9 @@ fn a_stream_without_what_it_had_promised_stops_the_node() {
 fn a_failed_log_says_why_and_takes_nothing_more() {
     let medium = FaultyMedium::with_fault(6, Fault::ShortWrite);
     let store = medium.log(1).unwrap();
-    let log = Log::open(
-        LogConfig { capacity: 8192, partition: 1024, ..LogConfig::default() },
-        Some(store),
-        Stamp(0),
-        Term(1),
-    )
-    .unwrap();
+    let log =
+        Log::open(LogConfig { capacity: 8192, partition: 1024, ..LogConfig::default() }, Some(store), Lsn(0), Term(1))
+            .unwrap();
     let mut writer = log.writer().unwrap();
     let error = loop {
         match writer.reserve(1024) {
@@ -718,16 +714,16 @@ impl FaultyMedium {
 /// durable.
 struct Tails {
     medium: FaultyMedium,
-    transactions: BTreeMap<Stamp, Vec<u8>>,
-    /// For each stream, the blocks of its tail: the stamp of their transaction, and where they lie.
+    transactions: BTreeMap<Lsn, Vec<u8>>,
+    /// For each stream, the blocks of its tail: the LSN of their transaction, and where they lie.
     /// Then where it ends.
-    blocks: Vec<Vec<(Stamp, u64)>>,
-    end: Stamp,
+    blocks: Vec<Vec<(Lsn, u64)>>,
+    end: Lsn,
 }
 
 impl Tails {
     /// Writes some transactions behind `before`, which ends at `known`.
-    fn write(before: &FaultyMedium, setting: Setting, known: Stamp, random: &mut Random) -> Self {
+    fn write(before: &FaultyMedium, setting: Setting, known: Lsn, random: &mut Random) -> Self {
         let (medium, mut story) = (before.left(), Story::default());
         write(&medium, setting, known, random, &mut story);
         medium.notes_of(before);
@@ -736,21 +732,21 @@ impl Tails {
         let mut ends: Vec<u64> = (0..setting.streams).map(|stream| store.stream(stream).end().0).collect();
         let mut tails =
             Self { medium, transactions: BTreeMap::new(), blocks: vec![Vec::new(); ends.len()], end: known };
-        for (stamp, bytes) in story.transactions.into_iter().take(if ends.len() == 2 { 12 } else { 8 }) {
+        for (lsn, bytes) in story.transactions.into_iter().take(if ends.len() == 2 { 12 } else { 8 }) {
             let mut at = 0;
             while at < bytes.len() {
-                let header = *Block::parse(&bytes[at..], stamp.plus(at as u64)).unwrap().header();
+                let header = *Block::parse(&bytes[at..], lsn.plus(at as u64)).unwrap().header();
                 let stream = usize::from(header.stream);
-                tails.blocks[stream].push((stamp, ends[stream]));
+                tails.blocks[stream].push((lsn, ends[stream]));
                 ends[stream] += u64::from(header.length);
                 at += header.length as usize;
             }
-            tails.end = stamp.plus(bytes.len() as u64);
-            tails.transactions.insert(stamp, bytes);
+            tails.end = lsn.plus(bytes.len() as u64);
+            tails.transactions.insert(lsn, bytes);
         }
         for (stream, end) in ends.into_iter().enumerate() {
             tails.medium.lose(stream, end);
-            tails.blocks[stream].push((Stamp::MAX, end));
+            tails.blocks[stream].push((Lsn::MAX, end));
         }
         tails
     }
@@ -778,7 +774,7 @@ fn every_combination_of_lost_tails_yields_a_prefix_of_whole_transactions() {
         let setting = Setting { streams, group_commit };
         let mut random = Random(seed);
         let (before, mut story) = (FaultyMedium::default(), Story::default());
-        write(&before, setting, Stamp(0), &mut random, &mut story);
+        write(&before, setting, Lsn(0), &mut random, &mut story);
         let known = check(&before, setting, &mut story, "before");
         let tails = (0..100).map(|_| Tails::write(&before, setting, known, &mut random));
         let tails = tails.into_iter().find(|tails| tails.blocks.iter().all(|blocks| blocks.len() > 2));
@@ -812,7 +808,7 @@ fn every_combination_of_lost_tails_yields_a_prefix_of_whole_transactions() {
                     let found = store.settle().unwrap_or_else(|e| panic!("{context}, {when}: {e}"));
                     assert_eq!(found.end, expected, "{context}, {when}");
                     let mut bytes = vec![0; expected.0 as usize];
-                    store.read(Stamp(0), &mut bytes).unwrap_or_else(|e| panic!("{context}, {when}: {e}"));
+                    store.read(Lsn(0), &mut bytes).unwrap_or_else(|e| panic!("{context}, {when}: {e}"));
                     let written = story.transactions.range(..expected).flat_map(|(_, bytes)| bytes);
                     assert!(bytes.iter().eq(written), "{context}, {when}");
                 }
@@ -830,7 +826,7 @@ fn a_crash_at_every_operation_of_a_removal_leaves_all_that_was_to_stay() {
     for setting in SETTINGS {
         let mut random = Random(seed);
         let (whole, mut story) = (FaultyMedium::default(), Story::default());
-        let mut end = Stamp(0);
+        let mut end = Lsn(0);
         for _ in 0..3 {
             write(&whole, setting, end, &mut random, &mut story);
             end = check(&whole, setting, &mut story, "before the removal");

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     BlockBuilder, BlockHeader, BlockKind, Control, GroupCommitKind, Log, LogConfig, LogDirectory, LogStore, RecordKind,
     SegmentStore, StoreConfig, StoreError, Writer,
@@ -21,7 +21,7 @@ const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 4
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    let (terms, heard) = (vec![(Term(3), Stamp(0), NodeId(1), 1)], (Term(3), Some(NODE)));
+    let (terms, heard) = (vec![(Term(3), Lsn(0), NodeId(1), 1)], (Term(3), Some(NODE)));
     Control { terms, heard, ..Control::new(CONFIG.cluster, NODE, CONFIG.segment_size, streams) }
 }
 
@@ -33,7 +33,7 @@ fn open(store: LogStore, group_commit: GroupCommitKind) -> Log {
 
 /// Writes a transaction with a block in the writer's stream and, if `second` says so, one in
 /// another.
-fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: Option<u8>) -> Stamp {
+fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: Option<u8>) -> Lsn {
     builder.begin_in(writer.stream());
     builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[number as u8; 100]).unwrap();
     if let Some(second) = second {
@@ -41,14 +41,14 @@ fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: O
         builder.push(None, Fid(1), Rid(number), RecordKind::Update, &[1; 30]).unwrap();
     }
     let reservation = writer.reserve(builder.seal_records()).unwrap();
-    let stamp = reservation.stamp();
-    reservation.fill(builder.finish(stamp, Term(3), BlockKind::Redo)).unwrap();
-    stamp
+    let lsn = reservation.lsn();
+    reservation.fill(builder.finish(lsn, Term(3), BlockKind::Redo)).unwrap();
+    lsn
 }
 
 /// Makes a log with `streams` streams and at least `transactions` transactions. Returns where it
 /// ends.
-fn fill(path: &Path, directories: &[PathBuf], streams: usize, transactions: u64) -> Stamp {
+fn fill(path: &Path, directories: &[PathBuf], streams: usize, transactions: u64) -> Lsn {
     let directory = LogDirectory::create(path, control(streams)).unwrap();
     let log = open(directory.open_store(directories).unwrap(), GroupCommitKind::Pipelined);
     log.begin_term(NODE).unwrap();
@@ -73,7 +73,7 @@ fn findings(path: &Path) -> Vec<Finding> {
 }
 
 /// Of each block the stream, the position and the header.
-fn blocks(findings: &[Finding]) -> Vec<(usize, Stamp, BlockHeader)> {
+fn blocks(findings: &[Finding]) -> Vec<(usize, Lsn, BlockHeader)> {
     let block = |finding: &Finding| match finding {
         Finding::Block { stream, position, header, .. } => Some((*stream, *position, *header)),
         _ => None,
@@ -102,7 +102,7 @@ fn flip(path: &Path, offset: u64) {
 }
 
 #[test]
-fn streams_are_merged_by_stamp_and_each_is_shown_by_position() {
+fn streams_are_merged_by_lsn_and_each_is_shown_by_position() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let end = fill(path, &[], 3, 200);
@@ -116,9 +116,9 @@ fn streams_are_merged_by_stamp_and_each_is_shown_by_position() {
     assert_eq!(found.last(), Some(&Finding::End { at: end }));
     let merged = blocks(&found);
     assert_eq!(merged.len() + 1, found.len());
-    let mut next = Stamp::ZERO;
+    let mut next = Lsn::ZERO;
     for (stream, _, header) in &merged {
-        assert_eq!((header.stamp, usize::from(header.stream)), (next, *stream));
+        assert_eq!((header.lsn, usize::from(header.stream)), (next, *stream));
         next = header.end();
     }
     assert_eq!(next, end);
@@ -138,7 +138,7 @@ fn streams_are_merged_by_stamp_and_each_is_shown_by_position() {
         let found: Vec<Finding> = inspection.map(Result::unwrap).collect();
         assert_eq!(found.last(), Some(&Finding::End { at: notes.durable }));
         let blocks = blocks(&found);
-        let mut next = Stamp::ZERO;
+        let mut next = Lsn::ZERO;
         for (number, position, header) in &blocks {
             assert_eq!((*number, *position), (stream, next));
             next = next.plus(u64::from(header.length));
@@ -146,7 +146,7 @@ fn streams_are_merged_by_stamp_and_each_is_shown_by_position() {
         assert_eq!(next, notes.durable);
         all.extend(blocks);
     }
-    all.sort_by_key(|(.., header)| header.stamp);
+    all.sort_by_key(|(.., header)| header.lsn);
     assert_eq!(all, merged);
     assert_eq!(contents(path), before, "looking changes nothing");
 }
@@ -157,7 +157,7 @@ fn damage_in_one_stream_is_a_bad_place_and_a_gap() {
     let path = directory.path();
     fill(path, &[], 2, 100);
     let whole = blocks(&findings(path));
-    let place = whole.iter().rposition(|(stream, position, _)| *stream == 1 && *position < Stamp(4096 - 400)).unwrap();
+    let place = whole.iter().rposition(|(stream, position, _)| *stream == 1 && *position < Lsn(4096 - 400)).unwrap();
     let (_, position, header) = whole[place];
     let segment = path.join("stream-1").join(format!("{:020}.segment", 0));
     flip(&segment, 4096 + position.0 + 50);
@@ -166,7 +166,7 @@ fn damage_in_one_stream_is_a_bad_place_and_a_gap() {
     let [bad, gap, Finding::End { .. }] = &bad[..] else { panic!("{bad:?}") };
     let Finding::Bad { stream: 1, at, file, offset, durable: true, .. } = bad else { panic!("{bad:?}") };
     assert_eq!((*at, file, *offset), (position, &segment, 4096 + position.0));
-    assert_eq!(**gap, Finding::Gap { from: header.stamp, to: header.end(), durable: true });
+    assert_eq!(**gap, Finding::Gap { from: header.lsn, to: header.end(), durable: true });
     let mut expected = whole.clone();
     expected.remove(place);
     assert_eq!(blocks(&found), expected);
@@ -193,11 +193,11 @@ fn what_a_crash_tore_is_above_the_watermark() {
     };
     // Stream 1 has the second of three blocks, stream 0 half of the third.
     let mut builder = BlockBuilder::new();
-    let mut block = |stream: u8, stamp: Stamp| {
+    let mut block = |stream: u8, lsn: Lsn| {
         builder.begin_in(stream);
         builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[7; 64]).unwrap();
         builder.seal_records();
-        builder.finish(stamp, Term(3), BlockKind::Redo).to_vec()
+        builder.finish(lsn, Term(3), BlockKind::Redo).to_vec()
     };
     let (store, at) = last(1);
     store.append(at, &[&block(1, end.plus(128))]).unwrap();
@@ -219,14 +219,14 @@ fn a_log_without_its_oldest_segments_begins_where_all_streams_do() {
         let whole = blocks(&findings(path));
         let store = LogDirectory::open(path).unwrap().open_store(&[]).unwrap();
         assert_eq!(store.settle().unwrap().end, end);
-        assert!(store.remove_below(Stamp(end.0 / 2)).unwrap() > 0);
+        assert!(store.remove_below(Lsn(end.0 / 2)).unwrap() > 0);
         drop(store);
         let found = findings(path);
         assert_eq!(found.last(), Some(&Finding::End { at: end }));
         let rest = blocks(&found);
         assert_eq!(rest.len() + 1, found.len(), "{streams} streams: {:?}", found.first());
         assert_eq!(rest, whole[whole.len() - rest.len()..]);
-        assert!(rest.len() < whole.len() && rest[0].2.stamp <= Stamp(end.0 / 2), "{:?}", rest[0]);
+        assert!(rest.len() < whole.len() && rest[0].2.lsn <= Lsn(end.0 / 2), "{:?}", rest[0]);
     }
 }
 
@@ -236,7 +236,7 @@ fn a_log_that_begins_late_is_whole() {
         let directory = tempfile::tempdir().unwrap();
         let owner = LogDirectory::create(directory.path(), control(streams)).unwrap();
         let store = owner.open_store(&[]).unwrap();
-        let start = Stamp(1000);
+        let start = Lsn(1000);
         let log = Log::open(LogConfig::default(), Some(store), start, Term(3)).unwrap();
         let mut writer = log.writer().unwrap();
         let mut builder = BlockBuilder::new();
@@ -247,7 +247,7 @@ fn a_log_that_begins_late_is_whole() {
         log.close().unwrap();
         let found = findings(directory.path());
         assert_eq!(found.last(), Some(&Finding::End { at: log.durable() }));
-        assert_eq!((blocks(&found).len(), blocks(&found)[0].2.stamp), (20, start));
+        assert_eq!((blocks(&found).len(), blocks(&found)[0].2.lsn), (20, start));
     }
 }
 
@@ -268,7 +268,7 @@ fn streams_that_are_kept_elsewhere_are_named() {
     // In any order: each says which one it is.
     assert_eq!(findings_of(&[path("b"), path("a")]), expected);
     let merged = blocks(&expected);
-    assert!(merged.windows(2).all(|pair| pair[0].2.end() == pair[1].2.stamp));
+    assert!(merged.windows(2).all(|pair| pair[0].2.end() == pair[1].2.lsn));
     refused(&[path("a"), path("a")]);
     refused(&[path("a"), path("b"), path("a")]);
     let other = [path("c"), path("d")];
@@ -321,7 +321,7 @@ fn a_log_can_be_looked_at_while_it_is_written() {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(Duration::from_millis(3));
-                        store.remove_below(Stamp(log.durable().0.saturating_sub(1 << 16))).unwrap();
+                        store.remove_below(Lsn(log.durable().0.saturating_sub(1 << 16))).unwrap();
                     }
                 });
                 let _stops = Stops(stop);

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::{
     StoreError,
     journal::{Found, Journal, Room},
@@ -122,7 +122,7 @@ impl Random {
 type Newest = Arc<Mutex<Option<u64>>>;
 
 fn open(disk: &Disk, newest: &Newest, log: u64) -> Result<(Journal, Vec<Found>), StoreError> {
-    Journal::open_with((Arc::new(disk.clone()), Arc::clone(newest) as _), Stamp(log), SIZE)
+    Journal::open_with((Arc::new(disk.clone()), Arc::clone(newest) as _), Lsn(log), SIZE)
 }
 
 impl Disk {
@@ -201,7 +201,7 @@ fn what_was_synced_is_found_after_a_crash() {
                         drop(journal);
                         disk.crash(&mut random);
                     }
-                    let continues = Journal::continues(&disk, &*newest, Stamp(log)).unwrap();
+                    let continues = Journal::continues(&disk, &*newest, Lsn(log)).unwrap();
                     let (opened, found) = open(&disk, &newest, log).unwrap();
                     assert_eq!(continues, !found.is_empty());
                     model.check(&found, log);
@@ -212,14 +212,14 @@ fn what_was_synced_is_found_after_a_crash() {
                 }
                 1 => {
                     let at = log + random.below(end - log + 1);
-                    journal.cut(Stamp(at)).unwrap();
+                    journal.cut(Lsn(at)).unwrap();
                     model.cut(at);
                     end = at;
                 }
                 2 => {
                     let durable = model.batches[..model.durable].last().map_or(log, |batch| batch.1).max(log);
                     log += random.below(durable - log + 1);
-                    journal.trim(Stamp(log)).unwrap();
+                    journal.trim(Lsn(log)).unwrap();
                 }
                 3..6 => {
                     journal.sync().unwrap();
@@ -229,7 +229,7 @@ fn what_was_synced_is_found_after_a_crash() {
                     let to = end + 8 * (1 + random.below(50));
                     let length = if random.below(8) == 0 { 10_000 } else { random.below(3000) };
                     let body = body(end, to, salt, length as usize);
-                    journal.append(Stamp(end), Stamp(to), &body).unwrap();
+                    journal.append(Lsn(end), Lsn(to), &body).unwrap();
                     model.batches.push((end, to, body));
                     end = to;
                 }
@@ -241,38 +241,38 @@ fn what_was_synced_is_found_after_a_crash() {
 #[test]
 fn files_go_when_the_log_has_what_they_hold() {
     let (medium, newest) = (Arc::new(MemoryMedium::new()), Newest::default());
-    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(0)).unwrap();
+    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Lsn(0)).unwrap();
     let body = vec![7; 4 << 20];
     for number in 0..20u64 {
-        journal.append(Stamp(number * 8), Stamp(number * 8 + 8), &body).unwrap();
+        journal.append(Lsn(number * 8), Lsn(number * 8 + 8), &body).unwrap();
     }
     journal.sync().unwrap();
     // Three of such batches fit one file.
     assert_eq!((journal.files(), medium.list().unwrap().len()), (7, 7));
-    journal.trim(Stamp(23)).unwrap();
+    journal.trim(Lsn(23)).unwrap();
     assert_eq!(journal.files(), 7);
-    journal.trim(Stamp(48)).unwrap();
+    journal.trim(Lsn(48)).unwrap();
     assert_eq!((journal.files(), medium.list().unwrap().len()), (5, 5));
-    journal.trim(Stamp(1000)).unwrap();
+    journal.trim(Lsn(1000)).unwrap();
     assert_eq!(journal.files(), 1);
     drop(journal);
     // What lies behind a gap is of no use.
-    let (journal, found) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(100)).unwrap();
+    let (journal, found) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Lsn(100)).unwrap();
     assert_eq!((found.len(), journal.files()), (0, 0));
 }
 
 #[test]
 fn a_batch_longer_than_a_file_has_one_of_its_own() {
     let (medium, newest) = (Arc::new(MemoryMedium::new()), Newest::default());
-    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(0)).unwrap();
+    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Lsn(0)).unwrap();
     let long = vec![3; 20 << 20];
-    journal.append(Stamp(0), Stamp(8), &[1]).unwrap();
-    journal.append(Stamp(8), Stamp(16), &long).unwrap();
-    journal.append(Stamp(16), Stamp(24), &[2]).unwrap();
+    journal.append(Lsn(0), Lsn(8), &[1]).unwrap();
+    journal.append(Lsn(8), Lsn(16), &long).unwrap();
+    journal.append(Lsn(16), Lsn(24), &[2]).unwrap();
     journal.sync().unwrap();
     assert_eq!(journal.files(), 3);
     drop(journal);
-    let (_, found) = Journal::open(medium, newest, Stamp(4)).unwrap();
+    let (_, found) = Journal::open(medium, newest, Lsn(4)).unwrap();
     let lengths: Vec<usize> = found.iter().map(|found| found.bytes.len()).collect();
     assert_eq!(lengths, [1, 20 << 20, 1]);
 }
@@ -305,24 +305,24 @@ fn used(bytes: &[u8]) -> usize {
 fn damageable(log: u64) -> Whole {
     let (disk, newest) = (Disk(Arc::default()), Newest::default());
     let (mut journal, _) =
-        Journal::open_with((Arc::new(disk.clone()), Arc::clone(&newest) as _), Stamp(0), 1500).unwrap();
+        Journal::open_with((Arc::new(disk.clone()), Arc::clone(&newest) as _), Lsn(0), 1500).unwrap();
     for number in 0..12 {
         let (from, to) = (number * 8, number * 8 + 8);
-        journal.append(Stamp(from), Stamp(to), &body(from, to, 0, 60 + number as usize)).unwrap();
+        journal.append(Lsn(from), Lsn(to), &body(from, to, 0, 60 + number as usize)).unwrap();
         if number != 7 {
             journal.sync().unwrap();
         }
         if number == 8 {
-            journal.cut(Stamp(64)).unwrap();
-            journal.append(Stamp(64), Stamp(72), &[1; 20]).unwrap();
+            journal.cut(Lsn(64)).unwrap();
+            journal.append(Lsn(64), Lsn(72), &[1; 20]).unwrap();
             journal.sync().unwrap();
         }
     }
-    journal.trim(Stamp(log)).unwrap();
+    journal.trim(Lsn(log)).unwrap();
     assert_eq!(disk.list().unwrap().len(), if log == 0 { 3 } else { 2 }, "{journal:?}");
     drop(journal);
     let (_, found) = open(&disk.copy(), &Arc::new(Mutex::new(*newest.lock().unwrap())), log).unwrap();
-    assert_eq!(found.last().unwrap().to, Stamp(96));
+    assert_eq!(found.last().unwrap().to, Lsn(96));
     Whole { disk, newest, found, log }
 }
 
@@ -379,7 +379,7 @@ fn every_truncation_and_every_missing_file_is_told() {
         assert!(is_told(&whole, BTreeMap::clear, "all files are missing"));
         // Also before anything is asked to continue.
         let disk = Disk(Arc::default());
-        let continues = Journal::continues(&disk, &*whole.newest, Stamp(1000));
+        let continues = Journal::continues(&disk, &*whole.newest, Lsn(1000));
         assert!(matches!(continues, Err(StoreError::Journal { .. })));
     }
 }
@@ -406,8 +406,8 @@ fn a_full_disk_is_waited_for_and_frees_itself() {
     let (mut journal, _) = open(&disk, &newest, 0).unwrap();
     disk.0.limit.store(2, Ordering::SeqCst);
     let put = |journal: &mut Journal, number: u64, below: u64| {
-        let (from, to) = (Stamp(number * 8), Stamp(number * 8 + 8));
-        journal.in_room(&room, || Stamp(below), |journal| journal.append(from, to, &[3; 6000]))
+        let (from, to) = (Lsn(number * 8), Lsn(number * 8 + 8));
+        journal.in_room(&room, || Lsn(below), |journal| journal.append(from, to, &[3; 6000]))
     };
     // One batch a file. What the log has goes when its room is needed.
     for number in 0..5 {

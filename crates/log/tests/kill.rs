@@ -8,12 +8,12 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{BlockBuilder, BlockKind, Control, Log, LogConfig, LogDirectory, RecordKind, control};
 
 const DIRECTORY: &str = "FRESHET_TEST_LOG_DIRECTORY";
 
-fn restart(directory: &LogDirectory) -> (Log, Stamp) {
+fn restart(directory: &LogDirectory) -> (Log, Lsn) {
     let store = directory.open_store(&[]).unwrap();
     let tail = store.settle().unwrap();
     let config = LogConfig { capacity: 64 << 10, partition: 4 << 10, batch_bytes: 8 << 10, ..LogConfig::default() };
@@ -36,8 +36,8 @@ fn write_until_killed(path: &Path) -> ! {
                     let length = builder.seal_records();
                     writer.throttle().unwrap();
                     let reservation = writer.reserve(length).unwrap();
-                    let (stamp, end) = (reservation.stamp(), reservation.end());
-                    reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+                    let (lsn, end) = (reservation.lsn(), reservation.end());
+                    reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
                     if i % 7 == 0 {
                         log.wait_durable(end, None).unwrap();
                         // One write, so lines of two threads do not mix.
@@ -57,11 +57,11 @@ fn what_a_killed_process_acknowledged_is_there() {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let (terms, heard) = (vec![(Term(1), Stamp(0), NodeId(1), 1)], (Term(1), Some(NodeId(1))));
+    let (terms, heard) = (vec![(Term(1), Lsn(0), NodeId(1), 1)], (Term(1), Some(NodeId(1))));
     let control = Control { terms, heard, ..Control::new(ClusterId(5), NodeId(1), 64 << 10, 1) };
     drop(LogDirectory::create(&path, control).unwrap());
     let rounds = env::var("FRESHET_KILLS").map_or(6, |rounds| rounds.parse().unwrap());
-    let mut acknowledged = Stamp(0);
+    let mut acknowledged = Lsn(0);
     for round in 0..rounds {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "what_a_killed_process_acknowledged_is_there", "--nocapture"])
@@ -73,9 +73,9 @@ fn what_a_killed_process_acknowledged_is_there() {
         let mut take = |line: String| {
             // The test harness prints without a line end before the first line.
             if let Some(at) = line.find("durable ")
-                && let Ok(stamp) = line[at + 8..].parse()
+                && let Ok(lsn) = line[at + 8..].parse()
             {
-                acknowledged = acknowledged.max(Stamp(stamp));
+                acknowledged = acknowledged.max(Lsn(lsn));
             }
         };
         lines.by_ref().take(20 + round * 10).for_each(&mut take);
@@ -84,7 +84,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         // What it printed before it died counts too, except a line that was cut in the middle.
         let rest: Vec<String> = lines.collect();
         rest.iter().take(rest.len().saturating_sub(1)).cloned().for_each(&mut take);
-        assert!(acknowledged > Stamp(0));
+        assert!(acknowledged > Lsn(0));
         assert_eq!(control::read_control(&path).unwrap().term(), Term(1));
         let (log, end) = restart(&LogDirectory::open(&path).unwrap());
         assert!(end >= acknowledged, "round {round}: the log ends at {end}, {acknowledged} was acknowledged");

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockHeader, BlockKind, GroupCommitKind, Log, LogConfig, LogReader, LogStore, Nudge,
     Persistence, RecordKind, ReserveError, Sink, Writer,
@@ -26,13 +26,13 @@ fn small(group_commit: GroupCommitKind) -> LogConfig {
     LogConfig { capacity: RING, partition: 1 << 10, batch_bytes: 4 << 10, group_commit, ..LogConfig::default() }
 }
 
-fn one(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> Result<(Stamp, Stamp), ReserveError> {
+fn one(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> Result<(Lsn, Lsn), ReserveError> {
     builder.begin_in(writer.stream());
     builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, &[1; 40]).unwrap();
     let length = builder.seal_records();
     writer.throttle()?;
     let reservation = writer.reserve(length)?;
-    let place = (reservation.stamp(), reservation.end());
+    let place = (reservation.lsn(), reservation.end());
     reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo))?;
     Ok(place)
 }
@@ -44,7 +44,7 @@ fn long(
     streams: usize,
     (rid, parts): (u64, u64),
     mut go_on: impl FnMut(u64) -> bool,
-) -> Result<(Stamp, Stamp), ReserveError> {
+) -> Result<(Lsn, Lsn), ReserveError> {
     let mut builder = BlockBuilder::new();
     let build = |builder: &mut BlockBuilder, part: u64| {
         builder.begin_in((part % streams as u64) as u8);
@@ -55,7 +55,7 @@ fn long(
     let length = (0..parts).map(|part| build(&mut builder, part)).sum();
     writer.throttle()?;
     let mut reservation = writer.reserve(length)?;
-    let place = (reservation.stamp(), reservation.end());
+    let place = (reservation.lsn(), reservation.end());
     for part in 0..parts {
         if !go_on(part) {
             std::mem::forget(reservation);
@@ -69,8 +69,8 @@ fn long(
 
 /// All transactions of `[0, to)`: where each begins and ends, its first table and record, and how
 /// many blocks it has.
-fn transactions(read: impl Fn(Stamp, &mut [u8]), to: Stamp) -> BTreeMap<Stamp, (Stamp, Fid, Rid, u64)> {
-    let (mut at, mut begin, mut blocks) = (Stamp(0), Stamp(0), 0);
+fn transactions(read: impl Fn(Lsn, &mut [u8]), to: Lsn) -> BTreeMap<Lsn, (Lsn, Fid, Rid, u64)> {
+    let (mut at, mut begin, mut blocks) = (Lsn(0), Lsn(0), 0);
     let mut found = BTreeMap::new();
     while at < to {
         let mut head = [0; 32];
@@ -101,8 +101,8 @@ struct Recorder {
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
-    transaction_ends: BTreeSet<Stamp>,
-    partition_ends: BTreeSet<Stamp>,
+    transaction_ends: BTreeSet<Lsn>,
+    partition_ends: BTreeSet<Lsn>,
 }
 
 impl Sink for Recorder {
@@ -125,7 +125,7 @@ fn they_share_the_log_with_others() {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path(), streams);
         store.settle().unwrap();
-        let log = Log::open(small(kind), Some(store), Stamp(0), Term(1)).unwrap();
+        let log = Log::open(small(kind), Some(store), Lsn(0), Term(1)).unwrap();
         let recorder = Arc::new(Recorder::default());
         *recorder.reader.lock().unwrap() = Some(log.reader());
         let handle = log.attach(Arc::clone(&recorder) as _);
@@ -149,7 +149,7 @@ fn they_share_the_log_with_others() {
                         }
                         if i % 5 == 3 {
                             let reservation = writer.reserve(40_000).unwrap();
-                            assert_eq!(reservation.at(), reservation.stamp());
+                            assert_eq!(reservation.at(), reservation.lsn());
                             if worker == 3 {
                                 reservation.skip();
                             } else {
@@ -170,7 +170,7 @@ fn they_share_the_log_with_others() {
         assert_eq!(found, *written.lock().unwrap(), "{streams} streams, {kind:?}");
         let heard = recorder.heard.lock().unwrap();
         let all = transactions(|at, into| into.copy_from_slice(&heard.bytes[at.0 as usize..][..into.len()]), end);
-        let ends: BTreeSet<Stamp> = all.values().map(|transaction| transaction.0).collect();
+        let ends: BTreeSet<Lsn> = all.values().map(|transaction| transaction.0).collect();
         // Those of a long transaction that was skipped are ends, but count as one transaction while
         // they come.
         assert!(heard.transaction_ends.is_subset(&ends));
@@ -183,13 +183,13 @@ fn they_share_the_log_with_others() {
 
 #[test]
 fn without_a_store_sinks_make_room_within_them() {
-    let log = Log::open(small(GroupCommitKind::Pipelined), Persistence::None, Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(GroupCommitKind::Pipelined), Persistence::None, Lsn(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
     *recorder.reader.lock().unwrap() = Some(log.reader());
     let handle = log.attach(Arc::clone(&recorder) as _);
     thread::scope(|scope| {
         let writing = scope.spawn(|| long(&mut log.writer().unwrap(), 1, (1, 100), |_| true).unwrap());
-        let mut at = Stamp(0);
+        let mut at = Lsn(0);
         while !writing.is_finished() {
             at = at.max(log.durable());
             handle.release(at);
@@ -205,13 +205,13 @@ fn without_a_store_sinks_make_room_within_them() {
 #[test]
 fn one_that_is_too_long_is_refused() {
     let config = LogConfig { longest_transaction: 100_000, ..small(GroupCommitKind::Pipelined) };
-    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Lsn(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     let refused = writer.reserve(100_008).map(drop).unwrap_err();
     assert!(matches!(refused, ReserveError::TransactionTooLarge { length: 100_008, limit: 100_000 }), "{refused}");
-    assert_eq!(log.reserved(), Stamp(0));
+    assert_eq!(log.reserved(), Lsn(0));
     writer.reserve(100_000).unwrap().skip();
-    log.wait_durable(Stamp(100_000), None).unwrap();
+    log.wait_durable(Lsn(100_000), None).unwrap();
     assert!(LogConfig { longest_transaction: 4000, ..config }.check().is_err());
 }
 
@@ -220,10 +220,10 @@ fn a_part_of_one_ends_the_log() {
     let directory = tempfile::tempdir().unwrap();
     {
         let store = store(directory.path(), 1);
-        let log = Log::open(small(GroupCommitKind::Pipelined), Some(store), Stamp(0), Term(1)).unwrap();
+        let log = Log::open(small(GroupCommitKind::Pipelined), Some(store), Lsn(0), Term(1)).unwrap();
         let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
         let (_, end) = one(&mut writer, &mut builder, 1).unwrap();
-        assert_eq!(end, Stamp(104));
+        assert_eq!(end, Lsn(104));
         let mut reservation = writer.reserve(40_000).unwrap();
         builder.begin();
         builder.push(None, Fid(2), Rid(2), RecordKind::Insert, &[2; 936]).unwrap();
@@ -233,10 +233,10 @@ fn a_part_of_one_ends_the_log() {
         }
         drop(reservation);
         assert!(log.failure().is_some());
-        assert!(log.wait_durable(Stamp(40_104), None).is_err() && writer.reserve(104).is_err());
+        assert!(log.wait_durable(Lsn(40_104), None).is_err() && writer.reserve(104).is_err());
     }
     let found = store(directory.path(), 1).settle().unwrap();
-    assert_eq!((found.end, found.blocks_end), (Stamp(104), Stamp(104)));
+    assert_eq!((found.end, found.blocks_end), (Lsn(104), Lsn(104)));
 }
 
 /// The node dies while one is put into the ring: it is gone as a whole, and so is what others had
@@ -246,7 +246,7 @@ fn one_that_a_crash_interrupts_never_was() {
     for (streams, kind) in [(1, GroupCommitKind::Pipelined), (3, GroupCommitKind::Pipelined), (2, EPOCH)] {
         for stop in [0, 1, 10, 25, 39] {
             let directory = tempfile::tempdir().unwrap();
-            let mut known = Stamp(0);
+            let mut known = Lsn(0);
             for round in 0..3u64 {
                 let store = store(directory.path(), streams);
                 let found = store.settle().unwrap();
@@ -262,7 +262,7 @@ fn one_that_a_crash_interrupts_never_was() {
                 // What could be written out of it was.
                 let there = begin.0 + 900 * stop;
                 while kind != EPOCH && stop > 0 && log.durable().0 < there - 2000 {
-                    log.nudge(Stamp(there));
+                    log.nudge(Lsn(there));
                     thread::yield_now();
                 }
                 std::mem::forget(late.reserve(104).unwrap());
@@ -292,7 +292,7 @@ fn one_in_persistent_memory_is_there_or_not() {
     for (streams, kind) in kinds.into_iter().flat_map(|kind| [(1, kind), (2, kind)]) {
         for stop in [0, 5, 17, 39, 40] {
             let directory = tempfile::tempdir().unwrap();
-            let mut known = Stamp(0);
+            let mut known = Lsn(0);
             for round in 0..3u64 {
                 let store = store(directory.path(), streams);
                 let tail = store.settle_before_buffer().unwrap();
@@ -326,7 +326,7 @@ fn one_in_persistent_memory_is_there_or_not() {
 #[test]
 fn a_standby_knows_where_transactions_end() {
     let source = LogStore::in_memory(CONFIG);
-    let log = Log::open(small(GroupCommitKind::Pipelined), Some(source.clone()), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(GroupCommitKind::Pipelined), Some(source.clone()), Lsn(0), Term(1)).unwrap();
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for i in 0..10 {
         one(&mut writer, &mut builder, i).unwrap();
@@ -336,11 +336,11 @@ fn a_standby_knows_where_transactions_end() {
     log.close().unwrap();
     let end = log.durable();
     let transactions = transactions(|at, into| source.read(at, into).unwrap(), end);
-    let ends: Vec<Stamp> = std::iter::once(Stamp(0)).chain(transactions.values().map(|it| it.0)).collect();
-    let whole = |at: Stamp| *ends.iter().rev().find(|end| **end <= at).unwrap();
+    let ends: Vec<Lsn> = std::iter::once(Lsn(0)).chain(transactions.values().map(|it| it.0)).collect();
+    let whole = |at: Lsn| *ends.iter().rev().find(|end| **end <= at).unwrap();
     for streams in [1, 2] {
         let directory = tempfile::tempdir().unwrap();
-        let mut at = Stamp(0);
+        let mut at = Lsn(0);
         for round in 0..7u64 {
             let store = store(directory.path(), streams);
             let found = store.settle().unwrap();
@@ -349,7 +349,7 @@ fn a_standby_knows_where_transactions_end() {
             at = found.end;
             let (standby, mut receiver) = Log::receive(RING, store, at).unwrap();
             assert_eq!(standby.transaction_end(at), at);
-            let until = Stamp(end.0 * (round + 1) / 7);
+            let until = Lsn(end.0 * (round + 1) / 7);
             while at < until {
                 // One block, or some.
                 let mut to = at;
@@ -388,9 +388,9 @@ fn a_standby_knows_where_transactions_end() {
         let store = store(directory.path(), streams);
         assert_eq!(store.settle().unwrap().end, end);
         let mut bytes = vec![0; end.0 as usize];
-        store.read(Stamp(0), &mut bytes).unwrap();
+        store.read(Lsn(0), &mut bytes).unwrap();
         let mut expected = vec![0; end.0 as usize];
-        source.read(Stamp(0), &mut expected).unwrap();
+        source.read(Lsn(0), &mut expected).unwrap();
         assert!(bytes == expected);
     }
 }

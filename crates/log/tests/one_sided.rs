@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, Log, LogConfig, LogStore, ReadError, Receiver, RecordKind,
     StoreConfig,
@@ -19,7 +19,7 @@ const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 6
 const RING: u64 = 16 << 10;
 const LENGTH: u64 = 208;
 
-fn block(at: Stamp, term: u32) -> Vec<u8> {
+fn block(at: Lsn, term: u32) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     builder.begin();
     builder.push(None, Fid(1), Rid(at.0), RecordKind::Insert, &[at.0 as u8; LENGTH as usize - 64]).unwrap();
@@ -41,7 +41,7 @@ impl Remote {
         Self { file: file.try_clone_to_owned().unwrap().into(), offset }
     }
 
-    fn write(&self, at: Stamp, bytes: &[u8]) {
+    fn write(&self, at: Lsn, bytes: &[u8]) {
         let place = at.0 % RING;
         let (head, tail) = bytes.split_at(bytes.len().min((RING - place) as usize));
         self.file.write_all_at(head, self.offset + place).unwrap();
@@ -50,16 +50,16 @@ impl Remote {
 }
 
 fn open() -> (Log, Receiver) {
-    Log::receive(RING as usize, LogStore::in_memory(CONFIG), Stamp(0)).unwrap()
+    Log::receive(RING as usize, LogStore::in_memory(CONFIG), Lsn(0)).unwrap()
 }
 
 #[test]
 fn what_is_put_into_the_ring_is_checked_and_becomes_the_log() {
     let (log, mut receiver) = open();
     let (remote, reader) = (Remote::new(&log), log.reader());
-    let mut at = Stamp(0);
+    let mut at = Lsn(0);
     // Several times around the ring, as much as is granted each time.
-    while at < Stamp(10 * RING) {
+    while at < Lsn(10 * RING) {
         let granted = log.grant();
         assert!(granted >= at.plus(LENGTH), "{granted} is granted at {at}");
         assert!(granted <= at.plus(RING / 2), "{granted} is granted at {at}: no half is left to readers");
@@ -84,22 +84,22 @@ fn what_is_put_into_the_ring_is_checked_and_becomes_the_log() {
 fn what_is_no_block_is_refused_and_named() {
     let (log, mut receiver) = open();
     let remote = Remote::new(&log);
-    assert!(matches!(receiver.accept(Stamp(LENGTH)), Err(AcceptError::NotGranted { granted: Stamp(0), .. })));
+    assert!(matches!(receiver.accept(Lsn(LENGTH)), Err(AcceptError::NotGranted { granted: Lsn(0), .. })));
     log.grant();
-    let (first, second) = (Stamp(0), Stamp(LENGTH));
+    let (first, second) = (Lsn(0), Lsn(LENGTH));
     remote.write(first, &block(first, 1));
-    let refused = |receiver: &mut Receiver, to: u64| match receiver.accept(Stamp(to)) {
+    let refused = |receiver: &mut Receiver, to: u64| match receiver.accept(Lsn(to)) {
         Err(AcceptError::Block { at, cause }) => {
-            assert_eq!(receiver.received(), Stamp(0), "nothing of it counts");
+            assert_eq!(receiver.received(), Lsn(0), "nothing of it counts");
             (at, cause)
         }
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(&mut receiver, 2 * LENGTH), (second, BlockError::Empty));
-    assert!(matches!(refused(&mut receiver, 100), (Stamp(0), BlockError::Truncated { .. })));
+    assert!(matches!(refused(&mut receiver, 100), (Lsn(0), BlockError::Truncated { .. })));
     // A block of another place.
     remote.write(second, &block(first, 1));
-    assert!(matches!(refused(&mut receiver, 2 * LENGTH), (Stamp(LENGTH), BlockError::Stamp { .. })));
+    assert!(matches!(refused(&mut receiver, 2 * LENGTH), (Lsn(LENGTH), BlockError::Lsn { .. })));
     // Each byte counts.
     let good = block(second, 1);
     for byte in 0..LENGTH as usize {
@@ -109,11 +109,11 @@ fn what_is_no_block_is_refused_and_named() {
         assert_eq!(refused(&mut receiver, 2 * LENGTH).0, second, "byte {byte}");
     }
     remote.write(second, &good);
-    receiver.accept(Stamp(2 * LENGTH)).unwrap();
-    assert!(receiver.accept(Stamp(0)).is_err(), "backwards");
-    receiver.accept(Stamp(2 * LENGTH)).unwrap();
+    receiver.accept(Lsn(2 * LENGTH)).unwrap();
+    assert!(receiver.accept(Lsn(0)).is_err(), "backwards");
+    receiver.accept(Lsn(2 * LENGTH)).unwrap();
     log.close().unwrap();
-    assert!(receiver.accept(Stamp(3 * LENGTH)).is_err(), "it is closed");
+    assert!(receiver.accept(Lsn(3 * LENGTH)).is_err(), "it is closed");
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn a_deposed_writer_writes_nowhere() {
     let (log, mut receiver) = open();
     let deposed = Remote::new(&log);
     log.grant();
-    let end = Stamp(3 * LENGTH);
+    let end = Lsn(3 * LENGTH);
     for number in 0..3 {
-        deposed.write(Stamp(number * LENGTH), &block(Stamp(number * LENGTH), 1));
+        deposed.write(Lsn(number * LENGTH), &block(Lsn(number * LENGTH), 1));
     }
     receiver.accept(end).unwrap();
     // It has written more, and said nothing of it.
@@ -142,8 +142,8 @@ fn a_deposed_writer_writes_nowhere() {
             while !over.load(Ordering::Relaxed) {
                 for number in 0..3 {
                     let mut bytes = [0; LENGTH as usize];
-                    reader.read(Stamp(number * LENGTH), &mut bytes).unwrap();
-                    assert!(Block::parse(&bytes, Stamp(number * LENGTH)).is_ok());
+                    reader.read(Lsn(number * LENGTH), &mut bytes).unwrap();
+                    assert!(Block::parse(&bytes, Lsn(number * LENGTH)).is_ok());
                 }
             }
         });
@@ -180,14 +180,14 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     let (log, mut receiver) = open();
     let deposed = Remote::new(&log);
     log.grant();
-    let write_old = |from: Stamp, count: u64| {
+    let write_old = |from: Lsn, count: u64| {
         for number in 0..count {
             let at = from.plus(number * LENGTH);
             deposed.write(at, &block(at, 1));
         }
     };
-    let began = Stamp(5 * LENGTH);
-    write_old(Stamp(0), 5);
+    let began = Lsn(5 * LENGTH);
+    write_old(Lsn(0), 5);
     receiver.accept(began).unwrap();
     let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
     log.promote(receiver, config, Term(2)).unwrap();
@@ -196,7 +196,7 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     let mut end = began;
     for number in 0..20 {
         let reservation = writer.reserve(LENGTH).unwrap();
-        let new = block(reservation.stamp(), 2);
+        let new = block(reservation.lsn(), 2);
         end = reservation.end();
         reservation.fill(&new).unwrap();
         if number == 9 {
@@ -207,7 +207,7 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     reign.wait_durable(end, None).unwrap();
     write_old(began, 20);
     let reader = reign.reader();
-    for at in (0..end.0).step_by(LENGTH as usize).map(Stamp) {
+    for at in (0..end.0).step_by(LENGTH as usize).map(Lsn) {
         let mut bytes = [0; LENGTH as usize];
         reader.read(at, &mut bytes).unwrap();
         let found = Block::parse(&bytes, at).unwrap();
@@ -224,20 +224,20 @@ fn what_may_be_written_from_outside_is_not_read_from_the_ring() {
     let half = RING / 2 / LENGTH * LENGTH;
     let mut bytes = [0; LENGTH as usize];
     for round in 0..4 {
-        let at = Stamp(round * half);
+        let at = Lsn(round * half);
         log.grant();
         let blocks: Vec<u8> = (0..half / LENGTH).flat_map(|number| block(at.plus(number * LENGTH), 1)).collect();
         receiver.append(&blocks).unwrap();
         log.durable_mark().wait(at.plus(half), None).unwrap();
         log.note_replayed(at.plus(half));
     }
-    let end = Stamp(4 * half);
+    let end = Lsn(4 * half);
     let granted = log.grant();
     let remote = Remote::new(&log);
     remote.write(end, &vec![0xEE; granted.since(end) as usize]);
     let reader = log.reader();
     for number in 0..end.0 / LENGTH {
-        let at = Stamp(number * LENGTH);
+        let at = Lsn(number * LENGTH);
         reader.read(at, &mut bytes).unwrap();
         assert!(Block::parse(&bytes, at).is_ok(), "{at} is not the log");
     }

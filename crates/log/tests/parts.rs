@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     BlockBuilder, BlockKind, Control, ControlError, GroupCommitKind, Log, LogConfig, LogDirectory, LogStore,
     RecordKind, StoreError,
@@ -16,19 +16,19 @@ use freshet_log::{
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    let (terms, heard) = (vec![(Term(3), Stamp(0), NODE, 1)], (Term(3), Some(NODE)));
+    let (terms, heard) = (vec![(Term(3), Lsn(0), NODE, 1)], (Term(3), Some(NODE)));
     Control { terms, heard, ..Control::new(ClusterId(7), NODE, 4096, streams) }
 }
 
 /// The store, with its end settled, and where that is.
-fn open(directory: &LogDirectory) -> Result<(LogStore, Stamp), String> {
+fn open(directory: &LogDirectory) -> Result<(LogStore, Lsn), String> {
     let store = directory.open_store(&[]).map_err(|error| error.to_string())?;
     let end = store.settle().map_err(|error| error.to_string())?.end;
     Ok((store, end))
 }
 
 /// Writes as many transactions to the log of the node, one in each stream, and closes it.
-fn write(directory: &LogDirectory, kind: GroupCommitKind, transactions: u64) -> Stamp {
+fn write(directory: &LogDirectory, kind: GroupCommitKind, transactions: u64) -> Lsn {
     let (store, end) = open(directory).unwrap();
     let streams = store.streams();
     let config = LogConfig { capacity: 1 << 16, partition: 1024, group_commit: kind, ..LogConfig::default() };
@@ -43,9 +43,9 @@ fn write(directory: &LogDirectory, kind: GroupCommitKind, transactions: u64) -> 
         builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[number as u8; 100]).unwrap();
         writer.throttle().unwrap();
         let reservation = writer.reserve(builder.seal_records()).unwrap();
-        let stamp = reservation.stamp();
+        let lsn = reservation.lsn();
         end = reservation.end();
-        reservation.fill(builder.finish(stamp, Term(3), BlockKind::Redo)).unwrap();
+        reservation.fill(builder.finish(lsn, Term(3), BlockKind::Redo)).unwrap();
     }
     drop(writers);
     log.wait_durable(end, None).unwrap();

@@ -5,7 +5,7 @@ mod stores;
 
 use std::{path::Path, time::Duration};
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, Persistence, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
@@ -25,7 +25,7 @@ fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
     }
 }
 
-fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
+fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Lsn) {
     let store = store(directory, streams);
     let tail = store.settle_before_buffer().unwrap();
     let end = recover_buffer(&directory.join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
@@ -37,14 +37,14 @@ fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind)
     (log, end)
 }
 
-fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Stamp, Stamp) {
+fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Lsn, Lsn) {
     builder.begin_in(writer.stream());
     let row = vec![rid as u8; (rid % 300) as usize];
     builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, &row).unwrap();
     let length = builder.seal_records();
     writer.throttle().unwrap();
     let reservation = writer.reserve(length).unwrap();
-    let place = (reservation.stamp(), reservation.end());
+    let place = (reservation.lsn(), reservation.end());
     reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo)).unwrap();
     place
 }
@@ -66,13 +66,13 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
             // Rounds that fill the ring many times over, and one that stays within it.
             for count in [900, 20, 700] {
                 let (log, begin) = open(directory.path(), streams, method, kind);
-                let known = written.last().map_or(Stamp(0), |(_, end, _): &(Stamp, Stamp, u64)| *end);
+                let known = written.last().map_or(Lsn(0), |(_, end, _): &(Lsn, Lsn, u64)| *end);
                 assert!(begin >= known, "{method} {kind:?}: begins at {begin}, {known} was acknowledged");
                 let mut writers: Vec<_> = (0..streams).map(|_| log.writer().unwrap()).collect();
                 let mut builder = BlockBuilder::new();
                 for rid in 0..count {
-                    let (stamp, end) = write(&mut writers[rid as usize % streams], &mut builder, rid);
-                    written.push((stamp, end, rid));
+                    let (lsn, end) = write(&mut writers[rid as usize % streams], &mut builder, rid);
+                    written.push((lsn, end, rid));
                     if rid % 7 == 0 {
                         assert!(log.wait_durable(end, None).unwrap() >= end);
                     }
@@ -90,10 +90,10 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
             let tail = store.settle_before_buffer().unwrap();
             let end = recover_buffer(&directory.path().join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
             assert_eq!(end, written.last().unwrap().1);
-            for (stamp, end, rid) in written {
-                let mut bytes = vec![0; end.since(stamp) as usize];
-                store.read(stamp, &mut bytes).unwrap();
-                let block = Block::parse(&bytes, stamp).unwrap();
+            for (lsn, end, rid) in written {
+                let mut bytes = vec![0; end.since(lsn) as usize];
+                store.read(lsn, &mut bytes).unwrap();
+                let block = Block::parse(&bytes, lsn).unwrap();
                 assert_eq!(block.records().next().unwrap().header.rid, Rid(rid));
             }
         }
@@ -223,8 +223,8 @@ fn what_one_crash_cut_off_the_next_one_does_not_bring_back() {
             let length = builder.seal_records();
             assert_eq!(length, 320, "it ends where the one that was cut off began");
             let reservation = writer.reserve(length).unwrap();
-            let (stamp, end) = (reservation.stamp(), reservation.end());
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+            let (lsn, end) = (reservation.lsn(), reservation.end());
+            reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
             log.wait_durable(end, None).unwrap();
             log.crash_for_test();
             end

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StoreConfig, Writer,
     medium::{FileMedium, Medium, keep_descriptors},
@@ -35,20 +35,20 @@ fn open(media: &[Arc<Gate>]) -> LogStore {
     LogStore::of(media.iter().map(|medium| SegmentStore::open(Arc::clone(medium) as _, CONFIG).unwrap()).collect())
 }
 
-fn log(store: LogStore, at: Stamp) -> Log {
+fn log(store: LogStore, at: Lsn) -> Log {
     let config = LogConfig { capacity: 1 << 20, partition: 4096, ..LogConfig::default() };
     Log::open(config, Some(store), at, Term(1)).unwrap()
 }
 
 /// A block of 512 bytes, in the writer's stream; returns where it ends.
-fn write(writer: &mut Writer, builder: &mut BlockBuilder) -> Stamp {
+fn write(writer: &mut Writer, builder: &mut BlockBuilder) -> Lsn {
     builder.begin_in(writer.stream());
     builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[7; 512 - 64]).unwrap();
     let length = builder.seal_records();
     assert_eq!(length, 512);
     let reservation = writer.reserve(length).unwrap();
-    let (stamp, end) = (reservation.stamp(), reservation.end());
-    reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+    let (lsn, end) = (reservation.lsn(), reservation.end());
+    reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
     end
 }
 
@@ -61,10 +61,10 @@ fn a_log_without_room_waits_and_goes_on() {
         let media: Vec<Arc<Gate>> = (0..streams).map(|_| Arc::default()).collect();
         let store = open(&media);
         store.settle().unwrap();
-        let log = log(store.clone(), Stamp(0));
+        let log = log(store.clone(), Lsn(0));
         let mut writers: Vec<Writer> = (0..streams).map(|_| log.writer().unwrap()).collect();
         let mut builder = BlockBuilder::new();
-        let mut end = Stamp(0);
+        let mut end = Lsn(0);
         let mut put = |blocks: u64| {
             for block in 0..blocks {
                 end = write(&mut writers[block as usize % streams], &mut builder);
@@ -92,7 +92,7 @@ fn a_log_without_room_waits_and_goes_on() {
         assert!(log.lack().is_some_and(|lack| lack.stalled) && log.failure().is_none(), "{context}");
         let mut bytes = vec![0; before.0 as usize];
         // Who reads does not wait.
-        store.read(Stamp(0), &mut bytes).unwrap();
+        store.read(Lsn(0), &mut bytes).unwrap();
         assert!(log.durable() < last, "{context}");
         media.iter().for_each(|medium| medium.set(State::Open));
         log.wait_durable(last, soon()).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -112,7 +112,7 @@ fn a_close_does_not_wait_for_room() {
     let media = [Arc::clone(&medium)];
     let store = open(&media);
     store.settle().unwrap();
-    let log = log(store, Stamp(0));
+    let log = log(store, Lsn(0));
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     medium.set(State::NoNew);
     while writer_is_ahead(&log) {
@@ -124,11 +124,11 @@ fn a_close_does_not_wait_for_room() {
     assert!(failure.to_string().contains("no space left"), "{failure}");
     medium.set(State::Open);
     let end = open(&media).settle().unwrap().end;
-    assert!(end >= log.durable() && end <= Stamp(SIZE), "{end}");
+    assert!(end >= log.durable() && end <= Lsn(SIZE), "{end}");
 }
 
 fn writer_is_ahead(log: &Log) -> bool {
-    log.reserved() < Stamp(2 * SIZE)
+    log.reserved() < Lsn(2 * SIZE)
 }
 
 #[test]
@@ -137,11 +137,11 @@ fn a_standby_without_room_waits_and_goes_on() {
     let media = [Arc::clone(&medium)];
     let store = open(&media);
     store.settle().unwrap();
-    let (log, mut receiver) = Log::receive(1 << 20, store, Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(1 << 20, store, Lsn(0)).unwrap();
     medium.set(State::NoNew);
     let mut builder = BlockBuilder::new();
-    let mut at = Stamp(0);
-    let mut batch = |until: Stamp| {
+    let mut at = Lsn(0);
+    let mut batch = |until: Lsn| {
         let mut bytes = Vec::new();
         while at < until {
             builder.begin();
@@ -152,12 +152,12 @@ fn a_standby_without_room_waits_and_goes_on() {
         }
         bytes
     };
-    receiver.append(&batch(Stamp(3 * SIZE))).unwrap();
+    receiver.append(&batch(Lsn(3 * SIZE))).unwrap();
     wait_for("the lack of room", || log.lack().is_some_and(|lack| lack.stalled));
-    assert!(log.durable_mark().get() <= Stamp(SIZE) && log.failure().is_none());
-    receiver.append(&batch(Stamp(4 * SIZE))).unwrap();
+    assert!(log.durable_mark().get() <= Lsn(SIZE) && log.failure().is_none());
+    receiver.append(&batch(Lsn(4 * SIZE))).unwrap();
     medium.set(State::Open);
-    log.durable_mark().wait(Stamp(4 * SIZE), Some(Instant::now() + SOON)).unwrap();
+    log.durable_mark().wait(Lsn(4 * SIZE), Some(Instant::now() + SOON)).unwrap();
     wait_for("room", || log.lack().is_none());
     log.close().unwrap();
 }
@@ -202,10 +202,10 @@ fn a_log_without_descriptors_goes_on() {
     let medium: Arc<dyn Medium> = Arc::new(FileMedium::new(directory.path()));
     let store = LogStore::from(SegmentStore::open(medium, CONFIG).unwrap());
     store.settle().unwrap();
-    let log = log(store, Stamp(0));
+    let log = log(store, Lsn(0));
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     let mut put = |segments: u64| {
-        let mut end = Stamp(0);
+        let mut end = Lsn(0);
         for _ in 0..segments * SIZE / 512 {
             end = write(&mut writer, &mut builder);
         }

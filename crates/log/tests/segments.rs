@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StoreConfig, StoreError, TailError,
     find_tail,
@@ -29,21 +29,21 @@ fn block(at: u64, length: usize) -> Vec<u8> {
     builder.begin();
     builder.push(None, Fid(1), Rid(at), RecordKind::Insert, &vec![0xAB; length - 64]).unwrap();
     builder.seal_records();
-    builder.finish(Stamp(at), Term(1), BlockKind::Redo).to_vec()
+    builder.finish(Lsn(at), Term(1), BlockKind::Redo).to_vec()
 }
 
 /// A store with blocks of 208 bytes up to `end`.
 fn fill(store: &SegmentStore, end: u64) -> u64 {
-    store.resume(Stamp(0)).unwrap();
+    store.resume(Lsn(0)).unwrap();
     let mut at = 0;
     while at < end {
         let bytes = block(at, 208);
         // In two pieces, as at the wrap of the ring.
-        store.append(Stamp(at), &[&bytes[..80], &bytes[80..]]).unwrap();
+        store.append(Lsn(at), &[&bytes[..80], &bytes[80..]]).unwrap();
         at += 208;
     }
     store.sync().unwrap();
-    store.note(Note::alone(Stamp(at))).unwrap();
+    store.note(Note::alone(Lsn(at))).unwrap();
     at
 }
 
@@ -72,13 +72,13 @@ fn a_log_is_read_back_over_segments_and_gone_on_with() {
             fill(&store, 5 * SIZE);
             continue;
         }
-        let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+        let tail = find_tail(&store, Lsn(0), store.watermark()).unwrap();
         assert_eq!((tail.end, tail.cut, tail.term), (store.watermark(), None, Some(Term(1))));
         assert_eq!(tail.blocks, tail.end.0 / 208);
         let mut bytes = vec![0; 3 * SIZE as usize];
-        store.read(Stamp(208), &mut bytes).unwrap();
+        store.read(Lsn(208), &mut bytes).unwrap();
         assert_eq!(bytes[..208], block(208, 208));
-        assert!(matches!(store.read(Stamp(99 * SIZE), &mut bytes), Err(StoreError::Beyond { .. })));
+        assert!(matches!(store.read(Lsn(99 * SIZE), &mut bytes), Err(StoreError::Beyond { .. })));
         store.resume(tail.end).unwrap();
         store.append(tail.end, &[&block(tail.end.0, 64)]).unwrap();
         store.sync().unwrap();
@@ -99,7 +99,7 @@ fn each_broken_directory_has_its_message() {
     };
     assert!(matches!(
         with(&|d| fs::remove_file(segment(d, SIZE)).unwrap()),
-        StoreError::Missing { from: Stamp(8192), to: Stamp(16384), .. }
+        StoreError::Missing { from: Lsn(8192), to: Lsn(16384), .. }
     ));
     assert!(matches!(with(&|d| damage(&segment(d, SIZE), 3, 0)), StoreError::Header { .. }));
     assert!(matches!(with(&|d| damage(&segment(d, SIZE), 20, 99)), StoreError::Header { .. }));
@@ -145,7 +145,7 @@ fn damage_below_the_watermark_stops_with_file_and_offset() {
     let end = filled(directory.path(), 3 * SIZE);
     damage(&segment(directory.path(), SIZE), 4096 + 500, 1);
     let store = open(directory.path()).unwrap();
-    let error = find_tail(&store, Stamp(0), store.watermark()).unwrap_err();
+    let error = find_tail(&store, Lsn(0), store.watermark()).unwrap_err();
     let TailError::Damage { file, offset, at, what } = &error else { panic!("{error}") };
     assert!(at.0 % 208 == 0 && at.0 <= SIZE + 500 && SIZE + 500 < at.0 + 208, "{at}");
     assert_eq!((file, *offset), (&segment(directory.path(), SIZE), 4096 + at.0 - SIZE));
@@ -157,7 +157,7 @@ fn damage_below_the_watermark_stops_with_file_and_offset() {
         let _ = fs::remove_file(segment(directory.path(), start * SIZE));
     }
     let store = open(directory.path()).unwrap();
-    assert!(matches!(find_tail(&store, Stamp(0), store.watermark()), Err(TailError::Damage { .. })));
+    assert!(matches!(find_tail(&store, Lsn(0), store.watermark()), Err(TailError::Damage { .. })));
 }
 
 #[test]
@@ -166,19 +166,19 @@ fn a_torn_tail_is_told_and_cut_for_good() {
     let store = open(directory.path()).unwrap();
     let end = fill(&store, SIZE);
     // Three blocks more are written and not synced; the first of them is lost, the others are not.
-    store.append(Stamp(end), &[&[0; 208], &block(end + 208, 208), &block(end + 416, 208)]).unwrap();
+    store.append(Lsn(end), &[&[0; 208], &block(end + 208, 208), &block(end + 416, 208)]).unwrap();
     drop(store);
     let store = open(directory.path()).unwrap();
-    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+    let tail = find_tail(&store, Lsn(0), store.watermark()).unwrap();
     let torn = tail.cut.unwrap();
-    assert_eq!((tail.end, torn.at, torn.bytes), (Stamp(end), Stamp(end), 624));
+    assert_eq!((tail.end, torn.at, torn.bytes), (Lsn(end), Lsn(end), 624));
     assert!(torn.to_string().contains("last 624 bytes"), "{torn}");
     tail.settle(&store).unwrap();
     store.resume(tail.end).unwrap();
     // A block that ends where an old one began: the old one must not come back.
-    store.append(Stamp(end), &[&block(end, 208)]).unwrap();
-    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
-    assert_eq!((tail.end, tail.cut), (Stamp(end + 208), None));
+    store.append(Lsn(end), &[&block(end, 208)]).unwrap();
+    let tail = find_tail(&store, Lsn(0), store.watermark()).unwrap();
+    assert_eq!((tail.end, tail.cut), (Lsn(end + 208), None));
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn a_whole_block_far_behind_a_bad_one_proves_damage() {
     let directory = tempfile::tempdir().unwrap();
     let config = StoreConfig { segment_size: 16 << 20, ..CONFIG };
     let store = SegmentStore::open_directory(directory.path(), config).unwrap();
-    store.resume(Stamp(0)).unwrap();
+    store.resume(Lsn(0)).unwrap();
     let far = 8 << 20;
-    store.append(Stamp(0), &[&vec![0; far], &block(far as u64, 208)]).unwrap();
-    let error = find_tail(&store, Stamp(0), Stamp(0)).unwrap_err();
+    store.append(Lsn(0), &[&vec![0; far], &block(far as u64, 208)]).unwrap();
+    let error = find_tail(&store, Lsn(0), Lsn(0)).unwrap_err();
     assert!(error.to_string().contains(&format!("whole block at {far} proves")), "{error}");
 }
 
@@ -198,16 +198,16 @@ fn a_cut_takes_segments_and_watermark_back() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).unwrap();
     let end = fill(&store, 4 * SIZE);
-    let at = Stamp(end / 416 / 2 * 416);
+    let at = Lsn(end / 416 / 2 * 416);
     store.cut(at).unwrap();
     assert_eq!((store.end(), store.watermark()), (at, at));
     drop(store);
     let store = open(directory.path()).unwrap();
-    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+    let tail = find_tail(&store, Lsn(0), store.watermark()).unwrap();
     assert_eq!((tail.end, tail.cut), (at, None));
     assert!(!directory.path().join("cut").exists());
     // A note that was left is carried out.
-    let lower = Stamp(208 * 10);
+    let lower = Lsn(208 * 10);
     fs::write(directory.path().join("cut"), {
         let mut note = [0u8; 1024];
         for word in 1..5 {
@@ -219,7 +219,7 @@ fn a_cut_takes_segments_and_watermark_back() {
     })
     .unwrap();
     let store = open(directory.path()).unwrap();
-    assert_eq!(find_tail(&store, Stamp(0), store.watermark()).unwrap().end, lower);
+    assert_eq!(find_tail(&store, Lsn(0), store.watermark()).unwrap().end, lower);
 }
 
 #[test]
@@ -229,17 +229,17 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     fs::create_dir(&log).unwrap();
     let end = filled(&log, 2 * SIZE);
     let store = open(&log).unwrap();
-    let (from, to) = (Stamp(208 * 3), Stamp(208 * 7));
+    let (from, to) = (Lsn(208 * 3), Lsn(208 * 7));
     let saved = directory.path().join("tail.saved");
     save_tail(&saved, ClusterId(7), &store, from, to).unwrap();
     drop(store);
     let inspection = Inspection::open(&log).unwrap();
-    assert_eq!((inspection.watermark(), inspection.cluster()), (Some(Stamp(end)), Some(ClusterId(7))));
+    assert_eq!((inspection.watermark(), inspection.cluster()), (Some(Lsn(end)), Some(ClusterId(7))));
     let findings: Vec<Finding> = inspection.map(Result::unwrap).collect();
     assert_eq!(findings.len() as u64, end / 208 + 1);
-    assert_eq!(findings.last(), Some(&Finding::End { at: Stamp(end) }));
+    assert_eq!(findings.last(), Some(&Finding::End { at: Lsn(end) }));
     let Finding::Block { header, records, .. } = &findings[1] else { panic!() };
-    assert_eq!((header.stamp, records[0].0, records[0].1.rid), (Stamp(208), Stamp(240), Rid(208)));
+    assert_eq!((header.lsn, records[0].0, records[0].1.rid), (Lsn(208), Lsn(240), Rid(208)));
     let tail: Vec<Finding> = Inspection::open(&saved).unwrap().map(Result::unwrap).collect();
     assert_eq!(tail[..4], findings[3..7]);
     assert_eq!(tail[4..], [Finding::End { at: to }]);
@@ -247,7 +247,7 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     damage(&segment(&log, 0), 4096 + 208 * 2 + 100, 0);
     let findings: Vec<Finding> = Inspection::open(&log).unwrap().map(Result::unwrap).collect();
     assert_eq!(findings.len() as u64, end / 208 + 1);
-    assert!(matches!(&findings[2], Finding::Bad { at: Stamp(416), offset: 4512, .. }));
+    assert!(matches!(&findings[2], Finding::Bad { at: Lsn(416), offset: 4512, .. }));
     assert!(Inspection::open(&directory.path().join("nothing")).is_err());
 }
 
@@ -334,7 +334,7 @@ fn a_closed_log_makes_no_segments_any_more() {
     let state = Arc::clone(&medium.state);
     let store = SegmentStore::open(medium, CONFIG).unwrap();
     let config = LogConfig { capacity: 1 << 16, partition: 1024, ..LogConfig::default() };
-    let log = Log::open(config, Some(store.into()), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(store.into()), Lsn(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     let reservation = writer.reserve(SIZE / 2 + 8).unwrap();
     let end = reservation.end();
@@ -389,9 +389,9 @@ fn no_segment_is_made_twice() {
     let medium = Arc::new(Counting::default());
     let config = StoreConfig { segment_size: 4096, ..CONFIG };
     let store = SegmentStore::open(Arc::clone(&medium) as _, config).unwrap();
-    store.resume(Stamp(0)).unwrap();
-    let mut at = Stamp(0);
-    while at < Stamp(4096 * 4000) {
+    store.resume(Lsn(0)).unwrap();
+    let mut at = Lsn(0);
+    while at < Lsn(4096 * 4000) {
         store.append(at, &[&[1; 8]]).unwrap();
         at = at.plus(8);
         if at.0.is_multiple_of(64 * 4096) {
@@ -408,13 +408,13 @@ fn only_what_is_durable_in_segments_is_removed() {
     let end = fill(&store, 2 * SIZE);
     let mut at = end;
     while at < 4 * SIZE {
-        store.append(Stamp(at), &[&block(at, 208)]).unwrap();
+        store.append(Lsn(at), &[&block(at, 208)]).unwrap();
         at += 208;
     }
     let log = LogStore::from(store.clone());
-    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
+    assert_eq!(log.remove_below(Lsn(9 * SIZE)).unwrap(), 2);
     store.sync().unwrap();
-    store.note(Note::alone(Stamp(at))).unwrap();
-    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
-    assert_eq!(find_tail(&store, Stamp(at), Stamp(at)).unwrap().end, Stamp(at));
+    store.note(Note::alone(Lsn(at))).unwrap();
+    assert_eq!(log.remove_below(Lsn(9 * SIZE)).unwrap(), 2);
+    assert_eq!(find_tail(&store, Lsn(at), Lsn(at)).unwrap().end, Lsn(at));
 }

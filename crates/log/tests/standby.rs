@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockError, BlockKind, Blocks, Log, LogConfig, LogStore, ReadError, ReceiveConfig,
     ReceiveError, RecordKind, Sink, StoreConfig, StoreError, find_tail,
@@ -16,7 +16,7 @@ use freshet_log::{
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 const RING: usize = 16 << 10;
 
-fn block(at: Stamp, length: usize, term: u32) -> Vec<u8> {
+fn block(at: Lsn, length: usize, term: u32) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     builder.begin();
     builder.push(None, Fid(1), Rid(at.0), RecordKind::Insert, &vec![at.0 as u8; length - 64]).unwrap();
@@ -25,7 +25,7 @@ fn block(at: Stamp, length: usize, term: u32) -> Vec<u8> {
 }
 
 /// `[from, from + count * 208)` as a primary would send it.
-fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
+fn batch(from: Lsn, count: u64, term: u32) -> Vec<u8> {
     (0..count).flat_map(|i| block(from.plus(208 * i), 208, term)).collect()
 }
 
@@ -35,10 +35,10 @@ fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
 fn what_has_arrived_before_the_end_is_in_the_store() {
     let round = || {
         let store = LogStore::in_memory(CONFIG);
-        let (log, mut receiver) = Log::receive(RING, store.clone(), Stamp(0)).unwrap();
-        receiver.append(&batch(Stamp(0), 3, 1)).unwrap();
+        let (log, mut receiver) = Log::receive(RING, store.clone(), Lsn(0)).unwrap();
+        receiver.append(&batch(Lsn(0), 3, 1)).unwrap();
         log.close().unwrap();
-        assert_eq!((store.watermark(), log.durable_mark().get()), (Stamp(3 * 208), Stamp(3 * 208)));
+        assert_eq!((store.watermark(), log.durable_mark().get()), (Lsn(3 * 208), Lsn(3 * 208)));
     };
     thread::scope(|scope| {
         for _ in 0..16 {
@@ -49,24 +49,24 @@ fn what_has_arrived_before_the_end_is_in_the_store() {
 
 #[test]
 fn a_stream_of_bytes_becomes_a_log() {
-    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Lsn(0)).unwrap();
     let (mut primary, mut standby) = UnixStream::pair().unwrap();
     const BATCH: u64 = 30 * 208;
-    const END: Stamp = Stamp(40 * BATCH);
+    const END: Lsn = Lsn(40 * BATCH);
     thread::scope(|scope| {
         scope.spawn(move || {
             for i in 0..40 {
-                primary.write_all(&batch(Stamp(i * BATCH), 30, 1)).unwrap();
+                primary.write_all(&batch(Lsn(i * BATCH), 30, 1)).unwrap();
             }
         });
         let (log, reader) = (&log, log.reader());
         scope.spawn(move || {
             // Replays as it comes, and reads old parts in the meantime.
-            let mut at = Stamp(0);
+            let mut at = Lsn(0);
             while at < END {
                 let to = log.received().wait(at.plus(208), None).unwrap();
                 while at < to {
-                    for place in [at, Stamp(at.0 / 416 * 208)] {
+                    for place in [at, Lsn(at.0 / 416 * 208)] {
                         let mut bytes = [0; 208];
                         reader.read(place, &mut bytes).unwrap();
                         assert_eq!(
@@ -79,7 +79,7 @@ fn a_stream_of_bytes_becomes_a_log() {
                 log.note_replayed(at);
             }
         });
-        let mut at = Stamp(0);
+        let mut at = Lsn(0);
         while at < END {
             let end = at.plus(BATCH);
             receiver.wait_room(end).unwrap();
@@ -93,7 +93,7 @@ fn a_stream_of_bytes_becomes_a_log() {
         log.durable_mark().wait(END, None).unwrap();
     });
     log.close().unwrap();
-    assert_eq!(find_tail(log.store(), Stamp(0), log.store().watermark()).unwrap().end, END);
+    assert_eq!(find_tail(log.store(), Lsn(0), log.store().watermark()).unwrap().end, END);
 }
 
 fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
@@ -110,10 +110,10 @@ fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
 /// until replay says that it is done.
 #[test]
 fn what_waits_for_replay_is_read_where_it_lies() {
-    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Lsn(0)).unwrap();
     let reader = log.reader();
-    let mut at = Stamp(0);
-    while at < Stamp(5 * RING as u64) {
+    let mut at = Lsn(0);
+    while at < Lsn(5 * RING as u64) {
         let to = at.plus(70 * 208);
         receiver.wait_room(to).unwrap();
         receive(&mut receiver, &batch(at, 70, 1));
@@ -150,45 +150,45 @@ fn what_waits_for_replay_is_read_where_it_lies() {
 
 #[test]
 fn what_is_no_block_ends_what_is_read() {
-    let mut bytes = batch(Stamp(0), 3, 1);
+    let mut bytes = batch(Lsn(0), 3, 1);
     bytes[208 + 40] ^= 1;
-    let found: Vec<_> = Blocks::in_bytes(&bytes, Stamp(0)).collect();
+    let found: Vec<_> = Blocks::in_bytes(&bytes, Lsn(0)).collect();
     assert_eq!(found.len(), 2);
-    assert!(found[0].is_ok() && matches!(found[1], Err((Stamp(208), BlockError::Checksum { .. }))));
+    assert!(found[0].is_ok() && matches!(found[1], Err((Lsn(208), BlockError::Checksum { .. }))));
 }
 
 #[test]
 fn room_is_what_is_persisted_and_replayed() {
-    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
-    receive(&mut receiver, &batch(Stamp(0), 50, 1));
-    log.durable_mark().wait(Stamp(50 * 208), None).unwrap();
-    assert_eq!(log.free_until(), Stamp(RING as u64), "nothing is replayed yet");
-    assert!(matches!(receiver.writable(Stamp(50 * 208), 16 << 10), Err(ReceiveError::NoRoom { .. })));
-    assert!(matches!(receiver.writable(Stamp(208), 8), Err(ReceiveError::Gap { .. })));
-    log.note_replayed(Stamp(20 * 208));
-    assert_eq!(log.free_until(), Stamp(RING as u64 + 20 * 208));
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Lsn(0)).unwrap();
+    receive(&mut receiver, &batch(Lsn(0), 50, 1));
+    log.durable_mark().wait(Lsn(50 * 208), None).unwrap();
+    assert_eq!(log.free_until(), Lsn(RING as u64), "nothing is replayed yet");
+    assert!(matches!(receiver.writable(Lsn(50 * 208), 16 << 10), Err(ReceiveError::NoRoom { .. })));
+    assert!(matches!(receiver.writable(Lsn(208), 8), Err(ReceiveError::Gap { .. })));
+    log.note_replayed(Lsn(20 * 208));
+    assert_eq!(log.free_until(), Lsn(RING as u64 + 20 * 208));
 }
 
 #[test]
 fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
-    let (log, mut receiver) = Log::receive(RING, store, Stamp(0)).unwrap();
-    receive(&mut receiver, &batch(Stamp(0), 30, 1));
-    log.durable_mark().wait(Stamp(30 * 208), None).unwrap();
-    log.note_replayed(Stamp(20 * 208));
-    let (reader, at) = (log.reader(), Stamp(20 * 208));
+    let (log, mut receiver) = Log::receive(RING, store, Lsn(0)).unwrap();
+    receive(&mut receiver, &batch(Lsn(0), 30, 1));
+    log.durable_mark().wait(Lsn(30 * 208), None).unwrap();
+    log.note_replayed(Lsn(20 * 208));
+    let (reader, at) = (log.reader(), Lsn(20 * 208));
     receiver.cut(at).unwrap();
     assert_eq!((log.received().get(), log.durable_mark().get(), log.store().stream(0).end()), (at, at, at));
     let mut bytes = [0; 208];
     assert!(matches!(reader.read(at, &mut bytes), Err(ReadError::Beyond { .. })));
-    reader.read(Stamp(19 * 208), &mut bytes).unwrap();
+    reader.read(Lsn(19 * 208), &mut bytes).unwrap();
     receive(&mut receiver, &batch(at, 40, 2));
     log.durable_mark().wait(at.plus(40 * 208), None).unwrap();
     reader.read(at, &mut bytes).unwrap();
     assert_eq!(Block::parse(&bytes, at).unwrap().header().term, Term(2));
     // Beyond the ring, from the store.
-    log.note_replayed(Stamp::MAX);
+    log.note_replayed(Lsn::MAX);
     receive(&mut receiver, &batch(at.plus(40 * 208), 60, 2));
     reader.read(at, &mut bytes).unwrap();
     assert_eq!(Block::parse(&bytes, at).unwrap().header().term, Term(2));
@@ -198,7 +198,7 @@ fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
 /// Of a node that joined from a checkpoint, or whose checkpoints have let segments go.
 #[test]
 fn a_log_that_does_not_begin_at_zero_is_cut_after_a_restart() {
-    let begin = Stamp(700 * 208);
+    let begin = Lsn(700 * 208);
     for blocks in [3, 40, 2_000] {
         let directory = tempfile::tempdir().unwrap();
         let open = || LogStore::open_directory(directory.path(), CONFIG).unwrap();
@@ -214,7 +214,7 @@ fn a_log_that_does_not_begin_at_zero_is_cut_after_a_restart() {
         log.close().unwrap();
         drop((log, receiver));
         let (log, mut receiver) = Log::receive(RING, open(), end).unwrap();
-        let at = Stamp(end.0 - 2 * 208);
+        let at = Lsn(end.0 - 2 * 208);
         receiver.cut(at).unwrap();
         assert_eq!((log.received().get(), log.transaction_end(at)), (at, at));
         receive(&mut receiver, &batch(at, 5, 2));
@@ -226,11 +226,11 @@ fn a_log_that_does_not_begin_at_zero_is_cut_after_a_restart() {
 /// A standby that needs more is told so: what lies below in the first segment are no blocks.
 #[test]
 fn a_log_begins_where_it_was_opened_and_not_where_its_first_segment_does() {
-    let begin = Stamp(100 * 208);
+    let begin = Lsn(100 * 208);
     let directory = tempfile::tempdir().unwrap();
     let open = || LogStore::open_directory(directory.path(), CONFIG).unwrap();
     let gone = |store: &LogStore, below: &str| {
-        let read = store.read(Stamp(begin.0 - 208), &mut [0; 32]);
+        let read = store.read(Lsn(begin.0 - 208), &mut [0; 32]);
         assert!(matches!(&read, Err(StoreError::Gone { first, .. }) if *first == begin), "{below}: {read:?}");
         assert_eq!(store.extent().unwrap().0, begin);
     };
@@ -254,9 +254,9 @@ fn a_log_begins_where_it_was_opened_and_not_where_its_first_segment_does() {
 fn a_promoted_standby_goes_on_as_the_primary() {
     let directory = tempfile::tempdir().unwrap();
     let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
-    let (standby, mut receiver) = Log::receive(RING, store.clone(), Stamp(0)).unwrap();
+    let (standby, mut receiver) = Log::receive(RING, store.clone(), Lsn(0)).unwrap();
     let reader = standby.reader();
-    receive(&mut receiver, &batch(Stamp(0), 50, 1));
+    receive(&mut receiver, &batch(Lsn(0), 50, 1));
     let at = receiver.received();
     // A batch that never came whole: its bytes are in the ring, and overwrote what was there
     // before.
@@ -268,32 +268,32 @@ fn a_promoted_standby_goes_on_as_the_primary() {
     assert_eq!((log.start(), log.reserved()), (at, at));
     // What the lost batch overwrote comes from the store.
     let mut bytes = [0; 208];
-    reader.read(Stamp(0), &mut bytes).unwrap();
-    assert!(Block::parse(&bytes, Stamp(0)).is_ok());
+    reader.read(Lsn(0), &mut bytes).unwrap();
+    assert!(Block::parse(&bytes, Lsn(0)).is_ok());
     let began = log.begin_term(NodeId(3)).unwrap();
     log.wait_durable(began, None).unwrap();
     let mut writer = log.writer().unwrap();
     for _ in 0..200 {
         let reservation = writer.reserve(208).unwrap();
-        let bytes = block(reservation.stamp(), 208, 2);
+        let bytes = block(reservation.lsn(), 208, 2);
         reservation.fill(&bytes).unwrap();
     }
     drop(writer);
     let end = log.reserved();
     log.wait_durable(end, None).unwrap();
-    reader.read(Stamp(end.0 - 208), &mut bytes).unwrap();
-    assert_eq!(Block::parse(&bytes, Stamp(end.0 - 208)).unwrap().header().term, Term(2));
+    reader.read(Lsn(end.0 - 208), &mut bytes).unwrap();
+    assert_eq!(Block::parse(&bytes, Lsn(end.0 - 208)).unwrap().header().term, Term(2));
     log.close().unwrap();
-    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+    let tail = find_tail(&store, Lsn(0), store.watermark()).unwrap();
     assert_eq!((tail.end, tail.term), (end, Some(Term(2))));
 }
 
 /// What a sink has heard, in its order.
 #[derive(Debug, Clone, PartialEq)]
 enum Heard {
-    Batch(Stamp, Stamp, Vec<Stamp>, Vec<Stamp>),
-    Durable(Stamp),
-    Cut(Stamp),
+    Batch(Lsn, Lsn, Vec<Lsn>, Vec<Lsn>),
+    Durable(Lsn),
+    Cut(Lsn),
 }
 
 #[derive(Default)]
@@ -305,11 +305,11 @@ impl Sink for Ear {
         self.0.lock().unwrap().push(Heard::Batch(batch.from, batch.to, partitions, transactions));
     }
 
-    fn durable(&self, to: Stamp) {
+    fn durable(&self, to: Lsn) {
         self.0.lock().unwrap().push(Heard::Durable(to));
     }
 
-    fn cut(&self, at: Stamp) {
+    fn cut(&self, at: Lsn) {
         self.0.lock().unwrap().push(Heard::Cut(at));
     }
 }
@@ -319,23 +319,23 @@ impl Sink for Ear {
 #[test]
 fn a_sink_follows_a_log_that_is_received_cut_and_promoted() {
     let config = ReceiveConfig { capacity: RING, partition: 1 << 10, ..ReceiveConfig::default() };
-    let (log, mut receiver) = Log::receive_with(&config, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
-    receive(&mut receiver, &batch(Stamp(0), 2, 1));
+    let (log, mut receiver) = Log::receive_with(&config, LogStore::in_memory(CONFIG), Lsn(0)).unwrap();
+    receive(&mut receiver, &batch(Lsn(0), 2, 1));
     let ear = Arc::new(Ear::default());
     let handle = log.attach(Arc::clone(&ear) as _);
-    let from = Stamp(2 * 208);
+    let from = Lsn(2 * 208);
     assert_eq!(handle.from(), from, "what came before was handed out before");
     let to = from.plus(10 * 208);
     receive(&mut receiver, &batch(from, 10, 1));
     log.durable_mark().wait(to, None).unwrap();
     // A partition ends with the first block that reaches into the next one.
-    let partitions = vec![Stamp(5 * 208), Stamp(10 * 208)];
+    let partitions = vec![Lsn(5 * 208), Lsn(10 * 208)];
     let heard = || std::mem::take(&mut *ear.0.lock().unwrap());
     // Of the ends of transactions within a batch, only some are remembered. What came before may be
     // durable only now.
     let first = heard().into_iter().find(|heard| *heard != Heard::Durable(from));
     assert_eq!(first, Some(Heard::Batch(from, to, partitions, vec![to])));
-    let cut = Stamp(7 * 208);
+    let cut = Lsn(7 * 208);
     receiver.cut(cut).unwrap();
     assert_eq!(heard().last(), Some(&Heard::Cut(cut)));
     // One long block over a partition that ended in what was cut.

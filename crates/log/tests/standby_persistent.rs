@@ -7,7 +7,7 @@ mod stores;
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::Duration};
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
     Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,
@@ -26,13 +26,13 @@ fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
     PersistenceConfig { path, owner: NodeId(7), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
 }
 
-fn recover(directory: &Path, store: &LogStore, terms: &[(Term, Stamp)]) -> Stamp {
+fn recover(directory: &Path, store: &LogStore, terms: &[(Term, Lsn)]) -> Lsn {
     let tail = store.settle_before_buffer().unwrap();
     recover_buffer(&directory.join("buffer"), NodeId(7), store, &tail, terms, false).unwrap()
 }
 
 /// A standby's log on `store`, where a restart finds its end.
-fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool) -> (Log, Receiver, Stamp) {
+fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool) -> (Log, Receiver, Lsn) {
     let end = recover(directory, &store, &[]);
     let config = ReceiveConfig { capacity: RING, upon_replay, ..ReceiveConfig::default() };
     let (log, receiver) =
@@ -45,11 +45,11 @@ fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool)
     (log, receiver, end)
 }
 
-fn open(directory: &Path) -> (Log, Receiver, Stamp) {
+fn open(directory: &Path) -> (Log, Receiver, Lsn) {
     open_on(directory, store(directory, 1), Method::best().unwrap(), true)
 }
 
-fn block_in(at: Stamp, term: u32, stream: u8) -> Vec<u8> {
+fn block_in(at: Lsn, term: u32, stream: u8) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     builder.begin_in(stream);
     builder.push(None, Fid(1), Rid(at.0), RecordKind::Insert, &[at.0 as u8; LENGTH as usize - 64]).unwrap();
@@ -57,15 +57,15 @@ fn block_in(at: Stamp, term: u32, stream: u8) -> Vec<u8> {
     builder.finish(at, Term(term), BlockKind::Redo).to_vec()
 }
 
-fn batch(from: Stamp, count: u64, term: u32, streams: u64) -> Vec<u8> {
+fn batch(from: Lsn, count: u64, term: u32, streams: u64) -> Vec<u8> {
     let block = |number: u64| block_in(from.plus(LENGTH * number), term, (number % streams) as u8);
     (0..count).flat_map(block).collect()
 }
 
 /// What replay does with a piece: several threads persist, each its share; then it counts; then it
 /// is replayed.
-fn persist(log: &Log, from: Stamp, to: Stamp) {
-    let middle = Stamp(from.0 + (to.since(from) / LENGTH / 2) * LENGTH);
+fn persist(log: &Log, from: Lsn, to: Lsn) {
+    let middle = Lsn(from.0 + (to.since(from) / LENGTH / 2) * LENGTH);
     thread::scope(|scope| {
         scope.spawn(|| log.persist_share(from, middle));
         log.persist_share(middle, to);
@@ -73,7 +73,7 @@ fn persist(log: &Log, from: Stamp, to: Stamp) {
     log.note_persisted(to).unwrap();
 }
 
-fn receive(log: &Log, receiver: &mut Receiver, count: u64, term: u32) -> Stamp {
+fn receive(log: &Log, receiver: &mut Receiver, count: u64, term: u32) -> Lsn {
     let from = receiver.received();
     receiver.append(&batch(from, count, term, 1)).unwrap();
     let to = receiver.received();
@@ -82,8 +82,8 @@ fn receive(log: &Log, receiver: &mut Receiver, count: u64, term: u32) -> Stamp {
 }
 
 /// The log is `[0, end)`, block by block, and nothing else; of the terms that `term` says.
-fn check(store: &LogStore, end: Stamp, term: impl Fn(Stamp) -> u32) {
-    for at in (0..end.0).step_by(LENGTH as usize).map(Stamp) {
+fn check(store: &LogStore, end: Lsn, term: impl Fn(Lsn) -> u32) {
+    for at in (0..end.0).step_by(LENGTH as usize).map(Lsn) {
         let mut bytes = [0; LENGTH as usize];
         store.read(at, &mut bytes).unwrap();
         let block = Block::parse(&bytes, at).unwrap();
@@ -99,7 +99,7 @@ fn what_was_persisted_is_there_after_the_process_ended() {
         for upon_replay in [true, false] {
             let directory = tempfile::tempdir().unwrap();
             let streams = number % 3 + 1;
-            let mut known = Stamp(0);
+            let mut known = Lsn(0);
             // Several times around the ring, a part of it, and once more.
             for (round, pieces) in [30, 2, 25].into_iter().enumerate() {
                 let store = store(directory.path(), streams);
@@ -149,16 +149,16 @@ fn slow_segments_hold_back_room_and_nothing_else() {
     let store = LogStore::of(vec![SegmentStore::open(Arc::clone(&gate) as _, CONFIG).unwrap()]);
     let (log, mut receiver, _) = open_on(directory.path(), store, Method::best().unwrap(), true);
     gate.set(State::Held);
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     while end.plus(20 * LENGTH) <= log.free_until() {
         end = receive(&log, &mut receiver, 20, 1);
         log.note_replayed(end);
         assert_eq!(log.durable_mark().get(), end);
     }
-    assert_eq!((log.free_until(), log.grant()), (Stamp(RING as u64), Stamp(RING as u64)));
+    assert_eq!((log.free_until(), log.grant()), (Lsn(RING as u64), Lsn(RING as u64)));
     let mut bytes = [0; LENGTH as usize];
-    log.reader().read(Stamp(0), &mut bytes).unwrap();
-    assert!(Block::parse(&bytes, Stamp(0)).is_ok(), "what is not in the segments is in the ring");
+    log.reader().read(Lsn(0), &mut bytes).unwrap();
+    assert!(Block::parse(&bytes, Lsn(0)).is_ok(), "what is not in the segments is in the ring");
     gate.set(State::Open);
     receiver.wait_room(end.plus(RING as u64 / 2)).unwrap();
     log.wait_stored(end).unwrap();
@@ -218,7 +218,7 @@ fn what_was_cut_does_not_come_back() {
         // Arrived, and never counted.
         let mut beyond = receiver.writable(end, 2 * LENGTH).unwrap();
         beyond.copy_from(&batch(end, 2, 1, 1));
-        let at = Stamp(10 * LENGTH);
+        let at = Lsn(10 * LENGTH);
         receiver.cut(at).unwrap();
         assert_eq!((log.received().get(), log.durable_mark().get()), (at, at));
         log.crash_for_test();
@@ -233,7 +233,7 @@ fn what_was_cut_does_not_come_back() {
         log.crash_for_test();
         let store = store(directory.path(), 1);
         assert_eq!(recover(directory.path(), &store, &[]), end, "stored first: {stored_first}");
-        check(&store, end, |stamp| if stamp < at { 1 } else { 3 });
+        check(&store, end, |lsn| if lsn < at { 1 } else { 3 });
     }
 }
 
@@ -259,8 +259,8 @@ fn blocks_of_a_term_that_does_not_reign_there_are_not_taken() {
     let known = receive(&log, &mut receiver, 1, 2);
     log.crash_for_test();
     let store = store(directory.path(), 1);
-    assert_eq!(recover(directory.path(), &store, &[(Term(1), Stamp(0)), (Term(2), end)]), known);
-    check(&store, known, |stamp| if stamp < end { 1 } else { 2 });
+    assert_eq!(recover(directory.path(), &store, &[(Term(1), Lsn(0)), (Term(2), end)]), known);
+    check(&store, known, |lsn| if lsn < end { 1 } else { 2 });
 }
 
 fn remote(log: &Log) -> (File, u64) {
@@ -278,11 +278,11 @@ fn a_persistent_ring_is_written_from_outside_and_taken_away() {
         let directory = tempfile::tempdir().unwrap();
         let (log, mut receiver, _) = open_on(directory.path(), store(directory.path(), 1), method, true);
         let (deposed, offset) = remote(&log);
-        let end = Stamp(20 * LENGTH);
+        let end = Lsn(20 * LENGTH);
         assert!(log.grant() >= end);
-        deposed.write_all_at(&batch(Stamp(0), 22, 1, 1), offset).unwrap();
+        deposed.write_all_at(&batch(Lsn(0), 22, 1, 1), offset).unwrap();
         receiver.accept(end).unwrap();
-        persist(&log, Stamp(0), end);
+        persist(&log, Lsn(0), end);
         receiver.renew().unwrap();
         deposed.write_all_at(&batch(end, 4, 1, 1), offset + end.0).unwrap();
         assert!(receiver.accept(end.plus(LENGTH)).is_err(), "what had come, and never counted, is gone");
@@ -295,7 +295,7 @@ fn a_persistent_ring_is_written_from_outside_and_taken_away() {
         log.crash_for_test();
         let store = store(directory.path(), 1);
         assert_eq!(recover(directory.path(), &store, &[]), to, "{method}");
-        check(&store, to, |stamp| if stamp < end { 1 } else { 2 });
+        check(&store, to, |lsn| if lsn < end { 1 } else { 2 });
     }
 }
 
@@ -307,12 +307,12 @@ fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
     let (standby, mut receiver, _) = open(directory.path());
     let (deposed, offset) = remote(&standby);
     let write_old =
-        |from: Stamp, count| deposed.write_all_at(&batch(from, count, 1, 1), offset + from.0 % RING as u64).unwrap();
-    let began = Stamp(10 * LENGTH);
+        |from: Lsn, count| deposed.write_all_at(&batch(from, count, 1, 1), offset + from.0 % RING as u64).unwrap();
+    let began = Lsn(10 * LENGTH);
     standby.grant();
-    write_old(Stamp(0), 10);
+    write_old(Lsn(0), 10);
     receiver.accept(began).unwrap();
-    persist(&standby, Stamp(0), began);
+    persist(&standby, Lsn(0), began);
     let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
     standby.promote(receiver, config, Term(2)).unwrap();
     let log = standby;
@@ -320,7 +320,7 @@ fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
     write_old(began, 20);
     log.crash_for_test();
     drop(log);
-    let terms = [(Term(1), Stamp(0)), (Term(2), began)];
+    let terms = [(Term(1), Lsn(0)), (Term(2), began)];
     assert_eq!(recover(directory.path(), &store(directory.path(), 1), &terms), end);
     check(&store(directory.path(), 1), end, |at| if at < began { 1 } else { 2 });
 
@@ -338,14 +338,14 @@ fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
     standby.close().unwrap();
 }
 
-fn commit(log: &Log, count: usize, term: u32) -> Stamp {
+fn commit(log: &Log, count: usize, term: u32) -> Lsn {
     let mut writer = log.writer().unwrap();
     let mut end = log.reserved();
     for _ in 0..count {
         writer.throttle().unwrap();
         let reservation = writer.reserve(LENGTH).unwrap();
         end = reservation.end();
-        let block = block_in(reservation.stamp(), term, 0);
+        let block = block_in(reservation.lsn(), term, 0);
         reservation.fill(&block).unwrap();
     }
     log.wait_durable(end, None).unwrap();
@@ -400,12 +400,12 @@ fn the_delay_is_waited_for_by_the_length() {
     let persistence = PersistenceConfig { delay_per_kib, ..persistence(directory.path(), Method::Eadr) };
     let config = ReceiveConfig { capacity: RING, upon_replay: true, ..ReceiveConfig::default() };
     let store = store(directory.path(), 1);
-    let (log, mut receiver) = Log::receive_with(&config, Persistence::Pmem(store, persistence), Stamp(0)).unwrap();
-    receiver.append(&batch(Stamp(0), 64, 1, 1)).unwrap();
+    let (log, mut receiver) = Log::receive_with(&config, Persistence::Pmem(store, persistence), Lsn(0)).unwrap();
+    receiver.append(&batch(Lsn(0), 64, 1, 1)).unwrap();
     let begun = std::time::Instant::now();
-    log.persist_share(Stamp(0), Stamp(64 * LENGTH));
+    log.persist_share(Lsn(0), Lsn(64 * LENGTH));
     assert!(begun.elapsed() >= Duration::from_micros(13 * 450), "{:?} for 13 KiB", begun.elapsed());
-    log.note_persisted(Stamp(64 * LENGTH)).unwrap();
+    log.note_persisted(Lsn(64 * LENGTH)).unwrap();
     log.close().unwrap();
     let measured = time_around_cache();
     assert!(measured > Duration::ZERO, "no memory is that fast");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore, Persistence,
     RecordKind, ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
@@ -21,25 +21,25 @@ fn small() -> LogConfig {
     LogConfig { capacity: 16 << 10, partition: 1 << 10, batch_bytes: 4 << 10, ..LogConfig::default() }
 }
 
-fn write_one(writer: &mut freshet_log::Writer, builder: &mut BlockBuilder, rid: u64, row: &[u8]) -> (Stamp, Stamp) {
+fn write_one(writer: &mut freshet_log::Writer, builder: &mut BlockBuilder, rid: u64, row: &[u8]) -> (Lsn, Lsn) {
     builder.begin();
     builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, row).unwrap();
     let length = builder.seal_records();
     let reservation = writer.reserve(length).unwrap();
-    let place = (reservation.stamp(), reservation.end());
+    let place = (reservation.lsn(), reservation.end());
     let block = builder.finish(place.0, Term(1), BlockKind::Redo);
     reservation.fill(block).unwrap();
     place
 }
 
 /// Every block from `from` to `to`, read through the log.
-fn blocks(log: &Log, from: Stamp, to: Stamp) -> Vec<(Stamp, BlockKind, Vec<u64>)> {
+fn blocks(log: &Log, from: Lsn, to: Lsn) -> Vec<(Lsn, BlockKind, Vec<u64>)> {
     let mut bytes = vec![0; to.since(from) as usize];
     log.read(from, &mut bytes).unwrap();
     let (mut at, mut found) = (0, Vec::new());
     while at < bytes.len() {
         let block = Block::parse(&bytes[at..], from.plus(at as u64)).unwrap();
-        found.push((block.stamp(), block.header().kind, block.records().map(|r| r.header.rid.0).collect()));
+        found.push((block.lsn(), block.header().kind, block.records().map(|r| r.header.rid.0).collect()));
         at += block.bytes().len();
     }
     found
@@ -50,7 +50,7 @@ fn many_writers_fill_one_log_without_gaps() {
     let directory = tempfile::tempdir().unwrap();
     let stores = [LogStore::in_memory(CONFIG), LogStore::open_directory(directory.path(), CONFIG).unwrap()];
     for store in stores {
-        let log = Log::open(small(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
+        let log = Log::open(small(), Some(store.clone()), Lsn(0), Term(1)).unwrap();
         thread::scope(|scope| {
             for worker in 0..3u64 {
                 let log = &log;
@@ -73,7 +73,7 @@ fn many_writers_fill_one_log_without_gaps() {
         let end = log.reserved();
         assert!(end.0 > 10 * small().capacity as u64, "the ring went round: {end}");
         log.wait_durable(end, None).unwrap();
-        let found = blocks(&log, Stamp(0), end);
+        let found = blocks(&log, Lsn(0), end);
         assert_eq!(found.iter().filter(|block| block.1 == BlockKind::Skip).count(), 150);
         for worker in 0..3u64 {
             let mine: Vec<u64> =
@@ -93,7 +93,7 @@ fn many_writers_fill_one_log_without_gaps() {
 }
 
 #[derive(Default)]
-struct Recorder(Mutex<Vec<(Stamp, Stamp, Vec<Stamp>)>>);
+struct Recorder(Mutex<Vec<(Lsn, Lsn, Vec<Lsn>)>>);
 
 impl Sink for Recorder {
     fn batch(&self, batch: &Batch<'_>) {
@@ -103,10 +103,10 @@ impl Sink for Recorder {
 
 #[test]
 fn sinks_get_every_batch_with_its_partition_ends() {
-    let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Lsn(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
     let handle = log.attach(Arc::clone(&recorder) as _);
-    assert_eq!(handle.from(), Stamp(0));
+    assert_eq!(handle.from(), Lsn(0));
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for i in 0..200 {
         let (_, end) = write_one(&mut writer, &mut builder, i, &[1; 100]);
@@ -117,7 +117,7 @@ fn sinks_get_every_batch_with_its_partition_ends() {
     drop(writer);
     log.close().unwrap();
     let batches = recorder.0.lock().unwrap();
-    let (mut at, mut ends) = (Stamp(0), Vec::new());
+    let (mut at, mut ends) = (Lsn(0), Vec::new());
     for (from, to, partition_ends) in batches.iter() {
         assert_eq!(*from, at, "without gaps");
         assert!(partition_ends.iter().all(|end| from < end && end <= to));
@@ -125,12 +125,12 @@ fn sinks_get_every_batch_with_its_partition_ends() {
         at = *to;
     }
     assert_eq!(at, log.durable());
-    let starts: Vec<Stamp> = blocks(&log, Stamp(0), at).into_iter().map(|block| block.0).collect();
+    let starts: Vec<Lsn> = blocks(&log, Lsn(0), at).into_iter().map(|block| block.0).collect();
     assert!(ends.is_sorted() && ends.len() as u64 == at.0 >> 10);
     assert!(ends.iter().all(|end| starts.contains(end) || *end == at), "each is a block boundary");
 }
 
-struct Told(Mutex<mpsc::Sender<Stamp>>);
+struct Told(Mutex<mpsc::Sender<Lsn>>);
 
 impl Sink for Told {
     fn batch(&self, batch: &Batch<'_>) {
@@ -148,8 +148,8 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
         let store = LogStore::of(vec![SegmentStore::open(Arc::clone(&gate) as _, CONFIG).unwrap()]);
         let (told, batches) = mpsc::channel();
         let (log, mut receiver) = match received {
-            true => Log::receive(1 << 14, store, Stamp(0)).map(|(log, receiver)| (log, Some(receiver))).unwrap(),
-            false => (Log::open(small(), Some(store), Stamp(0), Term(1)).unwrap(), None),
+            true => Log::receive(1 << 14, store, Lsn(0)).map(|(log, receiver)| (log, Some(receiver))).unwrap(),
+            false => (Log::open(small(), Some(store), Lsn(0), Term(1)).unwrap(), None),
         };
         let _handle = log.attach(Arc::new(Told(Mutex::new(told))));
         gate.set(gate::State::Held);
@@ -158,7 +158,7 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
                 builder.begin();
                 builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[1; 40]).unwrap();
                 builder.seal_records();
-                receiver.append(builder.finish(Stamp(0), Term(1), BlockKind::Redo)).unwrap();
+                receiver.append(builder.finish(Lsn(0), Term(1), BlockKind::Redo)).unwrap();
                 receiver.received()
             }
             None => {
@@ -168,7 +168,7 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
             }
         };
         assert_eq!(batches.recv_timeout(soon), Ok(end), "received: {received}");
-        assert_eq!(log.durable(), Stamp(0), "the device has not synced it");
+        assert_eq!(log.durable(), Lsn(0), "the device has not synced it");
         // It can be seen that it does not answer.
         let deadline = Instant::now() + soon;
         while log.store().hangs(Duration::from_millis(1)).is_none() {
@@ -188,7 +188,7 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
 
 #[test]
 fn without_a_store_a_sink_holds_the_ring() {
-    let log = Log::open(small(), Persistence::None, Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Persistence::None, Lsn(0), Term(1)).unwrap();
     let handle = log.attach(Arc::new(Recorder::default()));
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
@@ -201,27 +201,27 @@ fn without_a_store_a_sink_holds_the_ring() {
         let capacity = small().capacity as u64;
         let mut held = 0;
         while held < 90 * 1064 {
-            log.wait_durable(Stamp(held + 1064), None).unwrap();
-            assert_eq!(blocks(&log, Stamp(held), Stamp(held + 1064))[0].0, Stamp(held));
+            log.wait_durable(Lsn(held + 1064), None).unwrap();
+            assert_eq!(blocks(&log, Lsn(held), Lsn(held + 1064))[0].0, Lsn(held));
             assert!(log.durable().0 <= held + capacity);
             held += 1064;
-            handle.release(Stamp(held));
+            handle.release(Lsn(held));
         }
-        handle.release(Stamp::MAX);
+        handle.release(Lsn::MAX);
         writing.join().unwrap();
     });
 }
 
 #[test]
 fn a_volatile_log_is_durable_as_it_goes() {
-    let log = Log::volatile(1, Stamp(0), Term(1));
+    let log = Log::volatile(1, Lsn(0), Term(1));
     let mut writer = log.writer().unwrap();
     for at in [0, 640] {
         writer.throttle().unwrap();
         let reservation = writer.reserve(640).unwrap();
-        assert_eq!((reservation.stamp(), reservation.end()), (Stamp(at), Stamp(at + 640)));
+        assert_eq!((reservation.lsn(), reservation.end()), (Lsn(at), Lsn(at + 640)));
     }
-    assert_eq!(log.wait_durable(Stamp(1280), None).unwrap(), Stamp(1280));
+    assert_eq!(log.wait_durable(Lsn(1280), None).unwrap(), Lsn(1280));
     drop(writer);
     log.close().unwrap();
 }
@@ -229,7 +229,7 @@ fn a_volatile_log_is_durable_as_it_goes() {
 #[test]
 fn a_waiting_client_does_not_wait_for_the_interval() {
     let config = LogConfig { interval: Duration::from_secs(3600), ..small() };
-    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Lsn(0), Term(1)).unwrap();
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for i in 0..50 {
         let (_, end) = write_one(&mut writer, &mut builder, i, &[1; 100]);
@@ -252,22 +252,22 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
         let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(CONFIG)).collect());
         store.settle().unwrap();
         let config = LogConfig { group_commit: kind, capacity: 1 << 20, ..small() };
-        let log = Log::open(config, Some(store.clone()), Stamp(0), Term(1)).unwrap();
-        let acknowledged = Mutex::new(Stamp(0));
+        let log = Log::open(config, Some(store.clone()), Lsn(0), Term(1)).unwrap();
+        let acknowledged = Mutex::new(Lsn(0));
         thread::scope(|scope| {
             // More than there are processors: most stand still somewhere in between.
             for worker in 0..12u64 {
                 let (log, acknowledged) = (&log, &acknowledged);
                 scope.spawn(move || {
                     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
-                    let mut last = Stamp(0);
+                    let mut last = Lsn(0);
                     for rid in worker.. {
                         builder.begin_in(writer.stream());
                         builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, &[1; 40]).unwrap();
                         let length = builder.seal_records();
                         let Ok(reservation) = writer.reserve(length) else { break };
-                        let (stamp, end) = (reservation.stamp(), reservation.end());
-                        if reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).is_err() {
+                        let (lsn, end) = (reservation.lsn(), reservation.end());
+                        if reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).is_err() {
                             break;
                         }
                         last = end;
@@ -278,7 +278,7 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
                     }
                 });
             }
-            log.wait_durable(Stamp(100_000), None).unwrap();
+            log.wait_durable(Lsn(100_000), None).unwrap();
             log.close().unwrap();
         });
         let acknowledged = acknowledged.into_inner().unwrap();
@@ -293,7 +293,7 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
 fn epochs_do_not_stand_still_when_the_buffer_is_smaller_than_a_batch() {
     let config =
         LogConfig { batch_bytes: 1 << 20, group_commit: GroupCommitKind::Epoch(Duration::from_millis(1)), ..small() };
-    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Lsn(0), Term(1)).unwrap();
     thread::scope(|scope| {
         for worker in 0..3 {
             let log = &log;
@@ -316,7 +316,7 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
     // Smaller than the distance of landmarks.
     let config = StoreConfig { segment_size: 4096, ..CONFIG };
     let store = LogStore::of((0..2).map(|_| SegmentStore::in_memory(config)).collect());
-    let log = Log::open(small(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Some(store.clone()), Lsn(0), Term(1)).unwrap();
     let mut writers = [log.writer().unwrap(), log.writer().unwrap()];
     let mut builder = BlockBuilder::new();
     let mut write = |number: u64| {
@@ -325,14 +325,14 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
         builder.begin_in(writer.stream());
         builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[7; 100]).unwrap();
         let reservation = writer.reserve(builder.seal_records()).unwrap();
-        let place = (reservation.stamp(), reservation.end());
+        let place = (reservation.lsn(), reservation.end());
         reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo)).unwrap();
         place
     };
     let mut begins = Vec::new();
     for number in 0..3000 {
-        let (stamp, end) = write(number);
-        begins.push(stamp);
+        let (lsn, end) = write(number);
+        begins.push(lsn);
         if number % 100 == 99 {
             log.wait_durable(end, None).unwrap();
             let kept = begins.len() - 50;
@@ -342,7 +342,7 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
             }
         }
     }
-    assert!(matches!(store.read(Stamp(0), &mut [0; 32]), Err(StoreError::Gone { .. })));
+    assert!(matches!(store.read(Lsn(0), &mut [0; 32]), Err(StoreError::Gone { .. })));
 }
 
 /// A block in a stream whose group commit sleeps becomes durable by itself, whichever thread wrote
@@ -352,7 +352,7 @@ fn every_stream_that_gets_a_block_wakes_up() {
     let store = LogStore::of((0..3).map(|_| SegmentStore::in_memory(CONFIG)).collect());
     store.settle().unwrap();
     let config = LogConfig { division: Division::Page(1), interval: Duration::from_micros(100), ..small() };
-    let log = Log::open(config, Some(store), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(store), Lsn(0), Term(1)).unwrap();
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for round in 0..30u8 {
         // Long enough for all of them to fall asleep.
@@ -361,8 +361,8 @@ fn every_stream_that_gets_a_block_wakes_up() {
         builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[1; 40]).unwrap();
         let length = builder.seal_records();
         let reservation = writer.reserve(length).unwrap();
-        let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+        let (lsn, end) = (reservation.lsn(), reservation.end());
+        reservation.fill(builder.finish(lsn, Term(1), BlockKind::Redo)).unwrap();
         let deadline = Some(std::time::Instant::now() + Duration::from_secs(20));
         log.durable_mark().wait(end, deadline).expect("nobody has to ask for it");
     }

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{
     Block, BlockError, BlockKind, RecordHeader,
     block::{BLOCK_HEADER, Changed, RECORD_HEADER},
@@ -32,7 +32,7 @@ pub enum NotABatch {
     #[error("no whole block lies at {at} of the log: {source}; the log on this node is damaged")]
     Block {
         /// Where.
-        at: Stamp,
+        at: Lsn,
         /// What is wrong.
         source: BlockError,
     },
@@ -43,7 +43,7 @@ pub enum NotABatch {
     )]
     Inputs {
         /// Where the transaction is.
-        at: Stamp,
+        at: Lsn,
     },
 }
 
@@ -51,7 +51,7 @@ pub enum NotABatch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub id: (Fid, Rid),
-    pub address: Stamp,
+    pub address: Lsn,
     row: Option<(u32, u32)>,
     /// Which row it replaces, if the log says how they differ.
     over: Option<Over>,
@@ -61,7 +61,7 @@ pub(crate) struct Change {
 #[derive(Clone, Copy, Debug)]
 struct Over {
     /// Where in the log it is.
-    address: Stamp,
+    address: Lsn,
     /// Where the rows differ.
     changed: Changed,
 }
@@ -138,7 +138,7 @@ impl Batch {
     pub fn new() -> Self {
         Self {
             bytes: Vec::new(),
-            extent: Extent { from: Stamp::ZERO, to: Stamp::ZERO, continues: false },
+            extent: Extent { from: Lsn::ZERO, to: Lsn::ZERO, continues: false },
             changes: Vec::new(),
             headers: Vec::new(),
             members: Vec::new(),
@@ -165,7 +165,7 @@ impl Batch {
     ///
     /// # Errors
     /// [`NotABatch`].
-    pub fn begin(&mut self, from: Stamp, length: usize) -> Result<Extent, NotABatch> {
+    pub fn begin(&mut self, from: Lsn, length: usize) -> Result<Extent, NotABatch> {
         self.changes.clear();
         self.members.clear();
         self.differences = OnceLock::new();

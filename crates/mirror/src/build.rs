@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_fabric::Place;
 
 use crate::{
@@ -27,7 +27,7 @@ pub struct Build {
     is_done: bool,
     /// What was marked when they were: it is not kept to be undone, and is written over
     /// ([`Layout::committed`]).
-    marked: Stamp,
+    marked: Lsn,
     /// What lies where some changes go, as far as it has to be read: one after the other, and what
     /// there is of each.
     old: Vec<u8>,
@@ -45,7 +45,7 @@ impl Build {
             batch: Arc::default(),
             placed: Vec::new(),
             is_done: false,
-            marked: Stamp::ZERO,
+            marked: Lsn::ZERO,
             old: Vec::new(),
             reads: Vec::new(),
             differences: Arc::default(),
@@ -311,7 +311,7 @@ fn fetch<'r, B: Before>(
 /// A change that is laid out.
 struct Put<'p> {
     id: (Fid, Rid),
-    address: Stamp,
+    address: Lsn,
     row: Option<&'p [u8]>,
     /// The slot's, if the row lies there.
     header: &'p [u8; HEADER],
@@ -319,7 +319,7 @@ struct Put<'p> {
     /// What the slot holds, as far as it is written; none if it was never used.
     old: Option<&'p [u8]>,
     /// Nothing below is undone.
-    marked: Stamp,
+    marked: Lsn,
 }
 
 /// Appends to `list` what turns the slot into what it is to be, and a row that lies elsewhere.

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_fabric::Place;
 
 use crate::{half, word};
 
-/// Where in region 0 the mark is: everything below this stamp is committed.
+/// Where in region 0 the mark is: everything below this LSN is committed.
 pub const MARK: u64 = 1024;
 /// Where in region 0 it says which further regions belong to the undo ring, a word for each.
 pub(crate) const MORE_UNDO: u64 = 2048;
@@ -53,7 +53,7 @@ pub struct Superblock {
     /// Its term.
     pub term: Term,
     /// Where the present feed began: everything below was here, and is never undone.
-    pub base: Stamp,
+    pub base: Lsn,
 }
 
 impl Superblock {
@@ -81,7 +81,7 @@ impl Superblock {
             cluster: ClusterId(u128::from(word(bytes, 16)) | u128::from(word(bytes, 24)) << 64),
             feeder: NodeId(word(bytes, 32)),
             term: Term(half(bytes, 12)),
-            base: Stamp(word(bytes, 48)),
+            base: Lsn(word(bytes, 48)),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::{
     hash::BuildHasherDefault,
 };
 
-use freshet_base::{Fid, IdHasher, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Lsn, Rid};
 use freshet_fabric::Place;
 
 use crate::{
@@ -34,7 +34,7 @@ pub struct Record<'r> {
     /// Its id.
     pub rid: Rid,
     /// Where the change is in the log.
-    pub address: Stamp,
+    pub address: Lsn,
     /// Its row; none when it was deleted.
     pub row: Option<&'r [u8]>,
 }
@@ -176,16 +176,16 @@ pub struct Layout {
     /// The chunk of the record that was looked up last: neighbours come after one another.
     newest: Option<(Fid, u32)>,
     /// Where rows lay that were replaced, and what by.
-    replaced: Vec<(Stamp, Long)>,
+    replaced: Vec<(Lsn, Long)>,
     /// Tables that were dropped, and where.
-    dropped: Vec<(Stamp, Fid)>,
+    dropped: Vec<(Lsn, Fid)>,
     /// Of each table whose drop is committed: the chunks that it still has, and where rows lie that
     /// are not in its chunks.
     given_up: Vec<(Vec<u32>, Vec<Long>)>,
     /// Chunks that the directory says are free, and the change whose commit makes them so.
-    freed: Vec<(Stamp, u32)>,
+    freed: Vec<(Lsn, u32)>,
     /// Below this everything is committed, and nothing is undone.
-    marked: Stamp,
+    marked: Lsn,
 }
 
 /// Where a change goes.
@@ -212,7 +212,7 @@ impl Layout {
             dropped: Vec::new(),
             given_up: Vec::new(),
             freed: Vec::new(),
-            marked: Stamp::ZERO,
+            marked: Lsn::ZERO,
         }
     }
 
@@ -242,7 +242,7 @@ impl Layout {
             layout.use_all(number, chunk.slots);
         }
         let (dropped, long) = counted(rest, 8)?;
-        layout.dropped.extend(dropped.chunks(8).map(|fid| (Stamp::ZERO, Fid(half(fid, 0)))));
+        layout.dropped.extend(dropped.chunks(8).map(|fid| (Lsn::ZERO, Fid(half(fid, 0)))));
         let taken = layout.take_long(&chunks, long)?;
         for (number, _) in (0..).zip(chunks.all()).filter(|(_, chunk)| chunk.used_for == Use::Overflow) {
             layout.elsewhere.found(number, &mut layout.space, |slot| taken.contains(&(number, slot)));
@@ -302,7 +302,7 @@ impl Layout {
     pub(crate) fn place(
         &mut self,
         id: (Fid, Rid),
-        address: Stamp,
+        address: Lsn,
         row: Option<usize>,
         list: &mut List,
     ) -> Result<Placed, NoRoom> {
@@ -342,7 +342,7 @@ impl Layout {
 
     /// Everything below `to` is committed, and the mirror's mark says so: what was replaced or
     /// dropped below is not needed any more.
-    pub fn committed(&mut self, to: Stamp) {
+    pub fn committed(&mut self, to: Lsn) {
         let Self { replaced, elsewhere, space, .. } = self;
         for (_, long) in replaced.extract_if(.., |(by, _)| *by < to) {
             elsewhere.give_back(long, space);
@@ -365,7 +365,7 @@ impl Layout {
 
     /// One chunk of a table that was dropped is free when a change at `address` is committed: no
     /// more is written for each change. Rows that lie elsewhere stay until no chunk speaks of them.
-    fn give_up_one(&mut self, address: Stamp, list: &mut List) {
+    fn give_up_one(&mut self, address: Lsn, list: &mut List) {
         let Some((chunks, long)) = self.given_up.last_mut() else { return };
         if let Some(number) = chunks.pop() {
             self.space.give_up(number, list);
@@ -378,7 +378,7 @@ impl Layout {
     }
 
     /// Below this everything is committed, and nothing is undone.
-    pub(crate) fn marked(&self) -> Stamp {
+    pub(crate) fn marked(&self) -> Lsn {
         self.marked
     }
 

@@ -1,6 +1,6 @@
 //! Picture: what a mirror has, read for another node while the primary writes on.
 //!
-//! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at a stamp below which everything
+//! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at an LSN below which everything
 //! that is here is committed, and records that have changed since are left out, since they come
 //! with the log from there on. A record that is just being written is read again. Together with
 //! the log up to its end, by which all was read, it is a state of the database.
@@ -8,7 +8,7 @@
 //! If changes are undone while it is read, records were left out that come with no log: then it is
 //! to be given up.
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_fabric::memory::Region;
 
 use crate::{Contents, Damaged};
@@ -17,9 +17,9 @@ use crate::{Contents, Damaged};
 #[derive(Debug)]
 pub struct Picture {
     memory: Contents,
-    start: Stamp,
+    start: Lsn,
     /// The newest change that was left out.
-    newest: Option<Stamp>,
+    newest: Option<Lsn>,
 }
 
 impl Picture {
@@ -27,17 +27,17 @@ impl Picture {
     ///
     /// # Errors
     /// [`Damaged`]; the directory's entries may just be written.
-    pub fn begin(memory: Vec<Region>, start: Stamp) -> Result<Self, Damaged> {
+    pub fn begin(memory: Vec<Region>, start: Lsn) -> Result<Self, Damaged> {
         Ok(Self { memory: Contents::open(memory, start)?, start, newest: None })
     }
 
     /// Where it begins.
-    pub fn start(&self) -> Stamp {
+    pub fn start(&self) -> Lsn {
         self.start
     }
 
     /// The newest change so far that was left out.
-    pub fn newest(&self) -> Option<Stamp> {
+    pub fn newest(&self) -> Option<Lsn> {
         self.newest
     }
 
@@ -55,7 +55,7 @@ impl Picture {
         &mut self,
         chunk: usize,
         again: impl FnMut() -> bool,
-        visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
+        visit: impl FnMut(Rid, Lsn, Option<&[u8]>),
     ) -> Result<(), Damaged> {
         let newest = self.memory.visit_below(chunk, again, visit)?;
         self.newest = self.newest.max(newest);
@@ -63,7 +63,7 @@ impl Picture {
     }
 
     /// Where it ends at the earliest, when everything was read: all that was left out lies below.
-    pub fn least(&self) -> Stamp {
+    pub fn least(&self) -> Lsn {
         self.newest.map_or(self.start, |newest| newest.plus(1).max(self.start))
     }
 }

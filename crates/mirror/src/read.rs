@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use freshet_base::{Fid, Rid, Stamp, sync::Ordering, words};
+use freshet_base::{Fid, Lsn, Rid, sync::Ordering, words};
 use freshet_fabric::{
     Place,
     memory::{Region, Registered},
@@ -37,7 +37,7 @@ pub enum Damaged {
     #[error("a mirror's undo ring lacks a batch before the one that ends at {to}, or a part of it")]
     Undo {
         /// Where that one ends.
-        to: Stamp,
+        to: Lsn,
     },
     /// A slot, or the row elsewhere that it speaks of, is not what was written there.
     #[error("record {} of table {} in a mirror's memory is damaged", .rid.0, .fid.0)]
@@ -55,7 +55,7 @@ pub struct Contents {
     superblock: Superblock,
     chunks: Chunks,
     /// It is the state of the database with the log up to here.
-    end: Stamp,
+    end: Lsn,
 }
 
 impl fmt::Debug for Contents {
@@ -90,9 +90,9 @@ pub(crate) fn superblock(memory: &(impl Bytes + ?Sized)) -> Result<Superblock, D
 }
 
 /// Everything below is known to be committed in the mirror with this head.
-pub fn mark_of(head: &dyn Registered) -> Stamp {
+pub fn mark_of(head: &dyn Registered) -> Lsn {
     // Acquire: the mark is written behind what it speaks of.
-    Stamp(u64::from_le(head.words()[MARK as usize / 8].load(Ordering::Acquire)))
+    Lsn(u64::from_le(head.words()[MARK as usize / 8].load(Ordering::Acquire)))
 }
 
 impl Contents {
@@ -101,7 +101,7 @@ impl Contents {
     ///
     /// # Errors
     /// [`Damaged`].
-    pub fn open(regions: Vec<Region>, end: Stamp) -> Result<Self, Damaged> {
+    pub fn open(regions: Vec<Region>, end: Lsn) -> Result<Self, Damaged> {
         let superblock = superblock(&regions[..])?;
         let chunks = Chunks::read(&regions[..])?;
         Ok(Self { regions, superblock, chunks, end })
@@ -113,7 +113,7 @@ impl Contents {
     }
 
     /// Everything below is known to be committed.
-    pub fn mark(&self) -> Stamp {
+    pub fn mark(&self) -> Lsn {
         mark_of(&*self.regions[0])
     }
 
@@ -126,7 +126,7 @@ impl Contents {
     ///
     /// # Errors
     /// [`Damaged`].
-    pub fn read(&self, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Option<Stamp>, Damaged> {
+    pub fn read(&self, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Option<Lsn>, Damaged> {
         let Some(chunk) = self.chunks.of((fid, rid)) else { return Ok(None) };
         let found = self.slot(chunk, (fid, rid), row)?;
         Ok(found.filter(|(header, _)| !header.is_deleted()).map(|(header, _)| header.address))
@@ -144,7 +144,7 @@ impl Contents {
     ///
     /// # Errors
     /// [`Damaged`].
-    pub fn visit(&self, chunk: usize, mut visit: impl FnMut(Fid, Rid, Stamp, Option<&[u8]>)) -> Result<(), Damaged> {
+    pub fn visit(&self, chunk: usize, mut visit: impl FnMut(Fid, Rid, Lsn, Option<&[u8]>)) -> Result<(), Damaged> {
         let chunk = &self.chunks()[chunk];
         let Use::Table(fid, _) = chunk.used_for else { return Ok(()) };
         let mut row = Vec::new();
@@ -168,8 +168,8 @@ impl Contents {
         &self,
         chunk: usize,
         mut again: impl FnMut() -> bool,
-        mut visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
-    ) -> Result<Option<Stamp>, Damaged> {
+        mut visit: impl FnMut(Rid, Lsn, Option<&[u8]>),
+    ) -> Result<Option<Lsn>, Damaged> {
         let (number, chunk) = (chunk as u32, &self.chunks()[chunk]);
         let Use::Table(fid, _) = chunk.used_for else { return Ok(None) };
         let (mut row, mut newest) = (Vec::new(), None);
@@ -199,7 +199,7 @@ impl Contents {
     }
 
     /// Where a table was dropped, in a memory where its feeder may be writing.
-    fn dropped_at(&self, fid: Fid, mut again: impl FnMut() -> bool) -> Result<Option<Stamp>, Damaged> {
+    fn dropped_at(&self, fid: Fid, mut again: impl FnMut() -> bool) -> Result<Option<Lsn>, Damaged> {
         let damaged = Damaged::Record { fid, rid: Rid(0) };
         let id = (Fid::CATALOG, fid.record().ok_or(damaged)?);
         let (chunk, mut row) = (self.chunks.of(id).ok_or(damaged)?, Vec::new());

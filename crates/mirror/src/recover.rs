@@ -33,7 +33,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use freshet_base::{
-    ClusterId, NodeId, Rid, Stamp, Term,
+    ClusterId, Lsn, NodeId, Rid, Term,
     sync::{AtomicU64, Ordering, fence},
 };
 use freshet_cluster::mirror::{Footprint, Keep, Status};
@@ -52,7 +52,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// The memory is the state of the database with the log up to here.
-    pub end: Stamp,
+    pub end: Lsn,
     /// How many batches were under way.
     pub under_way: usize,
     /// How many of those were undone.
@@ -141,7 +141,7 @@ impl Lengths for Shadow<'_> {
 pub struct Plan {
     memory: Vec<Region>,
     /// The mark goes first, if it is taken back.
-    mark: Option<Stamp>,
+    mark: Option<Lsn>,
     /// The batches that are undone, the oldest first.
     undone: Vec<Batch>,
     /// What was found where, and counts: places and lengths.
@@ -218,7 +218,7 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
 pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
     let base = read::superblock(memory)?.base;
     let mark = read::mark_of(&*memory[0]).max(base);
-    let (mut batches, mut begin): (Vec<_>, Option<Stamp>) = (Vec::new(), None);
+    let (mut batches, mut begin): (Vec<_>, Option<Lsn>) = (Vec::new(), None);
     // From the newest one back. Entries that were marked are used again, the oldest first.
     for entries in batches_above(memory, base).values().rev() {
         let (Extent { from, to, .. }, is_whole) = (entries[0].batch, is_whole(entries));
@@ -245,7 +245,7 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// What a mirror does before a feed begins, which continues from `base`: everything below is there,
 /// and nothing of what was written before is undone any more. The memory was recovered up to there,
 /// or is new.
-pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
+pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Lsn) {
     let (undo, mut landing) = (undo_regions(memory), Landing::default());
     for (to, bytes) in beginning(memory, cluster, feeder, term, base) {
         let fenced = to.region == 0 || undo.contains(&to.region);
@@ -265,7 +265,7 @@ pub fn beginning(
     cluster: ClusterId,
     feeder: NodeId,
     term: Term,
-    base: Stamp,
+    base: Lsn,
 ) -> impl Iterator<Item = (Place, Vec<u8>)> {
     let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
     let (offset, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
@@ -336,8 +336,8 @@ struct Found {
     place: Place,
 }
 
-/// The entries of batches that end above a stamp, by the batches' numbers.
-fn batches_above(memory: &[Region], above: Stamp) -> BTreeMap<u64, Vec<Found>> {
+/// The entries of batches that end above an LSN, by the batches' numbers.
+fn batches_above(memory: &[Region], above: Lsn) -> BTreeMap<u64, Vec<Found>> {
     let mut found: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
     for (place, Entry { number, part, is_last, batch, .. }) in entries(memory).filter(|(_, it)| it.batch.to > above) {
         found.entry(number).or_default().push(Found { part, is_last, batch, place });
@@ -353,7 +353,7 @@ fn is_whole(entries: &[Found]) -> bool {
 
 /// The batches after `begin` whose undo entries are all there, oldest first. Before a batch none is
 /// missing, since entries arrive in their order and are used again only when their batch is marked.
-fn under_way(memory: &[Region], begin: Stamp) -> Result<Vec<Batch>, Damaged> {
+fn under_way(memory: &[Region], begin: Lsn) -> Result<Vec<Batch>, Damaged> {
     let (undo, mut batches, mut incomplete): (_, Vec<Batch>, bool) = (undo_regions(memory), Vec::new(), false);
     for (_, entries) in batches_above(memory, begin) {
         let extent = entries[0].batch;

@@ -1,6 +1,6 @@
 //! Slots, byte for byte: see the head of the crate.
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_fabric::Place;
 
 use crate::{half, word};
@@ -21,7 +21,7 @@ pub(crate) const LONGEST: usize = (ELSEWHERE - 1) as usize;
 /// What a slot begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub address: Stamp,
+    pub address: Lsn,
     flags: u32,
     crc: u32,
 }
@@ -39,7 +39,7 @@ fn crc_of(id: (Fid, Rid), header: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &header[..12]), content)
 }
 
-fn header(id: (Fid, Rid), address: Stamp, flags: u32, content: &[u8]) -> [u8; HEADER] {
+fn header(id: (Fid, Rid), address: Lsn, flags: u32, content: &[u8]) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&address.0.to_le_bytes());
     header[8..12].copy_from_slice(&flags.to_le_bytes());
@@ -49,7 +49,7 @@ fn header(id: (Fid, Rid), address: Stamp, flags: u32, content: &[u8]) -> [u8; HE
 }
 
 /// The header of a record whose row lies in its slot, or which was deleted.
-pub(crate) fn header_of(id: (Fid, Rid), address: Stamp, row: Option<&[u8]>) -> [u8; HEADER] {
+pub(crate) fn header_of(id: (Fid, Rid), address: Lsn, row: Option<&[u8]>) -> [u8; HEADER] {
     match row {
         Some(row) => header(id, address, row.len() as u32, row),
         None => header(id, address, DELETED, &[]),
@@ -57,7 +57,7 @@ pub(crate) fn header_of(id: (Fid, Rid), address: Stamp, row: Option<&[u8]>) -> [
 }
 
 /// The header of a record whose row lies elsewhere, and what says where.
-pub(crate) fn elsewhere(id: (Fid, Rid), address: Stamp, row: &[u8], place: Place) -> ([u8; HEADER], [u8; REFERENCE]) {
+pub(crate) fn elsewhere(id: (Fid, Rid), address: Lsn, row: &[u8], place: Place) -> ([u8; HEADER], [u8; REFERENCE]) {
     let mut content = [0; REFERENCE];
     content[..4].copy_from_slice(&(place.region as u32).to_le_bytes());
     content[4..8].copy_from_slice(&crc32c::crc32c(row).to_le_bytes());
@@ -68,8 +68,8 @@ pub(crate) fn elsewhere(id: (Fid, Rid), address: Stamp, row: &[u8], place: Place
 impl Header {
     /// The header of a slot; none of one that was never used.
     pub fn of(bytes: &[u8; HEADER]) -> Option<Self> {
-        let header = Self { address: Stamp(word(bytes, 0)), flags: half(bytes, 8), crc: half(bytes, 12) };
-        (header != Self { address: Stamp(0), flags: 0, crc: 0 }).then_some(header)
+        let header = Self { address: Lsn(word(bytes, 0)), flags: half(bytes, 8), crc: half(bytes, 12) };
+        (header != Self { address: Lsn(0), flags: 0, crc: 0 }).then_some(header)
     }
 
     /// How long its record's row is.

@@ -5,7 +5,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Ordering, fence},
 };
 use freshet_fabric::{Place, landing::Landing, memory::Region};
@@ -23,11 +23,11 @@ pub struct Taking {
     ring: Ring,
     build: Build,
     /// All below is in the memory; and, where transactions end, below this.
-    at: Stamp,
-    whole: Stamp,
+    at: Lsn,
+    whole: Lsn,
     /// What has arrived since, and ends of blocks in it.
     bytes: Vec<u8>,
-    ends: VecDeque<Stamp>,
+    ends: VecDeque<Lsn>,
 }
 
 /// Why there is no next batch.
@@ -52,7 +52,7 @@ pub enum NotTaken {
     #[error("a feed has to begin again at {at}, to clear the undo ring")]
     BeginAgain {
         /// Everything below is there, and transactions end there.
-        at: Stamp,
+        at: Lsn,
     },
 }
 
@@ -61,7 +61,7 @@ impl Taking {
     ///
     /// # Errors
     /// [`Damaged`] when it is no mirror.
-    pub fn new(memory: Vec<Region>, base: Stamp) -> Result<Self, Damaged> {
+    pub fn new(memory: Vec<Region>, base: Lsn) -> Result<Self, Damaged> {
         let description = Contents::open(memory.clone(), base)?.description()?;
         let (ring, lengths) = Ring::of(&memory);
         let mut layout = Layout::of(&description, &lengths)?;
@@ -76,13 +76,13 @@ impl Taking {
     }
 
     /// Where the log ends that has arrived.
-    pub fn received(&self) -> Stamp {
+    pub fn received(&self) -> Lsn {
         self.at.plus(self.bytes.len() as u64)
     }
 
     /// Where the next bytes of the log are to be put, this number of them: whole blocks, which end
     /// at `ends`.
-    pub fn room(&mut self, length: usize, ends: impl Iterator<Item = Stamp>) -> &mut [u8] {
+    pub fn room(&mut self, length: usize, ends: impl Iterator<Item = Lsn>) -> &mut [u8] {
         let begin = self.bytes.len();
         self.bytes.resize(begin + length, 0);
         self.ends.extend(ends);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term, sync::Ordering, words};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term, sync::Ordering, words};
 use freshet_fabric::{
     Place,
     memory::{Region, Registered, SharedMemory},
@@ -48,7 +48,7 @@ const CHUNKS: u32 = 300;
 const UNDO_BYTES: usize = 64 << 10;
 
 /// What records are, by table and id: where in the log, and the row unless they were deleted.
-type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
+type Records = BTreeMap<(Fid, Rid), (Lsn, Option<Vec<u8>>)>;
 
 /// Whether a table was dropped: then its records are of no interest.
 fn is_dropped(records: &Records, fid: Fid) -> bool {
@@ -56,7 +56,7 @@ fn is_dropped(records: &Records, fid: Fid) -> bool {
 }
 
 /// Enters what has become of a record.
-fn enter(records: &mut Records, id: (Fid, Rid), address: Stamp, row: Option<Vec<u8>>) {
+fn enter(records: &mut Records, id: (Fid, Rid), address: Lsn, row: Option<Vec<u8>>) {
     if let (Fid::CATALOG, None) = (id.0, &row) {
         let dropped = Fid::of_record(id.1);
         records.retain(|(fid, _), _| Some(*fid) != dropped);
@@ -84,7 +84,7 @@ impl Pair {
 
     fn write_superblock(&self, sequence: u64) {
         let (cluster, feeder) = (ClusterId(0x1234_5678_9abc_def0_0fed_cba9_8765_4321), NodeId(7));
-        let block = Superblock { sequence, cluster, feeder, term: Term(3), base: Stamp(64) };
+        let block = Superblock { sequence, cluster, feeder, term: Term(3), base: Lsn(64) };
         let (at, bytes) = block.encode();
         words::store(self.memory[0].words(), at as usize, &bytes);
     }
@@ -107,7 +107,7 @@ impl Pair {
     /// Appends to `list` what has to be written for a change.
     fn put(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, list: &mut List) {
         self.address += 40;
-        let address = Stamp(self.address);
+        let address = Lsn(self.address);
         let record = Record { fid, rid, address, row: row.as_deref() };
         while let Err(why) = self.layout.put(&record, &mut Here(&self.regions()), list) {
             self.make_room(why);
@@ -125,7 +125,7 @@ impl Pair {
         let (fid, rid, row) = self.draw(random);
         self.change(fid, rid, row);
         if random.below(10) == 0 {
-            self.layout.committed(Stamp(self.address + random.below(2) * 40));
+            self.layout.committed(Lsn(self.address + random.below(2) * 40));
         }
     }
 
@@ -174,8 +174,8 @@ impl Pair {
     }
 
     /// Everything is below.
-    fn end(&self) -> Stamp {
-        Stamp(self.address + 1)
+    fn end(&self) -> Lsn {
+        Lsn(self.address + 1)
     }
 
     fn regions(&self) -> Vec<Region> {
@@ -197,12 +197,12 @@ fn records_of(mirror: &Contents) -> Result<Records, Damaged> {
 }
 
 /// The layout, as the primary of the next term has it.
-fn layout_of(regions: &[Region], end: Stamp) -> Result<Layout, Damaged> {
+fn layout_of(regions: &[Region], end: Lsn) -> Result<Layout, Damaged> {
     let lengths: Vec<_> = regions.iter().map(|region| region.words().len() as u64 * 8).collect();
     Layout::of(&Contents::open(regions.to_vec(), end)?.description()?, &lengths)
 }
 
-fn read(regions: Vec<Region>, end: Stamp) -> Result<Records, Damaged> {
+fn read(regions: Vec<Region>, end: Lsn) -> Result<Records, Damaged> {
     layout_of(&regions, end)?;
     let mirror = Contents::open(regions, end)?;
     // Whether it is read record by record or not.
@@ -273,10 +273,10 @@ fn long_rows_stay_until_what_replaces_them_is_committed() {
     pair.change(fid, rid, Some(vec![3; 900]));
     let second = places(&pair)[&(fid, rid)];
     assert_ne!(first, second);
-    pair.layout.committed(Stamp(pair.address));
+    pair.layout.committed(Lsn(pair.address));
     pair.change(fid, rid, Some(vec![4; 900]));
     assert_ne!(places(&pair)[&(fid, rid)], first, "the address itself is not below");
-    pair.layout.committed(Stamp(pair.address));
+    pair.layout.committed(Lsn(pair.address));
     pair.change(fid, rid, Some(vec![5; 900]));
     let free_again = places(&pair)[&(fid, rid)];
     assert!([first, second].contains(&free_again));
@@ -342,7 +342,7 @@ fn a_directory_that_lies_is_refused() {
             let bytes = chunk.map_or([0; 64], |chunk| chunk.encode(number));
             words::store(pair.memory[0].words(), Chunk::entry(number).offset as usize, &bytes);
         }
-        read(vec![Arc::clone(&pair.memory[0]) as Region, arena() as _, arena() as _], Stamp(100))
+        read(vec![Arc::clone(&pair.memory[0]) as Region, arena() as _, arena() as _], Lsn(100))
             .map(|records| records.len())
     };
     assert_eq!(with(&[Some(good)]), Ok(0));
@@ -418,16 +418,16 @@ fn a_description_that_lies_is_refused() {
     assert_eq!(outcome(&count), Err(Damaged::Description));
     // A head that is longer than any directory.
     let lengths = [DIRECTORY + (1 << 40), lengths[1], lengths[2]];
-    let record = Record { fid: Fid(1), rid: Rid(0), address: Stamp(64), row: Some(&[1; 20]) };
+    let record = Record { fid: Fid(1), rid: Rid(0), address: Lsn(64), row: Some(&[1; 20]) };
     Layout::of(&whole, &lengths).unwrap().put(&record, &mut Here(&[]), &mut List::default()).unwrap();
 }
 
 #[test]
 fn a_memory_without_a_beginning_is_no_mirror() {
-    assert_eq!(Contents::open(vec![], Stamp(1)).unwrap_err(), Damaged::Superblock);
+    assert_eq!(Contents::open(vec![], Lsn(1)).unwrap_err(), Damaged::Superblock);
     for bytes in [8, DIRECTORY as usize - 8, DIRECTORY as usize, 8192] {
         let zeros = Arc::new(SharedMemory::new(bytes, false).unwrap());
-        assert_eq!(Contents::open(vec![zeros as _], Stamp(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
+        assert_eq!(Contents::open(vec![zeros as _], Lsn(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
     }
     let mut pair = Pair::new();
     pair.change(Fid(1), Rid(1), Some(vec![1; 20]));
@@ -439,9 +439,9 @@ fn a_memory_without_a_beginning_is_no_mirror() {
     assert_eq!(Contents::open(pair.regions(), pair.end()).unwrap_err(), Damaged::Superblock);
     pair.write_superblock(3);
     let mirror = Contents::open(pair.regions(), pair.end()).unwrap();
-    assert_eq!((mirror.superblock().sequence, mirror.superblock().feeder, mirror.mark()), (3, NodeId(7), Stamp(0)));
+    assert_eq!((mirror.superblock().sequence, mirror.superblock().feeder, mirror.mark()), (3, NodeId(7), Lsn(0)));
     words::store(pair.memory[0].words(), MARK as usize, &77u64.to_le_bytes());
-    assert_eq!(mirror.mark(), Stamp(77));
+    assert_eq!(mirror.mark(), Lsn(77));
     assert_eq!(Contents::open(pair.regions()[..1].to_vec(), pair.end()).unwrap_err(), Damaged::Entry { number: 0 });
 }
 
@@ -450,7 +450,7 @@ fn a_full_directory_and_a_row_without_end_are_said() {
     let mut layout = Layout::new(1);
     layout.grow(2, 1 << 20);
     let mut list = List::default();
-    let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row };
+    let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Lsn(64), row };
     let mut nothing = Here(&[]);
     let mut put = |rid, row, list: &mut List| layout.put(&record(rid, row), &mut nothing, list);
     put(0, Some(&[1; 20]), &mut list).unwrap();
@@ -474,7 +474,7 @@ fn a_memory_that_is_filled_is_one_that_was_written() {
         for record in 0..200 {
             let (fid, rid, row) = pair.draw(&mut random);
             pair.address += 40;
-            let address = Stamp(pair.address);
+            let address = Lsn(pair.address);
             while let Err(why) = filling.put(&Record { fid, rid, address, row: row.as_deref() }) {
                 let NoRoom::Arena { bytes } = why else { panic!("{why}") };
                 let bytes = (bytes + random.below(5000)).next_multiple_of(8);

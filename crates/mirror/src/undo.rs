@@ -35,7 +35,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, sync::Ordering};
+use freshet_base::{Lsn, sync::Ordering};
 use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
 use crate::{
@@ -81,9 +81,9 @@ impl RingFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Where it begins in the log.
-    pub from: Stamp,
+    pub from: Lsn,
     /// Where it ends.
-    pub to: Stamp,
+    pub to: Lsn,
     /// A transaction continues behind it.
     pub continues: bool,
 }
@@ -92,7 +92,7 @@ impl Extent {
     /// When it has landed, each recovery keeps everything up to here, so that it can be
     /// acknowledged. None if a transaction continues behind: without the rest all of the batch is
     /// undone, with the transactions that end in it.
-    pub fn kept_to(&self) -> Option<Stamp> {
+    pub fn kept_to(&self) -> Option<Lsn> {
         (!self.continues).then_some(self.to)
     }
 }
@@ -212,14 +212,14 @@ impl Ring {
 
     /// Where the mark may stand when everything below `committed` is: where a batch ends, and no
     /// transaction continues. None if no batch does.
-    pub fn mark(&self, committed: Stamp) -> Option<Stamp> {
+    pub fn mark(&self, committed: Lsn) -> Option<Lsn> {
         let below = self.batches.iter().take_while(|(batch, _)| batch.to <= committed);
         below.filter_map(|(batch, _)| batch.kept_to()).last()
     }
 
     /// The mark says that everything below `to` is committed, and has arrived: entries of batches
     /// that end there can be used again.
-    pub fn marked(&mut self, to: Stamp) {
+    pub fn marked(&mut self, to: Lsn) {
         while let Some((_, entries)) = self.batches.pop_front_if(|(batch, _)| batch.to <= to) {
             self.free.extend(self.used.drain(..entries));
         }
@@ -369,7 +369,7 @@ impl Entry {
             changes.push(Change { place, old: old.to_vec() });
         }
         let (part, flags) = (half(bytes, 8), half(bytes, 12));
-        let (from, to) = (Stamp(word(bytes, 16)), Stamp(word(bytes, 24)));
+        let (from, to) = (Lsn(word(bytes, 16)), Lsn(word(bytes, 24)));
         let batch = Extent { from, to, continues: flags & CONTINUES != 0 };
         Some(Self { number, part, is_last: flags & LAST != 0, batch, changes })
     }

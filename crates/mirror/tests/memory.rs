@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_fabric::Place;
 use freshet_mirror::{Before, Layout, List, NoRoom, NotPut, Record};
 
@@ -39,14 +39,14 @@ impl Counted {
     fn put(&mut self, fid: u32, rid: u64, length: usize) {
         self.address += 8;
         let row = Some(&self.row[..length]);
-        let record = Record { fid: Fid(fid), rid: Rid(rid), address: Stamp(self.address), row };
+        let record = Record { fid: Fid(fid), rid: Rid(rid), address: Lsn(self.address), row };
         let mut list = List::default();
         while let Err(why) = self.layout.put(&record, &mut Nothing, &mut list) {
             let NotPut::NoRoom(NoRoom::Arena { bytes }) = why else { panic!("{why}") };
             self.layout.grow(2 + self.arenas as usize, bytes.max(ARENA));
             self.arenas += bytes.max(ARENA);
         }
-        self.layout.committed(Stamp(self.address + 8));
+        self.layout.committed(Lsn(self.address + 8));
         self.bytes += length as u64;
     }
 

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, sync::Arc};
+use freshet_base::{Lsn, sync::Arc};
 use freshet_fabric::Place;
 use freshet_mirror::{ARENAS, Extent, List, MARK, Ring};
 
@@ -32,14 +32,14 @@ type Posted = (usize, u64);
 struct Marking {
     transactions: Vec<Open>,
     /// The rings, and where the last of the transactions ends.
-    rings: Vec<(usize, Stamp)>,
+    rings: Vec<(usize, Lsn)>,
     marks: Vec<Posted>,
 }
 
 /// A coordinator's view of the rings on other nodes.
 pub(crate) struct Memories {
     /// By partition, with where the last batch ends.
-    rings: Vec<(Ring, Stamp)>,
+    rings: Vec<(Ring, Lsn)>,
     /// How many transactions were posted.
     number: u64,
     /// Those whose lists have not completed, in their order, with their numbers.
@@ -49,7 +49,7 @@ pub(crate) struct Memories {
 
 impl Memories {
     pub fn new(partitions: usize) -> Self {
-        let ring = |_| (Ring::new(RING as u64), Stamp(0));
+        let ring = |_| (Ring::new(RING as u64), Lsn(0));
         let rings = (0..partitions).map(ring).collect();
         Self { rings, number: 0, under_way: VecDeque::new(), marking: VecDeque::new() }
     }
@@ -63,7 +63,7 @@ impl Memories {
     pub fn replicate(&mut self, core: &mut Core, open: Open) -> Result<(), Failed> {
         core.clock.enter(Role::Build);
         self.number += 1;
-        let to = Stamp(self.number);
+        let to = Lsn(self.number);
         let mut posted = Vec::new();
         for partition in open.input.partitions() {
             let here = |change: &&Change| usize::from(change.partition) == partition;
@@ -105,15 +105,15 @@ impl Memories {
 
     /// Step 2, for all whose lists have completed everywhere.
     fn mark(&mut self, core: &mut Core) {
-        let mut rings: Vec<(usize, Stamp)> = Vec::new();
+        let mut rings: Vec<(usize, Lsn)> = Vec::new();
         let mut transactions = Vec::new();
         let is_there = |it: &mut (u64, Open, Vec<Posted>)| it.2.iter().all(|posted| core.has_completed(*posted));
         while let Some((number, open, _)) = self.under_way.pop_front_if(is_there) {
             for change in &open.changes {
                 let partition = usize::from(change.partition);
                 match rings.iter_mut().find(|(it, _)| *it == partition) {
-                    Some((_, to)) => *to = Stamp(number),
-                    None => rings.push((partition, Stamp(number))),
+                    Some((_, to)) => *to = Lsn(number),
+                    None => rings.push((partition, Lsn(number))),
                 }
             }
             transactions.push(open);

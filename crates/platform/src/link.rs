@@ -19,7 +19,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
+    ClusterId, Lsn, NodeId, Term,
     sync::{Arc, AtomicU64},
     words,
 };
@@ -87,7 +87,7 @@ impl Logs {
         let logs = Self(Arc::new(SharedMemory::new(shape.nodes * (HEAD + RING), false)?));
         for partition in 0..shape.nodes {
             let feeder = NodeId(coordinator as u64 + 1);
-            let block = Superblock { sequence: 1, cluster: ClusterId(1), feeder, term: Term(1), base: Stamp(0) };
+            let block = Superblock { sequence: 1, cluster: ClusterId(1), feeder, term: Term(1), base: Lsn(0) };
             let (at, bytes) = block.encode();
             words::store(logs.0.words(), (logs_of(partition) + at) as usize, &bytes);
         }

@@ -11,7 +11,7 @@
 //! before it. So one is kept if it is ready wherever it has left something, and so are all before
 //! it: that is one number for all rings ([`decide`]).
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::mirror::{Footprint, Keep, Status};
 use freshet_mirror::{footprint, recover};
 
@@ -19,19 +19,19 @@ use crate::{Failed, node::Node};
 
 /// Up to which of a coordinator's transactions all are kept, by what its rings have on the nodes
 /// that are there. The others are undone everywhere.
-fn decide<'f>(all: impl IntoIterator<Item = &'f Footprint>) -> Stamp {
-    let (mut ready, mut doubtful) = (Stamp(0), Stamp::MAX);
+fn decide<'f>(all: impl IntoIterator<Item = &'f Footprint>) -> Lsn {
+    let (mut ready, mut doubtful) = (Lsn(0), Lsn::MAX);
     for footprint in all {
         // What is marked anywhere has completed everywhere, with all before it.
         ready = ready.max(footprint.ready());
         let first = footprint.batches.iter().find(|(_, status)| *status != Status::CommitReady);
         doubtful = first.map_or(doubtful, |(number, _)| doubtful.min(*number));
     }
-    ready.min(Stamp(doubtful.0.saturating_sub(1)))
+    ready.min(Lsn(doubtful.0.saturating_sub(1)))
 }
 
 /// Where the last of those transactions ends in a ring, if more follow there.
-fn kept_of(footprint: &Footprint, decided: Stamp) -> Stamp {
+fn kept_of(footprint: &Footprint, decided: Lsn) -> Lsn {
     let ends = footprint.batches.iter().map(|(end, _)| *end);
     let begins = [footprint.begin].into_iter().chain(ends.clone());
     begins.zip(ends).find(|(_, end)| *end > decided).map_or(decided, |(begin, _)| begin)
@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Step 6: undoes what is not kept. Returns how many parts of transactions that were.
-    pub fn undo(&mut self, dead: usize, decided: Stamp) -> Result<usize, Failed> {
+    pub fn undo(&mut self, dead: usize, decided: Lsn) -> Result<usize, Failed> {
         let mut undone = 0;
         for partition in self.partitions() {
             let memory = self.core.logs[dead].mirror(partition, self.core.store.memory());
@@ -77,7 +77,7 @@ impl Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decided {
     /// Transactions of the coordinator up to this number are kept.
-    pub kept: Stamp,
+    pub kept: Lsn,
     /// Parts of transactions that were undone, on all nodes together.
     pub undone: usize,
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn ring(begin: u64, parts: &[(u64, Status)]) -> Footprint {
-        Footprint { begin: Stamp(begin), batches: parts.iter().map(|(end, status)| (Stamp(*end), *status)).collect() }
+        Footprint { begin: Lsn(begin), batches: parts.iter().map(|(end, status)| (Lsn(*end), *status)).collect() }
     }
 
     /// What is kept of all, and of each ring.

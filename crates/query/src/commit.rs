@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{CommitError, DurableError, OutcomeOpen, Safety, Stamp, StandbyStatus, Ticket};
+use freshet_engine::{CommitError, DurableError, Lsn, OutcomeOpen, Safety, StandbyStatus, Ticket};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{error::commit_error, server::Shared, session::settings::Settings};
@@ -107,15 +107,15 @@ impl Shared {
         // For a reader, what it asked for ends; for a writer, what becomes of its commit is
         // unknown.
         let open = |cause: OutcomeOpen| match (cause, interrupted()) {
-            (OutcomeOpen::Deadline, Err(why)) if ticket.stamp.is_none() => why,
+            (OutcomeOpen::Deadline, Err(why)) if ticket.lsn.is_none() => why,
             (OutcomeOpen::Deadline, Err(why)) => unknown(&why),
-            (OutcomeOpen::LogFailed(why), _) if ticket.stamp.is_none() => {
+            (OutcomeOpen::LogFailed(why), _) if ticket.lsn.is_none() => {
                 let message = format!("what was read may never be committed: the log cannot be written: {why}");
                 let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
                 error.with_hint("Read again: what is committed can be read.")
             }
-            (_, _) if ticket.stamp.is_none() && self.node.is_deposed() => succeeded(),
-            (cause, _) if ticket.stamp.is_none() => {
+            (_, _) if ticket.lsn.is_none() && self.node.is_deposed() => succeeded(),
+            (cause, _) if ticket.lsn.is_none() => {
                 let message = format!("what was read is not known to be committed: {cause}");
                 SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)
             }
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Whether everything below `until` is persistent where a level wants it.
-    fn is_kept(&self, safety: Safety, until: Stamp) -> bool {
+    fn is_kept(&self, safety: Safety, until: Lsn) -> bool {
         safety == Safety::OneSafe || self.have_it(safety, |standby| standby.acked >= until)
     }
 
@@ -181,11 +181,7 @@ impl Shared {
     /// # Errors
     /// What `interrupted` says, and 57P01 when this node is the primary no more. The commit holds
     /// all the same.
-    pub fn wait_until_shown(
-        &self,
-        until: Stamp,
-        interrupted: &dyn Fn() -> Result<(), SqlError>,
-    ) -> Result<(), SqlError> {
+    pub fn wait_until_shown(&self, until: Lsn, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
         let safety = self.node.config().safety;
         while !self.have_it(safety, |standby| standby.visible >= until) {
             interrupted()?;

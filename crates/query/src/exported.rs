@@ -1,6 +1,6 @@
 //! Snapshots that transactions have exported: `pg_export_snapshot()`, and SET TRANSACTION SNAPSHOT.
 //!
-//! A snapshot is a stamp. The transaction that has exported it keeps what it sees readable
+//! A snapshot is an LSN. The transaction that has exported it keeps what it sees readable
 //! ([`Transaction::hold_snapshot`](freshet_engine::Transaction::hold_snapshot)); its name is known
 //! until that transaction ends, and a name is taken back before. A session imports one while names
 //! cannot be taken back, so that nothing is reclaimed between.
@@ -11,14 +11,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use freshet_engine::Stamp;
+use freshet_engine::Lsn;
 use freshet_sql::{SqlError, memory::Reservation};
 
 /// A snapshot, and by what kind of transaction it was exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The snapshot.
-    pub stamp: Stamp,
+    pub lsn: Lsn,
     /// Whether its transaction is serializable.
     pub serializable: bool,
     /// Whether that must not write.
@@ -61,8 +61,8 @@ pub struct Exports {
     all: Arc<ExportedSnapshots>,
     /// The worker of the transaction, and the number of its first export: its names begin so.
     first: (usize, u32),
-    /// How many there are, and the stamp of the last.
-    made: Cell<(u32, Stamp)>,
+    /// How many there are, and the LSN of the last.
+    made: Cell<(u32, Lsn)>,
     /// What they take.
     kept: Reservation,
 }
@@ -74,7 +74,7 @@ impl Exports {
         known.count = known.count.wrapping_add(1);
         let first = (place, known.count);
         drop(known);
-        Self { all: Arc::clone(all), first, made: Cell::new((0, Stamp::ZERO)), kept }
+        Self { all: Arc::clone(all), first, made: Cell::new((0, Lsn::ZERO)), kept }
     }
 
     fn name(&self, number: u32) -> String {
@@ -88,11 +88,11 @@ impl Exports {
     /// 53200.
     pub fn export(&self, snapshot: Exported) -> Result<String, SqlError> {
         let (mut made, last) = self.made.get();
-        if made == 0 || last != snapshot.stamp {
+        if made == 0 || last != snapshot.lsn {
             self.kept.take(NAME)?;
             made += 1;
             self.all.known().by_name.insert(self.name(made), snapshot);
-            self.made.set((made, snapshot.stamp));
+            self.made.set((made, snapshot.lsn));
         }
         Ok(self.name(made))
     }
@@ -117,21 +117,21 @@ mod tests {
     #[test]
     fn a_name_is_known_until_its_transaction_ends() {
         let all = Arc::new(ExportedSnapshots::default());
-        let snapshot = |stamp| Exported { stamp: Stamp(stamp), serializable: false, read_only: true };
+        let snapshot = |lsn| Exported { lsn: Lsn(lsn), serializable: false, read_only: true };
         let pool = Pool::new("test", 1000, "");
         let (one, two) = (Exports::new(&all, 3, pool.reserve()), Exports::new(&all, 3, pool.reserve()));
-        let names = [(&one, 1), (&one, 2), (&two, 3)].map(|(of, stamp)| of.export(snapshot(stamp)).unwrap());
+        let names = [(&one, 1), (&one, 2), (&two, 3)].map(|(of, lsn)| of.export(snapshot(lsn)).unwrap());
         assert_eq!(names[0], "00000003-00000001-1");
-        for (name, stamp) in names.iter().zip(1..) {
-            assert_eq!(all.import(name, |found| found.stamp), Some(Stamp(stamp)));
+        for (name, lsn) in names.iter().zip(1..) {
+            assert_eq!(all.import(name, |found| found.lsn), Some(Lsn(lsn)));
         }
         drop(one);
         assert_eq!(all.import(&names[0], |found| found), None);
         assert_eq!(all.import(&names[1], |found| found), None);
-        assert_eq!(all.import(&names[2], |found| found.stamp), Some(Stamp(3)));
+        assert_eq!(all.import(&names[2], |found| found.lsn), Some(Lsn(3)));
         // What is the same has one name, and names take memory.
         assert_eq!(two.export(snapshot(3)).unwrap(), names[2]);
-        assert!((4..).find_map(|stamp| two.export(snapshot(stamp)).err()).is_some());
+        assert!((4..).find_map(|lsn| two.export(snapshot(lsn)).err()).is_some());
         drop(two);
         assert!(all.known().by_name.is_empty());
     }

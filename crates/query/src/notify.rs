@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Database, Stamp};
+use freshet_engine::{Database, Lsn};
 use freshet_postgres::Bell;
 use freshet_sql::{
     SqlError, SqlState,
@@ -196,11 +196,11 @@ impl Listener {
     }
 }
 
-/// A session on a channel, and from which stamp on.
+/// A session on a channel, and from which LSN on.
 #[derive(Debug)]
 struct Listening {
     listener: Arc<Listener>,
-    from: Stamp,
+    from: Lsn,
 }
 
 /// Those who listen, by database and channel.
@@ -223,7 +223,7 @@ impl Channels {
         let listeners = self.listeners();
         for (at, message) in self.database.messages().take(self.database.committed()) {
             let Some((database, pid, notification)) = Notification::decode(&message) else {
-                tracing::warn!(stamp = at.0, "a message in the log is not a notification; it is ignored");
+                tracing::warn!(lsn = at.0, "a message in the log is not a notification; it is ignored");
                 continue;
             };
             let key = (database, notification.channel.clone());

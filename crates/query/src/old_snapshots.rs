@@ -6,7 +6,7 @@
 //! next statement, and give their transactions up at once while they are idle. The limits are the
 //! server's; no role can raise them. Replay condemns none.
 //!
-//! What is condemned is said by a stamp and an epoch: every snapshot below that stamp, and every
+//! What is condemned is said by an LSN and an epoch: every snapshot below that LSN, and every
 //! transaction that holds what was freed below that epoch. So nothing is said of a session that
 //! has ended its transaction in the meantime.
 
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Core, Held, Stamp};
+use freshet_engine::{Core, Held, Lsn};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::session::settings::Bounds;
@@ -44,7 +44,7 @@ pub struct OldSnapshots {
 struct Looks {
     last: Option<Instant>,
     /// When which snapshot would have been the oldest that is possible; the oldest first.
-    moments: VecDeque<(Instant, Stamp)>,
+    moments: VecDeque<(Instant, Lsn)>,
     /// What was kept at the last look, if that was too much, and by whom.
     before: Option<(u64, Held)>,
 }
@@ -110,10 +110,10 @@ impl OldSnapshots {
     /// The session that holds most: none where somebody else holds more, such as a checkpoint.
     fn holder(&self, places: impl Iterator<Item = usize>) -> Option<Held> {
         let participants = &self.core.participants;
-        let oldest = |held: Held| (held.snapshot.unwrap_or(Stamp::MAX), held.epoch);
+        let oldest = |held: Held| (held.snapshot.unwrap_or(Lsn::MAX), held.epoch);
         let all = (0..participants.limit()).filter_map(|place| participants.held(place));
-        let (least, epoch) = all.fold((Stamp::MAX, u64::MAX), |(least, epoch), held| {
-            (least.min(held.snapshot.unwrap_or(Stamp::MAX)), epoch.min(held.epoch))
+        let (least, epoch) = all.fold((Lsn::MAX, u64::MAX), |(least, epoch), held| {
+            (least.min(held.snapshot.unwrap_or(Lsn::MAX)), epoch.min(held.epoch))
         });
         let sessions = places.filter_map(|place| participants.held(place));
         let holders = sessions.filter(|held| held.snapshot == Some(least) || held.epoch == epoch);
@@ -142,7 +142,7 @@ impl OldSnapshots {
 impl Looks {
     /// The oldest snapshot that is possible of those that are no older than `age`, as far as that
     /// is known; `oldest` is the oldest that can begin now.
-    fn older_than(&mut self, age: Duration, now: Instant, oldest: Stamp) -> Option<Stamp> {
+    fn older_than(&mut self, age: Duration, now: Instant, oldest: Lsn) -> Option<Lsn> {
         if self.moments.back().is_none_or(|(at, _)| now - *at >= age / MOMENTS) {
             self.moments.push_back((now, oldest));
         }
@@ -150,10 +150,10 @@ impl Looks {
         while self.moments.get(1).is_some_and(|(at, _)| now - *at >= age) {
             self.moments.pop_front();
         }
-        if let Some((at, stamp)) = self.moments.front()
+        if let Some((at, lsn)) = self.moments.front()
             && now - *at >= age
         {
-            below = Some(*stamp);
+            below = Some(*lsn);
         }
         below
     }
@@ -175,11 +175,11 @@ mod tests {
     fn ages_are_told_by_moments() {
         let (mut looks, begun) = (Looks::default(), Instant::now());
         let age = Duration::from_secs(16);
-        let mut at = |second: u64| looks.older_than(age, begun + Duration::from_secs(second), Stamp(100 + second));
+        let mut at = |second: u64| looks.older_than(age, begun + Duration::from_secs(second), Lsn(100 + second));
         assert!((0..16).all(|second| at(second).is_none()));
         // Who began at the first moment has been there for the whole of it.
-        assert_eq!((at(16), at(17), at(20)), (Some(Stamp(100)), Some(Stamp(101)), Some(Stamp(104))));
+        assert_eq!((at(16), at(17), at(20)), (Some(Lsn(100)), Some(Lsn(101)), Some(Lsn(104))));
         // After a long pause nothing is known of what began within.
-        assert_eq!((at(100), at(115), at(116)), (Some(Stamp(120)), Some(Stamp(120)), Some(Stamp(200))));
+        assert_eq!((at(100), at(115), at(116)), (Some(Lsn(120)), Some(Lsn(120)), Some(Lsn(200))));
     }
 }

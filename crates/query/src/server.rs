@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use freshet_engine::{Database, Node, NodeStatus, Stamp};
+use freshet_engine::{Database, Lsn, Node, NodeStatus};
 use freshet_postgres::{
     Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
     Sessions, Startup, Verifier,
@@ -169,26 +169,26 @@ impl Shared {
         self.database.core().snapshots.primary().is_none()
     }
 
-    /// Waits until what has this stamp can be seen here.
+    /// Waits until what has this LSN can be seen here.
     ///
     /// # Errors
     /// 57014 when that takes too long, and what `interrupted` says.
     pub fn wait_visible(
         &self,
-        stamp: Stamp,
+        lsn: Lsn,
         deadline: Instant,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        // A view ends before its stamp: what is at this one must be in it.
-        let stamp = Stamp(stamp.0.saturating_add(1));
+        // A view ends before its LSN: what is at this one must be in it.
+        let lsn = Lsn(lsn.0.saturating_add(1));
         loop {
             let until = deadline.min(Instant::now() + LOOK_EVERY);
-            if self.node.wait_visible(stamp, Some(until)).is_ok() {
+            if self.node.wait_visible(lsn, Some(until)).is_ok() {
                 return Ok(());
             }
             interrupted()?;
             if Instant::now() >= deadline {
-                let message = format!("this node does not show stamp {} yet", stamp.0 - 1);
+                let message = format!("this node does not show LSN {} yet", lsn.0 - 1);
                 let error = SqlError::new(SqlState::QUERY_CANCELED, message);
                 return Err(error.with_hint("See freshet.read_after_timeout, or read on the primary."));
             }

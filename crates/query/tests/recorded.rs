@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use crate::common::{Sql, SqlNode, config, eventually, scripts};
 use freshet_engine::{
-    CommandExecutor, NodeConfig, NotRecorded, ProcedureError, Stamp, Transaction, VerifyOptions, VerifyReport, verify,
+    CommandExecutor, Lsn, NodeConfig, NotRecorded, ProcedureError, Transaction, VerifyOptions, VerifyReport, verify,
 };
 use freshet_log::block::RECORD_HEADER;
 use freshet_query::inputs::{MemoryPool, StatementExecutor};
@@ -234,7 +234,7 @@ fn nothing_is_recorded_unless_it_is_asked_for() {
 /// Executes statements again, but for one transaction, with which it does nothing.
 struct Forgetful {
     honest: StatementExecutor,
-    forgets: Stamp,
+    forgets: Lsn,
 }
 
 impl CommandExecutor for Forgetful {
@@ -329,7 +329,7 @@ fn verified(what: &str, threads: usize, load: impl FnOnce(&SqlNode)) -> VerifyRe
 /// The mismatches in a file.
 fn shown(file: &Path) -> String {
     let (found, _) = freshet_engine::scheme::inputs::read_mismatches(file).unwrap();
-    found.iter().map(|it| format!("\n{}: {}\n  {}", it.stamp, it.why, it.inputs.escape_ascii())).collect()
+    found.iter().map(|it| format!("\n{}: {}\n  {}", it.lsn, it.why, it.inputs.escape_ascii())).collect()
 }
 
 #[test]

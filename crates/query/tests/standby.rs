@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_base::Rid;
-use freshet_engine::{NodeConfig, ReplayMode, Safety, Stamp};
+use freshet_engine::{Lsn, NodeConfig, ReplayMode, Safety};
 use freshet_storage::Announcement;
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
@@ -21,15 +21,15 @@ fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
 }
 
 #[test]
-fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
+fn a_lsn_makes_a_standby_wait_for_what_it_stands_for() {
     let (primary, standby, _directories) = pair();
     let writer = primary.connect();
     writer.lines("CREATE TABLE t (id int PRIMARY KEY)");
     let reader = standby.connect();
     for id in 0..50 {
         writer.lines(&format!("INSERT INTO t VALUES ({id})"));
-        let stamp = writer.lines("SHOW freshet.last_commit").remove(0);
-        reader.lines(&format!("SET freshet.read_after = '{stamp}'"));
+        let lsn = writer.lines("SHOW freshet.last_commit").remove(0);
+        reader.lines(&format!("SET freshet.read_after = '{lsn}'"));
         assert_eq!(reader.lines(&format!("SELECT id FROM t WHERE id = {id}")), [id.to_string()]);
     }
     // What is not there in time is an error, and the session continues.
@@ -55,7 +55,7 @@ fn a_standby_whose_state_differs_serves_no_reader() {
         let guard = worker.pin();
         let content = table.content(&guard).unwrap();
         let without = (0..10_000).map(Rid).filter(|rid| content.replayed(*rid).is_none());
-        without.for_each(|rid| assert!(content.replay_store(rid, Announcement::at(Stamp(1 << 40)))));
+        without.for_each(|rid| assert!(content.replay_store(rid, Announcement::at(Lsn(1 << 40)))));
     }
     writer.lines("SET synchronous_commit = local; INSERT INTO t VALUES (2, 2)");
     eventually("the difference is found", || standby.node.proof().reason().is_some());
@@ -117,16 +117,16 @@ fn remote_apply_can_be_canceled_while_a_standby_shows_nothing() {
 }
 
 #[test]
-fn a_primary_that_does_not_have_a_stamp_does_not_pretend_to() {
+fn a_primary_that_does_not_have_a_lsn_does_not_pretend_to() {
     let (primary, _standby, _directories) = pair();
     let session = primary.connect();
     session.lines("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
-    let stamp: u64 = session.lines("SHOW freshet.last_commit").remove(0).parse().unwrap();
-    session.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{stamp}'"));
+    let lsn: u64 = session.lines("SHOW freshet.last_commit").remove(0).parse().unwrap();
+    session.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{lsn}'"));
     assert_eq!(session.lines("SELECT id FROM t"), ["1"]);
     // As if from another primary that this one has not heard of, because this one stood still, for
     // example.
-    session.lines(&format!("SET freshet.read_after = '{}'", stamp + (1 << 30)));
+    session.lines(&format!("SET freshet.read_after = '{}'", lsn + (1 << 30)));
     assert_eq!(session.state("SELECT id FROM t"), "57014");
     assert_eq!(session.lines("RESET freshet.read_after; SELECT id FROM t"), ["1"]);
 }

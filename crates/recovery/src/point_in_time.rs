@@ -9,12 +9,12 @@
 //! | install | the manifest makes it count |
 //!
 //! What comes out is another cluster, so that no node of the old one can be mixed with it; its
-//! stamps go on from where they were. A moment given as a time is as exact as the log's time
+//! LSNs go on from where they were. A moment given as a time is as exact as the log's time
 //! blocks, about a tenth of a second, and never later than asked for.
 
 use std::{ops::ControlFlow, path::PathBuf};
 
-use freshet_base::{ClusterId, Fid, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, Term};
 use freshet_log::{
     AcceptError, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError, control::read_control,
 };
@@ -39,8 +39,8 @@ const SYNC: u64 = 32 << 20;
 pub enum Moment {
     /// The end of what there is.
     End,
-    /// Everything that committed below this stamp.
-    Stamp(Stamp),
+    /// Everything that committed below this LSN.
+    Lsn(Lsn),
     /// What had committed by then, in microseconds since 1970.
     Time(u64),
 }
@@ -66,11 +66,11 @@ pub struct PointInTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredTo {
     /// The checkpoint's start, if one was needed.
-    pub checkpoint: Option<Stamp>,
+    pub checkpoint: Option<Lsn>,
     /// How many rows came from it.
     pub rows: u64,
     /// Where the log ends: everything below has come back.
-    pub end: Stamp,
+    pub end: Lsn,
     /// How many bytes of log were needed.
     pub log_bytes: u64,
     /// What the log's last time block below the end says, in microseconds since 1970.
@@ -124,7 +124,7 @@ pub enum PointInTimeError {
 #[derive(Clone, Copy, Debug)]
 struct Goal {
     /// A boundary between transactions.
-    end: Stamp,
+    end: Lsn,
     /// What the last time block up to there says.
     time: Option<u64>,
     /// Length of the longest block up to there, in bytes.
@@ -133,7 +133,7 @@ struct Goal {
 
 impl Goal {
     /// How far to go from `from` on, so as not to go beyond `moment`.
-    fn of(log: &RecordedLog, from: Stamp, moment: Moment) -> Result<Self, PointInTimeError> {
+    fn of(log: &RecordedLog, from: Lsn, moment: Moment) -> Result<Self, PointInTimeError> {
         let mut goal = Self { end: from, time: None, longest: 0 };
         // The end and time at the last time block.
         let mut told = (from, None);
@@ -141,7 +141,7 @@ impl Goal {
         log.walk(from, log.end(), |block| {
             let beyond = match moment {
                 Moment::End => false,
-                Moment::Stamp(stamp) => block.end() > stamp,
+                Moment::Lsn(lsn) => block.end() > lsn,
                 Moment::Time(time) => block.time().is_some_and(|now| now > time),
             };
             if beyond {
@@ -187,7 +187,7 @@ impl PointInTime {
         let source = RecordedLog::open(archive, &self.streams)?;
         let (manifest, goal) = self.choose(&ours, source.as_ref())?;
         let end = goal.end;
-        let start = manifest.as_ref().map_or(Stamp::ZERO, Manifest::start);
+        let start = manifest.as_ref().map_or(Lsn::ZERO, Manifest::start);
         let history = source.as_ref().map_or(&*ours.terms, RecordedLog::terms);
         let terms: Vec<_> = history.iter().copied().filter(|(_, begin, ..)| *begin < end).collect();
         let (cluster, node) = self.names;
@@ -219,7 +219,7 @@ impl PointInTime {
             let (end, time) = (manifest.end(), manifest.time.saturating_mul(1000));
             let late = match self.moment {
                 Moment::End => false,
-                Moment::Stamp(stamp) => end > stamp,
+                Moment::Lsn(lsn) => end > lsn,
                 // When it was installed, it was over.
                 Moment::Time(wanted) => time > wanted,
             };
@@ -231,7 +231,7 @@ impl PointInTime {
             let reach = there.map_or(start, RecordedLog::end);
             let short = match self.moment {
                 Moment::End | Moment::Time(_) => reach < end,
-                Moment::Stamp(stamp) => reach < stamp,
+                Moment::Lsn(lsn) => reach < lsn,
             };
             if short {
                 why.push(format!("behind the checkpoint from {start} to {end} there is log up to {reach} only"));
@@ -248,7 +248,7 @@ impl PointInTime {
             ));
         }
         match source {
-            Some(source) if source.is_whole()? => Ok((None, Goal::of(source, Stamp::ZERO, self.moment)?)),
+            Some(source) if source.is_whole()? => Ok((None, Goal::of(source, Lsn::ZERO, self.moment)?)),
             _ => {
                 if why.is_empty() {
                     why.push(format!("{} holds no checkpoint", self.backup.display()));
@@ -262,7 +262,7 @@ impl PointInTime {
         &self,
         directory: &LogDirectory,
         source: Option<&RecordedLog>,
-        start: Stamp,
+        start: Lsn,
         goal: &Goal,
     ) -> Result<(), PointInTimeError> {
         let ring = RING.max(2 * (goal.longest + PIECE)).next_power_of_two();
@@ -311,8 +311,8 @@ impl PointInTime {
                 let mut left = Vec::new();
                 for mut reader in readers {
                     if let Some(block) = reader.next_block()? {
-                        for (rid, stamp, row) in block {
-                            writer.push(rid, stamp, row);
+                        for (rid, lsn, row) in block {
+                            writer.push(rid, lsn, row);
                         }
                         writer.write_block()?;
                         left.push(reader);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_log::{
     Block, ControlError, LogDirectory, StoreError, TailError,
     block::{BLOCK_HEADER, BlockError, BlockHeader},
@@ -39,10 +39,10 @@ pub enum RecordedError {
 /// A log that was written before.
 pub struct RecordedLog {
     log: Box<dyn LogSource>,
-    begin: Stamp,
-    end: Stamp,
+    begin: Lsn,
+    end: Lsn,
     cluster: ClusterId,
-    terms: Vec<(Term, Stamp, NodeId, u64)>,
+    terms: Vec<(Term, Lsn, NodeId, u64)>,
     /// Keeps others out while it is read, if nobody had it.
     _directory: Option<LogDirectory>,
 }
@@ -94,12 +94,12 @@ impl RecordedLog {
     }
 
     /// It begins here or later: a log that was joined begins within its first segment.
-    pub fn begin(&self) -> Stamp {
+    pub fn begin(&self) -> Lsn {
         self.begin
     }
 
     /// Where it ends.
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.end
     }
 
@@ -109,7 +109,7 @@ impl RecordedLog {
     }
 
     /// The terms in which it was written.
-    pub fn terms(&self) -> &[(Term, Stamp, NodeId, u64)] {
+    pub fn terms(&self) -> &[(Term, Lsn, NodeId, u64)] {
         &self.terms
     }
 
@@ -120,10 +120,10 @@ impl RecordedLog {
     /// When it cannot be read.
     pub fn is_whole(&self) -> Result<bool, RecordedError> {
         let mut head = [0; BLOCK_HEADER];
-        if self.begin > Stamp::ZERO || self.end < Stamp(BLOCK_HEADER as u64) {
+        if self.begin > Lsn::ZERO || self.end < Lsn(BLOCK_HEADER as u64) {
             return Ok(false);
         }
-        self.log.read(Stamp::ZERO, &mut head)?;
+        self.log.read(Lsn::ZERO, &mut head)?;
         Ok(BlockHeader::peek(&head).is_ok())
     }
 
@@ -131,7 +131,7 @@ impl RecordedLog {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), RecordedError> {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), RecordedError> {
         Ok(self.log.read(at, into)?)
     }
 
@@ -141,8 +141,8 @@ impl RecordedLog {
     /// When the log cannot be read, or is damaged.
     pub fn walk(
         &self,
-        from: Stamp,
-        to: Stamp,
+        from: Lsn,
+        to: Lsn,
         mut each: impl FnMut(&Block<'_>) -> ControlFlow<()>,
     ) -> Result<(), RecordedError> {
         self.chunks(from, to, |chunk| {
@@ -163,7 +163,7 @@ impl RecordedLog {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn longest(&self, from: Stamp) -> Result<u64, RecordedError> {
+    pub fn longest(&self, from: Lsn) -> Result<u64, RecordedError> {
         let mut longest = 0;
         self.chunks(from, self.end, |chunk| {
             let mut at = 0;
@@ -178,8 +178,8 @@ impl RecordedLog {
 
     fn chunks(
         &self,
-        from: Stamp,
-        to: Stamp,
+        from: Lsn,
+        to: Lsn,
         mut each: impl FnMut(&Chunk) -> Result<ControlFlow<()>, RecordedError>,
     ) -> Result<(), RecordedError> {
         let mut scanner = BlockScanner::new(&*self.log, from, to, u64::MAX / 2);

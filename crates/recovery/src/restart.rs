@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_log::{KEEP_ASIDE, LogStore, Piece, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, Finished, ReplayError, Restoration, Target};
 use freshet_storage::{Catalog, Known, Participants};
@@ -134,9 +134,9 @@ pub enum RestoreError {
         /// The checkpoint's manifest.
         file: PathBuf,
         /// Where the log would have to begin.
-        start: Stamp,
+        start: Lsn,
         /// How far it would have to reach.
-        end: Stamp,
+        end: Lsn,
         /// What there is.
         have: String,
     },
@@ -180,7 +180,7 @@ pub struct Restart<'r> {
     /// The log, whose tail is settled.
     pub store: &'r LogStore,
     /// Where it ends.
-    pub end: Stamp,
+    pub end: Lsn,
     /// Where manifests of checkpoints are; none for a node without a directory.
     pub directory: Option<&'r Path>,
     /// Where the checkpoints' rows are, one path for each device.
@@ -245,7 +245,7 @@ impl Restart<'_> {
     /// See [`RestoreError`].
     pub fn run(&self, progress: &(dyn Fn(Phase) + Sync)) -> Result<Restored, RestoreError> {
         let mut first_error: Option<RestoreError> = None;
-        let begin = self.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
+        let begin = self.store.extent().map_or(Lsn::ZERO, |(begin, _)| begin);
         for start in self.directory.map(Manifest::installed).transpose()?.unwrap_or_default() {
             match self.restore_on(start, begin, progress) {
                 Ok(restored) => {
@@ -268,20 +268,15 @@ impl Restart<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if begin > Stamp::ZERO {
+        if begin > Lsn::ZERO {
             let what = format!("the segments below {begin} are missing, and there is no checkpoint");
-            return Err(first_error.unwrap_or_else(|| damage(self.store, Stamp::ZERO, what).into()));
+            return Err(first_error.unwrap_or_else(|| damage(self.store, Lsn::ZERO, what).into()));
         }
         let passed_over = first_error.map(|error| error.to_string());
         Ok(Restored { passed_over, ..self.restore(None, progress)? })
     }
 
-    fn restore_on(
-        &self,
-        start: Stamp,
-        begin: Stamp,
-        progress: &(dyn Fn(Phase) + Sync),
-    ) -> Result<Restored, RestoreError> {
+    fn restore_on(&self, start: Lsn, begin: Lsn, progress: &(dyn Fn(Phase) + Sync)) -> Result<Restored, RestoreError> {
         let file = Manifest::path(self.directory.unwrap_or(Path::new("")), start);
         let manifest = Manifest::read(&file)?;
         let expected = self.store.config().cluster;
@@ -310,7 +305,7 @@ impl Restart<'_> {
         progress: &(dyn Fn(Phase) + Sync),
     ) -> Result<Restored, RestoreError> {
         let catalog = Arc::new(Catalog::new());
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        let floor = checkpoint.as_ref().map_or(Lsn::ZERO, Manifest::end);
         let restoration = Restoration::new(&catalog, self.target, floor);
         let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
         let mut phases = [(Duration::ZERO, 0); 3];
@@ -320,7 +315,7 @@ impl Restart<'_> {
             phases[0] = (begun.elapsed(), manifest.bytes());
             begun = Instant::now();
         }
-        let from = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::start);
+        let from = checkpoint.as_ref().map_or(Lsn::ZERO, Manifest::start);
         self.replay(from, &restoration, &mut collectors, &|done, of| progress(Phase::Log { done, of }))?;
         restoration.check(&self.participants.join().expect("a place for a restart").pin_without_snapshot())?;
         phases[1] = (begun.elapsed(), self.end.since(from));
@@ -376,8 +371,8 @@ impl Restart<'_> {
         while let Some(block) = reader.next_block()? {
             progress.add(block.length());
             let guard = participant.pin_without_snapshot();
-            for (rid, stamp, row) in block {
-                restoration.row(&guard, collector, fid, rid, stamp, row)?;
+            for (rid, lsn, row) in block {
+                restoration.row(&guard, collector, fid, rid, lsn, row)?;
             }
         }
         Ok(())
@@ -386,7 +381,7 @@ impl Restart<'_> {
     /// Replays the log from `from` on, a block boundary.
     fn replay(
         &self,
-        from: Stamp,
+        from: Lsn,
         restoration: &Restoration<'_>,
         collectors: &mut [Collector],
         tell: &(dyn Fn(u64, u64) + Sync),
@@ -449,7 +444,7 @@ impl Restart<'_> {
         restoration: &Restoration<'_>,
         collector: &mut Collector,
         progress: &Progress<'_>,
-    ) -> Result<Option<(Piece, (Stamp, Fid, Rid))>, RestoreError> {
+    ) -> Result<Option<(Piece, (Lsn, Fid, Rid))>, RestoreError> {
         let participant = self.participants.join().expect("a place for every thread of a restart");
         let mut failed = None;
         let mut unknown = None;
@@ -472,7 +467,7 @@ impl Restart<'_> {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        Ok(rest?.map(|rest| (rest, unknown.unwrap_or((Stamp::ZERO, Fid(0), Rid(0))))))
+        Ok(rest?.map(|rest| (rest, unknown.unwrap_or((Lsn::ZERO, Fid(0), Rid(0))))))
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{Block, BlockError, BlockKind, Blocks, LogReader, PlacedRecord, RecordHeader, RecordRef};
 use freshet_storage::{Announcement, Catalog, Content, Guard, KeyBuffer, Known, identity::Counting};
 
@@ -33,13 +33,13 @@ pub struct Deleted {
     /// Its id.
     pub rid: Rid,
     /// Where the log says so.
-    pub tombstone: Stamp,
+    pub tombstone: Lsn,
 }
 
 /// A record whose table was not known yet: the catalog record is in another thread's part.
 struct Deferred {
     header: RecordHeader,
-    address: Stamp,
+    address: Lsn,
     row: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
     /// What transactions carry, and where.
-    pub(crate) messages: Vec<(Stamp, Box<[u8]>)>,
+    pub(crate) messages: Vec<(Lsn, Box<[u8]>)>,
     pub(crate) doubts: Doubts,
     /// What the log says of the state at marks.
     pub(crate) sums: Vec<Box<[u8]>>,
@@ -61,7 +61,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Nothing yet, of a range that begins at `from`.
-    pub(crate) fn of(from: Stamp) -> Self {
+    pub(crate) fn of(from: Lsn) -> Self {
         Self { doubts: Doubts::of(from), counting: Counting { from, ..Counting::default() }, ..Self::default() }
     }
 
@@ -90,7 +90,7 @@ impl Found {
 pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: LogReader,
-    checkpoint_end: Stamp,
+    checkpoint_end: Lsn,
     /// For what has to be read.
     buffer: Vec<u8>,
     /// For a row, or a whole block.
@@ -103,7 +103,7 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    pub(crate) fn new(catalog: Arc<Catalog>, log: LogReader, checkpoint_end: Stamp, redo: Box<dyn Redo>) -> Self {
+    pub(crate) fn new(catalog: Arc<Catalog>, log: LogReader, checkpoint_end: Lsn, redo: Box<dyn Redo>) -> Self {
         Self {
             catalog,
             log,
@@ -122,7 +122,7 @@ impl Applier {
     pub(crate) fn parts<'p>(
         &mut self,
         guard: &Guard<'_>,
-        parts: &mut impl Iterator<Item = &'p [Stamp]>,
+        parts: &mut impl Iterator<Item = &'p [Lsn]>,
         found: &mut Found,
     ) -> Result<bool, ReplayError> {
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
@@ -142,8 +142,8 @@ impl Applier {
     fn part<'g>(
         &mut self,
         guard: &'g Guard<'_>,
-        from: Stamp,
-        to: Stamp,
+        from: Lsn,
+        to: Lsn,
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
@@ -182,7 +182,7 @@ impl Applier {
                 }
                 _ => {}
             }
-            let has = self.redo.has(block.header().stamp);
+            let has = self.redo.has(block.header().lsn);
             for record in block.records() {
                 let record = record.map_err(invalid)?;
                 found.records += 1;
@@ -278,7 +278,7 @@ impl Applier {
     }
 
     /// What a record is as far as indexes are concerned.
-    fn entering(&self, kind: RecordKind, address: Stamp) -> RecordKind {
+    fn entering(&self, kind: RecordKind, address: Lsn) -> RecordKind {
         if kind == RecordKind::Update && address < self.checkpoint_end { RecordKind::Insert } else { kind }
     }
 
@@ -304,7 +304,7 @@ impl Applier {
 
 /// What is announced of a record.
 #[inline]
-pub(crate) fn announcement(header: &RecordHeader, address: Stamp) -> Announcement {
+pub(crate) fn announcement(header: &RecordHeader, address: Lsn) -> Announcement {
     Announcement { address, is_first: header.is_first(), is_gone: header.kind == RecordKind::Delete }
 }
 
@@ -318,6 +318,6 @@ pub(crate) fn enter_tables(catalog: &Catalog, guard: &Guard<'_>, block: &Block<'
     Ok(())
 }
 
-fn invalid((at, cause): (Stamp, BlockError)) -> ReplayError {
+fn invalid((at, cause): (Lsn, BlockError)) -> ReplayError {
     ReplayError::Block { at, cause }
 }

@@ -1,7 +1,7 @@
 //! Taking replay back: after a take-over the log may be cut below what was replayed, though never
 //! below what was visible.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::{Block, BlockHeader, RecordHeader, block::BLOCK_HEADER};
 use freshet_storage::Guard;
 
@@ -18,7 +18,7 @@ impl Replay {
     ///
     /// # Errors
     /// See [`ReplayError`].
-    pub fn cut(&self, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
+    pub fn cut(&self, at: Lsn, end: Lsn) -> Result<(), ReplayError> {
         // Where stretches begin that are not too long to be kept in mind.
         let mut stretches = vec![at];
         let mut here = at;
@@ -46,12 +46,12 @@ impl Replay {
         Ok(())
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReplayError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReplayError> {
         self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause: cause.to_string() })
     }
 
-    fn cut_stretch(&self, guard: &Guard<'_>, redo: &mut dyn Redo, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
-        let mut records: Vec<(RecordHeader, Stamp)> = Vec::new();
+    fn cut_stretch(&self, guard: &Guard<'_>, redo: &mut dyn Redo, at: Lsn, end: Lsn) -> Result<(), ReplayError> {
+        let mut records: Vec<(RecordHeader, Lsn)> = Vec::new();
         let mut bytes = vec![0; end.since(at) as usize];
         self.read(at, &mut bytes)?;
         let mut here = at;

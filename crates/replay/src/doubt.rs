@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::RecordHeader;
 use freshet_storage::{Catalog, Guard};
 
@@ -16,22 +16,22 @@ use crate::ReplayError;
 /// What is kept in mind of a range that begins at `from`. One thread's, until all are through.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    from: Stamp,
+    from: Lsn,
     /// Changes of what was there before the range, and was not found.
     open: Vec<ReplayError>,
     /// What was found by records that follow others of the range.
-    seen: HashSet<(Fid, Rid, Stamp)>,
+    seen: HashSet<(Fid, Rid, Lsn)>,
 }
 
 impl Doubts {
-    pub(crate) fn of(from: Stamp) -> Self {
+    pub(crate) fn of(from: Lsn) -> Self {
         Self { from, ..Self::default() }
     }
 
     /// The record at `at` lies over the version at `there`, zero for none. `holds`: what was there
     /// before the range is known to be a state of the database.
     #[inline]
-    pub(crate) fn note(&mut self, header: &RecordHeader, at: Stamp, there: Stamp, holds: bool) {
+    pub(crate) fn note(&mut self, header: &RecordHeader, at: Lsn, there: Lsn, holds: bool) {
         let RecordHeader { kind, fid, rid, prev, .. } = *header;
         let prev = prev.unwrap_or_default();
         if prev == there || there == at || !holds {
@@ -47,8 +47,8 @@ impl Doubts {
     /// The version at `there` was there before this record came, which another look has proven; one
     /// that the record follows may come later.
     #[inline]
-    pub(crate) fn saw(&mut self, header: &RecordHeader, there: Stamp) {
-        if there != Stamp::ZERO && there < self.from && header.prev != Some(there) {
+    pub(crate) fn saw(&mut self, header: &RecordHeader, there: Lsn) {
+        if there != Lsn::ZERO && there < self.from && header.prev != Some(there) {
             self.seen.insert((header.fid, header.rid, there));
         }
     }
@@ -95,16 +95,16 @@ mod tests {
     /// A log from `FROM` on that changes records; most were there before: how often, and in
     /// which blocks, says the seed. Some are deleted, and their ids used again. Returns where its
     /// blocks end, too.
-    fn log(seed: u64) -> (Vec<u8>, Vec<Stamp>) {
+    fn log(seed: u64) -> (Vec<u8>, Vec<Lsn>) {
         let mut dice = seed;
         let mut roll = |limit: u64| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (dice >> 33) % limit
         };
-        let mut newest: HashMap<u64, (Stamp, bool)> = (0..RECORDS).map(|rid| (rid, (before(rid), true))).collect();
+        let mut newest: HashMap<u64, (Lsn, bool)> = (0..RECORDS).map(|rid| (rid, (before(rid), true))).collect();
         let (mut builder, mut bytes, mut ends) = (BlockBuilder::new(), Vec::new(), Vec::new());
         for _ in 0..120 {
-            let at = Stamp(FROM + bytes.len() as u64);
+            let at = Lsn(FROM + bytes.len() as u64);
             builder.begin();
             let mut written = Vec::new();
             for _ in 0..=roll(3) {
@@ -120,7 +120,7 @@ mod tests {
                 };
                 builder.push(prev, FID, Rid(rid), kind, &rid.to_be_bytes()).unwrap();
                 written.push(rid);
-                newest.insert(rid, (Stamp::ZERO, kind != RecordKind::Delete));
+                newest.insert(rid, (Lsn::ZERO, kind != RecordKind::Delete));
             }
             builder.seal_records();
             let block = builder.finish(at, Term(1), BlockKind::Redo).to_vec();
@@ -128,20 +128,20 @@ mod tests {
                 newest.get_mut(&record.header.rid.0).unwrap().0 = record.address;
             }
             bytes.extend(block);
-            ends.push(Stamp(FROM + bytes.len() as u64));
+            ends.push(Lsn(FROM + bytes.len() as u64));
         }
         (bytes, ends)
     }
 
-    fn before(rid: u64) -> Stamp {
-        Stamp(512 + 64 * rid)
+    fn before(rid: u64) -> Lsn {
+        Lsn(512 + 64 * rid)
     }
 
     /// The versions of some blocks were made before replay comes to them.
     struct MadeBefore;
 
     impl Redo for MadeBefore {
-        fn has(&self, at: Stamp) -> bool {
+        fn has(&self, at: Lsn) -> bool {
             (at.0 / 8).is_multiple_of(2)
         }
 
@@ -149,19 +149,19 @@ mod tests {
             Ok(true)
         }
 
-        fn cut(&mut self, _: &Guard<'_>, _: &Content, _: &RecordHeader, _: Stamp) {}
+        fn cut(&mut self, _: &Guard<'_>, _: &Content, _: &RecordHeader, _: Lsn) {}
     }
 
-    /// Replays `log` by `threads` on a state that has these records, with their stamps.
+    /// Replays `log` by `threads` on a state that has these records, with their LSNs.
     fn replayed(
-        (bytes, ends): &(Vec<u8>, Vec<Stamp>),
+        (bytes, ends): &(Vec<u8>, Vec<Lsn>),
         threads: usize,
-        floor: Stamp,
-        there: impl Iterator<Item = (u64, Stamp)>,
+        floor: Lsn,
+        there: impl Iterator<Item = (u64, Lsn)>,
         redo: &dyn Fn() -> Box<dyn Redo>,
     ) -> Result<(), ReplayError> {
         let participants = Participants::new(8);
-        let (log, mut receiver) = Log::receive(1 << 20, Persistence::None, Stamp(FROM)).unwrap();
+        let (log, mut receiver) = Log::receive(1 << 20, Persistence::None, Lsn(FROM)).unwrap();
         receiver.append(bytes).unwrap();
         let catalog = Arc::new(Catalog::new());
         let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
@@ -169,16 +169,16 @@ mod tests {
         {
             let participant = participants.join().unwrap();
             let guard = participant.pin_without_snapshot();
-            catalog.enter_row(&guard, FID.record().unwrap(), &row, Stamp(8)).unwrap();
+            catalog.enter_row(&guard, FID.record().unwrap(), &row, Lsn(8)).unwrap();
             let content = catalog.get(&guard, FID).unwrap().content(&guard).unwrap();
-            for (rid, stamp) in there {
-                assert!(content.restore_version(&guard, Rid(rid), stamp, &rid.to_be_bytes()));
+            for (rid, lsn) in there {
+                assert!(content.restore_version(&guard, Rid(rid), lsn, &rid.to_be_bytes()));
             }
         }
         let replay = Replay::new(threads, &catalog, &participants, &log.reader(), floor, redo);
         // In two pieces: the second changes what was announced by the first.
         let (half, end) = (ends[ends.len() / 2], ends[ends.len() - 1]);
-        replay.replay(Stamp(FROM), half, ends)?;
+        replay.replay(Lsn(FROM), half, ends)?;
         replay.replay(half, end, ends)
     }
 
@@ -189,19 +189,19 @@ mod tests {
             let log = log(seed);
             for threads in [1, 3] {
                 let all = || (0..RECORDS).map(|rid| (rid, before(rid)));
-                assert_eq!(replayed(&log, threads, Stamp::ZERO, all(), &announce), Ok(()), "seed {seed}");
+                assert_eq!(replayed(&log, threads, Lsn::ZERO, all(), &announce), Ok(()), "seed {seed}");
                 // One record is missing, or older, or newer than it was.
                 let wrong = seed % RECORDS;
-                for stamp in [None, Some(Stamp(256)), Some(Stamp(FROM - 8))] {
+                for lsn in [None, Some(Lsn(256)), Some(Lsn(FROM - 8))] {
                     let there = || {
-                        all().filter_map(|(rid, was)| if rid == wrong { Some((rid, stamp?)) } else { Some((rid, was)) })
+                        all().filter_map(|(rid, was)| if rid == wrong { Some((rid, lsn?)) } else { Some((rid, was)) })
                     };
-                    let found = replayed(&log, threads, Stamp::ZERO, there(), &announce);
+                    let found = replayed(&log, threads, Lsn::ZERO, there(), &announce);
                     let said = matches!(
                         found,
                         Err(ReplayError::Missing { rid, prev, .. }) if (rid, prev) == (Rid(wrong), before(wrong))
                     );
-                    assert!(said, "seed {seed}, {threads} threads, {stamp:?}: {found:?}");
+                    assert!(said, "seed {seed}, {threads} threads, {lsn:?}: {found:?}");
                     // Below the checkpoint's end there is no state that it could belie.
                     assert_eq!(
                         replayed(&log, threads, log.1[log.1.len() - 1], there(), &announce),
@@ -218,7 +218,7 @@ mod tests {
     fn what_was_made_before_hides_nothing_from_what_comes_beside_it() {
         for seed in 0..200 {
             let all = (0..RECORDS).map(|rid| (rid, before(rid)));
-            let done = replayed(&log(seed), 3, Stamp::ZERO, all, &|| Box::new(MadeBefore));
+            let done = replayed(&log(seed), 3, Lsn::ZERO, all, &|| Box::new(MadeBefore));
             assert_eq!(done, Ok(()), "seed {seed}");
         }
     }

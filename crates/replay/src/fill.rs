@@ -1,14 +1,14 @@
 //! Indexes that were added to filled tables: the records that were there before are entered when
 //! the log's record of that is replayed.
 //!
-//! The log says at some stamp that writers enter what they write from there on, and at a later one
+//! The log says at some LSN that writers enter what they write from there on, and at a later one
 //! that readers may use the index. Replay looks at the log's records in no order, so it waits until
 //! a range is through, and then goes through the table. A restart reads checkpoint and log a second
 //! time instead ([`crate::Restoration::again`]).
 
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
 use freshet_storage::{
     Catalog, Index, KeyBuffer, LoadError, Loaded, Participant, RecordSource, Table,
@@ -28,13 +28,13 @@ const GUESS: usize = 512;
 pub struct Records(pub LogReader);
 
 impl Records {
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LoadError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), LoadError> {
         self.0.read(at, into).map_err(|cause| LoadError::Log(cause.to_string()))
     }
 }
 
 impl RecordSource for Records {
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         let mut bytes = [0; GUESS];
         // The record may be the log's last: then there are fewer bytes behind it.
         let filled = self.0.filled();
@@ -59,8 +59,8 @@ impl RecordSource for Records {
         Ok(Loaded { kind: header.kind, prev: header.prev })
     }
 
-    fn limit(&self) -> Stamp {
-        Stamp::MAX
+    fn limit(&self) -> Lsn {
+        Lsn::MAX
     }
 }
 

@@ -21,7 +21,7 @@ mod redo;
 mod restore;
 mod runs;
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_log::BlockError;
 use freshet_storage::CatalogError;
 use thiserror::Error;
@@ -43,7 +43,7 @@ pub enum ReplayError {
     #[error("cannot read the log at {at}: {cause}")]
     Read {
         /// Where the range began.
-        at: Stamp,
+        at: Lsn,
         /// Why.
         cause: String,
     },
@@ -51,7 +51,7 @@ pub enum ReplayError {
     #[error("the log at {at} holds no valid block: {cause}; stop, keep the directory, and run `freshet inspect log`")]
     Block {
         /// Where.
-        at: Stamp,
+        at: Lsn,
         /// What is wrong.
         cause: BlockError,
     },
@@ -59,7 +59,7 @@ pub enum ReplayError {
     #[error("the catalog record at {at} cannot be replayed: {cause}")]
     Catalog {
         /// Where.
-        at: Stamp,
+        at: Lsn,
         /// What is wrong.
         cause: CatalogError,
     },
@@ -70,7 +70,7 @@ pub enum ReplayError {
     )]
     Inputs {
         /// Where.
-        at: Stamp,
+        at: Lsn,
     },
     /// A change of a record that is not there, or not as it was when it was changed: this node's
     /// state is not the one that the log continues.
@@ -81,21 +81,21 @@ pub enum ReplayError {
     )]
     Missing {
         /// Where the log says so.
-        at: Stamp,
+        at: Lsn,
         /// The table.
         fid: Fid,
         /// The record's id.
         rid: Rid,
         /// Where the version lies that it replaces; zero where that is not known.
-        prev: Stamp,
+        prev: Lsn,
         /// Where the newest lies that is there; zero for none.
-        there: Stamp,
+        there: Lsn,
     },
     /// A record of a table that no catalog record describes, or with an impossible id or row.
     #[error("the record at {at} fits no table: table {}, record {}", fid.0, rid.0)]
     Foreign {
         /// Where.
-        at: Stamp,
+        at: Lsn,
         /// Its table.
         fid: Fid,
         /// Its id.
@@ -104,6 +104,6 @@ pub enum ReplayError {
 }
 
 /// What is there in the place of what was changed, for people.
-fn found(there: Stamp) -> String {
-    if there == Stamp::ZERO { "and it is not there".into() } else { format!("and it is there as of {there}") }
+fn found(there: Lsn) -> String {
+    if there == Lsn::ZERO { "and it is not there".into() } else { format!("and it is there as of {there}") }
 }

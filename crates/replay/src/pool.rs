@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, cpu::Meter};
+use freshet_base::{Lsn, cpu::Meter};
 use freshet_log::LogReader;
 use freshet_storage::{Catalog, Participant, Participants};
 
@@ -22,19 +22,19 @@ use crate::{
 };
 
 /// Makes a part of the log durable; for any thread.
-pub type PersistShare = Arc<dyn Fn(Stamp, Stamp) + Send + Sync>;
+pub type PersistShare = Arc<dyn Fn(Lsn, Lsn) + Send + Sync>;
 
 /// A range with its partitions, which the threads divide among themselves.
 #[derive(Clone)]
 struct Job {
-    cuts: Arc<[Stamp]>,
+    cuts: Arc<[Lsn]>,
     /// The parts are made durable, not replayed.
     persist: Option<PersistShare>,
 }
 
 impl Job {
     /// `[from, to)`, cut at those of `ends` that lie in between.
-    fn new(from: Stamp, to: Stamp, ends: &[Stamp], persist: Option<PersistShare>) -> Self {
+    fn new(from: Lsn, to: Lsn, ends: &[Lsn], persist: Option<PersistShare>) -> Self {
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
         let cuts = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
         Self { cuts, persist }
@@ -74,7 +74,7 @@ pub struct Replay {
     helping: Arc<Meter>,
     deleted: Mutex<Vec<Deleted>>,
     /// What transactions carry, and where, that was not taken yet.
-    messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
+    messages: Mutex<Vec<(Lsn, Box<[u8]>)>>,
     /// Taken under `lead`, where both are.
     proof: Mutex<Proof>,
     differs: OnceLock<Difference>,
@@ -137,7 +137,7 @@ impl Replay {
         catalog: &Arc<Catalog>,
         participants: &Arc<Participants>,
         log: &LogReader,
-        checkpoint_end: Stamp,
+        checkpoint_end: Lsn,
         redo: &dyn Fn() -> Box<dyn Redo>,
     ) -> Self {
         let threads = threads.max(1);
@@ -199,7 +199,7 @@ impl Replay {
     ///
     /// # Errors
     /// See [`ReplayError`].
-    pub fn replay(&self, from: Stamp, to: Stamp, ends: &[Stamp]) -> Result<(), ReplayError> {
+    pub fn replay(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
         if from >= to {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Replay {
         Ok(())
     }
 
-    fn replay_job(&self, from: Stamp, to: Stamp, ends: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay_job(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
         if from >= to {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Replay {
     }
 
     /// Continues with the beginning of the state's sums, now that all below `to` is replayed.
-    fn sweep(&self, to: Stamp) {
+    fn sweep(&self, to: Lsn) {
         if self.proof().is_sweeping() {
             let lead = self.lead();
             self.proof().sweep(&lead.participant, to);
@@ -253,7 +253,7 @@ impl Replay {
     }
 
     /// A mark has arrived at `at`, which is not replayed yet.
-    pub fn expect_mark(&self, at: Stamp) {
+    pub fn expect_mark(&self, at: Lsn) {
         self.proof().expect(at);
     }
 
@@ -273,7 +273,7 @@ impl Replay {
 
     /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay
     /// of the same range, by `share`. When this returns, all shares are done.
-    pub fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) {
+    pub fn persist(&self, from: Lsn, to: Lsn, ends: &[Lsn], share: &PersistShare) {
         if from < to {
             let done = self.divide(&mut self.lead(), &Job::new(from, to, ends, Some(Arc::clone(share))));
             debug_assert!(done.is_ok(), "nothing is replayed");
@@ -302,7 +302,7 @@ impl Replay {
 
     /// What transactions carry that were replayed since the last call, each with its address, in no
     /// order.
-    pub fn take_messages(&self) -> Vec<(Stamp, Box<[u8]>)> {
+    pub fn take_messages(&self) -> Vec<(Lsn, Box<[u8]>)> {
         std::mem::take(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -334,7 +334,7 @@ impl Replay {
 
     /// Deletions that were not taken yet and lie at or above `at`, where the log is cut, never
     /// happened.
-    pub(crate) fn drop_deleted(&self, at: Stamp) {
+    pub(crate) fn drop_deleted(&self, at: Lsn) {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner).retain(|deleted| deleted.tombstone < at);
     }
 }
@@ -364,16 +364,16 @@ mod tests {
     #[test]
     fn the_work_of_persisting_is_divided_as_replay_is() {
         let participants = Participants::new(8);
-        let (log, _receiver) = Log::receive(4096, Persistence::None, Stamp::ZERO).unwrap();
+        let (log, _receiver) = Log::receive(4096, Persistence::None, Lsn::ZERO).unwrap();
         let (catalog, log) = (Arc::new(Catalog::new()), log.reader());
-        let replay = Replay::new(3, &catalog, &participants, &log, Stamp::ZERO, &|| Box::new(Announce));
+        let replay = Replay::new(3, &catalog, &participants, &log, Lsn::ZERO, &|| Box::new(Announce));
         let shares = Arc::new(Mutex::new(Vec::new()));
         let share: PersistShare = {
             let shares = Arc::clone(&shares);
             Arc::new(move |from, to| shares.lock().unwrap().push((from.0, to.0, std::thread::current().id())))
         };
-        let ends: Vec<Stamp> = (1..=9).map(|part| Stamp(part * 100)).collect();
-        replay.persist(Stamp(0), Stamp(900), &ends, &share);
+        let ends: Vec<Lsn> = (1..=9).map(|part| Lsn(part * 100)).collect();
+        replay.persist(Lsn(0), Lsn(900), &ends, &share);
         let mut found = std::mem::take(&mut *shares.lock().unwrap());
         found.sort_unstable_by_key(|(from, ..)| *from);
         let ranges: Vec<_> = found.iter().map(|(from, to, _)| (*from, *to)).collect();
@@ -384,8 +384,8 @@ mod tests {
         }
         assert_eq!(found.iter().map(|(.., thread)| *thread).collect::<HashSet<_>>().len(), 3);
         // What is short is not worth waking anybody for; nothing is nothing.
-        replay.persist(Stamp(900), Stamp(950), &[Stamp(950)], &share);
-        replay.persist(Stamp(950), Stamp(950), &[], &share);
+        replay.persist(Lsn(900), Lsn(950), &[Lsn(950)], &share);
+        replay.persist(Lsn(950), Lsn(950), &[], &share);
         assert_eq!(shares.lock().unwrap().as_slice(), [(900, 950, std::thread::current().id())]);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use freshet_base::{Rid, Stamp};
+use freshet_base::{Lsn, Rid};
 use freshet_storage::{
     Catalog, Guard, Participant, Table,
     identity::{Figures, Sums},
@@ -33,7 +33,7 @@ const AT_ONCE: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The mark: both had everything below in the log, and nothing above.
-    pub mark: Stamp,
+    pub mark: Lsn,
     /// The tables whose sums differ; if there are many tables, others may be among them.
     pub tables: Vec<String>,
     /// The sum over all tables, here.
@@ -61,13 +61,13 @@ pub struct Proven {
     /// How many marks were compared.
     pub marks: u64,
     /// The last mark at which both were equal.
-    pub equal_at: Option<Stamp>,
+    pub equal_at: Option<Lsn>,
 }
 
 #[derive(Debug)]
 enum Phase {
     /// Not before all below this is replayed.
-    Waiting(Stamp),
+    Waiting(Lsn),
     /// These tables are left, each from this record on; the last is the next.
     Sweeping(Vec<(Arc<Table>, Rid)>),
     Counting,
@@ -78,14 +78,14 @@ pub(crate) struct Proof {
     phase: Phase,
     sums: Sums,
     /// Not replayed yet, ascending.
-    marks: VecDeque<Stamp>,
+    marks: VecDeque<Lsn>,
     taken: VecDeque<Figures>,
     proven: Proven,
 }
 
 impl Proof {
     /// Of a node that began with a checkpoint that ends at `floor`.
-    pub fn new(floor: Stamp) -> Self {
+    pub fn new(floor: Lsn) -> Self {
         Self {
             phase: Phase::Waiting(floor),
             sums: Sums::default(),
@@ -95,7 +95,7 @@ impl Proof {
         }
     }
 
-    pub fn expect(&mut self, mark: Stamp) {
+    pub fn expect(&mut self, mark: Lsn) {
         if self.marks.back().is_none_or(|last| *last < mark) {
             if self.marks.len() == MARKS {
                 self.marks.pop_front();
@@ -105,13 +105,13 @@ impl Proof {
     }
 
     /// The marks in `[from, to)`, which is going to be replayed.
-    pub fn marks_in(&mut self, from: Stamp, to: Stamp) -> Vec<Stamp> {
+    pub fn marks_in(&mut self, from: Lsn, to: Lsn) -> Vec<Lsn> {
         let count = self.marks.iter().take_while(|mark| **mark < to).count();
         self.marks.drain(..count).filter(|mark| *mark >= from).collect()
     }
 
     /// All below `mark` is replayed, and nothing above.
-    pub fn take_down(&mut self, mark: Stamp, catalog: &Catalog) {
+    pub fn take_down(&mut self, mark: Lsn, catalog: &Catalog) {
         if !matches!(self.phase, Phase::Counting) {
             return;
         }
@@ -123,7 +123,7 @@ impl Proof {
     }
 
     /// A job has ended at `to`, and has found this. Returns a difference that it has come upon.
-    pub fn replayed(&mut self, guard: &Guard<'_>, to: Stamp, found: &Found, catalog: &Catalog) -> Option<Difference> {
+    pub fn replayed(&mut self, guard: &Guard<'_>, to: Lsn, found: &Found, catalog: &Catalog) -> Option<Difference> {
         self.sums.merge(&found.counting.sums);
         if matches!(self.phase, Phase::Waiting(floor) if to >= floor) {
             self.sums.clear();
@@ -153,7 +153,7 @@ impl Proof {
     }
 
     /// Sweeps the next records. All below `at` is replayed, and nothing above.
-    pub fn sweep(&mut self, participant: &Participant, at: Stamp) {
+    pub fn sweep(&mut self, participant: &Participant, at: Lsn) {
         let Phase::Sweeping(tables) = &mut self.phase else { return };
         let guard = participant.pin_without_snapshot();
         let mut left = AT_ONCE;
@@ -182,7 +182,7 @@ impl Proof {
     }
 
     /// The log was cut at `at`.
-    pub fn cut(&mut self, at: Stamp) {
+    pub fn cut(&mut self, at: Lsn) {
         let floor = if let Phase::Waiting(floor) = self.phase { floor } else { at };
         self.phase = Phase::Waiting(floor);
         self.marks.retain(|mark| *mark < at);

@@ -1,6 +1,6 @@
 //! What replay does to a record: where replication schemes differ.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::{Block, PlacedRecord, RecordHeader};
 use freshet_storage::{Catalog, Content, Guard};
 
@@ -14,7 +14,7 @@ pub trait Redo: Send {
     fn begin(&mut self, _guard: &Guard<'_>, _catalog: &Catalog) {}
 
     /// Whether the versions of the block at `at` are there, and its index entries, without replay.
-    fn has(&self, _at: Stamp) -> bool {
+    fn has(&self, _at: Lsn) -> bool {
         false
     }
 
@@ -29,12 +29,12 @@ pub trait Redo: Send {
     /// # Errors
     /// [`ReplayError::Inputs`], unless somebody is going to execute it again.
     fn inputs(&mut self, block: &Block<'_>) -> Result<(), ReplayError> {
-        Err(ReplayError::Inputs { at: block.stamp() })
+        Err(ReplayError::Inputs { at: block.lsn() })
     }
 
     /// Takes the record at `address` back, whose announcement was taken back: the log is being cut.
     /// Records come newest first, and no reader has seen them.
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn);
 
     /// Whether nothing more is done to records than that they are announced: that takes no longer
     /// than looking at them.
@@ -53,7 +53,7 @@ impl Redo for Announce {
         Ok(true)
     }
 
-    fn cut(&mut self, _: &Guard<'_>, _: &Content, _: &RecordHeader, _: Stamp) {}
+    fn cut(&mut self, _: &Guard<'_>, _: &Content, _: &RecordHeader, _: Lsn) {}
 
     fn only_announces(&self) -> bool {
         true

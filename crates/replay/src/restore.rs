@@ -1,6 +1,6 @@
 //! Replay before there are readers: at restart.
 //!
-//! Blocks may come in any order and from any number of threads, since the larger stamp wins (SiloR,
+//! Blocks may come in any order and from any number of threads, since the larger LSN wins (SiloR,
 //! section 5.2); a checkpoint's records are older than all of them. Index entries are not inserted
 //! but collected ([`crate::runs`]): from every insertion, and, because a checkpoint leaves out what
 //! was changed after its start, from a change too when its record has not given any yet. At the end
@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{Block, BlockKind, RecordHeader};
 use freshet_storage::{
     Catalog, Content, Guard, Index, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart,
@@ -35,11 +35,11 @@ use crate::{
 pub trait Target: Sync {
     /// Puts the address of a record with this header where readers find it; the larger one wins.
     /// Returns `false` when its record id is impossible.
-    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool;
+    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) -> bool;
 
     /// The log says that a record was deleted at `tombstone`. Returns whether that is the last word
     /// on its id: nothing can take the deletion back, and the record needs no index entries.
-    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool;
+    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Lsn) -> bool;
 }
 
 /// Log addresses into the data arrays: nothing cuts the log any more.
@@ -47,11 +47,11 @@ pub trait Target: Sync {
 pub struct Restore;
 
 impl Target for Restore {
-    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
+    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) -> bool {
         content.restore(guard, header.rid, address)
     }
 
-    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool {
+    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Lsn) -> bool {
         let is_newest = content.restored(guard, rid) == Some(tombstone);
         if is_newest {
             content.restored_is_gone(rid, tombstone);
@@ -63,11 +63,11 @@ impl Target for Restore {
 /// Log addresses into the replay arrays: the log may yet be cut, and more of it comes from another
 /// node.
 impl Target for Announce {
-    fn store(&self, _: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
+    fn store(&self, _: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) -> bool {
         content.replay_store(header.rid, announcement(header, address))
     }
 
-    fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Stamp) -> bool {
+    fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Lsn) -> bool {
         false
     }
 }
@@ -94,7 +94,7 @@ pub struct Restoration<'t> {
     catalog: Arc<Catalog>,
     target: &'t dyn Target,
     /// Where the checkpoint ends.
-    floor: Stamp,
+    floor: Lsn,
     /// Whether everything comes a second time, for indexes that were added since the checkpoint.
     again: bool,
     /// By table: what has come of each record.
@@ -126,7 +126,7 @@ pub struct Finished {
 impl<'t> Restoration<'t> {
     /// A restart into `catalog`, which nobody else uses yet, from a checkpoint that ends at
     /// `floor`, if there is one, and the log.
-    pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target, floor: Stamp) -> Self {
+    pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target, floor: Lsn) -> Self {
         Self { catalog: Arc::clone(catalog), target, floor, again: false, came: RwLock::default() }
     }
 
@@ -135,7 +135,7 @@ impl<'t> Restoration<'t> {
     /// their entries are all that is taken from them.
     pub fn again(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Option<Self> {
         let needed = catalog.take_unfilled();
-        needed.then(|| Self { again: true, ..Self::new(catalog, target, Stamp::ZERO) })
+        needed.then(|| Self { again: true, ..Self::new(catalog, target, Lsn::ZERO) })
     }
 
     /// The tables so far.
@@ -192,7 +192,7 @@ impl<'t> Restoration<'t> {
             });
             if let Some(rid) = missing {
                 let at = content.replayed(rid).max(content.restored(guard, rid)).unwrap_or_default();
-                let (prev, there) = (Stamp::ZERO, Stamp::ZERO);
+                let (prev, there) = (Lsn::ZERO, Lsn::ZERO);
                 return Err(ReplayError::Missing { at, fid: *fid, rid, prev, there });
             }
         }
@@ -201,7 +201,7 @@ impl<'t> Restoration<'t> {
 
     /// Whether a version, which comes a second time, is entered into the indexes that were added
     /// since the checkpoint: the newest, and whatever came after the index did.
-    fn gives_again(guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
+    fn gives_again(guard: &Guard<'_>, content: &Content, rid: Rid, at: Lsn, is_deletion: bool) -> bool {
         let added = |(_, index): (usize, &Index)| needs(index) && at >= index.added_at();
         let newest = content.replayed(rid).max(content.restored(guard, rid));
         !is_deletion && newest == Some(at) || content.indexes(guard).iter().any(added)
@@ -232,7 +232,7 @@ impl<'t> Restoration<'t> {
             enter_tables(&self.catalog, guard, block)?;
         }
         if block.header().kind == BlockKind::Inputs {
-            return Err(ReplayError::Inputs { at: block.stamp() });
+            return Err(ReplayError::Inputs { at: block.lsn() });
         }
         for record in block.records() {
             let header = &record.header;
@@ -287,15 +287,15 @@ impl<'t> Restoration<'t> {
         collector: &mut Collector,
         fid: Fid,
         rid: Rid,
-        stamp: Stamp,
+        lsn: Lsn,
         row: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
-        let foreign = ReplayError::Foreign { at: stamp, fid, rid };
+        let foreign = ReplayError::Foreign { at: lsn, fid, rid };
         if self.again {
             // Of a table that was dropped since, there may be nothing.
             let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
             if let (Some(content), Some(row)) = (content, row)
-                && Self::gives_again(guard, content, rid, stamp, false)
+                && Self::gives_again(guard, content, rid, lsn, false)
             {
                 self.collect(guard, content, collector, rid, row);
             }
@@ -304,17 +304,17 @@ impl<'t> Restoration<'t> {
         if fid == Fid::CATALOG
             && let Some(row) = row
         {
-            let entered = self.catalog.enter_row(guard, rid, row, stamp);
-            entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
+            let entered = self.catalog.enter_row(guard, rid, row, lsn);
+            entered.map_err(|cause| ReplayError::Catalog { at: lsn, cause })?;
         }
         // A checkpoint describes every table that it has records of, also one that the log is going
         // to drop.
         let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
         let Some(content) = content else { return Err(foreign) };
         let Some(row) = row else {
-            return if content.restore_gone(guard, rid, stamp) { Ok(()) } else { Err(foreign) };
+            return if content.restore_gone(guard, rid, lsn) { Ok(()) } else { Err(foreign) };
         };
-        if !content.restore_version(guard, rid, stamp, row) {
+        if !content.restore_version(guard, rid, lsn, row) {
             return Err(foreign);
         }
         collector.records += 1;

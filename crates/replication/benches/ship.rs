@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{ClusterId, CommitGate, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, CommitGate, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::RuleConfig,
     term::{TermHistory, TermState},
@@ -44,16 +44,16 @@ impl<'l> Filler<'l> {
     }
 
     /// Fills in about `bytes`, and asks for them to be persisted; returns where they end.
-    fn fill(&mut self, bytes: u64) -> Stamp {
+    fn fill(&mut self, bytes: u64) -> Lsn {
         let row = [7; BLOCK - BLOCK_HEADER - RECORD_HEADER];
-        let mut end = Stamp::ZERO;
+        let mut end = Lsn::ZERO;
         for _ in 0..(bytes as usize / BLOCK).max(1) {
             self.builder.begin();
             self.builder.push(None, Fid(1), Rid(1), RecordKind::Update, &row).expect("it is one record");
             self.builder.seal_records();
             self.writer.throttle().expect("the log takes it");
             let reservation = self.writer.reserve(BLOCK as u64).expect("the log takes it");
-            let at = reservation.stamp();
+            let at = reservation.lsn();
             end = reservation.end();
             reservation.fill(self.builder.finish(at, Term(1), BlockKind::Redo)).expect("the log takes it");
         }
@@ -65,10 +65,10 @@ impl<'l> Filler<'l> {
 struct NoReplay;
 
 impl ReplayTarget for NoReplay {
-    fn replay(&self, _: Stamp, _: Stamp, _: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay(&self, _: Lsn, _: Lsn, _: &[Lsn]) -> Result<(), ReplayError> {
         Ok(())
     }
-    fn cut(&self, _: Stamp) -> Result<(), ReplayError> {
+    fn cut(&self, _: Lsn) -> Result<(), ReplayError> {
         Ok(())
     }
 }
@@ -96,8 +96,8 @@ fn main() {
         credentials: founder,
         address: at_primary.address().to_string(),
         term: Term(1),
-        start: Stamp(0),
-        committed: Stamp::ZERO,
+        start: Lsn(0),
+        committed: Lsn::ZERO,
         holder: terms.get().holder(NodeId(1)),
         answered: Default::default(),
         succession: None,
@@ -110,7 +110,7 @@ fn main() {
     let feed = FeedConfig { largest_block: 1 << 20, fabric, ..FeedConfig::default() };
     let config = PrimaryConfig { feed, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
     let log_config = LogConfig { capacity: RING, ..LogConfig::default() };
-    let log = Arc::new(Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory"));
+    let log = Arc::new(Log::open(log_config, Persistence::None, Lsn(0), Term(1)).expect("there is memory"));
     let primary = Primary::start(who, config, Arc::clone(&log), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
@@ -118,9 +118,9 @@ fn main() {
         credentials: second,
         address: at_standby.address().to_string(),
         upstream: Some(at_primary.address().to_string()),
-        replayed: Stamp(0),
-        global: Stamp(0),
-        floor: Stamp(0),
+        replayed: Lsn(0),
+        global: Lsn(0),
+        floor: Lsn(0),
     };
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
     let spin = Duration::from_micros(number("SPIN", 0));
@@ -130,7 +130,7 @@ fn main() {
     // As a node has it: checked, persisted (in memory), and read back.
     let store = LogStore::in_memory(StoreConfig { cluster, segment_size: 64 << 20 });
     let received = ReceiveConfig { capacity: RING, partition: 64 << 10, ..ReceiveConfig::default() };
-    let (received, receiver) = Log::receive_with(&received, store, Stamp(0)).expect("there is memory");
+    let (received, receiver) = Log::receive_with(&received, store, Lsn(0)).expect("there is memory");
     let received = (Arc::new(received), receiver);
     let standby =
         Standby::start(starting, standby_config, received, Arc::new(NoReplay), terms).expect("threads can be started");
@@ -138,11 +138,11 @@ fn main() {
 
     let mut filler = Filler::new(&log);
     let began = Instant::now();
-    let mut at = Stamp(0);
+    let mut at = Lsn(0);
     while at.0 < total {
         at = filler.fill(batch);
         // Never further ahead than the ring.
-        let behind = Stamp(at.0.saturating_sub(RING as u64 / 2));
+        let behind = Lsn(at.0.saturating_sub(RING as u64 / 2));
         primary.commit().wait(behind, None).expect("commits go on");
     }
     primary.commit().wait(at, None).expect("commits go on");

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::{Closer, Connection};
 use freshet_membership::Credentials;
@@ -39,7 +39,7 @@ pub(crate) struct PieceNote {
 /// A checkpoint, opened so that its files stay even if they are removed meanwhile.
 pub struct OpenCheckpoint {
     /// Where it ends, as far as is known.
-    pub end: Stamp,
+    pub end: Lsn,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
     /// Its files, in the manifest's order; and one more with another manifest, if the first is not

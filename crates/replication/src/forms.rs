@@ -56,7 +56,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use freshet_base::{Stamp, Watermark};
+use freshet_base::{Lsn, Watermark};
 use freshet_log::BlockHeader;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ freshet_base::named!(Encoding, "form of the log", { Bytes: "bytes", Inputs: "inp
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
     /// How far the primary's log reaches, as far as was heard.
-    pub end: Stamp,
+    pub end: Lsn,
     /// Bytes of log.
     pub log_bytes: u64,
     /// Of those: bytes that came while half of what may be ahead of what is complete was.
@@ -113,14 +113,14 @@ impl fmt::Debug for dyn Forms {
 pub trait Encode: Send {
     /// Appends to `into` the form of `blocks`: whole blocks; the first begins at `from`.
     /// Says whether it did; else they are sent as they are.
-    fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool;
+    fn encode(&mut self, from: Lsn, blocks: &[u8], into: &mut Vec<u8>) -> bool;
 }
 
 /// Regenerates blocks on a standby.
 pub trait Regenerate: Send + Sync {
     /// Begins at `at`, where the log ends, and hands over to `complete` from now on. Readers see
     /// everything below `visible`. Called once, before everything else.
-    fn begin(&self, at: Stamp, visible: &Arc<Watermark>, complete: Arc<dyn Complete>);
+    fn begin(&self, at: Lsn, visible: &Arc<Watermark>, complete: Arc<dyn Complete>);
 
     /// Takes in the form of blocks; the first begins at `from`. Those that were taken in
     /// before are passed over, and those from `to` on, where one ends. `members` is called with
@@ -128,12 +128,12 @@ pub trait Regenerate: Send + Sync {
     /// at a time.
     ///
     /// Returns the oldest snapshot that regenerating these blocks reads at: a restart regenerates
-    /// them by itself if its checkpoint ends at or below that. The largest stamp if nothing is
+    /// them by itself if its checkpoint ends at or below that. The largest LSN if nothing is
     /// read; zero if a restart cannot do it.
     ///
     /// # Errors
     /// What is wrong with the form; then nothing of it was taken in.
-    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Stamp, String>;
+    fn enter(&self, from: Lsn, to: Lsn, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Lsn, String>;
 
     /// Appends to `into` the form that `blocks` have as they are; they were not checked.
     ///
@@ -146,7 +146,7 @@ pub trait Regenerate: Send + Sync {
     fn ahead(&self) -> u64;
 
     /// Forgets the blocks from `at` on: when this returns, [`Complete`] gets none of them any more.
-    fn cut(&self, at: Stamp);
+    fn cut(&self, at: Lsn);
 
     /// Ends: when this returns, [`Complete`] gets nothing any more.
     fn stop(&self);
@@ -156,7 +156,7 @@ pub trait Regenerate: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Where it begins.
-    pub at: Stamp,
+    pub at: Lsn,
     /// All nodes that are known were reached, none has it, and to none of them it comes yet.
     pub nowhere: bool,
     /// Which nodes were asked, and what each has said.

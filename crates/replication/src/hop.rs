@@ -1,6 +1,6 @@
 //! Finding where blocks end by hopping from header to header.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::{BlockError, BlockHeader, block::BLOCK_HEADER};
 
 /// What lies at the beginning of some bytes of the log.
@@ -19,18 +19,18 @@ pub struct Hops {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no block begins at {at} of the log: {source}; the log on this node is damaged")]
 pub struct NotABlock {
-    at: Stamp,
+    at: Lsn,
     source: BlockError,
 }
 
 /// Hops through `bytes`, which begin with a block at `at`.
-pub fn hop(bytes: &[u8], at: Stamp, partition: u64) -> Result<Hops, NotABlock> {
+pub fn hop(bytes: &[u8], at: Lsn, partition: u64) -> Result<Hops, NotABlock> {
     let mut hops = Hops { whole: 0, next: None, ends: Vec::new() };
     while let Some(rest) = bytes.get(hops.whole..).filter(|rest| rest.len() >= BLOCK_HEADER) {
         let here = at.plus(hops.whole as u64);
         let header = BlockHeader::peek(rest).map_err(|source| NotABlock { at: here, source })?;
-        if header.stamp != here {
-            return Err(NotABlock { at: here, source: BlockError::Stamp { found: header.stamp, at: here } });
+        if header.lsn != here {
+            return Err(NotABlock { at: here, source: BlockError::Lsn { found: header.lsn, at: here } });
         }
         let length = header.length as usize;
         if length > bytes.len() - hops.whole {
@@ -56,14 +56,14 @@ mod tests {
 
     #[test]
     fn whole_blocks_and_partition_ends_are_found() {
-        let (bytes, ends) = blocks(Stamp(1000), &[64, 72, 400, 80]);
-        assert_eq!(ends.last(), Some(&Stamp(1616)));
-        let hops = hop(&bytes, Stamp(1000), 512).unwrap();
+        let (bytes, ends) = blocks(Lsn(1000), &[64, 72, 400, 80]);
+        assert_eq!(ends.last(), Some(&Lsn(1616)));
+        let hops = hop(&bytes, Lsn(1000), 512).unwrap();
         assert_eq!(hops, Hops { whole: 616, next: None, ends: vec![64, 536, 616] });
-        let hops = hop(&bytes[..500], Stamp(1000), 512).unwrap();
+        let hops = hop(&bytes[..500], Lsn(1000), 512).unwrap();
         assert_eq!(hops, Hops { whole: 136, next: Some(400), ends: vec![64, 136] });
-        assert_eq!(hop(&bytes[..20], Stamp(1000), 512).unwrap().whole, 0);
-        assert!(hop(&bytes, Stamp(1008), 512).is_err());
-        assert!(hop(&[0; 64], Stamp(0), 512).is_err());
+        assert_eq!(hop(&bytes[..20], Lsn(1000), 512).unwrap().whole, 0);
+        assert!(hop(&bytes, Lsn(1008), 512).is_err());
+        assert!(hop(&[0; 64], Lsn(0), 512).is_err());
     }
 }

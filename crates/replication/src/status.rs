@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
@@ -30,11 +30,11 @@ pub struct PrimaryStatus {
     /// How the promise stands.
     pub standing: Standing,
     /// Handed over by the group commit.
-    pub available: Stamp,
+    pub available: Lsn,
     /// Persistent here.
-    pub durable: Stamp,
+    pub durable: Lsn,
     /// Persistent wherever the safety level demands.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// Everyone who ever joined during this reign.
     pub standbys: Vec<StandbyStatus>,
     /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its
@@ -75,9 +75,9 @@ pub struct AheadStatus {
     /// The newest term of what it holds.
     pub term: Term,
     /// Where that ends.
-    pub end: Stamp,
+    pub end: Lsn,
     /// Up to where it is known to have been acknowledged to clients.
-    pub acknowledged: Stamp,
+    pub acknowledged: Lsn,
     /// What it holds, and what can be done.
     pub why: String,
 }
@@ -122,9 +122,9 @@ pub struct ObserverStatus {
     /// Itself.
     pub node: NodeId,
     /// Sent to it.
-    pub shipped: Stamp,
+    pub shipped: Lsn,
     /// Persistent there.
-    pub acked: Stamp,
+    pub acked: Lsn,
     /// Bytes handed over here and not yet persistent there.
     pub ack_lag_bytes: u64,
     /// Bytes sent over the present connection, headers included.
@@ -184,7 +184,7 @@ pub struct StandbyStatus {
     pub in_doubt: bool,
     /// The last mark at which it has found its state to be that of the primary, over the present
     /// connection.
-    pub equal_at: Option<Stamp>,
+    pub equal_at: Option<Lsn>,
     /// How busy it is, while connected, as soon as it has said so.
     pub load: Option<Load>,
     /// How long batches take to be persistent there, over the present connection.
@@ -194,13 +194,13 @@ pub struct StandbyStatus {
     /// If so: what it lacks. It gets nothing more before it has that.
     pub lacks: Option<&'static str>,
     /// Sent to it.
-    pub shipped: Stamp,
+    pub shipped: Lsn,
     /// Persistent there.
-    pub acked: Stamp,
+    pub acked: Lsn,
     /// Replayed there.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Visible to readers there.
-    pub visible: Stamp,
+    pub visible: Lsn,
     /// Bytes filled here and not yet sent; `None` while it is not connected.
     pub ship_lag_bytes: Option<u64>,
     /// Bytes filled here and not yet acknowledged as persistent there.
@@ -294,17 +294,17 @@ pub struct OwnStatus {
     /// `None` while it does, and where that is not known.
     pub commits_nothing: Option<Duration>,
     /// In the log buffer.
-    pub received: Stamp,
+    pub received: Lsn,
     /// What has arrived; beyond what was received, in another form.
-    pub arrived: Stamp,
+    pub arrived: Lsn,
     /// Persistent here.
-    pub persisted: Stamp,
+    pub persisted: Lsn,
     /// Replayed.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Persistent wherever the safety level demands, as far as the primary said.
-    pub global: Stamp,
+    pub global: Lsn,
     /// Visible to readers.
-    pub visible: Stamp,
+    pub visible: Lsn,
     /// How far each of these is behind the primary's log; `None` where that is not known, as with
     /// `in_sync`.
     pub receive_lag: Option<Lag>,
@@ -373,16 +373,16 @@ pub struct MirrorStatus {
     /// How long ago the primary said anything; `None` before the first word.
     pub silence: Option<Duration>,
     /// All of the log up to here is in its memory, as far as the primary has said; more may be.
-    pub end: Stamp,
+    pub end: Lsn,
     /// Whether it holds all that its primary had when it came: before, it answers no candidate.
     pub whole: bool,
     /// A checkpoint comes, from which it begins.
     pub seeding: Option<Seeding>,
     /// With the log up to here what has come of a checkpoint is a state of the database: below, no
     /// commit counts on the mirror, and it does not take over.
-    pub floor: Stamp,
+    pub floor: Lsn,
     /// Persistent wherever the safety level demands, by the mark in its memory.
-    pub mark: Stamp,
+    pub mark: Lsn,
     /// Bytes of the primary's log beyond the end; `None` where that is not known, as with
     /// `in_sync`.
     pub lag_bytes: Option<u64>,
@@ -429,9 +429,9 @@ pub struct RelayStatus {
     pub through: Vec<NodeId>,
     /// Acknowledged to whom it follows, at most: what is persistent here, and below if it
     /// acknowledges for its standbys too.
-    pub upward: Stamp,
+    pub upward: Lsn,
     /// Told to those below to be globally persistent.
-    pub downward: Stamp,
+    pub downward: Lsn,
     /// Everyone who joined since the log goes on without a cut or another term.
     pub standbys: Vec<StandbyStatus>,
     /// Those connected who are counted by nobody.

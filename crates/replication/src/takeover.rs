@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     handshake::{Sender, check_comes_back, consider},
@@ -80,10 +80,10 @@ pub struct Promoted {
     /// The new term.
     pub term: Term,
     /// Where it begins: the end of the log, persistent and replayed.
-    pub start: Stamp,
+    pub start: Lsn,
     /// What of the log is known to be committed: what the old primary told this node, or one of
     /// those that were heard.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// All terms of the log, the new one included.
     pub history: TermHistory,
     /// Everyone who is known.
@@ -187,9 +187,9 @@ pub enum PromoteError {
         /// Where that node can be reached.
         address: String,
         /// Where the two part.
-        at: Stamp,
+        at: Lsn,
         /// Everything of this node's below was acknowledged.
-        committed: Stamp,
+        committed: Lsn,
     },
     /// A node began one term twice.
     #[error(
@@ -357,11 +357,11 @@ pub(crate) trait Candidate: Follows {
     fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError>;
 
     /// Blocks until everything received is persistent and replayed, and returns its end.
-    fn finish(&self, patience: Duration) -> Result<Stamp, PromoteError>;
+    fn finish(&self, patience: Duration) -> Result<Lsn, PromoteError>;
 
     /// A transaction that the old primary has not sent whole never was. Returns where the rest ends
     /// then: between transactions.
-    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError>;
+    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError>;
 }
 
 /// Answers a node that takes over, or sounds out whether it could: with a promise, if `binding`.
@@ -435,7 +435,7 @@ impl Candidate for Shared {
         crate::standby::fetch(self, from, purpose, term, wanted)
     }
 
-    fn finish(&self, patience: Duration) -> Result<Stamp, PromoteError> {
+    fn finish(&self, patience: Duration) -> Result<Lsn, PromoteError> {
         let end = self.log.received().get();
         let floor = self.state().follower.floor();
         if end < floor {
@@ -453,7 +453,7 @@ impl Candidate for Shared {
         Ok(end)
     }
 
-    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError> {
+    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError> {
         let whole = self.log.transaction_end(end);
         if whole < end {
             self.cut(whole, false).map_err(PromoteError::Local)?;
@@ -519,7 +519,7 @@ fn take_over<C: Candidate>(
                 let known = || peers.iter().find(|peer| peer.node == Some(wanted.from));
                 let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
                 let from = round.address(wanted.from).unwrap_or_else(known);
-                tracing::info!(from, stamp = wanted.upto.0, "another log reaches further: its end is fetched");
+                tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
                 match shared.fetch(&from, take_over.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
                     Ok(()) => shared.finish(options.deadline).map(drop)?,
@@ -638,7 +638,7 @@ pub(crate) fn serve_log(
     partition: u64,
     hello: &Hello,
     log: &Continue,
-    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
+    read: impl Fn(Lsn, &mut [u8]) -> Result<(), ReadError>,
 ) {
     let agreed = match consider(from, hello.cluster, hello.node, Term(0), log) {
         Ok(agreed) => agreed,
@@ -666,7 +666,7 @@ pub(crate) fn serve_log(
                 Ok(Some(ends)) => {
                     let length = *ends.last().expect("a piece has an end") as usize;
                     let note = BatchNote {
-                        global: Stamp::ZERO,
+                        global: Lsn::ZERO,
                         time: Moment::default(),
                         begun: Moment::default(),
                         end: from.end,
@@ -703,10 +703,10 @@ const PIECE: usize = 1 << 20;
 /// Whole blocks from `at` on, into `piece`; `None` when the room is too small for one.
 fn next_piece(
     piece: &mut Vec<u8>,
-    at: Stamp,
-    upto: Stamp,
+    at: Lsn,
+    upto: Lsn,
     partition: u64,
-    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
+    read: &impl Fn(Lsn, &mut [u8]) -> Result<(), ReadError>,
 ) -> Result<Option<Vec<u32>>, String> {
     let room = upto.since(at) as usize;
     let mut length = room.min(PIECE);

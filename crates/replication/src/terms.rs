@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
     take_over::TakeOver,
@@ -33,7 +33,7 @@ pub trait TermStore: Send + Sync {
     fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
 
     /// Notes what was acknowledged to clients, for a restart. A hint, too.
-    fn note_committed(&self, _to: Stamp) {}
+    fn note_committed(&self, _to: Lsn) {}
 
     /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be
     /// durable, and may be lost.
@@ -204,7 +204,7 @@ impl Terms {
         &self,
         term: Term,
         node: NodeId,
-        start: Stamp,
+        start: Lsn,
         succession: &Succession,
     ) -> Result<TermHistory, BeginError> {
         let nonce = getrandom::u64().map_err(|cause| TermStoreError { why: format!("no random number: {cause}") })?;
@@ -216,7 +216,7 @@ impl Terms {
 
     /// Everything below `to` was acknowledged to clients: noted for a restart, if it is more than
     /// before. Not synced, and blocks no thread that asks for terms.
-    pub fn note_committed(&self, to: Stamp) {
+    pub fn note_committed(&self, to: Lsn) {
         let is_more = {
             let state = &mut self.lock().state;
             let before = state.committed;

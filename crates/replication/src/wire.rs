@@ -3,7 +3,7 @@
 //! Every first message of a connection, and its answer, begins with the protocol's version, so that
 //! two versions can at least say so to one another.
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, take_over::LogState, term::TermHistory};
 pub use freshet_cluster::{
@@ -31,7 +31,7 @@ pub enum Kind {
     /// Blocks, with a [`BatchNote`]. On the way to a standby they lie in its log buffer already, or
     /// come compressed.
     Batch = 3,
-    /// A [`BatchNote`] without blocks: the globally persistent stamp advanced, or the connection
+    /// A [`BatchNote`] without blocks: the globally persistent LSN advanced, or the connection
     /// was silent. The standby answers a keep-alive.
     Watermark = 4,
     /// What a candidate holds that fetches the log: [`Ack`]. A standby writes it into its primary's
@@ -154,7 +154,7 @@ pub struct Join {
     pub incarnation: u64,
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
-    pub holds: Stamp,
+    pub holds: Lsn,
 }
 
 impl Join {
@@ -227,7 +227,7 @@ pub enum Purpose {
     /// A standby whose state is in doubt asks its primary whether it may begin again.
     BeginAgain {
         /// The mark at which its state differed; zero for damage that it has found by itself.
-        since: Stamp,
+        since: Lsn,
     },
 }
 
@@ -288,13 +288,13 @@ pub struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchNote {
     /// Everything below is persistent wherever the safety level demands.
-    pub global: Stamp,
+    pub global: Lsn,
     /// When this was sent, by the primary's clock.
     pub time: Moment,
     /// When the sender began to send this, by its own clock.
     pub begun: Moment,
     /// How far the primary's log reached then.
-    pub end: Stamp,
+    pub end: Lsn,
     /// When the first of the group commit's batches in this one was handed over; nothing for old
     /// log and without blocks.
     pub filled_at: Option<Moment>,
@@ -317,7 +317,7 @@ pub struct Asks {
     /// Something speaks against its state.
     pub in_doubt: bool,
     /// The last mark at which its state was that of the primary.
-    pub equal_at: Option<Stamp>,
+    pub equal_at: Option<Lsn>,
 }
 
 /// An [`Ack`], what is asked for, and how busy the standby is, if it knows that, as status words.
@@ -330,10 +330,10 @@ pub fn ack_words(ack: &Ack, asks: Asks, load: Option<Load>) -> [u64; STATUS_WORD
 /// All of them from status words.
 pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
     let own = if words[4] & 1 == 1 { Encoding::Inputs } else { Encoding::Bytes };
-    let equal_at = Some(Stamp(words[7])).filter(|at| *at > Stamp::ZERO);
+    let equal_at = Some(Lsn(words[7])).filter(|at| *at > Lsn::ZERO);
     let asks = Asks { own, below: words[5] != 0, in_doubt: words[4] & 2 == 2, equal_at };
     let load = load_of_word(words[6]);
-    let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
+    let [persisted, may_send_until, replayed, visible, ..] = words.map(Lsn);
     (Ack { persisted, may_send_until, replayed, visible }, asks, load)
 }
 
@@ -472,9 +472,9 @@ mod tests {
 
     #[test]
     fn a_load_comes_back_and_is_none_without_one() {
-        let ack = Ack { persisted: Stamp(1), may_send_until: Stamp(2), replayed: Stamp(3), visible: Stamp(4) };
+        let ack = Ack { persisted: Lsn(1), may_send_until: Lsn(2), replayed: Lsn(3), visible: Lsn(4) };
         for (own, in_doubt) in [(Encoding::Bytes, true), (Encoding::Inputs, false), (Encoding::Inputs, true)] {
-            let asks = Asks { own, below: !in_doubt, in_doubt, equal_at: in_doubt.then_some(Stamp(5)) };
+            let asks = Asks { own, below: !in_doubt, in_doubt, equal_at: in_doubt.then_some(Lsn(5)) };
             assert_eq!(ack_of_words(ack_words(&ack, asks, None)).1, asks);
         }
         let asks = Asks::default();
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_history_from_the_wire_is_checked() {
-        let bad = vec![(Term(2), Stamp(5)), (Term(1), Stamp(9))];
+        let bad = vec![(Term(2), Lsn(5)), (Term(1), Lsn(9))];
         assert!(decode::<TermHistory>("history", &encode(&bad)).is_err());
     }
 }

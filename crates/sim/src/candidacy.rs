@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Welcome, consider},
@@ -273,7 +273,7 @@ impl World {
         if whole < log.end() {
             self.cut(node, whole)?;
         }
-        self.begin_reign(node, term, take_over.inheritance(Stamp(whole)))
+        self.begin_reign(node, term, take_over.inheritance(Lsn(whole)))
     }
 
     /// A candidate wants the log.
@@ -291,7 +291,7 @@ impl World {
             self.send(id, node, Message::Refused { highest, leader: None });
             return Ok(());
         }
-        let end = Stamp(state.disk.synced);
+        let end = Lsn(state.disk.synced);
         self.drain(node)?;
         let sender = self.sender(node, term, Vec::new(), end);
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {

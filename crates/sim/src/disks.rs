@@ -7,7 +7,7 @@
 //! incarnation. One that is set back does not know it: so that happens only while enough others
 //! hold what was promised.
 
-use freshet_base::{Safety, Stamp};
+use freshet_base::{Lsn, Safety};
 use freshet_cluster::{
     in_sync::InSyncSet,
     term::{Fence, TermState},
@@ -122,7 +122,7 @@ impl World {
                 disk.log.push(block.clone());
             }
             (disk.synced, disk.sure, disk.floor) = (start, start, end);
-            disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Stamp(end)));
+            disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Lsn(end)));
         }
         (self.nodes[node].disk, self.nodes[node].copy) = (disk, None);
     }

@@ -1,6 +1,6 @@
 //! Who has the log and passes it on: the primary, and a relay.
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::{CommitRule, Event},
     flow::{FlowError, Next},
@@ -27,7 +27,7 @@ impl World {
         let (rule, now, nonce) = (self.rule(), self.clock(node), self.unique());
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
-        let end = Stamp(state.disk.log.end());
+        let end = Lsn(state.disk.log.end());
         let reign = term::Reign { term, start: end, node: state.id, nonce };
         match state.disk.terms.begin(reign, end, &succession) {
             Err(NotBegun::Fenced { .. }) => return Ok(()),
@@ -78,12 +78,12 @@ impl World {
         let state = &mut self.nodes[node];
         if let (Role::Primary(_), Some(host)) = (&state.role, &mut state.host) {
             let filled = host.filled_to();
-            if Stamp(to) > filled {
+            if Lsn(to) > filled {
                 let blocks = state.disk.log.between(filled.0, to).iter();
-                let ends: Vec<Stamp> = blocks.map(|block| Stamp(block.end())).collect();
+                let ends: Vec<Lsn> = blocks.map(|block| Lsn(block.end())).collect();
                 self.filled(node, filled, &ends);
                 if self.scenario.broken == Broken::CommitBeforePersist {
-                    self.tell_rule(node, Event::Durable(Stamp(to)))?;
+                    self.tell_rule(node, Event::Durable(Lsn(to)))?;
                 }
             }
         }
@@ -110,9 +110,9 @@ impl World {
         }
         let leaves = state.note_sets(from, to);
         if state.reign().is_some() {
-            self.tell_rule(node, Event::Durable(Stamp(to)))?;
+            self.tell_rule(node, Event::Durable(Lsn(to)))?;
         } else {
-            self.told(node, follower::Event::Persisted(Stamp(to)))?;
+            self.told(node, follower::Event::Persisted(Lsn(to)))?;
             self.acknowledge(node, false);
             if leaves && self.scenario.broken != Broken::RelayNotLeft {
                 self.unlink(node)?;
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// `node` speaks for its log, which ends at `end`.
-    pub(crate) fn sender(&self, node: usize, term: Term, above: Vec<NodeId>, end: Stamp) -> Sender {
+    pub(crate) fn sender(&self, node: usize, term: Term, above: Vec<NodeId>, end: Lsn) -> Sender {
         let state = &self.nodes[node];
         let history = state.disk.terms.history.clone();
         Sender { cluster: CLUSTER, node: state.id, above, term, history, end, needed_capacity: 0, keep_alive_ms: 10 }
@@ -131,7 +131,7 @@ impl World {
 
     /// `node` feeds others with its log from its end on.
     pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
-        let end = Stamp(self.nodes[node].disk.log.end());
+        let end = Lsn(self.nodes[node].disk.log.end());
         let mut host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
         if host.sender().above.is_empty() || self.nodes[node].follower.level().is_some() {
             host.peers_changed();
@@ -140,7 +140,7 @@ impl World {
     }
 
     /// The log of `node` has grown from `from` on, by blocks with these ends.
-    pub(crate) fn filled(&mut self, node: usize, from: Stamp, ends: &[Stamp]) {
+    pub(crate) fn filled(&mut self, node: usize, from: Lsn, ends: &[Lsn]) {
         let now = self.clock(node);
         if let (Some(host), Some(to)) = (&mut self.nodes[node].host, ends.last()) {
             host.filled(from, *to, ends, now);
@@ -189,7 +189,7 @@ impl World {
             appliance,
             from: agreed.welcome.cut_at,
             persisted: agreed.persisted,
-            replayed: Stamp::ZERO,
+            replayed: Lsn::ZERO,
         };
         let joined = host.join(id, guest, now).unwrap_or_default();
         if let Some(old) = joined.replaced {
@@ -240,7 +240,7 @@ impl World {
                         blocks
                     }
                 };
-                let to = blocks.last().map(|block| Stamp(block.end()));
+                let to = blocks.last().map(|block| Lsn(block.end()));
                 let Some(Note { global, .. }) = host.shipped(id, to, now) else { break };
                 outgoing.push((id, Message::Batch { term, blocks, global: global.0 }));
             }
@@ -260,7 +260,7 @@ impl World {
         let now = self.clock(node);
         let Some(host) = &mut self.nodes[node].host else { return };
         let term = host.sender().term;
-        for id in host.committed(Stamp(to), now) {
+        for id in host.committed(Lsn(to), now) {
             let note = self.nodes[node].host.as_mut().and_then(|host| host.shipped(id, None, now));
             if let Some(Note { global, .. }) = note {
                 self.send(id, node, Message::Batch { term, blocks: Vec::new(), global: global.0 });

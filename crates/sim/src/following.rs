@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule,
     follower::{self, Ack, Decision, Entry, NotEntered, Room},
@@ -71,10 +71,10 @@ impl World {
         let overruns = self.scenario.broken == Broken::CreditIgnored;
         Continue {
             history: state.disk.terms.history.clone(),
-            received: Stamp(state.disk.log.end()),
-            persisted: Stamp(state.disk.synced),
+            received: Lsn(state.disk.log.end()),
+            persisted: Lsn(state.disk.synced),
             capacity: if overruns { u64::MAX / 2 } else { RING },
-            may_send_until: if overruns { Stamp(u64::MAX / 2) } else { state.follower.free_until() },
+            may_send_until: if overruns { Lsn(u64::MAX / 2) } else { state.follower.free_until() },
         }
     }
 
@@ -177,18 +177,18 @@ impl World {
     pub(crate) fn cut(&mut self, node: usize, at: u64) -> Result<(), Violation> {
         // What is being replayed is waited for.
         if let Some(to) = self.nodes[node].replaying.take() {
-            self.told(node, follower::Event::Replayed(Stamp(to)))?;
+            self.told(node, follower::Event::Replayed(Lsn(to)))?;
         }
         self.report.cuts += 1;
         let state = &mut self.nodes[node];
-        if state.follower.hold(Stamp(at)).is_err() {
+        if state.follower.hold(Lsn(at)).is_err() {
             return self.check_seen(node, at);
         }
         state.disk.log.cut(at);
         state.disk.synced = state.disk.synced.min(at);
         state.disk.dropped &= at > state.disk.sure;
         state.disk.sure = state.disk.sure.min(at);
-        state.follower.cut(Stamp(at));
+        state.follower.cut(Lsn(at));
         state.arrived.retain(|end| end.0 <= at);
         state.cuts += 1;
         state.flushing = false;
@@ -212,14 +212,14 @@ impl World {
     pub(crate) fn told(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
-            follower::Event::Told(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Told(Stamp::MAX),
+            follower::Event::Told(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Told(Lsn::MAX),
             event => event,
         };
         let state = &mut self.nodes[node];
         let log = &state.disk.log;
-        let whole = |at: Stamp| match broken {
+        let whole = |at: Lsn| match broken {
             Broken::ViewWithinTransactions => at,
-            _ => Stamp(log.transaction_end(at.0)),
+            _ => Lsn(log.transaction_end(at.0)),
         };
         let decision = state.follower.apply(event, now, whole);
         self.carry_out(node, decision)
@@ -262,7 +262,7 @@ impl World {
         }
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
-        self.told(node, follower::Event::Told(Stamp(global)))?;
+        self.told(node, follower::Event::Told(Lsn(global)))?;
         if !self.take_in(node, blocks)? {
             return self.unlink(node);
         }
@@ -296,7 +296,7 @@ impl World {
                     self.check_log(node, spoilt)?;
                 }
             }
-            ends.push(Stamp(block.end()));
+            ends.push(Lsn(block.end()));
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
@@ -309,14 +309,14 @@ impl World {
         }
         // Behind what came in another form, all of that is to be part of the log.
         self.drain(node)?;
-        self.filled(node, Stamp(from), &ends);
+        self.filled(node, Lsn(from), &ends);
         self.told(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(follows)
     }
 
     /// Blocks have arrived in another form.
-    fn arrive(&mut self, node: usize, ends: &[Stamp]) -> Result<(), Violation> {
+    fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
         let idle = self.nodes[node].arrived.is_empty();
         self.nodes[node].arrived.extend(ends);
         self.told(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
@@ -342,7 +342,7 @@ impl World {
             return Ok(());
         }
         let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
-        let ends: Vec<Stamp> = state.arrived.drain(..count).collect();
+        let ends: Vec<Lsn> = state.arrived.drain(..count).collect();
         self.told(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         self.regenerate(node);
@@ -351,7 +351,7 @@ impl World {
 
     /// All that has arrived is regenerated.
     pub(crate) fn drain(&mut self, node: usize) -> Result<(), Violation> {
-        let ends: Vec<Stamp> = self.nodes[node].arrived.drain(..).collect();
+        let ends: Vec<Lsn> = self.nodes[node].arrived.drain(..).collect();
         if ends.is_empty() {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl World {
 
     /// The same for the end of another log, which has room.
     pub(crate) fn take_in_all(&mut self, node: usize, blocks: Vec<Block>) -> Result<(), Violation> {
-        let ends: Vec<Stamp> = blocks.iter().map(|block| Stamp(block.end())).collect();
+        let ends: Vec<Lsn> = blocks.iter().map(|block| Lsn(block.end())).collect();
         for block in blocks {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
@@ -387,7 +387,7 @@ impl World {
             return;
         };
         if broken == Broken::AckBeforePersist {
-            ack = Ack { persisted: Stamp(state.disk.log.end()), ..ack };
+            ack = Ack { persisted: Lsn(state.disk.log.end()), ..ack };
         }
         self.send(connection, node, Message::Ack { ack });
     }
@@ -411,7 +411,7 @@ impl World {
         if state.cuts != cuts || state.replaying.take().is_none() {
             return Ok(());
         }
-        self.told(node, follower::Event::Replayed(Stamp(to)))?;
+        self.told(node, follower::Event::Replayed(Lsn(to)))?;
         if self.nodes[node].reign().is_none() {
             self.acknowledge(node, false);
         }
@@ -422,7 +422,7 @@ impl World {
     /// Replays all that was received, at once.
     pub(crate) fn finish_replay(&mut self, node: usize) -> Result<(), Violation> {
         while let Some(to) = self.nodes[node].replaying.take() {
-            self.told(node, follower::Event::Replayed(Stamp(to)))?;
+            self.told(node, follower::Event::Replayed(Lsn(to)))?;
             self.replay(node);
         }
         Ok(())

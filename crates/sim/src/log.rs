@@ -11,7 +11,7 @@ use crate::dice::mix;
 /// One block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// Its stamp.
+    /// Its LSN.
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
@@ -34,7 +34,7 @@ impl Block {
     }
 }
 
-/// A log without gaps, from stamp zero on.
+/// A log without gaps, from LSN zero on.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     blocks: Vec<Block>,

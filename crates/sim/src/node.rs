@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::CommitRule,
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     pub reconnects: bool,
     pub follower: Follower,
     /// Ends of blocks that have arrived in another form, and are not regenerated yet.
-    pub arrived: VecDeque<Stamp>,
+    pub arrived: VecDeque<Lsn>,
     /// Where the piece ends that is being replayed.
     pub replaying: Option<u64>,
     /// What its readers see.
@@ -166,10 +166,10 @@ impl Node {
     pub fn log_state(&self) -> LogState {
         LogState {
             history: self.disk.terms.history.clone(),
-            end: Stamp(self.disk.synced),
+            end: Lsn(self.disk.synced),
             set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
-            committed: self.reign().map_or(self.follower.global(), |reign| Stamp(reign.acknowledged)),
+            committed: self.reign().map_or(self.follower.global(), |reign| Lsn(reign.acknowledged)),
             log: true,
             incarnation: self.disk.terms.holder(self.id).incarnation,
         }
@@ -220,8 +220,8 @@ impl Node {
 
     /// It starts as a standby that has replayed the log on its disk.
     pub fn start(&mut self) {
-        let end = Stamp(self.disk.log.end());
-        let floor = Stamp(self.disk.floor);
+        let end = Lsn(self.disk.log.end());
+        let floor = Lsn(self.disk.floor);
         let begun = Begun { received: end, persisted: end, replayed: end, floor, ..Begun::default() };
         // What had arrived is regenerated.
         self.arrived.clear();

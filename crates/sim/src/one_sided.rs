@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
     take_over::{Answer, LogState},
@@ -75,7 +75,7 @@ impl World {
         if self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked && node.reign().is_none() {
             let beyond = node.disk.log.between(node.disk.synced, u64::MAX).iter().chain(node.landed());
             for block in beyond {
-                state.end = Stamp(block.end());
+                state.end = Lsn(block.end());
                 if let Some(set) = &block.set {
                     state.set = InSyncSet::newer(state.set.take(), Some((**set).clone()));
                 }
@@ -126,7 +126,7 @@ impl World {
     /// The primary hears that its bytes have arrived: that is all the acknowledgement that it
     /// takes, but for what a standby has to take note of.
     pub(crate) fn read_back(&mut self, node: usize, id: ConnectionId, to: u64) -> Result<(), Violation> {
-        let acked = self.nodes[node].host.as_mut().map(|host| host.read_back(id, Stamp(to)));
+        let acked = self.nodes[node].host.as_mut().map(|host| host.read_back(id, Lsn(to)));
         self.heard(node, id, acked)
     }
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Safety, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, Safety, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, RuleConfig},
@@ -263,7 +263,7 @@ impl World {
         }
         self.nodes[0].up = true;
         let inheritance =
-            Inheritance { succession: Succession::New(1), committed: Stamp::ZERO, answered: Default::default() };
+            Inheritance { succession: Succession::New(1), committed: Lsn::ZERO, answered: Default::default() };
         self.begin_reign(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
@@ -741,14 +741,14 @@ impl World {
         let Some(set) = reign.rule.to_write().cloned() else { return Ok(()) };
         let (term, number) = (reign.term, set.number);
         if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
-            let end = reign.rule.durable().min(Stamp(self.nodes[node].disk.synced));
+            let end = reign.rule.durable().min(Lsn(self.nodes[node].disk.synced));
             let end = end.min(reign.rule.committed());
             return self.tell_rule(node, Event::Written { number, end });
         }
         self.check_set(node, &set)?;
         self.report.sets += 1;
         let block = self.block(node, term, 64, true, Some(set));
-        let end = Stamp(block.end());
+        let end = Lsn(block.end());
         if let Some(host) = &mut self.nodes[node].host {
             host.recorded(end);
         }

@@ -13,7 +13,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::{fmt, ptr};
 
 use freshet_base::{
-    Rid, Stamp,
+    Lsn, Rid,
     sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -47,7 +47,7 @@ impl Word {
     ///
     /// # Panics
     /// When the address needs all 64 bits: no log is that long.
-    pub fn address(address: Stamp) -> Self {
+    pub fn address(address: Lsn) -> Self {
         assert!(address.0 < 1 << 63, "a log address fits 63 bits");
         Self(address.0 << 1 | 1)
     }
@@ -56,7 +56,7 @@ impl Word {
     ///
     /// # Panics
     /// When the address needs more than 62 bits: no log is that long.
-    pub fn gone(tombstone: Stamp) -> Self {
+    pub fn gone(tombstone: Lsn) -> Self {
         assert!(tombstone.0 < 1 << 62, "a log address fits 62 bits");
         Self(tombstone.0 << 2 | 2)
     }
@@ -67,13 +67,13 @@ impl Word {
     }
 
     /// The log address, if it is one.
-    pub fn as_address(self) -> Option<Stamp> {
-        (self.0 & 1 == 1).then_some(Stamp(self.0 >> 1))
+    pub fn as_address(self) -> Option<Lsn> {
+        (self.0 & 1 == 1).then_some(Lsn(self.0 >> 1))
     }
 
     /// Where the tombstone lies, if the record is gone.
-    pub fn as_gone(self) -> Option<Stamp> {
-        (self.0 & 3 == 2).then_some(Stamp(self.0 >> 2))
+    pub fn as_gone(self) -> Option<Lsn> {
+        (self.0 & 3 == 2).then_some(Lsn(self.0 >> 2))
     }
 
     pub(crate) fn as_pointer(self) -> Option<*mut Version> {
@@ -301,14 +301,14 @@ mod tests {
 
     #[test]
     fn a_word_tells_addresses_from_pointers() {
-        assert_eq!(Word::address(Stamp(0)).as_address(), Some(Stamp(0)));
-        assert!(!Word::address(Stamp(0)).is_empty());
+        assert_eq!(Word::address(Lsn(0)).as_address(), Some(Lsn(0)));
+        assert!(!Word::address(Lsn(0)).is_empty());
         assert_eq!(Word::EMPTY.as_address(), None);
         assert_eq!(Word::EMPTY.as_pointer(), None);
-        let gone = Word::gone(Stamp(0));
-        assert_eq!((gone.as_gone(), gone.as_address(), gone.as_pointer()), (Some(Stamp(0)), None, None));
-        assert_eq!(Word::gone(Stamp((1 << 62) - 1)).as_gone(), Some(Stamp((1 << 62) - 1)));
-        assert!(!gone.is_empty() && Word::EMPTY.as_gone().is_none() && Word::address(Stamp(7)).as_gone().is_none());
+        let gone = Word::gone(Lsn(0));
+        assert_eq!((gone.as_gone(), gone.as_address(), gone.as_pointer()), (Some(Lsn(0)), None, None));
+        assert_eq!(Word::gone(Lsn((1 << 62) - 1)).as_gone(), Some(Lsn((1 << 62) - 1)));
+        assert!(!gone.is_empty() && Word::EMPTY.as_gone().is_none() && Word::address(Lsn(7)).as_gone().is_none());
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! it leaves everything else as it was.
 //!
 //! Catalog records may be replayed in any order, and be taken back when the log is cut. So
-//! everything here remembers the stamp at which it came about. A table that was dropped stays for
-//! snapshots below that stamp; when there are none any more, [`Catalog::clear_dropped`] gives up
+//! everything here remembers the LSN at which it came about. A table that was dropped stays for
+//! snapshots below that LSN; when there are none any more, [`Catalog::clear_dropped`] gives up
 //! its content, and its entry only says that records of this file id, wherever they may come from,
 //! are of no interest.
 //!
@@ -33,7 +33,7 @@ use std::{
     },
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 
 pub use self::error::CatalogError;
 use crate::{
@@ -73,15 +73,15 @@ struct Entry {
     /// None once it was given up.
     table: Option<Arc<Table>>,
     /// Where the log says that it was made; zero where that is not known and long ago.
-    made_at: Stamp,
+    made_at: Lsn,
     /// Where the log says that it was dropped, if it does.
-    dropped_at: Option<Stamp>,
+    dropped_at: Option<Lsn>,
 }
 
 impl Entry {
-    fn exists_at(&self, snapshot: Stamp) -> bool {
+    fn exists_at(&self, snapshot: Lsn) -> bool {
         // Where a record lies is below the snapshots that see it.
-        (self.made_at < snapshot || self.made_at == Stamp::ZERO) && self.dropped_at.is_none_or(|at| at >= snapshot)
+        (self.made_at < snapshot || self.made_at == Lsn::ZERO) && self.dropped_at.is_none_or(|at| at >= snapshot)
     }
 }
 
@@ -104,7 +104,7 @@ pub struct Catalog {
     dropped: AtomicUsize,
     /// Whether indexes may have come that this node has yet to fill.
     unfilled: AtomicBool,
-    /// The stamp of the newest record that was replayed or restored.
+    /// The LSN of the newest record that was replayed or restored.
     changed_at: AtomicU64,
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
@@ -115,7 +115,7 @@ pub struct Catalog {
 
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.tables_at(Stamp::MAX).iter().map(|table| table.name())).finish()
+        f.debug_list().entries(self.tables_at(Lsn::MAX).iter().map(|table| table.name())).finish()
     }
 }
 
@@ -138,7 +138,7 @@ impl Catalog {
             builds: Mutex::default(),
         };
         // Record zero would be the catalog itself: it describes the others only.
-        catalog.put(&mut catalog.write(), &catalog.own, Stamp::ZERO, None);
+        catalog.put(&mut catalog.write(), &catalog.own, Lsn::ZERO, None);
         catalog
     }
 
@@ -184,7 +184,7 @@ impl Catalog {
     }
 
     /// The table of this name that a snapshot sees.
-    pub fn by_name(&self, name: &str, snapshot: Stamp) -> Option<Arc<Table>> {
+    pub fn by_name(&self, name: &str, snapshot: Lsn) -> Option<Arc<Table>> {
         let state = self.read();
         let entries = state.names.get(name)?.iter().filter_map(|fid| state.entries.get(fid));
         let there = entries.filter(|entry| entry.exists_at(snapshot));
@@ -192,7 +192,7 @@ impl Catalog {
     }
 
     /// All tables that a snapshot sees, the catalog table first.
-    pub fn tables_at(&self, snapshot: Stamp) -> Vec<Arc<Table>> {
+    pub fn tables_at(&self, snapshot: Lsn) -> Vec<Arc<Table>> {
         let state = self.read();
         let there = state.entries.values().filter(|entry| entry.exists_at(snapshot));
         there.filter_map(|entry| entry.table.clone()).collect()
@@ -200,7 +200,7 @@ impl Catalog {
 
     /// The ids of all tables that a snapshot sees, or would see if what was dropped since had not
     /// been given up, ascending.
-    pub fn ids_at(&self, snapshot: Stamp) -> Vec<Fid> {
+    pub fn ids_at(&self, snapshot: Lsn) -> Vec<Fid> {
         let state = self.read();
         state.entries.iter().filter(|(_, entry)| entry.exists_at(snapshot)).map(|(fid, _)| *fid).collect()
     }
@@ -215,7 +215,7 @@ impl Catalog {
     }
 
     /// Puts a table into its slot, which is empty.
-    fn put(&self, state: &mut State, table: &Arc<Table>, made_at: Stamp, dropped_at: Option<Stamp>) {
+    fn put(&self, state: &mut State, table: &Arc<Table>, made_at: Lsn, dropped_at: Option<Lsn>) {
         let fid = table.fid();
         let chunk = || (0..CHUNK).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         let slot = &self.slots[fid.0 as usize / CHUNK].get_or_init(chunk)[fid.0 as usize % CHUNK];
@@ -259,7 +259,7 @@ impl Catalog {
         guard: &Guard<'_>,
         fid: Fid,
         definition: TableDefinition,
-        made_at: Stamp,
+        made_at: Lsn,
     ) -> Result<(), CatalogError> {
         if fid.0 as usize >= Self::LIMIT {
             return Err(CatalogError::Full);
@@ -336,7 +336,7 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`CatalogError`].
-    pub fn enter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], made_at: Stamp) -> Result<(), CatalogError> {
+    pub fn enter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], made_at: Lsn) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         self.changed_at.fetch_max(made_at.0, Ordering::AcqRel);
         self.enter(guard, fid, definition, made_at)
@@ -344,12 +344,12 @@ impl Catalog {
 
     /// Where the newest record of the catalog lies that was replayed or restored here, whatever was
     /// cut since. A snapshot below may see tables and indexes that a restart does not bring back.
-    pub fn changed_at(&self) -> Stamp {
-        Stamp(self.changed_at.load(Ordering::Acquire))
+    pub fn changed_at(&self) -> Lsn {
+        Lsn(self.changed_at.load(Ordering::Acquire))
     }
 
     /// Indexes of a table that nobody has seen yet are not all ready.
-    fn set_states(guard: &Guard<'_>, table: &Table, states: &[IndexState], at: Stamp) {
+    fn set_states(guard: &Guard<'_>, table: &Table, states: &[IndexState], at: Lsn) {
         let Some(content) = table.content(guard) else { return };
         let made = content.indexes(guard).to_vec().into_iter().zip(states).map(|(index, state)| match state {
             IndexState::Ready => index,
@@ -377,7 +377,7 @@ impl Catalog {
         kind: RecordKind,
         rid: Rid,
         row: &[u8],
-        at: Stamp,
+        at: Lsn,
     ) -> Result<(), CatalogError> {
         self.changed_at.fetch_max(at.0, Ordering::AcqRel);
         match kind {
@@ -389,7 +389,7 @@ impl Catalog {
 
     /// Indexes have come, or are further than they were. Those that are dropped stay for snapshots
     /// below.
-    fn alter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
+    fn alter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Lsn) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         let known = state.entries.get(&fid).map(|entry| entry.table.clone());
@@ -409,12 +409,12 @@ impl Catalog {
         state: &mut State,
         fid: Fid,
         definition: &TableDefinition,
-        dropped_at: Option<Stamp>,
+        dropped_at: Option<Lsn>,
     ) -> Result<Arc<Table>, CatalogError> {
         definition.validate().map_err(CatalogError::Definition)?;
         let first = TableDefinition::new(&definition.name, definition.indexes[..1].to_vec());
         let table = Self::make(fid, first)?;
-        self.put(state, &table, Stamp::ZERO, dropped_at);
+        self.put(state, &table, Lsn::ZERO, dropped_at);
         Ok(table)
     }
 
@@ -423,7 +423,7 @@ impl Catalog {
         guard: &Guard<'_>,
         table: &Table,
         definition: &TableDefinition,
-        at: Stamp,
+        at: Lsn,
     ) -> Result<(), CatalogError> {
         let Some(content) = table.content(guard) else { return Ok(()) };
         let there = content.indexes(guard);
@@ -469,7 +469,7 @@ impl Catalog {
     }
 
     /// A table was dropped. It stays as it was for snapshots below.
-    fn drop_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
+    fn drop_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Lsn) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         match state.entries.get_mut(&fid) {
@@ -499,7 +499,7 @@ impl Catalog {
     /// Gives up the content of tables and indexes that were dropped below `horizon`: every
     /// snapshot, now and later, lies at or above that, and the drop cannot be taken back any more.
     /// The memory is freed when every guard that was there before is gone.
-    pub fn clear_dropped(&self, guard: &Guard<'_>, horizon: Stamp) {
+    pub fn clear_dropped(&self, guard: &Guard<'_>, horizon: Lsn) {
         let mut state = self.write();
         let over = |entry: &Entry| entry.table.is_some() && entry.dropped_at.is_some_and(|at| at < horizon);
         let gone: Vec<Fid> = state.entries.iter().filter(|(_, entry)| over(entry)).map(|(fid, _)| *fid).collect();
@@ -521,7 +521,7 @@ impl Catalog {
 
     /// The log was cut at `at`: what was made there or above never was, and what was dropped there
     /// or above was not. No snapshot is above that.
-    pub fn cut(&self, guard: &Guard<'_>, at: Stamp) {
+    pub fn cut(&self, guard: &Guard<'_>, at: Lsn) {
         let mut state = self.write();
         let ghosts: Vec<Fid> =
             state.entries.iter().filter(|(_, entry)| entry.made_at >= at).map(|(fid, _)| *fid).collect();

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use freshet_base::{Fid, IdHasher, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Lsn, Rid};
 
 type Far = HashMap<Fid, u64, std::hash::BuildHasherDefault<IdHasher>>;
 
@@ -36,7 +36,7 @@ const fn fold(a: u64, b: u64) -> u64 {
 /// lies at `lsn` in the log: 64 bits that depend on all bits of all three. The same on every node,
 /// in every version of this program that can be in one cluster.
 #[inline]
-pub const fn identity(table: Fid, record: Rid, lsn: Stamp) -> u64 {
+pub const fn identity(table: Fid, record: Rid, lsn: Lsn) -> u64 {
     let which = record.0 ^ (table.0 as u64).rotate_right(24);
     fold(which ^ 0xA076_1D64_78BD_642F, lsn.0 ^ 0xE703_7ED1_A0B4_28DB)
 }
@@ -108,7 +108,7 @@ impl Sums {
 #[derive(Clone, Debug, Default)]
 pub struct Counting {
     /// Everything below was replayed before; what is being replayed lies at or above.
-    pub from: Stamp,
+    pub from: Lsn,
     /// The changes.
     pub sums: Sums,
 }
@@ -118,14 +118,14 @@ pub struct Counting {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The state: what lies below in the log, and nothing above.
-    pub lsn: Stamp,
+    pub lsn: Lsn,
     /// By the lowest eight bits of the tables' ids; zeros are left out.
     groups: BTreeMap<u8, u64>,
 }
 
 impl Figures {
     /// Of these tables, at `lsn`.
-    pub fn new(lsn: Stamp, sums: impl IntoIterator<Item = (Fid, u64)>) -> Self {
+    pub fn new(lsn: Lsn, sums: impl IntoIterator<Item = (Fid, u64)>) -> Self {
         let mut groups = BTreeMap::new();
         for (table, sum) in sums {
             let group: &mut u64 = groups.entry(Self::group(table)).or_default();
@@ -170,7 +170,7 @@ impl Figures {
             groups.insert(*group, u64::from_le_bytes(sum.try_into().ok()?));
         }
         let is_whole = chunks.remainder().is_empty() && groups.len() == rest.len() / 9;
-        is_whole.then_some(Self { lsn: Stamp(u64::from_le_bytes(*lsn)), groups })
+        is_whole.then_some(Self { lsn: Lsn(u64::from_le_bytes(*lsn)), groups })
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn each_bit_of_what_identifies_a_version_changes_about_half_of_its_identity() {
-        let of = |table: u32, record: u64, lsn: u64| identity(Fid(table), Rid(record), Stamp(lsn));
+        let of = |table: u32, record: u64, lsn: u64| identity(Fid(table), Rid(record), Lsn(lsn));
         let mut changed = Vec::new();
         for number in 0..200u64 {
             let (table, record, lsn) = (number as u32 % 7, number * 3, number * 1000 + 64);
@@ -202,7 +202,7 @@ mod tests {
     /// make up for each other.
     #[test]
     fn changes_of_two_records_do_not_cancel() {
-        let of = |record: u64, lsn: u64| identity(Fid(3), Rid(record), Stamp(lsn));
+        let of = |record: u64, lsn: u64| identity(Fid(3), Rid(record), Lsn(lsn));
         let mut sums = std::collections::HashSet::new();
         for record in 0..300u64 {
             for (a, b) in [(0, 0), (64, 128), (128, 64), (64, 64), (1 << 30, 64), (64, 1 << 30)] {
@@ -234,8 +234,7 @@ mod tests {
 
     #[test]
     fn figures_name_the_tables_that_differ_and_survive_the_wire() {
-        let figures =
-            |second: u64| Figures::new(Stamp(77), [(Fid(1), 5), (Fid(2), second), (Fid(258), 1), (Fid(9), 0)]);
+        let figures = |second: u64| Figures::new(Lsn(77), [(Fid(1), 5), (Fid(2), second), (Fid(258), 1), (Fid(9), 0)]);
         let (here, there) = (figures(10), figures(11));
         assert_eq!((here.total(), here.differs_in(&there, Fid(1)), here.differs_in(&there, Fid(2))), (16, false, true));
         let bytes = here.encode();

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 
 use crate::{
     catalog::Catalog,
@@ -24,7 +24,7 @@ pub struct LeafSet {
     pin: Cell<Option<Pin>>,
     leaves: RefCell<Vec<LeafVersion<'static>>>,
     /// The largest deletion that one of the leaves may be short of.
-    removed: Cell<Stamp>,
+    removed: Cell<Lsn>,
 }
 
 impl LeafSet {
@@ -34,7 +34,7 @@ impl LeafSet {
             catalog: Arc::clone(catalog),
             pin: Cell::new(None),
             leaves: RefCell::new(Vec::new()),
-            removed: Cell::new(Stamp::ZERO),
+            removed: Cell::new(Lsn::ZERO),
         }
     }
 
@@ -101,8 +101,8 @@ impl LeafSet {
     }
 
     /// The largest [`LeafVersion::removed`] of the leaves that were read since this was asked last.
-    pub fn take_removed(&self) -> Stamp {
-        self.removed.replace(Stamp::ZERO)
+    pub fn take_removed(&self) -> Lsn {
+        self.removed.replace(Lsn::ZERO)
     }
 
     /// How many there are.

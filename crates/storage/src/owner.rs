@@ -1,33 +1,33 @@
 //! Who owns an uncommitted version, and what has become of that transaction.
 //!
 //! Each participant has one entry. A version that is not committed carries an
-//! [`Owner`] in its stamp: the entry's index and the number of the transaction in it.
+//! [`Owner`] in its LSN: the entry's index and the number of the transaction in it.
 //!
 //! # Access protocol
 //!
 //! Only the owning participant writes its entry, in this order:
 //!
-//! 1. `begin`: `stamp := 0`, then `state := (number, Active)`
-//! 2. `committing`: `state := (number, Committing)`, and only then is the stamp
+//! 1. `begin`: `lsn := 0`, then `state := (number, Active)`
+//! 2. `committing`: `state := (number, Committing)`, and only then is the LSN
 //!    taken from the log; so a thread that sees `Active` after it read the log's end
-//!    knows that this transaction's stamp will be above it
-//! 3. `stamp`: `stamp := s`
+//!    knows that this transaction's LSN will be above it
+//! 3. `lsn`: `lsn := s`
 //! 4. `decided`: `state := (number, Committed | Aborted)`; then the versions get
-//!    their final stamps, one by one
+//!    their final LSNs, one by one
 //! 5. the next `begin` changes the number: by then no version carries the old one
 //!
 //! Everything here is SeqCst where step 2 matters, and Release/Acquire between
-//! `stamp` and `state` otherwise.
+//! `lsn` and `state` otherwise.
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicU64, Ordering},
 };
 
-/// The stamp of a version whose owner gave it up.
+/// The LSN of a version whose owner gave it up.
 pub(crate) const ABORTED: u64 = u64::MAX;
-/// Set in the stamp of a version that has an owner.
+/// Set in the LSN of a version that has an owner.
 const OWNED: u64 = 1 << 63;
 const INDEX_SHIFT: u32 = 48;
 const NUMBER_MASK: u64 = (1 << INDEX_SHIFT) - 1;
@@ -42,12 +42,12 @@ impl Owner {
         Self(OWNED | (index as u64) << INDEX_SHIFT | number & NUMBER_MASK)
     }
 
-    pub(crate) fn stamp_bits(self) -> u64 {
+    pub(crate) fn lsn_bits(self) -> u64 {
         self.0
     }
 
-    /// What a version's stamp field says: an owner, or nothing of the kind.
-    pub(crate) fn from_stamp_bits(bits: u64) -> Option<Self> {
+    /// What a version's LSN field says: an owner, or nothing of the kind.
+    pub(crate) fn from_lsn_bits(bits: u64) -> Option<Self> {
         (bits & OWNED != 0 && bits != ABORTED).then_some(Self(bits))
     }
 
@@ -58,7 +58,7 @@ impl Owner {
 
     /// What [`Owner::bits`] gave.
     pub fn from_bits(bits: u64) -> Option<Self> {
-        Self::from_stamp_bits(bits)
+        Self::from_lsn_bits(bits)
     }
 
     /// Whose it is: the participant's place.
@@ -74,12 +74,12 @@ impl Owner {
 /// How far a transaction with writes has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// It executes. Its stamp will be larger than any taken so far.
+    /// It executes. Its LSN will be larger than any taken so far.
     Active,
-    /// It is taking its stamp, or has taken this one and validates.
-    Committing(Option<Stamp>),
-    /// It committed with this stamp. Its versions are about to carry theirs.
-    Committed(Stamp),
+    /// It is taking its LSN, or has taken this one and validates.
+    Committing(Option<Lsn>),
+    /// It committed with this LSN. Its versions are about to carry theirs.
+    Committed(Lsn),
     /// It gave up. Its versions are about to go.
     Aborted,
     /// It is over: look at the version again.
@@ -95,9 +95,9 @@ const ABORTING: u64 = 3;
 struct Entry {
     /// Number of the transaction, shifted by two, and its phase.
     state: AtomicU64,
-    /// Its stamp; zero until it is known. (No transaction has stamp zero: the log begins with a
+    /// Its LSN; zero until it is known. (No transaction has LSN zero: the log begins with a
     /// term block.)
-    stamp: AtomicU64,
+    lsn: AtomicU64,
 }
 
 /// The entries of all participants.
@@ -113,7 +113,7 @@ impl Owners {
     /// When there are more than fit an [`Owner`] (32,000).
     pub fn new(limit: usize) -> Self {
         assert!(limit <= 32_000, "participant numbers fit 15 bits");
-        let entry = || CachePadded::new(Entry { state: AtomicU64::new(ABORTING), stamp: AtomicU64::new(0) });
+        let entry = || CachePadded::new(Entry { state: AtomicU64::new(ABORTING), lsn: AtomicU64::new(0) });
         Self { entries: (0..limit).map(|_| entry()).collect() }
     }
 
@@ -121,24 +121,24 @@ impl Owners {
     pub fn begin(&self, index: usize) -> Owner {
         let entry = &self.entries[index];
         let number = ((entry.state.load(Ordering::Relaxed) >> 2) + 1) & NUMBER_MASK;
-        entry.stamp.store(0, Ordering::Relaxed);
-        // Release: pairs with the acquire loads in `phase`; the stamp's reset is seen with the new
+        entry.lsn.store(0, Ordering::Relaxed);
+        // Release: pairs with the acquire loads in `phase`; the LSN's reset is seen with the new
         // number.
         entry.state.store(number << 2 | ACTIVE, Ordering::Release);
         Owner::new(index, number)
     }
 
-    /// Step 2: announces that `owner` is about to take its stamp.
+    /// Step 2: announces that `owner` is about to take its LSN.
     pub fn committing(&self, owner: Owner) {
         // SeqCst: before the `fetch_add` on the log that follows (module's protocol).
         self.entries[owner.index()].state.store(owner.number() << 2 | COMMITTING, Ordering::SeqCst);
     }
 
-    /// Step 3: publishes the stamp that `owner` took.
-    pub fn stamp(&self, owner: Owner, stamp: Stamp) {
-        assert_ne!(stamp, Stamp::ZERO, "the log begins with a term block");
+    /// Step 3: publishes the LSN that `owner` took.
+    pub fn lsn(&self, owner: Owner, lsn: Lsn) {
+        assert_ne!(lsn, Lsn::ZERO, "the log begins with a term block");
         // Release: pairs with the acquire load in `phase`.
-        self.entries[owner.index()].stamp.store(stamp.0, Ordering::Release);
+        self.entries[owner.index()].lsn.store(lsn.0, Ordering::Release);
     }
 
     /// Step 4: publishes the outcome.
@@ -159,18 +159,18 @@ impl Owners {
         if state & 3 == ACTIVE {
             return Phase::Active;
         }
-        // Acquire: pairs with the release store in `stamp`; keeps the second look at the state
+        // Acquire: pairs with the release store in `lsn`; keeps the second look at the state
         // below it.
-        let stamp = entry.stamp.load(Ordering::Acquire);
+        let lsn = entry.lsn.load(Ordering::Acquire);
         let again = entry.state.load(Ordering::Acquire);
         if again >> 2 != owner.number() {
             return Phase::Over;
         }
         match again & 3 {
-            COMMITTING => Phase::Committing((stamp != 0).then_some(Stamp(stamp))),
-            // The first look may have come before the stamp: then look again, it is there now.
-            COMMITTED if stamp == 0 => Phase::Committing(None),
-            COMMITTED => Phase::Committed(Stamp(stamp)),
+            COMMITTING => Phase::Committing((lsn != 0).then_some(Lsn(lsn))),
+            // The first look may have come before the LSN: then look again, it is there now.
+            COMMITTED if lsn == 0 => Phase::Committing(None),
+            COMMITTED => Phase::Committed(Lsn(lsn)),
             _ => Phase::Aborted,
         }
     }
@@ -184,21 +184,21 @@ mod tests {
     fn a_transaction_goes_through_its_phases_and_is_over_when_the_next_begins() {
         let owners = Owners::new(3);
         let owner = owners.begin(2);
-        assert_eq!(Owner::from_stamp_bits(owner.stamp_bits()), Some(owner));
+        assert_eq!(Owner::from_lsn_bits(owner.lsn_bits()), Some(owner));
         assert_eq!(owner.index(), 2);
         assert_eq!(owners.phase(owner), Phase::Active);
         owners.committing(owner);
         assert_eq!(owners.phase(owner), Phase::Committing(None));
-        owners.stamp(owner, Stamp(8));
-        assert_eq!(owners.phase(owner), Phase::Committing(Some(Stamp(8))));
+        owners.lsn(owner, Lsn(8));
+        assert_eq!(owners.phase(owner), Phase::Committing(Some(Lsn(8))));
         owners.decided(owner, true);
-        assert_eq!(owners.phase(owner), Phase::Committed(Stamp(8)));
+        assert_eq!(owners.phase(owner), Phase::Committed(Lsn(8)));
         let next = owners.begin(2);
         assert_eq!(owners.phase(owner), Phase::Over);
         owners.decided(next, false);
         assert_eq!(owners.phase(next), Phase::Aborted);
-        assert_eq!(Owner::from_stamp_bits(ABORTED), None);
-        assert_eq!(Owner::from_stamp_bits(77), None);
+        assert_eq!(Owner::from_lsn_bits(ABORTED), None);
+        assert_eq!(Owner::from_lsn_bits(77), None);
     }
 }
 
@@ -208,10 +208,10 @@ mod model {
 
     use super::*;
 
-    /// A thread that takes a stamp and then sees another transaction active, or without a stamp,
-    /// knows that the other's stamp is larger; and a stamp that is seen is the right one.
+    /// A thread that takes an LSN and then sees another transaction active, or without an LSN,
+    /// knows that the other's LSN is larger; and an LSN that is seen is the right one.
     #[test]
-    fn an_active_transaction_stamps_later() {
+    fn an_active_transaction_takes_a_later_lsn() {
         loom::model(|| {
             let owners = Arc::new(Owners::new(1));
             let end = Arc::new(AtomicU64::new(8));
@@ -220,10 +220,10 @@ mod model {
                 let (owners, end) = (Arc::clone(&owners), Arc::clone(&end));
                 thread::spawn(move || {
                     owners.committing(owner);
-                    let stamp = end.fetch_add(8, Ordering::SeqCst);
-                    owners.stamp(owner, Stamp(stamp));
+                    let lsn = end.fetch_add(8, Ordering::SeqCst);
+                    owners.lsn(owner, Lsn(lsn));
                     owners.decided(owner, true);
-                    stamp
+                    lsn
                 })
             };
             let mine = end.fetch_add(8, Ordering::SeqCst);
@@ -231,7 +231,7 @@ mod model {
             let theirs = other.join().unwrap();
             match seen {
                 Phase::Active => assert!(theirs > mine),
-                Phase::Committing(Some(stamp)) | Phase::Committed(stamp) => assert_eq!(stamp, Stamp(theirs)),
+                Phase::Committing(Some(lsn)) | Phase::Committed(lsn) => assert_eq!(lsn, Lsn(theirs)),
                 Phase::Committing(None) => {}
                 Phase::Aborted | Phase::Over => panic!("{seen:?}"),
             }

@@ -6,7 +6,7 @@
 //!
 //! - *epoch*: memory that was unlinked at this epoch or later may still be in
 //!   my hands. It is freed once every pinned epoch is larger.
-//! - *snapshot*: I may still read what was visible at this stamp. A version
+//! - *snapshot*: I may still read what was visible at this LSN. A version
 //!   goes when a newer one is visible to every announced snapshot.
 //!
 //! This is all that a read-only transaction writes to shared memory.
@@ -31,7 +31,7 @@
 //! gave `t` comes before that reading in the single order of SeqCst operations, and so does U: the
 //! scan follows U as above.
 //!
-//! Safety argument, snapshots. A reader announces a stamp `s0`, executes R, and
+//! Safety argument, snapshots. A reader announces an LSN `s0`, executes R, and
 //! then reads the current view again as its snapshot `s1 >= s0`. A reclaimer
 //! reads the view as `v`, executes a fence H, then scans. Either the scan sees `s0 <= s1`,
 //! or R comes after H and thus `s1 >= v`. In both cases the horizon
@@ -48,7 +48,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence},
 };
 
@@ -144,14 +144,14 @@ impl Participants {
         Err(TooManyParticipants { limit: self.slots.len() })
     }
 
-    /// The stamp below which no announced snapshot reads any more: where a
-    /// newer version is older than this, what it replaced may go. `view` reads the stamp
+    /// The LSN below which no announced snapshot reads any more: where a
+    /// newer version is older than this, what it replaced may go. `view` reads the LSN
     /// that a transaction starting now would get.
-    pub fn horizon(&self, view: impl Fn() -> Stamp) -> Stamp {
+    pub fn horizon(&self, view: impl Fn() -> Lsn) -> Lsn {
         let now = view();
         // Fence H of the module's safety argument; orders `view` before the scan.
         fence(Ordering::SeqCst);
-        self.slots.iter().map(|slot| slot.snapshot.load(Ordering::Relaxed)).fold(now, |low, s| low.min(Stamp(s)))
+        self.slots.iter().map(|slot| slot.snapshot.load(Ordering::Relaxed)).fold(now, |low, s| low.min(Lsn(s)))
     }
 
     /// The smallest epoch that a pinned participant announced.
@@ -212,7 +212,7 @@ impl Participants {
     pub fn held(&self, place: usize) -> Option<Held> {
         let slot = self.slots.get(place)?;
         let (epoch, snapshot) = (slot.epoch.load(Ordering::Relaxed), slot.snapshot.load(Ordering::Relaxed));
-        (epoch != IDLE).then(|| Held { epoch, snapshot: Some(Stamp(snapshot)).filter(|_| snapshot != IDLE) })
+        (epoch != IDLE).then(|| Held { epoch, snapshot: Some(Lsn(snapshot)).filter(|_| snapshot != IDLE) })
     }
 
     /// The epoch in which a participant would be pinned now. It rises with what is retired.
@@ -233,8 +233,8 @@ impl Participants {
 pub struct Held {
     /// What was retired in this epoch or later.
     pub epoch: u64,
-    /// What somebody needs who reads at this stamp or above.
-    pub snapshot: Option<Stamp>,
+    /// What somebody needs who reads at this LSN or above.
+    pub snapshot: Option<Lsn>,
 }
 
 /// How a piece of garbage is freed.
@@ -322,7 +322,7 @@ impl Participant {
     ///
     /// # Panics
     /// When this participant is pinned already.
-    pub fn pin(&self, view: impl Fn() -> Stamp) -> (Guard<'_>, Stamp) {
+    pub fn pin(&self, view: impl Fn() -> Lsn) -> (Guard<'_>, Lsn) {
         let announced = view();
         let guard = self.announce(announced.0);
         (guard, view().max(announced))
@@ -423,7 +423,7 @@ impl Guard<'_> {
     ///
     /// Safe by the module's argument: a thread that reclaims sees the old announcement, which is
     /// lower, or the new one.
-    pub fn advance(&self, view: impl Fn() -> Stamp) -> Stamp {
+    pub fn advance(&self, view: impl Fn() -> Lsn) -> Lsn {
         let snapshot = view();
         let slot = &self.participant.all.slots[self.participant.index];
         debug_assert!(slot.snapshot.load(Ordering::Relaxed) <= snapshot.0, "snapshots only advance");
@@ -433,7 +433,7 @@ impl Guard<'_> {
     }
 
     /// As [`Participants::horizon`], where transactions that start now see everything below `view`.
-    pub fn horizon(&self, view: Stamp) -> Stamp {
+    pub fn horizon(&self, view: Lsn) -> Lsn {
         self.participant.all.horizon(|| view)
     }
 
@@ -530,11 +530,11 @@ mod tests {
     fn the_horizon_stays_at_the_oldest_snapshot() {
         let all = Participants::new(2);
         let reader = all.join().unwrap();
-        let (pinned, snapshot) = reader.pin(|| Stamp(10));
-        assert_eq!(snapshot, Stamp(10));
-        assert_eq!(all.horizon(|| Stamp(99)), Stamp(10));
+        let (pinned, snapshot) = reader.pin(|| Lsn(10));
+        assert_eq!(snapshot, Lsn(10));
+        assert_eq!(all.horizon(|| Lsn(99)), Lsn(10));
         drop(pinned);
-        assert_eq!(all.horizon(|| Stamp(99)), Stamp(99));
+        assert_eq!(all.horizon(|| Lsn(99)), Lsn(99));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One version of a record: its stamp, the next older one, its row.
+//! One version of a record: its LSN, the next older one, its row.
 //!
 //! A change of a key is a deletion and an insertion, and the tombstone names the record that has
 //! the row now. So a statement at READ COMMITTED that has waited for the old record follows the
@@ -12,7 +12,7 @@
 //! into an indirection word or into a newer version's `next`. From then on
 //!
 //! - its row and shape never change, nor does what a tombstone says of where the row has gone;
-//! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
+//! - `lsn` is written by its owner only: from owner to final LSN, or to aborted;
 //! - `next` is written by its maker before publication, by the thread that loads the version that a
 //!   log address in it stands for (compare-exchange), and by the thread that trims the chain (swap
 //!   to empty);
@@ -92,8 +92,8 @@ fn checksum(row: &[u8], beside: u32) -> u32 {
 /// The head of a version; its row follows at [`Version::ROW`].
 #[repr(C)]
 pub(crate) struct Version {
-    /// A final stamp, an owner, or aborted (see `owner`).
-    pub(crate) stamp: AtomicU64,
+    /// A final LSN, an owner, or aborted (see `owner`).
+    pub(crate) lsn: AtomicU64,
     /// A [`Word`]: the next older version.
     pub(crate) next: AtomicU64,
     shape: Shape,
@@ -132,18 +132,18 @@ impl Version {
     ///
     /// # Panics
     /// When the row is longer than [`Version::MAX_ROW`]; tables check that.
-    pub(crate) fn create(stamp: u64, next: Word, row: Option<&[u8]>) -> NonNull<Self> {
+    pub(crate) fn create(lsn: u64, next: Word, row: Option<&[u8]>) -> NonNull<Self> {
         let flag = if row.is_none() { Shape::TOMBSTONE } else { 0 };
-        Self::allocate(stamp, next, flag, row.unwrap_or_default())
+        Self::allocate(lsn, next, flag, row.unwrap_or_default())
     }
 
     /// A new tombstone that no other thread knows, of a record whose row another record has from
     /// now on.
-    pub(crate) fn create_moved(stamp: u64, next: Word, to: Rid) -> NonNull<Self> {
-        Self::allocate(stamp, next, Shape::TOMBSTONE, &to.0.to_ne_bytes())
+    pub(crate) fn create_moved(lsn: u64, next: Word, to: Rid) -> NonNull<Self> {
+        Self::allocate(lsn, next, Shape::TOMBSTONE, &to.0.to_ne_bytes())
     }
 
-    fn allocate(stamp: u64, next: Word, flag: u32, bytes: &[u8]) -> NonNull<Self> {
+    fn allocate(lsn: u64, next: Word, flag: u32, bytes: &[u8]) -> NonNull<Self> {
         assert!(bytes.len() <= Self::MAX_ROW);
         let layout = Self::layout(bytes.len());
         // SAFETY: the layout's size is at least that of `Version`.
@@ -151,11 +151,11 @@ impl Version {
         used::taken(layout.size());
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
-        let (stamp, next, shape) = (AtomicU64::new(stamp), AtomicU64::new(next.0), Shape::new(flag, bytes));
+        let (lsn, next, shape) = (AtomicU64::new(lsn), AtomicU64::new(next.0), Shape::new(flag, bytes));
         // SAFETY: freshly allocated for exactly this, aligned, and owned by this function. What is
         // at `ROW` is aligned for words of four bytes.
         unsafe {
-            version.write(Self { stamp, next, shape });
+            version.write(Self { lsn, next, shape });
             let mut row = version.cast::<u8>().as_ptr().add(Self::ROW);
             if shape.length().is_none() {
                 row.cast::<LongShape>().write(LongShape::new(bytes));

@@ -8,7 +8,7 @@ use std::{
     ops::{Bound, ControlFlow},
 };
 
-use freshet_base::{Rid, Stamp};
+use freshet_base::{Lsn, Rid};
 use freshet_storage::{
     Guard, Participants,
     index::{BTree, BulkLoadError, BulkPart, Direction, InsertError, KeyTooLong, MAX_KEY, ScanBuffer},
@@ -168,7 +168,7 @@ fn apply(tree: &BTree, guard: &Guard<'_>, model: &mut BTreeSet<Pair>, buffer: &m
         }
         Step::Remove(key, rid) => {
             let present = model.contains(&(key.clone(), Rid(rid)));
-            assert!(!tree.remove_if(guard, &key, Rid(rid), Stamp::ZERO, || {
+            assert!(!tree.remove_if(guard, &key, Rid(rid), Lsn::ZERO, || {
                 assert!(present);
                 false
             }));
@@ -440,7 +440,7 @@ fn who_misses_a_pair_hears_of_its_deletion() {
     for n in 0..PAIRS {
         let n = n * 7919 % PAIRS;
         if !n.is_multiple_of(10) {
-            assert!(tree.remove_if(&guard, &key(n), Rid(n), Stamp(n + 1), || true));
+            assert!(tree.remove_if(&guard, &key(n), Rid(n), Lsn(n + 1), || true));
         }
     }
     for n in 0..PAIRS {
@@ -448,7 +448,7 @@ fn who_misses_a_pair_hears_of_its_deletion() {
     }
     let mut buffer = ScanBuffer::new();
     for n in 0..PAIRS {
-        let mut told = Stamp::ZERO;
+        let mut told = Lsn::ZERO;
         let mut found = false;
         let _ = tree.get_certified(
             &guard,
@@ -460,23 +460,19 @@ fn who_misses_a_pair_hears_of_its_deletion() {
             },
         );
         assert_eq!(found, n.is_multiple_of(10));
-        assert!((found || told >= Stamp(n + 1)) && told <= Stamp(PAIRS), "{n}: {told}");
+        assert!((found || told >= Lsn(n + 1)) && told <= Lsn(PAIRS), "{n}: {told}");
         for direction in [Direction::Forward, Direction::Backward] {
             let (low, high) = (key(n), key(n + 1));
             let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
-            let mut told = Stamp::ZERO;
+            let mut told = Lsn::ZERO;
             let note = |leaf: freshet_storage::index::LeafVersion<'_>| told = told.max(leaf.removed());
             let _ = tree.scan(&guard, range, direction, &mut buffer, note, |_, _| ControlFlow::Continue(()));
-            assert!(found || told >= Stamp(n + 1), "{n} {direction:?}: {told}");
+            assert!(found || told >= Lsn(n + 1), "{n} {direction:?}: {told}");
         }
     }
     // Far away from everything that was ever there.
     let fresh = BTree::new();
     fresh.insert(&guard, b"a", Rid(1)).unwrap();
-    let _ = fresh.get_certified(
-        &guard,
-        b"b",
-        |leaf| assert_eq!(leaf.removed(), Stamp::ZERO),
-        |_| ControlFlow::Continue(()),
-    );
+    let _ =
+        fresh.get_certified(&guard, b"b", |leaf| assert_eq!(leaf.removed(), Lsn::ZERO), |_| ControlFlow::Continue(()));
 }

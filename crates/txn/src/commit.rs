@@ -1,15 +1,15 @@
 //! From execution to the log: one way, top down, for every transaction.
 //!
 //! 1. Plan: build the block with its checksum, or measure a transaction that is too long for that.
-//! 2. Say "committing". A thread that sees the transaction active after this knows that its stamp
+//! 2. Say "committing". A thread that sees the transaction active after this knows that its LSN
 //!    will be larger than any taken so far. Under the serial safety net, what was read is announced
-//!    before the stamp, too.
-//! 3. Reserve the stamp.
+//!    before the LSN, too.
+//! 3. Reserve the LSN.
 //! 4. Certify. A transaction that fails leaves a skip block, so the log has no holes.
-//! 5. Decide, and give the versions their stamps.
+//! 5. Decide, and give the versions their LSNs.
 //! 6. Put the blocks into the log.
 
-use freshet_base::{Fid, RecordKind, Stamp, panics};
+use freshet_base::{Fid, Lsn, RecordKind, panics};
 use freshet_log::{BlockBuilder, ReserveError, Writer};
 
 use freshet_storage::Catalog;
@@ -49,7 +49,7 @@ impl Drop for Changing<'_> {
 }
 
 impl Transaction<'_> {
-    /// Commits: takes the stamp, certifies if serializable, and puts the block into the log's
+    /// Commits: takes the LSN, certifies if serializable, and puts the block into the log's
     /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but
     /// the loss of the node; it is committed when the ticket resolves. Blocks while the log's
     /// buffer is full.
@@ -76,7 +76,7 @@ impl Transaction<'_> {
             return self.end_reading();
         }
         let made = worker.state.borrow().writes.len();
-        // Before the stamp is taken: who takes a later one finds this.
+        // Before the LSN is taken: who takes a later one finds this.
         let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
         let ticket = self.log(primary, inner)?;
         self.finished.set(true);
@@ -89,8 +89,8 @@ impl Transaction<'_> {
     /// read view is, wherever it must be.
     pub fn seen(&self) -> Ticket {
         let seen = self.worker.seen.get();
-        let waits = self.primary.is_some() && seen > Stamp::ZERO;
-        Ticket { stamp: None, until: if waits { seen.plus(1) } else { Stamp::ZERO } }
+        let waits = self.primary.is_some() && seen > Lsn::ZERO;
+        Ticket { lsn: None, until: if waits { seen.plus(1) } else { Lsn::ZERO } }
     }
 
     pub(crate) fn drop_vanished(&self, inner: &mut Inner) {
@@ -104,7 +104,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Takes the stamp, decides, and fills the reserved range of the log with what was planned, or
+    /// Takes the LSN, decides, and fills the reserved range of the log with what was planned, or
     /// with skip blocks. The order of the lines is the protocol, whatever the log keeps and however
     /// long the transaction is.
     fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
@@ -113,7 +113,7 @@ impl Transaction<'_> {
         let owner = worker.owner.get().expect("it has written");
         let Inner { writer, builder, rids } = inner;
         let writer = Self::writer(primary, writer, builder)?;
-        // Built before the stamp is taken, as far as that can be: what comes between is short.
+        // Built before the LSN is taken, as far as that can be: what comes between is short.
         let plan = self.plan(primary, writer.stream(), builder)?;
         writer.throttle()?;
         if plan.is_long() {
@@ -121,12 +121,12 @@ impl Transaction<'_> {
             self.certify(primary.log.reserved())?;
         }
         let announced = self.announce();
-        // Before the stamp: who sees this transaction active knows that its stamp will be larger.
+        // Before the LSN: who sees this transaction active knows that its LSN will be larger.
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
-        let stamp = reservation.stamp();
-        owners.stamp(owner, stamp);
-        let first = match self.certify(stamp) {
+        let lsn = reservation.lsn();
+        owners.lsn(owner, lsn);
+        let first = match self.certify(lsn) {
             Ok(first) => first,
             Err(error) => {
                 // Its versions first: others wait for them to go.
@@ -136,16 +136,16 @@ impl Transaction<'_> {
             }
         };
         if let Some(announced) = announced {
-            announced.enter(stamp, reservation.end(), first);
+            announced.enter(lsn, reservation.end(), first);
         }
         owners.decided(owner, true);
         self.count_recorded();
-        let ticket = Ticket { stamp: Some(stamp), until: reservation.end() };
+        let ticket = Ticket { lsn: Some(lsn), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
-        let messages = self.enter_messages(stamp, &plan, builder);
-        // A thread that meets a version wants its final stamp, and should not have to wait for the
+        let messages = self.enter_messages(lsn, &plan, builder);
+        // A thread that meets a version wants its final LSN, and should not have to wait for the
         // log.
-        let records = self.publish(stamp, &plan, builder);
+        let records = self.publish(lsn, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
         Ok(ticket)
@@ -166,16 +166,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives every version its final stamp: its record's address in the log. Returns those whose
+    /// Gives every version its final LSN: its record's address in the log. Returns those whose
     /// log is yet to be built.
-    pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
+    pub(crate) fn publish(&self, lsn: Lsn, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
-        let mut counted = self.worker.core.identities.count(self.worker.place(), stamp);
+        let mut counted = self.worker.core.identities.count(self.worker.place(), lsn);
         let sums = counted.sums();
         let mut state = self.worker.state.borrow_mut();
         let mut records = Vec::with_capacity(if plan.is_long() { state.writes.len() } else { 0 });
         for (number, write) in state.writes.drain(..).enumerate() {
-            let address = stamp.plus(plan.offset(number, builder));
+            let address = lsn.plus(plan.offset(number, builder));
             self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
             let kind = if inserted { RecordKind::Insert } else { installed.kind() };
@@ -183,7 +183,7 @@ impl Transaction<'_> {
             let published = installed.publish(self.guard(), address);
             if !inserted {
                 let bytes = published.replaced_bytes();
-                garbage.push(Garbage { fid, bytes, rid: published.rid(), stamp: address });
+                garbage.push(Garbage { fid, bytes, rid: published.rid(), lsn: address });
             }
             if plan.is_long() {
                 records.push((fid, kind, published));
@@ -193,7 +193,7 @@ impl Transaction<'_> {
     }
 
     /// Of a record of the catalog: the table comes to be, is changed or dropped.
-    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Stamp) {
+    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Lsn) {
         if *fid == Fid::CATALOG {
             let catalog = &self.worker.core.catalog;
             let (kind, rid, row) = (installed.kind(), installed.rid(), installed.logged_row(self.guard()));

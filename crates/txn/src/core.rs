@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Certifier, Fid, Stamp};
+use freshet_base::{Certifier, Fid, Lsn};
 use freshet_log::{DurableError, Log, ReserveError, Writer};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource, identity::Sums};
 
@@ -105,9 +105,9 @@ impl Core {
         })
     }
 
-    /// The stamp at and above which versions are still needed, whether what is below it is
+    /// The LSN at and above which versions are still needed, whether what is below it is
     /// committed or not (see [`Content::trim`]).
-    pub fn oldest_needed(&self) -> Stamp {
+    pub fn oldest_needed(&self) -> Lsn {
         self.participants.horizon(|| self.snapshots.oldest_readable())
     }
 
@@ -118,9 +118,9 @@ impl Core {
     ///
     /// # Errors
     /// When the log takes nothing more, or ends first.
-    pub fn mark(&self, log: &Log, writer: &mut Writer) -> Result<(Stamp, Sums), MarkError> {
+    pub fn mark(&self, log: &Log, writer: &mut Writer) -> Result<(Lsn, Sums), MarkError> {
         writer.throttle()?;
-        let mut mark = Stamp::ZERO;
+        let mut mark = Lsn::ZERO;
         self.identities.coming();
         let end = writer.note_mark(|at| {
             mark = at;

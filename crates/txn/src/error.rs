@@ -78,7 +78,7 @@ impl From<InstallError> for WriteError {
 /// Why a transaction was rolled back instead of committed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// Serializable only: a record that it read was changed before its stamp.
+    /// Serializable only: a record that it read was changed before its LSN.
     #[error("a record that this transaction has read was changed: try again")]
     ReadChanged,
     /// Serializable only: a record has come into or gone from a range that it read.
@@ -91,10 +91,10 @@ pub enum CommitError {
     /// What it read could not be looked at again.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A table that it has written to was dropped before its stamp.
+    /// A table that it has written to was dropped before its LSN.
     #[error("table {0:?} was dropped, so what was written to it cannot be committed")]
     Dropped(String),
-    /// A table that it has written to got an index before its stamp, and it began before that.
+    /// A table that it has written to got an index before its LSN, and it began before that.
     #[error("table {0:?} got an index during this transaction: try again")]
     Altered(String),
     /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer

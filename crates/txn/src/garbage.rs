@@ -25,7 +25,7 @@ use std::{
 };
 
 use freshet_base::{
-    Fid, Rid, Stamp, lock,
+    Fid, Lsn, Rid, lock,
     sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_storage::{Guard, Participant, used};
@@ -47,14 +47,14 @@ const STIR_EVERY: Duration = Duration::from_millis(1200);
 const STIRS: u32 = 5;
 const STIR_BYTES: usize = 4 << 20;
 
-/// A record whose version below `stamp` goes once every snapshot sees the one at `stamp`.
+/// A record whose version below `lsn` goes once every snapshot sees the one at `lsn`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Garbage {
     pub(crate) fid: Fid,
     /// How many bytes the version below takes.
     pub(crate) bytes: u32,
     pub(crate) rid: Rid,
-    pub(crate) stamp: Stamp,
+    pub(crate) lsn: Lsn,
 }
 
 impl Garbage {
@@ -97,14 +97,7 @@ impl GarbageQueue {
 
     /// Frees up to `most` records' old versions that are older than `horizon`, and keeps the record
     /// ids that get free. Returns how many records it looked at.
-    pub(crate) fn free(
-        &mut self,
-        most: usize,
-        core: &Core,
-        guard: &Guard<'_>,
-        horizon: Stamp,
-        rids: &mut Rids,
-    ) -> usize {
+    pub(crate) fn free(&mut self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Lsn, rids: &mut Rids) -> usize {
         let done = self.free_some(most, core, guard, horizon, rids);
         let room = self.records.capacity();
         if room > KEPT_ROOM && self.records.len() < room / 4 {
@@ -114,10 +107,10 @@ impl GarbageQueue {
         done
     }
 
-    fn free_some(&mut self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) -> usize {
+    fn free_some(&mut self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Lsn, rids: &mut Rids) -> usize {
         for done in 0..most {
             match self.records.front() {
-                Some(oldest) if oldest.stamp < horizon => {}
+                Some(oldest) if oldest.lsn < horizon => {}
                 _ => return done,
             }
             let garbage = self.records.pop_front().expect("just seen");
@@ -218,7 +211,7 @@ impl Garbages {
 
     /// Frees up to `most` records of what waits for the collector. Returns whether there was
     /// anything to free.
-    fn help(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) -> bool {
+    fn help(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Lsn, rids: &mut Rids) -> bool {
         let Some(mut queue) = lock(&self.backlog).pop_front() else { return false };
         let freed = queue.free(most, core, guard, horizon, rids);
         self.waiting.fetch_sub(freed, Ordering::SeqCst);
@@ -233,7 +226,7 @@ impl Garbages {
     /// A worker does its share, up to `most` records, where the collector does not keep up, or
     /// where there is no collector: then the other workers free what those that have ended have
     /// left behind.
-    pub(crate) fn share(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) {
+    pub(crate) fn share(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Lsn, rids: &mut Rids) {
         // Relaxed: one that comes too late is made up for by the next.
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting > BACKLOG || waiting > 0 && !self.attended.load(Ordering::Relaxed) {
@@ -242,7 +235,7 @@ impl Garbages {
     }
 
     /// Frees all that waits and can go now, whichever worker's it is.
-    pub(crate) fn drain(&self, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) {
+    pub(crate) fn drain(&self, core: &Core, guard: &Guard<'_>, horizon: Lsn, rids: &mut Rids) {
         let mut tries = lock(&self.backlog).len();
         while tries > 0 {
             let freed = self.help(AT_ONCE, core, guard, horizon, rids);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 pub use freshet_base::{CommitGate, OutcomeOpen};
 
 /// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken
@@ -11,9 +11,9 @@ pub use freshet_base::{CommitGate, OutcomeOpen};
 #[must_use = "a transaction is committed only when its ticket has resolved"]
 pub struct Ticket {
     /// The transaction's place in the commit order; `None` when it wrote nothing.
-    pub stamp: Option<Stamp>,
+    pub lsn: Option<Lsn>,
     /// Everything below this must be persistent first: its own block and what it has read.
-    pub until: Stamp,
+    pub until: Lsn,
 }
 
 /// The gate of a volatile database: nothing has to become persistent anywhere.
@@ -21,19 +21,19 @@ pub struct Ticket {
 pub struct OpenGate;
 
 impl CommitGate for OpenGate {
-    fn committed(&self) -> Stamp {
-        Stamp::MAX
+    fn committed(&self) -> Lsn {
+        Lsn::MAX
     }
 
     fn admit(&self) -> Result<(), String> {
         Ok(())
     }
 
-    fn wait(&self, _until: Stamp, _deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+    fn wait(&self, _until: Lsn, _deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
         Ok(())
     }
 
-    fn outcome(&self, _until: Stamp) -> Option<Result<(), OutcomeOpen>> {
+    fn outcome(&self, _until: Lsn) -> Option<Result<(), OutcomeOpen>> {
         Some(Ok(()))
     }
 }

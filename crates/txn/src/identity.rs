@@ -24,7 +24,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicU64, Ordering},
 };
 use freshet_storage::identity::Sums;
@@ -42,24 +42,24 @@ pub(crate) struct Slot {
     /// And behind it.
     behind: Sums,
     /// What it counted while a mark was coming, and where.
-    open: Vec<(Stamp, Sums)>,
+    open: Vec<(Lsn, Sums)>,
 }
 
 impl Slot {
-    /// Where a commit at `stamp` counts, which has found this mark.
+    /// Where a commit at `lsn` counts, which has found this mark.
     #[inline]
-    fn at(&mut self, mark: u64, stamp: Stamp) -> &mut Sums {
-        if mark == self.mark { &mut self.behind } else { self.beside(mark, stamp) }
+    fn at(&mut self, mark: u64, lsn: Lsn) -> &mut Sums {
+        if mark == self.mark { &mut self.behind } else { self.beside(mark, lsn) }
     }
 
     #[cold]
-    fn beside(&mut self, mark: u64, stamp: Stamp) -> &mut Sums {
+    fn beside(&mut self, mark: u64, lsn: Lsn) -> &mut Sums {
         if mark == COMING {
-            self.open.push((stamp, Sums::default()));
+            self.open.push((lsn, Sums::default()));
             return &mut self.open.last_mut().expect("it was pushed").1;
         }
         self.find(mark);
-        if stamp.0 < mark { &mut self.below } else { &mut self.behind }
+        if lsn.0 < mark { &mut self.below } else { &mut self.behind }
     }
 
     /// All that was counted without a look at this mark lies below it, but for what was put down.
@@ -70,8 +70,8 @@ impl Slot {
         self.mark = mark;
         self.below.merge(&self.behind);
         self.behind.clear();
-        for (stamp, sums) in self.open.drain(..) {
-            let side = if stamp.0 < mark { &mut self.below } else { &mut self.behind };
+        for (lsn, sums) in self.open.drain(..) {
+            let side = if lsn.0 < mark { &mut self.below } else { &mut self.behind };
             side.merge(&sums);
         }
     }
@@ -94,14 +94,14 @@ pub(crate) struct Identities {
 pub(crate) struct Counted<'i> {
     slot: MutexGuard<'i, Slot>,
     mark: u64,
-    stamp: Stamp,
+    lsn: Lsn,
 }
 
 impl Counted<'_> {
     /// Where its changes are added.
     #[inline]
     pub fn sums(&mut self) -> &mut Sums {
-        self.slot.at(self.mark, self.stamp)
+        self.slot.at(self.mark, self.lsn)
     }
 }
 
@@ -115,14 +115,14 @@ impl Identities {
         self.places[place].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the worker at `place`, which has reserved `stamp` and not filled it yet. To be asked for
+    /// For the worker at `place`, which has reserved `lsn` and not filled it yet. To be asked for
     /// once for each commit.
     #[inline]
-    pub(crate) fn count(&self, place: usize, stamp: Stamp) -> Counted<'_> {
+    pub(crate) fn count(&self, place: usize, lsn: Lsn) -> Counted<'_> {
         let slot = self.slot(place);
         // Acquire: pairs with the stores of who makes the mark. That what it finds is new enough
         // follows from the log's end (module's protocol).
-        Counted { slot, mark: self.mark.load(Ordering::Acquire), stamp }
+        Counted { slot, mark: self.mark.load(Ordering::Acquire), lsn }
     }
 
     /// A mark is coming: to be said before its place is reserved.
@@ -132,13 +132,13 @@ impl Identities {
     }
 
     /// It is at `mark`.
-    pub(crate) fn came(&self, mark: Stamp) {
+    pub(crate) fn came(&self, mark: Lsn) {
         self.mark.store(mark.0, Ordering::SeqCst);
     }
 
     /// Takes what all workers have counted since the mark before, up to `mark`, the last one, when
     /// the log is filled up to that.
-    pub(crate) fn take(&self, mark: Stamp) -> Sums {
+    pub(crate) fn take(&self, mark: Lsn) -> Sums {
         let mut sums = Sums::default();
         for place in 0..self.places.len() {
             let mut slot = self.slot(place);
@@ -172,8 +172,8 @@ mod tests {
                 scope.spawn(move || {
                     while !stopping.load(SeqCst) {
                         under_way[place].store(end.load(SeqCst), SeqCst);
-                        let stamp = Stamp(end.fetch_add(1, SeqCst));
-                        identities.count(place, stamp).sums().add(Fid(1), 1);
+                        let lsn = Lsn(end.fetch_add(1, SeqCst));
+                        identities.count(place, lsn).sums().add(Fid(1), 1);
                         under_way[place].store(u64::MAX, SeqCst);
                     }
                 });
@@ -184,7 +184,7 @@ mod tests {
                 if marks % 3 == 0 {
                     std::thread::yield_now();
                 }
-                let mark = Stamp(end.fetch_add(1, SeqCst));
+                let mark = Lsn(end.fetch_add(1, SeqCst));
                 identities.came(mark);
                 while under_way.iter().any(|bound| bound.load(SeqCst) <= mark.0) {
                     std::thread::yield_now();

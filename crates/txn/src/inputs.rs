@@ -1,7 +1,7 @@
 //! Inputs: what a transaction was told to do, for nodes that execute it again.
 //!
 //! On the primary a transaction executes as always, but its inputs are logged in the place of its
-//! records ([`Transaction::log_inputs`]). On a standby it is executed again, as of the stamp that
+//! records ([`Transaction::log_inputs`]). On a standby it is executed again, as of the LSN that
 //! it had ([`Worker::begin_again`], [`Transaction::commit_again`]). When that gives the same state
 //! is for the replication scheme to say, and what stands in the inputs as well; here they are
 //! bytes. A transaction that was rolled back leaves none: its skip block says nothing. Inputs that
@@ -10,19 +10,19 @@
 //! A log that lacks records cannot be replayed record by record: restarts, and standbys of other
 //! schemes, refuse it.
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{BlockBuilder, BlockKind};
 
 use crate::{CommitError, Transaction, Worker, plan::Plan};
 
 impl Worker {
-    /// Begins a transaction that is executed again: it sees everything below `stamp`, which was its
+    /// Begins a transaction that is executed again: it sees everything below `lsn`, which was its
     /// own. For standbys that execute transactions; nobody else may write there.
     ///
     /// # Panics
     /// When this worker has a transaction already.
-    pub fn begin_again(&self, stamp: Stamp) -> Transaction<'_> {
-        Transaction::begin_again(self, stamp)
+    pub fn begin_again(&self, lsn: Lsn) -> Transaction<'_> {
+        Transaction::begin_again(self, lsn)
     }
 }
 
@@ -49,7 +49,7 @@ impl Transaction<'_> {
         Ok(Some(BlockKind::Inputs))
     }
 
-    /// Commits a transaction that was begun by [`Worker::begin_again`], at its stamp. `length` is
+    /// Commits a transaction that was begun by [`Worker::begin_again`], at its LSN. `length` is
     /// how many bytes its block takes. Readers see it when the read view has passed that.
     pub fn commit_again(self, length: u64) {
         let worker = self.worker;
@@ -58,11 +58,11 @@ impl Transaction<'_> {
         self.drop_vanished(inner);
         let made = worker.state.borrow().writes.len();
         if let Some(owner) = worker.owner.get() {
-            let stamp = self.snapshot();
+            let lsn = self.snapshot();
             worker.core.owners.committing(owner);
-            worker.core.owners.stamp(owner, stamp);
+            worker.core.owners.lsn(owner, lsn);
             worker.core.owners.decided(owner, true);
-            self.publish(stamp, &Plan::of_nothing(length), &inner.builder);
+            self.publish(lsn, &Plan::of_nothing(length), &inner.builder);
         }
         self.finished.set(true);
         worker.tidy(inner, &self, made);

@@ -119,9 +119,9 @@ impl Transaction<'_> {
         };
         match newest {
             None => Ok(()),
-            Some(Newest::Committed(stamp)) => {
+            Some(Newest::Committed(lsn)) => {
                 // That the record is there is something that the transaction has read.
-                self.saw(stamp);
+                self.saw(lsn);
                 if self.is_certified() {
                     self.worker.state.borrow_mut().reads.push((content.fid(), other));
                 }
@@ -129,9 +129,9 @@ impl Transaction<'_> {
             }
             // A serializable transaction must not know of it.
             Some(Newest::CommittedSince(_)) if self.is_certified() => Err(self.contested(content, other, None)),
-            Some(Newest::CommittedSince(stamp)) => {
+            Some(Newest::CommittedSince(lsn)) => {
                 self.keep_records(NotRecorded::Others);
-                self.saw(Some(stamp));
+                self.saw(Some(lsn));
                 Err(violation())
             }
             Some(Newest::Contested) => Err(self.contested(content, other, None)),

@@ -1,7 +1,7 @@
 //! Transactions: snapshots, execution, certification, and the way to the log.
 //!
 //! On the primary a transaction goes one way: *execute* (reads a snapshot, puts
-//! uncommitted versions at chain heads), *certify* (takes its stamp, looks at its reads again),
+//! uncommitted versions at chain heads), *certify* (takes its LSN, looks at its reads again),
 //! *log* (copies its block into the log). What follows, *persist*, *ship*, *ack* and
 //! *commit*, happens elsewhere; the [`Ticket`] that [`Transaction::commit`] returns
 //! resolves when it has.

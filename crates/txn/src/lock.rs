@@ -127,14 +127,14 @@ impl Transaction<'_> {
         let visit = |rid| {
             result = self.look(content, rid).map(|there| {
                 let has = |there: &Visible<'_>| there.row.is_some_and(|row| definition.matches(row, key));
-                there.filter(has).map(|there| (rid, there.stamp))
+                there.filter(has).map(|there| (rid, there.lsn))
             });
             if matches!(result, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let _ = found.tree().get_certified(self.guard(), key, |_| {}, visit);
         match result? {
-            Some((rid, stamp)) => {
-                self.saw(stamp);
+            Some((rid, lsn)) => {
+                self.saw(lsn);
                 self.lock(table, rid, lock)?;
                 Ok(Some(rid))
             }

@@ -4,7 +4,7 @@
 //! so they are persistent, shipped and replayed with all that it has written, or lost with it.
 //! Nothing keeps them but the log. On every node they are entered here before what is around them
 //! counts: on the primary before the block is filled, on a standby before it is replayed. So when a
-//! node has found that everything below a stamp is committed, it finds here all messages below it.
+//! node has found that everything below an LSN is committed, it finds here all messages below it.
 
 use std::{
     collections::BTreeMap,
@@ -12,19 +12,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, panics};
+use freshet_base::{Lsn, panics};
 use freshet_log::BlockBuilder;
 
 use crate::{Transaction, WriteError, plan::Plan};
 
-/// A message, and the address of its record: the messages of a transaction lie between its stamp
+/// A message, and the address of its record: the messages of a transaction lie between its LSN
 /// and the next one, in the order in which it was told them.
-pub type Message = (Stamp, Box<[u8]>);
+pub type Message = (Lsn, Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Entered {
-    messages: BTreeMap<Stamp, Box<[u8]>>,
-    from: Stamp,
+    messages: BTreeMap<Lsn, Box<[u8]>>,
+    from: Lsn,
     kept: bool,
     closed: bool,
 }
@@ -39,13 +39,13 @@ pub struct Messages {
 
 impl Messages {
     /// Those of a node that enters none below `from`, where its log ended when it was started.
-    pub fn starting(from: Stamp) -> Self {
+    pub fn starting(from: Lsn) -> Self {
         Self { entered: Mutex::new(Entered { from, ..Entered::default() }), changed: Condvar::new() }
     }
 
     /// Below this, messages are not entered: who begins to listen is to see what is committed
     /// there.
-    pub fn from(&self) -> Stamp {
+    pub fn from(&self) -> Lsn {
         self.entered().from
     }
 
@@ -71,21 +71,21 @@ impl Messages {
     }
 
     /// The log is cut at `at`: what lies there and above has never been.
-    pub fn cut(&self, at: Stamp) {
+    pub fn cut(&self, at: Lsn) {
         let mut entered = self.entered();
         let _ = entered.messages.split_off(&at);
         entered.from = entered.from.min(at);
     }
 
     /// Takes the messages below `committed`, in the order of the log.
-    pub fn take(&self, committed: Stamp) -> BTreeMap<Stamp, Box<[u8]>> {
+    pub fn take(&self, committed: Lsn) -> BTreeMap<Lsn, Box<[u8]>> {
         let mut entered = self.entered();
         let later = entered.messages.split_off(&committed);
         std::mem::replace(&mut entered.messages, later)
     }
 
     /// Waits until there is a message, at most for `patience`; its address, or nothing.
-    pub fn first(&self, patience: Duration) -> Option<Stamp> {
+    pub fn first(&self, patience: Duration) -> Option<Lsn> {
         let deadline = Instant::now() + patience;
         let mut entered = self.entered();
         loop {
@@ -127,13 +127,13 @@ impl Transaction<'_> {
 
     /// The transaction is decided, and its block is not filled yet: enters what it carries. Returns
     /// the messages whose log is yet to be built.
-    pub(crate) fn enter_messages(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Box<[u8]>> {
+    pub(crate) fn enter_messages(&self, lsn: Lsn, plan: &Plan, builder: &BlockBuilder) -> Vec<Box<[u8]>> {
         let mut state = self.worker.state.borrow_mut();
         if state.messages.is_empty() {
             return Vec::new();
         }
         let copy = if plan.is_long() { state.messages.clone() } else { Vec::new() };
-        let addresses = (state.writes.len()..).map(|number| stamp.plus(plan.offset(number, builder)));
+        let addresses = (state.writes.len()..).map(|number| lsn.plus(plan.offset(number, builder)));
         self.worker.core.messages.enter(addresses.zip(state.messages.drain(..)));
         copy
     }
@@ -144,10 +144,10 @@ mod tests {
     use super::*;
 
     fn message(at: u64) -> Message {
-        (Stamp(at), at.to_string().into_bytes().into())
+        (Lsn(at), at.to_string().into_bytes().into())
     }
 
-    fn stamps(messages: &BTreeMap<Stamp, Box<[u8]>>) -> Vec<u64> {
+    fn lsns(messages: &BTreeMap<Lsn, Box<[u8]>>) -> Vec<u64> {
         messages.keys().map(|at| at.0).collect()
     }
 
@@ -159,12 +159,12 @@ mod tests {
         messages.keep();
         messages.enter([message(70), message(71)]);
         messages.enter([message(30)]);
-        assert_eq!(messages.first(Duration::ZERO), Some(Stamp(30)));
-        assert_eq!(stamps(&messages.take(Stamp(30))), [0; 0]);
-        assert_eq!(stamps(&messages.take(Stamp(71))), [30, 70]);
+        assert_eq!(messages.first(Duration::ZERO), Some(Lsn(30)));
+        assert_eq!(lsns(&messages.take(Lsn(30))), [0; 0]);
+        assert_eq!(lsns(&messages.take(Lsn(71))), [30, 70]);
         messages.enter([message(72), message(90)]);
-        messages.cut(Stamp(72));
-        assert_eq!(stamps(&messages.take(Stamp::MAX)), [71]);
+        messages.cut(Lsn(72));
+        assert_eq!(lsns(&messages.take(Lsn::MAX)), [71]);
         messages.enter([message(100)]);
         messages.close();
         messages.enter([message(110)]);

@@ -1,12 +1,12 @@
 //! How a transaction lies in the log: what its blocks are, and where its records will be.
 //!
 //! An ordinary transaction is a plan of one part, which is built, with its checksum, before the
-//! stamp is taken. One that is too long to be built, and put into the log's ring, at once is
+//! LSN is taken. One that is too long to be built, and put into the log's ring, at once is
 //! measured first, and then built and put there part by part while the group commit makes room. It
-//! takes one reservation for all of it, so it has one stamp as any other, is certified for that,
+//! takes one reservation for all of it, so it has one LSN as any other, is certified for that,
 //! and is decided at once: no thread that meets its versions waits for the log. All parts but the
 //! last say that another follows: a log that ends before the last ends before the first. Where only
-//! stamps count, a plan has no part.
+//! LSNs count, a plan has no part.
 
 use freshet_base::{Fid, RecordKind, Rid};
 use freshet_log::{
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 enum Parts {
-    /// Only the stamp counts.
+    /// Only the LSN counts.
     None,
     /// All of it is in the builder.
     One,
@@ -87,7 +87,7 @@ impl Long {
 }
 
 impl Plan {
-    /// For a transaction that takes `length` bytes of stamps, or took them on another node, and
+    /// For a transaction that takes `length` bytes of LSNs, or took them on another node, and
     /// nothing more.
     pub(crate) fn of_nothing(length: u64) -> Self {
         Self { kind: BlockKind::Redo, length, parts: Parts::None }
@@ -103,8 +103,8 @@ impl Plan {
         matches!(self.parts, Parts::Many(_))
     }
 
-    /// How far the record with this number lies from the transaction's stamp. Where there is no
-    /// record of it, any places between the stamp and the next one will do.
+    /// How far the record with this number lies from the transaction's LSN. Where there is no
+    /// record of it, any places between the LSN and the next one will do.
     pub(crate) fn offset(&self, number: usize, builder: &BlockBuilder) -> u64 {
         match &self.parts {
             Parts::One if self.kind != BlockKind::Inputs => builder.offsets()[number].into(),
@@ -237,7 +237,7 @@ impl Transaction<'_> {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::Stamp;
+    use freshet_base::Lsn;
     use freshet_log::BlockBuilder;
 
     use super::*;
@@ -262,8 +262,8 @@ mod tests {
                 let length = builder.seal_records();
                 let offsets = builder.offsets().iter().map(|offset| at + u64::from(*offset));
                 assert!(offsets.eq(plan.offsets[part.records.clone()].iter().copied()));
-                let bytes = builder.finish_part(Stamp(at), freshet_base::Term(1), BlockKind::Redo, false);
-                let block = freshet_log::Block::parse(bytes, Stamp(at)).unwrap();
+                let bytes = builder.finish_part(Lsn(at), freshet_base::Term(1), BlockKind::Redo, false);
+                let block = freshet_log::Block::parse(bytes, Lsn(at)).unwrap();
                 assert_eq!(
                     (block.bytes().len() as u64, block.records().len()),
                     (length, part.records.len()),

@@ -5,7 +5,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::{Rid, Stamp};
+use freshet_base::{Lsn, Rid};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{Content, ReadError, Table, Visible, index::LeafVersion};
 
@@ -83,23 +83,23 @@ impl Transaction<'_> {
             self.worker.state.borrow_mut().reads.push((content.fid(), rid));
         }
         let Some(visible) = visible else { return Ok(None) };
-        self.saw(visible.stamp);
+        self.saw(visible.lsn);
         Ok(visible.row.map(|row| Record { rid, row }))
     }
 
-    /// A version of this stamp was found, and the answer tells of it; its own versions have none.
+    /// A version of this LSN was found, and the answer tells of it; its own versions have none.
     #[inline]
-    pub(crate) fn saw(&self, stamp: Option<Stamp>) {
-        if let Some(stamp) = stamp
-            && stamp > self.worker.seen.get()
+    pub(crate) fn saw(&self, lsn: Option<Lsn>) {
+        if let Some(lsn) = lsn
+            && lsn > self.worker.seen.get()
         {
-            self.worker.seen.set(stamp);
+            self.worker.seen.set(lsn);
         }
     }
 
     /// What was read may lack records that were deleted up to `removed`.
     #[inline]
-    fn miss(&self, removed: Stamp) {
+    fn miss(&self, removed: Lsn) {
         self.saw(Some(removed));
     }
 
@@ -118,7 +118,7 @@ impl Transaction<'_> {
         let found = self.index(content, index)?;
         let definition = found.definition();
         let mut result = Ok(None);
-        let mut removed = Stamp::ZERO;
+        let mut removed = Lsn::ZERO;
         let visit = |rid| {
             // An index entry is a hint: the row says whether it has the key.
             result =
@@ -205,6 +205,6 @@ impl Transaction<'_> {
     /// See [`ReadError`].
     pub fn has_deleted(&self, table: &Table, rid: Rid) -> Result<bool, ReadError> {
         let visible = self.look(self.content(table)?, rid)?;
-        Ok(matches!(visible, Some(Visible { stamp: None, row: None })))
+        Ok(matches!(visible, Some(Visible { lsn: None, row: None })))
     }
 }

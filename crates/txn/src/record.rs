@@ -4,7 +4,7 @@
 //! [`Fid::INPUTS`], with the snapshots that the transaction has read at and whatever its caller
 //! says that it was told ([`Transaction::record_inputs`]). Who replays the records passes it over.
 //! Who executes the transaction again, with these inputs and at these snapshots, gets the other
-//! records, byte for byte (Record-Replay, section 4; there with commit stamps alone).
+//! records, byte for byte (Record-Replay, section 4; there with commit LSNs alone).
 //!
 //! # Why a transaction can be executed again
 //!
@@ -27,7 +27,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, RecordKind, Rid, Stamp, varint};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, varint};
 use freshet_log::{BlockBuilder, BlockKind, block::MAX_RECORDS};
 use serde::{Serialize, Serializer};
 
@@ -120,13 +120,13 @@ impl Recorded {
 /// What a record of [`Fid::INPUTS`] says, in a block that has other records too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs<'b> {
-    /// The transaction was certified to be what it would be at its own stamp: it is serializable,
+    /// The transaction was certified to be what it would be at its own LSN: it is serializable,
     /// and nothing that it has read was written by another up to there. Never so under the serial
-    /// safety net, where it may come before others with smaller stamps.
+    /// safety net, where it may come before others with smaller LSNs.
     pub serial: bool,
     /// The snapshots that the transaction has read at, ascending: that of its beginning, and one
     /// more each time that it took another ([`Transaction::refresh`]).
-    pub snapshots: Vec<Stamp>,
+    pub snapshots: Vec<Lsn>,
     /// What [`Transaction::record_inputs`] was given.
     pub body: &'b [u8],
 }
@@ -142,7 +142,7 @@ impl<'b> Inputs<'b> {
         let mut last = 0u64;
         for _ in 0..count {
             last = last.checked_add(varint::take(&mut body)?)?;
-            snapshots.push(Stamp(last));
+            snapshots.push(Lsn(last));
         }
         Some(Self { serial, snapshots, body })
     }
@@ -156,7 +156,7 @@ impl<'b> Inputs<'b> {
     }
 }
 
-fn encode(serial: bool, snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
+fn encode(serial: bool, snapshots: &[Lsn], body: &[u8], row: &mut Vec<u8>) {
     varint::put(row, (snapshots.len() as u64) << 1 | u64::from(serial));
     let mut last = 0;
     for snapshot in snapshots {
@@ -172,7 +172,7 @@ const KEPT: usize = 64 << 10;
 /// What is recorded of a running transaction.
 #[derive(Default)]
 pub(crate) struct Recording {
-    snapshots: Vec<Stamp>,
+    snapshots: Vec<Lsn>,
     /// What the transaction was told, if it has said so. Its memory is used again.
     body: Vec<u8>,
     has_body: bool,
@@ -285,7 +285,7 @@ impl Core {
 
 impl Worker {
     /// The transaction that is recorded reads at `snapshot` from now on, or for a moment.
-    pub(crate) fn note_snapshot(&self, snapshot: Stamp) {
+    pub(crate) fn note_snapshot(&self, snapshot: Lsn) {
         let mut state = self.state.borrow_mut();
         let noted = &mut state.recording.snapshots;
         match noted.last() {
@@ -393,7 +393,7 @@ impl Transaction<'_> {
             None if !*has_body => Err(NotRecorded::NoInputs),
             None => {
                 row.clear();
-                encode(self.is_certified_by_stamp(), snapshots, body, row);
+                encode(self.is_certified_by_lsn(), snapshots, body, row);
                 let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, row);
                 pushed.map(|_| row.len() as u64).map_err(|_| NotRecorded::Long)
             }
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn inputs_come_back_and_other_bytes_are_none() {
         for snapshots in [&[][..], &[7], &[0, 0, 300], &[1 << 40, (1 << 40) + 5, u64::MAX]] {
-            let snapshots: Vec<Stamp> = snapshots.iter().map(|stamp| Stamp(*stamp)).collect();
+            let snapshots: Vec<Lsn> = snapshots.iter().map(|lsn| Lsn(*lsn)).collect();
             for (serial, body) in [(false, &b""[..]), (true, b"told")] {
                 let inputs = Inputs { serial, snapshots: snapshots.clone(), body };
                 let mut row = Vec::new();
@@ -440,7 +440,7 @@ mod tests {
                 }
             }
         }
-        // More than there can be; beyond the last stamp.
+        // More than there can be; beyond the last LSN.
         assert_eq!(Inputs::decode(&[200, 200, 200, 1, 0]), None);
         let mut beyond = vec![4];
         varint::put(&mut beyond, u64::MAX);

@@ -1,16 +1,16 @@
-//! Which stamp a transaction that begins now reads at.
+//! Which LSN a transaction that begins now reads at.
 
 use std::{
     sync::{Arc, OnceLock},
     time::Instant,
 };
 
-use freshet_base::{Stamp, Term, Watermark};
+use freshet_base::{Lsn, Term, Watermark};
 use freshet_log::Log;
 
 use crate::CommitGate;
 
-/// A node's reign: where its transactions get their stamps.
+/// A node's reign: where its transactions get their LSNs.
 pub struct Primary {
     /// The stream of this term.
     pub log: Arc<Log>,
@@ -55,33 +55,33 @@ impl Snapshots {
         self.primary.get()
     }
 
-    /// The stamp at which a transaction that begins now reads: it sees what is below. Never goes
+    /// The LSN at which a transaction that begins now reads: it sees what is below. Never goes
     /// back.
     #[inline]
-    pub fn current(&self) -> Stamp {
+    pub fn current(&self) -> Lsn {
         match self.primary.get() {
             Some(primary) => primary.log.reserved(),
             None => self.visible.get(),
         }
     }
 
-    /// The stamp at which a transaction that begins now, or takes another snapshot, reads:
+    /// The LSN at which a transaction that begins now, or takes another snapshot, reads:
     /// [`Snapshots::current`], unless nothing becomes durable at the moment, or ever again, because
     /// the log waits for room or has failed. Then it is [`Snapshots::oldest_readable`], so that
     /// readers are answered as soon as standbys have that too. That may lie below what an earlier
     /// snapshot saw.
     #[inline]
-    pub fn readable(&self) -> Stamp {
+    pub fn readable(&self) -> Lsn {
         match self.primary.get() {
             Some(primary) if primary.log.is_stalled() => self.oldest_readable(),
             _ => self.current(),
         }
     }
 
-    /// The oldest stamp at which a transaction may begin that has not begun yet, whatever happens
+    /// The oldest LSN at which a transaction may begin that has not begun yet, whatever happens
     /// to the log: what it has made durable here. Never goes back. What such a transaction would
     /// see must not be reclaimed.
-    pub fn oldest_readable(&self) -> Stamp {
+    pub fn oldest_readable(&self) -> Lsn {
         match self.primary.get() {
             // The reign's beginning: of what was inherited only the newest versions may be in
             // memory.
@@ -91,7 +91,7 @@ impl Snapshots {
     }
 
     /// Everything below is committed, and transactions that begin here see it.
-    pub fn committed(&self) -> Stamp {
+    pub fn committed(&self) -> Lsn {
         match self.primary.get() {
             Some(primary) => primary.gate.committed().min(primary.log.reserved()),
             None => self.visible.get(),

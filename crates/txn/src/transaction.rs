@@ -2,11 +2,11 @@
 //!
 //! What it executes is in `read.rs`, `insert.rs`, `write.rs` and `lock.rs`, its commit in
 //! `commit.rs`. A read-only transaction needs no certification where the serial order is that of
-//! stamps, since its snapshot lies between two commits.
+//! LSNs, since its snapshot lies between two commits.
 
 use std::{cell::Cell, fmt, sync::Arc};
 
-use freshet_base::{Isolation, Stamp, panics};
+use freshet_base::{Isolation, Lsn, panics};
 use freshet_storage::{Content, Guard, Index, Owner, ReadContext, ReadError, Table};
 
 use crate::{again::Again, snapshots::Primary, worker::Worker};
@@ -22,7 +22,7 @@ pub(crate) const WAS_STANDBY: &str = "this node was a standby when the transacti
 pub struct Transaction<'w> {
     pub(crate) worker: &'w Worker,
     guard: Guard<'w>,
-    snapshot: Cell<Stamp>,
+    snapshot: Cell<Lsn>,
     /// Whether the snapshot that is announced stays so, whichever the transaction takes.
     held: Cell<bool>,
     isolation: Isolation,
@@ -58,9 +58,9 @@ impl<'w> Transaction<'w> {
 
     /// A transaction with the snapshot of another one that holds it for now
     /// ([`Transaction::hold_snapshot`]).
-    pub(crate) fn begin_at(worker: &'w Worker, isolation: Isolation, read_only: bool, stamp: Stamp) -> Self {
-        let primary = worker.core.snapshots.primary().filter(|primary| stamp >= primary.log.start());
-        Self::begin_with(worker, isolation, primary, Self::why_not(primary, read_only), || stamp)
+    pub(crate) fn begin_at(worker: &'w Worker, isolation: Isolation, read_only: bool, lsn: Lsn) -> Self {
+        let primary = worker.core.snapshots.primary().filter(|primary| lsn >= primary.log.start());
+        Self::begin_with(worker, isolation, primary, Self::why_not(primary, read_only), || lsn)
     }
 
     #[inline]
@@ -74,14 +74,14 @@ impl<'w> Transaction<'w> {
         isolation: Isolation,
         primary: Option<&'w Primary>,
         read_only: Option<&'static str>,
-        view: impl Fn() -> Stamp,
+        view: impl Fn() -> Lsn,
     ) -> Self {
         let (guard, snapshot) = worker.participant.pin(view);
         worker.owner.set(None);
-        worker.seen.set(Stamp::ZERO);
+        worker.seen.set(Lsn::ZERO);
         let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
         let certified = isolation == Isolation::Serializable
-            && (read_only.is_none() || (primary.is_some() && !worker.core.certification.is_by_stamps()));
+            && (read_only.is_none() || (primary.is_some() && !worker.core.certification.is_by_lsns()));
         if records {
             worker.not_recorded.set(None);
             worker.note_snapshot(snapshot);
@@ -92,20 +92,20 @@ impl<'w> Transaction<'w> {
         Self { worker, guard, snapshot, held, isolation, certified, primary, read_only, records, again, finished }
     }
 
-    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
+    pub(crate) fn begin_again(worker: &'w Worker, lsn: Lsn) -> Self {
         // Who executes again is not certified again.
-        Self::begin_with(worker, Isolation::Snapshot, None, None, || stamp)
+        Self::begin_with(worker, Isolation::Snapshot, None, None, || lsn)
     }
 
-    pub(crate) fn again(worker: &'w Worker, snapshot: Stamp, again: Again) -> Self {
+    pub(crate) fn again(worker: &'w Worker, snapshot: Lsn, again: Again) -> Self {
         let mut transaction = Self::begin_again(worker, snapshot);
         transaction.again = Some(Box::new(again));
         transaction
     }
 
-    /// Everything below this stamp is visible to the transaction, and nothing else but its own
+    /// Everything below this LSN is visible to the transaction, and nothing else but its own
     /// writes.
-    pub fn snapshot(&self) -> Stamp {
+    pub fn snapshot(&self) -> Lsn {
         self.snapshot.get()
     }
 
@@ -156,7 +156,7 @@ impl<'w> Transaction<'w> {
 
     /// From now on until this transaction ends, what its present snapshot sees can be read by other
     /// transactions, too: see [`Worker::begin_at`]. Returns that snapshot.
-    pub fn hold_snapshot(&self) -> Stamp {
+    pub fn hold_snapshot(&self) -> Lsn {
         self.held.set(true);
         self.snapshot.get()
     }
@@ -211,9 +211,9 @@ impl<'w> Transaction<'w> {
         self.certified
     }
 
-    /// Whether it is certified to be what it would be at its own stamp.
-    pub(crate) fn is_certified_by_stamp(&self) -> bool {
-        self.certified && self.worker.core.certification.is_by_stamps()
+    /// Whether it is certified to be what it would be at its own LSN.
+    pub(crate) fn is_certified_by_lsn(&self) -> bool {
+        self.certified && self.worker.core.certification.is_by_lsns()
     }
 
     /// What is in a table, if the snapshot sees that there is one.

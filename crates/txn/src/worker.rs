@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Fid, Isolation, Rid, Stamp, panics};
+use freshet_base::{Fid, Isolation, Lsn, Rid, panics};
 use freshet_log::{BlockBuilder, Writer};
 use freshet_storage::{Guard, LeafSet, Owner, Participant};
 use serde::Serialize;
@@ -61,8 +61,8 @@ pub struct Worker {
     pub(crate) state: RefCell<State>,
     /// Serializable only: the leaves that held what the running transaction has read.
     pub(crate) leaves: LeafSet,
-    /// A stamp at or below which every snapshot reads, as of a few transactions ago.
-    pub(crate) horizon: Cell<Stamp>,
+    /// An LSN at or below which every snapshot reads, as of a few transactions ago.
+    pub(crate) horizon: Cell<Lsn>,
     until_horizon: Cell<u32>,
     /// How many bytes it may add until it looks at the limit of memory.
     until_measured: Cell<usize>,
@@ -78,8 +78,8 @@ pub struct Worker {
     pub(crate) violated_since: Cell<bool>,
     /// How many changes of tables were seen when the running transaction first wrote.
     pub(crate) changes: Cell<u64>,
-    /// The largest stamp that the running transaction has seen.
-    pub(crate) seen: Cell<Stamp>,
+    /// The largest LSN that the running transaction has seen.
+    pub(crate) seen: Cell<Lsn>,
     /// Why the running transaction cannot be executed again, if it cannot.
     pub(crate) not_recorded: Cell<Option<NotRecorded>>,
     /// For transactions that are executed again.
@@ -114,7 +114,7 @@ impl Worker {
             inner: RefCell::new(Inner { writer: None, builder: BlockBuilder::new(), rids: Rids::default() }),
             state: RefCell::new(State::default()),
             leaves: LeafSet::new(&core.catalog),
-            horizon: Cell::new(Stamp::ZERO),
+            horizon: Cell::new(Lsn::ZERO),
             until_horizon: Cell::new(0),
             until_measured: Cell::new(0),
             frees: Cell::new(false),
@@ -122,7 +122,7 @@ impl Worker {
             contested: Cell::new(None),
             violated_since: Cell::new(false),
             changes: Cell::new(0),
-            seen: Cell::new(Stamp::ZERO),
+            seen: Cell::new(Lsn::ZERO),
             not_recorded: Cell::new(None),
             again: Cell::default(),
             rollbacks: Cell::new(Rollbacks::default()),
@@ -156,14 +156,14 @@ impl Worker {
         Transaction::begin(self, isolation, true)
     }
 
-    /// Begins a transaction with the snapshot `stamp`, which another transaction of this node holds
+    /// Begins a transaction with the snapshot `lsn`, which another transaction of this node holds
     /// ([`Transaction::hold_snapshot`]) and does not end before this returns: otherwise what the
     /// snapshot sees may be gone.
     ///
     /// # Panics
     /// When this worker has one already.
-    pub fn begin_at(&self, isolation: Isolation, read_only: bool, stamp: Stamp) -> Transaction<'_> {
-        Transaction::begin_at(self, isolation, read_only, stamp)
+    pub fn begin_at(&self, isolation: Isolation, read_only: bool, lsn: Lsn) -> Transaction<'_> {
+        Transaction::begin_at(self, isolation, read_only, lsn)
     }
 
     /// Pins this worker's place without a snapshot, for those who put something into tables: memory

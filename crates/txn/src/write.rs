@@ -64,7 +64,7 @@ impl Transaction<'_> {
     /// The row of a record that is to be written, and whether it is this transaction's own already.
     pub(crate) fn present(&self, content: &Content, rid: Rid) -> Result<(&[u8], bool), WriteError> {
         match self.look(content, rid)? {
-            Some(Visible { row: Some(row), stamp }) => Ok((row, stamp.is_none())),
+            Some(Visible { row: Some(row), lsn }) => Ok((row, lsn.is_none())),
             _ => {
                 // That there is no such record is something that the transaction has read.
                 self.read_in(content, rid)?;

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use freshet_base::cpu;
-use freshet_engine::{CommandExecutor, Domain, Isolation, Layout, Node, NodeConfig, Stamp, VerifyOptions, verify};
+use freshet_engine::{CommandExecutor, Domain, Isolation, Layout, Lsn, Node, NodeConfig, VerifyOptions, verify};
 use freshet_workloads::{
     TableSet,
     random::Random,
@@ -60,7 +60,7 @@ fn measure(
     let node = Node::start(config, |_| {})?;
     let tables = Tables::create(node.database())?;
     let population = Population { scale: Scale::new(warehouses), seed: 1, loaded_at: LOADED_AT };
-    let loaded = load(node.database(), &tables, &population, 2, &|_| {})?.map_or(Stamp::ZERO, |ticket| ticket.until);
+    let loaded = load(node.database(), &tables, &population, 2, &|_| {})?.map_or(Lsn::ZERO, |ticket| ticket.until);
     let worker = node.database().worker()?;
     let constants = Constants::of_run(population.constants(), &mut Random::new(2));
     let mut terminal = Terminal::new(&population, constants, 3, 0, 1);
@@ -71,7 +71,7 @@ fn measure(
         let before = cpu::thread_time();
         let (_, ticket) = run(&worker, &tables, Isolation::Snapshot, &request)?;
         let spent = cpu::thread_time().saturating_sub(before);
-        if ticket.stamp.is_some() {
+        if ticket.lsn.is_some() {
             writes += 1;
             forward += spent;
             last = Some(ticket);

@@ -102,15 +102,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let from = thread_time();
         let (_, ticket) = run(&worker, &tables, Isolation::Snapshot, &request)?;
         let spent = thread_time().saturating_sub(from);
-        let Some(stamp) = ticket.stamp else { continue };
+        let Some(lsn) = ticket.lsn else { continue };
         writes += 1;
         forward += spent;
         last = Some(ticket.until);
-        let since = *waited.get_or_insert(stamp);
-        if stamp.since(since) > BEHIND {
+        let since = *waited.get_or_insert(lsn);
+        if lsn.since(since) > BEHIND {
             shown(since)?;
             pieces.push(primary.mix(since, BATCH)?);
-            waited = Some(stamp);
+            waited = Some(lsn);
         }
     }
     shown(last.ok_or("nothing was written")?)?;

@@ -73,7 +73,7 @@ fn record(
     while writes < transactions {
         client.next(&mut request.operations);
         let (_, ticket) = run(&worker, &tables, Isolation::Snapshot, &request, &mut scratch)?;
-        if ticket.stamp.is_some() {
+        if ticket.lsn.is_some() {
             writes += 1;
             last = Some(ticket);
         }

@@ -14,8 +14,8 @@ use std::{
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    AgainStatus, Apply, CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, OnMismatch, ProcedureError,
-    ProofSettings, Safety, Stamp, StateHash, Ticket, Transaction, Worker, executors,
+    AgainStatus, Apply, CommandExecutor, Domain, Encoding, Isolation, Lsn, Node, NodeConfig, OnMismatch,
+    ProcedureError, ProofSettings, Safety, StateHash, Ticket, Transaction, Worker, executors,
     node::{LinkStatus, RoleStatus},
     scheme::inputs::{Mismatch, read_mismatches},
 };
@@ -54,7 +54,7 @@ fn config(directory: &Path) -> NodeConfig {
 }
 
 /// Blocks until the standby has found its state equal to its primary's at a mark behind `end`.
-fn proven(node: &Node, end: Stamp) {
+fn proven(node: &Node, end: Lsn) {
     let until = Instant::now() + Duration::from_secs(120);
     while node.state_proof().equal_at < Some(end) {
         assert_eq!(node.state_proof().differs, None);
@@ -72,7 +72,7 @@ fn standby_with(directory: &Path, primary: &str, config: NodeConfig) -> Arc<Node
     Node::start_executing(config, Some(executors(Commands::default)), |_| {}).unwrap()
 }
 
-fn hash(node: &Node, at: Option<Stamp>) -> StateHash {
+fn hash(node: &Node, at: Option<Lsn>) -> StateHash {
     assert_eq!(node.state_proof().differs, None);
     if let Some(at) = at {
         node.wait_visible(at, Some(Instant::now() + Duration::from_secs(120))).unwrap();
@@ -297,15 +297,15 @@ fn a_standby_stops_at_what_does_not_come_out_the_same_if_it_is_told_to() {
     println!("{why}");
     let file = directories[1].path().join("mismatches");
     let (found, _) = read_mismatches(&file).unwrap();
-    let Mismatch { stamp, told, original, .. } = &found[0];
+    let Mismatch { lsn, told, original, .. } = &found[0];
     // What it was told may have data in it, which is for the file alone.
     assert!(!why.contains(told.as_str()), "{why}");
-    for part in [&format!("at {stamp} "), &format!("inspect mismatches {}", file.display())] {
+    for part in [&format!("at {lsn} "), &format!("inspect mismatches {}", file.display())] {
         assert!(why.contains(part.as_str()), "{part}: {why}");
     }
     assert!(told.starts_with("procedure ") && !original.is_empty(), "{told}");
     // Nothing of it, or behind it, is shown.
-    assert!(hash(&standby, None).at <= *stamp);
+    assert!(hash(&standby, None).at <= *lsn);
     standby.stop().unwrap();
     drop(standby);
     let standby = start(&NodeConfig { on_mismatch: OnMismatch::Fetch, ..follower });
@@ -716,7 +716,7 @@ fn a_candidate_gets_what_does_not_come_out_from_another_standby() {
     let after = hash(&candidate, None);
     assert_eq!((after.hash, after.records), (before.hash, before.records));
     let (found, _) = read_mismatches(&directories[1].path().join("mismatches")).unwrap();
-    assert!(!found.is_empty() && found.iter().all(|mismatch| mismatch.stamp < before.at), "{}", found.len());
+    assert!(!found.is_empty() && found.iter().all(|mismatch| mismatch.lsn < before.at), "{}", found.len());
     assert_same(&candidate, &other);
     other.stop().unwrap();
     candidate.stop().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{NOW, seed};
 use freshet_base::Fid;
-use freshet_engine::{Domain, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp};
+use freshet_engine::{Domain, Isolation, Lsn, Node, NodeConfig, ProcedureError, Safety};
 use freshet_log::{
     Block,
     block::{BLOCK_ALIGN, BLOCK_HEADER, RECORD_HEADER},
@@ -32,7 +32,7 @@ const SCALE: Scale = Scale { warehouses: 4, items: 100_000, customers: 300, unde
 fn recorded(
     directory: &std::path::Path,
     terminals: impl Fn(Terminal, u64) -> Terminal + Sync,
-) -> (Arc<Node>, Stamp, Stamp) {
+) -> (Arc<Node>, Lsn, Lsn) {
     let config = NodeConfig {
         directory: directory.to_owned(),
         domain: Domain::File,
@@ -65,7 +65,7 @@ fn recorded(
                 }
             };
             // One that has only read waits for something within another's block.
-            last = ticket.stamp.map(|_| ticket.until).or(last);
+            last = ticket.lsn.map(|_| ticket.until).or(last);
         }
         last.unwrap()
     };
@@ -104,7 +104,7 @@ fn without_inputs(block: &Block<'_>) -> usize {
     (BLOCK_HEADER + records - RECORD_HEADER - last.row.len()).next_multiple_of(BLOCK_ALIGN)
 }
 
-fn measure(node: &Node, from: Stamp, to: Stamp) -> Bytes {
+fn measure(node: &Node, from: Lsn, to: Lsn) -> Bytes {
     let core = node.database().core();
     let log = &core.snapshots.primary().expect("it is the primary").log;
     log.wait_durable(to, None).unwrap();

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    CommandExecutor, Database, Inputs, Isolation, Node, NodeConfig, NotRecorded, ProcedureError, Safety, Stamp,
+    CommandExecutor, Database, Inputs, Isolation, Lsn, Node, NodeConfig, NotRecorded, ProcedureError, Safety,
     StateHash, Ticket, Worker, recorded_as,
 };
 use freshet_workloads::{
@@ -46,12 +46,12 @@ struct Told {
     inputs: Vec<u8>,
     /// The bytes of the block, and those of the inputs' row.
     sizes: (usize, usize),
-    snapshot: Stamp,
-    stamp: Stamp,
+    snapshot: Lsn,
+    lsn: Lsn,
 }
 
 /// The inputs in the log from `from` on, and how many blocks with records have none.
-fn told(database: &Database, from: Stamp) -> (Vec<Told>, usize) {
+fn told(database: &Database, from: Lsn) -> (Vec<Told>, usize) {
     let log = &database.core().snapshots.primary().expect("it is the primary").log;
     let to = log.reserved();
     log.wait_durable(to, None).unwrap();
@@ -67,7 +67,7 @@ fn told(database: &Database, from: Stamp) -> (Vec<Told>, usize) {
                 let sizes = (block.bytes().len(), row.len());
                 let [snapshot] = snapshots[..] else { panic!("one snapshot: {snapshots:?}") };
                 let inputs = inputs.to_vec();
-                all.push(Told { procedure, inputs, sizes, snapshot, stamp: block.stamp() });
+                all.push(Told { procedure, inputs, sizes, snapshot, lsn: block.lsn() });
             }
             None => none += usize::from(block.records().len() > 0),
         }
@@ -102,8 +102,8 @@ fn again(name: &str, load: impl Fn(&Database), drive: impl FnOnce(&Worker) -> Op
     let other = Database::volatile(4);
     load(&other);
     let (commands, worker) = (Commands::default(), other.worker().unwrap());
-    for Told { procedure, inputs, sizes: (block, row), snapshot, stamp } in told {
-        assert!(snapshot <= stamp && snapshot >= from);
+    for Told { procedure, inputs, sizes: (block, row), snapshot, lsn } in told {
+        assert!(snapshot <= lsn && snapshot >= from);
         let (count, blocks, rows) = sizes.entry(procedure).or_default();
         (*count, *blocks, *rows) = (*count + 1, *blocks + block, *rows + row);
         let _ = worker.execute(Isolation::Snapshot, |txn| commands.execute(txn, procedure, &inputs)).unwrap();

@@ -9,7 +9,7 @@ use std::{
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    Apply, Domain, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp, StateHash, Ticket, executors,
+    Apply, Domain, Isolation, Lsn, Node, NodeConfig, ProcedureError, Safety, StateHash, Ticket, executors,
     node::LinkStatus, node::RoleStatus,
 };
 use freshet_workloads::{
@@ -45,7 +45,7 @@ fn standby_of(primary: &Node, apply: Apply, threads: usize) -> Arc<Node> {
     Node::start_executing(config, Some(executors(Commands::default)), |_| {}).unwrap()
 }
 
-fn hash(node: &Node, at: Option<Stamp>) -> StateHash {
+fn hash(node: &Node, at: Option<Lsn>) -> StateHash {
     if let Some(at) = at {
         node.wait_visible(at, Some(Instant::now() + Duration::from_secs(120))).unwrap();
     }

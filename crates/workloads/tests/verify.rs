@@ -143,7 +143,7 @@ fn a_log_of_several_workloads_gives_itself() {
         let isolation = if number == 0 { Isolation::Serializable } else { Isolation::Snapshot };
         for _ in 0..2000 {
             let (_, ticket) = tatp::run(&worker, &tatp, isolation, &client.next_input()).unwrap();
-            last = ticket.stamp.map(|_| ticket).or(last);
+            last = ticket.lsn.map(|_| ticket).or(last);
             if client.next_input().subscriber.is_multiple_of(2) {
                 let (_, ticket) = tpcb::run(&worker, &tpcb, isolation, &terminal.next_input()).unwrap();
                 last = Some(ticket);

@@ -153,14 +153,14 @@ func withGORM() {
 	check(db.Model(&writer{}).Count(&shown).Error, "Count")
 	check(db.Unscoped().Model(&writer{}).Count(&kept).Error, "Count")
 	same([]int64{shown, kept}, []int64{3, 4}, "deleted softly")
-	var stamp string
-	check(db.Raw("SHOW freshet.last_commit").Scan(&stamp).Error, "stamp")
+	var lsn string
+	check(db.Raw("SHOW freshet.last_commit").Scan(&lsn).Error, "lsn")
 
 	standby := opened("STANDBY")
 	defer closed(standby)
 	check(standby.Connection(func(tx *gorm.DB) error {
 		tx = tx.Session(&gorm.Session{NewDB: true})
-		check(tx.Exec("SET freshet.read_after = '"+stamp+"'").Error, "read_after")
+		check(tx.Exec("SET freshet.read_after = '"+lsn+"'").Error, "read_after")
 		var books int64
 		check(tx.Model(&book{}).Where("title LIKE ?", "Book%").Count(&books).Error, "Count")
 		same(books, int64(6), "at the standby")

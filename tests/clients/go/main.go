@@ -231,11 +231,11 @@ func databaseSQL() {
 	}
 }
 
-func atTheStandby(stamp string) {
+func atTheStandby(lsn string) {
 	config, err := pgxpool.ParseConfig(address("STANDBY"))
 	check(err, "configuration")
 	config.AfterConnect = func(ctx context.Context, connection *pgx.Conn) error {
-		_, err := connection.Exec(ctx, "SET freshet.read_after = '"+stamp+"'")
+		_, err := connection.Exec(ctx, "SET freshet.read_after = '"+lsn+"'")
 		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -268,9 +268,9 @@ func main() {
 	fmt.Println("   GORM")
 	withGORM()
 	fmt.Println("   pgx: at the standby")
-	var stamp string
-	check(pool.QueryRow(ctx, "SHOW freshet.last_commit").Scan(&stamp), "stamp")
-	atTheStandby(stamp)
+	var lsn string
+	check(pool.QueryRow(ctx, "SHOW freshet.last_commit").Scan(&lsn), "lsn")
+	atTheStandby(lsn)
 	_, err = pool.Exec(ctx, "DROP SCHEMA go_app CASCADE")
 	check(err, "the end")
 }

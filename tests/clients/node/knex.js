@@ -123,12 +123,12 @@ async function worked(knex) {
     return (await knex.raw('SHOW freshet.last_commit')).rows[0]['freshet.last_commit'];
 }
 
-async function readAtTheStandby(knex, stamp) {
+async function readAtTheStandby(knex, lsn) {
     await knex.transaction(async (trx) => {
         assert.equal((await trx('accounts').count({ n: '*' }))[0].n, '2');
         assert.equal(await trx.schema.hasTable('entries'), true);
     }, { readOnly: true });
-    assert.ok(stamp);
+    assert.ok(lsn);
     await assert.rejects(knex('accounts').del(), { code: '25006' });
 }
 
@@ -138,12 +138,12 @@ async function readAtTheStandby(knex, stamp) {
         min: 0,
         max: 1,
         // What was committed before is to be seen.
-        afterCreate: (client, done) => client.query(`SET freshet.read_after = '${standby.stamp}'`, (error) => done(error, client)),
+        afterCreate: (client, done) => client.query(`SET freshet.read_after = '${standby.lsn}'`, (error) => done(error, client)),
     } });
     try {
         await migrated(knex);
-        standby.stamp = await worked(knex);
-        await readAtTheStandby(standby, standby.stamp);
+        standby.lsn = await worked(knex);
+        await readAtTheStandby(standby, standby.lsn);
         await knex.raw('DROP SCHEMA knex_app CASCADE');
     } finally {
         await knex.destroy();

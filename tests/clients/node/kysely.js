@@ -79,9 +79,9 @@ async function worked(all) {
     const primary = open(process.env.PRIMARY);
     const standby = open(process.env.STANDBY);
     try {
-        const stamp = await worked(primary);
+        const lsn = await worked(primary);
         await standby.connection().execute(async (db) => {
-            await sql`SET freshet.read_after = ${sql.lit(stamp)}`.execute(db);
+            await sql`SET freshet.read_after = ${sql.lit(lsn)}`.execute(db);
             assert.equal((await db.withSchema('kysely_app').selectFrom('pet').select('called').where('weight', '>', '12').execute()).length, 2);
             await assert.rejects(db.withSchema('kysely_app').deleteFrom('pet').execute(), (error) => error.code === '25006');
         });

@@ -110,9 +110,9 @@ async function worked(db, Prisma) {
         const { Prisma, PrismaClient } = require(path.join(work, 'generated'));
         const opened = (port, more) => new PrismaClient({ adapter: new PrismaPg({ ...settings(port, 'prisma_app'), ...more }) });
         const db = opened(process.env.PRIMARY, { max: 4 });
-        const stamp = await worked(db, Prisma);
+        const lsn = await worked(db, Prisma);
         const standby = opened(process.env.STANDBY, { max: 1 });
-        await standby.$executeRawUnsafe(`SET freshet.read_after = '${stamp}'`);
+        await standby.$executeRawUnsafe(`SET freshet.read_after = '${lsn}'`);
         assert.equal((await standby.user.findUnique({ where: { email: 'jane@example.org' }, include: { posts: true } })).posts.length, 6);
         await assert.rejects(standby.category.create({ data: { name: 'x' } }), /read-only transaction/);
         await standby.$disconnect();

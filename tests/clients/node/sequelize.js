@@ -104,9 +104,9 @@ async function worked(sequelize) {
 
 (async () => {
     const primary = open(process.env.PRIMARY);
-    const standby = open(process.env.STANDBY, { hooks: { afterConnect: (client) => client.query(`SET freshet.read_after = '${standby.stamp}'`) } });
+    const standby = open(process.env.STANDBY, { hooks: { afterConnect: (client) => client.query(`SET freshet.read_after = '${standby.lsn}'`) } });
     try {
-        standby.stamp = await worked(primary);
+        standby.lsn = await worked(primary);
         const { User, Task } = models(standby);
         assert.equal((await User.findOne({ where: { name: 'Ada' }, include: Task })).Tasks.length, 5);
         await assert.rejects(User.create({ name: 'nobody' }), (error) => error.original.code === '25006');

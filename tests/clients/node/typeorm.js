@@ -137,9 +137,9 @@ async function worked(source) {
 (async () => {
     const primary = await open(process.env.PRIMARY).initialize();
     try {
-        const stamp = await worked(primary);
+        const lsn = await worked(primary);
         const standby = await open(process.env.STANDBY, { poolSize: 1, installExtensions: false }).initialize();
-        await standby.query(`SET freshet.read_after = '${stamp}'`);
+        await standby.query(`SET freshet.read_after = '${lsn}'`);
         assert.equal((await standby.getRepository('Writer').findOne({ where: { name: 'Jane' }, relations: { books: true } })).books.length, 5);
         await assert.rejects(standby.getRepository('Writer').insert({ name: 'x' }), (error) => error.driverError.code === '25006');
         await standby.destroy();

@@ -157,10 +157,10 @@ def main():
         connection.execute(sa.schema.CreateSchema("alembic_app"))
     with tempfile.TemporaryDirectory() as directory:
         migrated(engine.url.render_as_string(), Path(directory))
-    stamp = worked(engine)
+    lsn = worked(engine)
     standby = sa.create_engine(URL.format(os.environ["STANDBY"]))
     with standby.connect() as connection:
-        connection.exec_driver_sql(f"SET freshet.read_after = '{stamp}'")
+        connection.exec_driver_sql(f"SET freshet.read_after = '{lsn}'")
         connection.commit()
         same(connection.scalar(sa.select(sa.func.count()).select_from(Pet)), 2520, "at the standby")
         same(sorted(sa.inspect(standby).get_table_names("alembic_app")), ["alembic_version", "owner", "pet"], "tables there")

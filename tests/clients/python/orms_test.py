@@ -61,10 +61,10 @@ def with_sqlmodel():
             ("h7", decimal.Decimal("1.75"), {"n": 7}),
         ]
         assert session.exec(select(Team.name, func.count(Hero.id)).join(Hero).group_by(Team.name)).one() == ("one", 8)
-        stamp = session.exec(text("SHOW freshet.last_commit")).scalar_one()
+        lsn = session.exec(text("SHOW freshet.last_commit")).scalar_one()
     standby = create_engine(f"postgresql+psycopg://{USER}@{HOST}:{STANDBY}/{DATABASE}")
     with Session(standby) as session:
-        session.exec(text(f"SET freshet.read_after = '{stamp}'"))
+        session.exec(text(f"SET freshet.read_after = '{lsn}'"))
         session.commit()
         assert len(session.exec(select(Team)).one().heroes) == 8
     standby.dispose()
@@ -136,10 +136,10 @@ def with_peewee():
     models = Introspector.from_database(db, schema="peewee_app").generate_models()
     assert sorted(models) == ["person", "pet"] and isinstance(models["pet"].owner, peewee.ForeignKeyField), models
     assert [it.columns for it in db.get_indexes("pet", "peewee_app") if it.unique and len(it.columns) == 2] == [["owner_id", "name"]]
-    stamp = db.execute_sql("SHOW freshet.last_commit").fetchone()[0]
+    lsn = db.execute_sql("SHOW freshet.last_commit").fetchone()[0]
     standby = PostgresqlExtDatabase(DATABASE, user=USER, host=HOST, port=STANDBY)
     standby.connect()
-    standby.execute_sql(f"SET freshet.read_after = '{stamp}'")
+    standby.execute_sql(f"SET freshet.read_after = '{lsn}'")
     with standby.bind_ctx([Person, Pet]):
         assert Pet.select().join(Person).where(Person.name == "Ada").count() == 5
     standby.close()
@@ -205,10 +205,10 @@ async def with_tortoise():
     loaded = await Guest.all().prefetch_related("events", "brings").order_by("name")
     assert [(it.name, len(it.events), len(it.brings)) for it in loaded] == [("g0", 3, 0), ("g1", 2, 0), ("g2", 1, 0), ("g3", 0, 0), ("host", 0, 4)]
     connection = connections.get("default")
-    stamp = (await connection.execute_query_dict("SHOW freshet.last_commit"))[0]["freshet.last_commit"]
+    lsn = (await connection.execute_query_dict("SHOW freshet.last_commit"))[0]["freshet.last_commit"]
     await connections.close_all()
     await Tortoise.init(db_url=url.format(USER, HOST, STANDBY, DATABASE) + "?maxsize=1", modules={"models": ["__main__"]})
-    await connections.get("default").execute_script(f"SET freshet.read_after = '{stamp}'")
+    await connections.get("default").execute_script(f"SET freshet.read_after = '{lsn}'")
     assert await Event.filter(guests__name="g0").count() == 3
     await connections.close_all()
     await Tortoise.init(db_url=url.format(USER, HOST, PRIMARY, DATABASE), modules={"models": ["__main__"]})

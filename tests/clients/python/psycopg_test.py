@@ -397,8 +397,8 @@ def standby():
     with connect(autocommit=True) as primary, connect(STANDBY, autocommit=True) as connection:
         primary.execute("CREATE TABLE shown (a integer PRIMARY KEY)")
         primary.execute("INSERT INTO shown SELECT n FROM generate_series(1, 100) n")
-        stamp = primary.execute("SHOW freshet.last_commit").fetchone()[0]
-        connection.execute(sql.SQL("SET freshet.read_after = {}").format(stamp))
+        lsn = primary.execute("SHOW freshet.last_commit").fetchone()[0]
+        connection.execute(sql.SQL("SET freshet.read_after = {}").format(lsn))
         same(connection.execute("SELECT count(*) FROM shown").fetchone()[0], 100, "read after a commit")
         same(connection.execute("SELECT pg_is_in_recovery()").fetchone()[0], True, "a standby")
         with refused("25006", "a change at a standby"):

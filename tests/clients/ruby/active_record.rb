@@ -176,12 +176,12 @@ def worked
   same(other.value, true, 'advisory lock of another session')
   same(connection.get_advisory_lock(42) && connection.release_advisory_lock(42), true, 'advisory lock')
   same(Post.where(title: 'x').explain.empty?, false, 'EXPLAIN')
-  connection.select_value(ENV.fetch('STAMP', 'SHOW freshet.last_commit'))
+  connection.select_value(ENV.fetch('LSN', 'SHOW freshet.last_commit'))
 end
 
 ActiveRecord::Base.establish_connection(settings('PRIMARY'))
 migrated
-stamp = worked
+lsn = worked
 class Reader < ActiveRecord::Base
   self.abstract_class = true
 end
@@ -189,7 +189,7 @@ class SeenPost < Reader
   self.table_name = 'posts'
 end
 Reader.establish_connection(settings('STANDBY', prepared_statements: false))
-Reader.connection.execute("SET freshet.read_after = '#{stamp}'") unless ENV['STAMP']
+Reader.connection.execute("SET freshet.read_after = '#{lsn}'") unless ENV['LSN']
 same(SeenPost.where('price >= 10').count, 6, 'at the standby')
-refused(ActiveRecord::StatementInvalid, 'a change at the standby') { SeenPost.delete_all } unless ENV['STAMP']
+refused(ActiveRecord::StatementInvalid, 'a change at the standby') { SeenPost.delete_all } unless ENV['LSN']
 ActiveRecord::Base.connection.drop_schema('rails_app')

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{NodeId, Stamp};
+use freshet_base::{Lsn, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{Moment, in_sync::Holder};
@@ -25,7 +25,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Persistent there, as far as it told us.
-    pub acked: Stamp,
+    pub acked: Lsn,
     /// Which log that is: [`Holder::incarnation`].
     pub(super) incarnation: u64,
     /// It has answered the candidate that became this primary, or joined during this reign.
@@ -39,9 +39,9 @@ pub struct Member {
     /// When it got that place.
     pub since: Moment,
     /// The oldest position known to be outstanding, and since when.
-    pub(super) outstanding: Option<(Stamp, Moment)>,
+    pub(super) outstanding: Option<(Lsn, Moment)>,
     /// What it must acknowledge before it may join again.
-    pub(super) must_reach: Stamp,
+    pub(super) must_reach: Lsn,
     /// It has stalled for too long, even if it cannot be put out.
     pub(super) stalls: bool,
     /// An operator took it out of the cluster: it goes as soon as it may.
@@ -53,7 +53,7 @@ pub struct Member {
 impl Member {
     pub(super) fn unknown(now: Moment) -> Self {
         Self {
-            acked: Stamp::ZERO,
+            acked: Lsn::ZERO,
             incarnation: 0,
             heard: false,
             connected: false,
@@ -61,7 +61,7 @@ impl Member {
             place: Place::Behind,
             since: now,
             outstanding: None,
-            must_reach: Stamp::ZERO,
+            must_reach: Lsn::ZERO,
             stalls: false,
             forgotten: false,
             excused: false,
@@ -98,7 +98,7 @@ impl Member {
     }
 
     /// Remembers what to wait for next, given what is durable now.
-    pub(super) fn mark(&mut self, durable: Stamp, now: Moment) {
+    pub(super) fn mark(&mut self, durable: Lsn, now: Moment) {
         match self.outstanding {
             Some((at, _)) if self.acked < at => {}
             _ if self.acked < durable => self.outstanding = Some((durable, now)),

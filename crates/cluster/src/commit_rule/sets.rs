@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 
 use crate::in_sync::{Counting, Holder, InSyncSet, Succession};
 
@@ -21,7 +21,7 @@ pub(super) struct Sets {
 struct Link {
     set: InSyncSet,
     /// Where its block ends, when it is in the log of this reign.
-    end: Option<Stamp>,
+    end: Option<Lsn>,
 }
 
 impl Sets {
@@ -94,7 +94,7 @@ impl Sets {
     }
 
     /// Up to where all sets that may be in effect let commits come.
-    pub fn commits(&self, acked: impl Fn(&Holder) -> Stamp) -> Stamp {
+    pub fn commits(&self, acked: impl Fn(&Holder) -> Lsn) -> Lsn {
         self.chain.iter().map(|link| link.set.commits(&acked)).min().unwrap_or_default()
     }
 
@@ -106,7 +106,7 @@ impl Sets {
         })
     }
 
-    pub fn written(&mut self, number: u64, end: Stamp) {
+    pub fn written(&mut self, number: u64, end: Lsn) {
         if let Some(link) = self.chain.iter_mut().find(|link| link.set.number == number) {
             link.end.get_or_insert(end);
         }
@@ -122,7 +122,7 @@ impl Sets {
 
     /// Whether a set that was not in effect is so now; `acked` says what each log holds, the
     /// primary's too.
-    pub fn take_effect(&mut self, acked: impl Fn(&Holder) -> Stamp) -> bool {
+    pub fn take_effect(&mut self, acked: impl Fn(&Holder) -> Lsn) -> bool {
         let held = |at: usize| {
             let Link { set, end: Some(end) } = &self.chain[at] else { return false };
             let holds = |member: &Holder| acked(member) >= *end;

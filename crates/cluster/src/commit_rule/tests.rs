@@ -27,26 +27,26 @@ fn rule(safety: Safety, standbys: u32) -> CommitRule {
         join_window: 50,
         ..RuleConfig::new(safety, standbys)
     };
-    CommitRule::new(config, Stamp(0), ms(0))
+    CommitRule::new(config, Lsn(0), ms(0))
 }
 
 fn joined(standby: NodeId, at: u64) -> Event {
-    Event::Joined { standby, incarnation: 1, persisted: Stamp(at), synchronous: true }
+    Event::Joined { standby, incarnation: 1, persisted: Lsn(at), synchronous: true }
 }
 
 fn acked(standby: NodeId, at: u64) -> Event {
-    Event::Acked { standby, persisted: Stamp(at) }
+    Event::Acked { standby, persisted: Lsn(at) }
 }
 
 #[track_caller]
 fn expect(rule: &mut CommitRule, event: Event, at: Moment, committed: u64) {
-    assert_eq!(rule.apply(event, at).committed, Stamp(committed), "after {event:?}");
+    assert_eq!(rule.apply(event, at).committed, Lsn(committed), "after {event:?}");
 }
 
 #[test]
 fn one_safe_commits_what_is_durable_here() {
     let mut rule = rule(Safety::OneSafe, 1);
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 10);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(1), 10);
     assert!(matches!(rule.standing(), Standing::Degraded { in_sync: 0, configured: 1, .. }));
     expect(&mut rule, joined(A, 10), ms(2), 10);
     assert_eq!(rule.standing(), Standing::Safe);
@@ -56,9 +56,9 @@ fn one_safe_commits_what_is_durable_here() {
 fn two_safe_waits_for_the_in_sync_set_and_goes_on_without_who_stalls() {
     let mut rule = rule(Safety::TwoSafe, 1);
     expect(&mut rule, joined(A, 0), ms(0), 0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(1), 0);
     expect(&mut rule, acked(A, 60), ms(2), 60);
-    expect(&mut rule, Event::Durable(Stamp(300)), ms(50), 60);
+    expect(&mut rule, Event::Durable(Lsn(300)), ms(50), 60);
     assert_eq!(rule.next_deadline(), Some(ms(101)), "what was durable at 1 ms is outstanding since");
     expect(&mut rule, Event::Tick, ms(100), 60);
     expect(&mut rule, Event::Tick, ms(101), 300);
@@ -66,9 +66,9 @@ fn two_safe_waits_for_the_in_sync_set_and_goes_on_without_who_stalls() {
     assert_eq!((since, behind), (ms(101), vec![A]));
     // It is not let in again before it has shown that it moves.
     expect(&mut rule, acked(A, 299), ms(102), 300);
-    expect(&mut rule, Event::Durable(Stamp(310)), ms(103), 310);
+    expect(&mut rule, Event::Durable(Lsn(310)), ms(103), 310);
     expect(&mut rule, acked(A, 300), ms(104), 310);
-    expect(&mut rule, Event::Durable(Stamp(320)), ms(105), 310);
+    expect(&mut rule, Event::Durable(Lsn(320)), ms(105), 310);
     assert!(matches!(rule.standing(), Standing::Degraded { .. }));
     expect(&mut rule, acked(A, 315), ms(106), 315);
     assert_eq!(rule.standing(), Standing::Safe);
@@ -79,12 +79,12 @@ fn a_short_loss_of_the_connection_changes_nothing() {
     let mut rule = rule(Safety::TwoSafe, 1);
     expect(&mut rule, joined(A, 0), ms(0), 0);
     expect(&mut rule, Event::Left { standby: A }, ms(10), 0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(20), 0);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(20), 0);
     expect(&mut rule, joined(A, 0), ms(30), 0);
     expect(&mut rule, acked(A, 100), ms(40), 100);
     // A long one does, and flapping without progress is a long one.
     expect(&mut rule, Event::Left { standby: A }, ms(50), 100);
-    expect(&mut rule, Event::Durable(Stamp(200)), ms(60), 100);
+    expect(&mut rule, Event::Durable(Lsn(200)), ms(60), 100);
     expect(&mut rule, joined(A, 100), ms(70), 100);
     expect(&mut rule, Event::Left { standby: A }, ms(80), 100);
     expect(&mut rule, Event::Tick, ms(149), 100);
@@ -95,19 +95,19 @@ fn a_short_loss_of_the_connection_changes_nothing() {
 fn a_primary_that_stood_still_does_not_continue_alone_at_once() {
     let mut rule = rule(Safety::TwoSafe, 1);
     expect(&mut rule, joined(A, 0), ms(0), 0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(20), 0);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(20), 0);
     expect(&mut rule, Event::StoodStill, ms(5000), 0);
     expect(&mut rule, Event::Left { standby: A }, ms(5001), 0);
-    expect(&mut rule, Event::Durable(Stamp(200)), ms(5002), 0);
+    expect(&mut rule, Event::Durable(Lsn(200)), ms(5002), 0);
     assert_eq!(rule.next_deadline(), Some(ms(5100)));
     expect(&mut rule, Event::Tick, ms(5099), 0);
     expect(&mut rule, Event::Tick, ms(5100), 200);
     // Who was lost before that is so still.
     expect(&mut rule, Event::StoodStill, ms(9000), 200);
-    expect(&mut rule, Event::Durable(Stamp(300)), ms(9001), 300);
+    expect(&mut rule, Event::Durable(Lsn(300)), ms(9001), 300);
     // Neither does one that stood still while it waited for its standbys to come.
     let mut rule = self::rule(Safety::TwoSafe, 1);
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(1), 0);
     expect(&mut rule, Event::StoodStill, ms(5000), 0);
     expect(&mut rule, Event::Tick, ms(5099), 0);
     expect(&mut rule, Event::Tick, ms(5100), 10);
@@ -116,7 +116,7 @@ fn a_primary_that_stood_still_does_not_continue_alone_at_once() {
 #[test]
 fn two_safe_gives_its_standbys_time_to_come_at_the_start() {
     let mut rule = rule(Safety::TwoSafe, 2);
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(1), 0);
     assert!(matches!(rule.standing(), Standing::Blocked { in_sync: 0, needed: 2, refuses_at: None, .. }));
     expect(&mut rule, joined(A, 0), ms(2), 0);
     expect(&mut rule, acked(A, 10), ms(3), 0);
@@ -132,7 +132,7 @@ fn very_safe_needs_everyone_and_refuses_after_its_patience() {
     for standby in [A, B] {
         expect(&mut rule, joined(standby, 0), ms(0), 0);
     }
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(1), 0);
     expect(&mut rule, acked(A, 10), ms(2), 0);
     expect(&mut rule, acked(B, 7), ms(3), 7);
     expect(&mut rule, Event::Left { standby: B }, ms(10), 7);
@@ -155,9 +155,9 @@ fn a_quorum_counts_the_primary() {
     expect(&mut rule, joined(A, 0), ms(0), 0);
     expect(&mut rule, joined(B, 0), ms(0), 0);
     expect(&mut rule, acked(A, 90), ms(1), 0);
-    expect(&mut rule, Event::Durable(Stamp(50)), ms(2), 50);
+    expect(&mut rule, Event::Durable(Lsn(50)), ms(2), 50);
     expect(&mut rule, acked(B, 60), ms(3), 50);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(4), 90);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(4), 90);
     assert_eq!(rule.config.check(), Ok(()));
     assert!(RuleConfig::new(Safety::Quorum(4), 2).check().unwrap_err().to_string().contains("has 3"));
 }
@@ -166,20 +166,20 @@ fn a_quorum_counts_the_primary() {
 fn a_standby_that_lost_its_log_starts_over() {
     let mut rule = rule(Safety::Quorum(2), 1);
     expect(&mut rule, joined(A, 0), ms(0), 0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(1), 0);
     expect(&mut rule, acked(A, 100), ms(2), 100);
     expect(&mut rule, Event::Left { standby: A }, ms(3), 100);
     expect(&mut rule, joined(A, 20), ms(4), 100);
-    expect(&mut rule, Event::Durable(Stamp(150)), ms(5), 100);
+    expect(&mut rule, Event::Durable(Lsn(150)), ms(5), 100);
     assert_eq!(rule.members().next().unwrap().1.place, Place::Behind);
 }
 
 #[test]
 fn nothing_is_committed_after_the_fence() {
     let mut rule = rule(Safety::OneSafe, 0);
-    expect(&mut rule, Event::Durable(Stamp(5)), ms(0), 5);
+    expect(&mut rule, Event::Durable(Lsn(5)), ms(0), 5);
     expect(&mut rule, Event::Fenced { by: Term(9) }, ms(1), 5);
-    expect(&mut rule, Event::Durable(Stamp(50)), ms(2), 5);
+    expect(&mut rule, Event::Durable(Lsn(50)), ms(2), 5);
     assert_eq!(rule.admit(), Err(Refusal::Fenced { by: Term(9) }));
     assert_eq!(rule.standing(), Standing::Fenced { by: Term(9) });
 }
@@ -188,7 +188,7 @@ fn nothing_is_committed_after_the_fence() {
 fn a_late_word_of_a_lost_connection_is_ignored() {
     let mut rule = rule(Safety::TwoSafe, 1);
     expect(&mut rule, joined(A, 0), ms(0), 0);
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(1), 0);
     expect(&mut rule, Event::Left { standby: A }, ms(2), 0);
     expect(&mut rule, acked(A, 10), ms(3), 0);
 }
@@ -199,16 +199,16 @@ fn recorded(floor: u32) -> CommitRule {
     rule.config.floor = floor;
     let mut rule = rule.recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     write(&mut rule, 1, 10, ms(0));
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(0), 0);
     assert!(rule.set_took_effect());
     expect(&mut rule, joined(A, 10), ms(1), 0);
     write(&mut rule, 2, 20, ms(1));
-    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    let _ = rule.apply(Event::Durable(Lsn(20)), ms(1));
     let _ = rule.apply(acked(A, 20), ms(1));
     assert_eq!(rule.in_sync_set().unwrap().members.len(), 2);
     // Another record says that the change is over.
     write(&mut rule, 3, 30, ms(1));
-    let _ = rule.apply(Event::Durable(Stamp(30)), ms(1));
+    let _ = rule.apply(Event::Durable(Lsn(30)), ms(1));
     expect(&mut rule, acked(A, 30), ms(1), 30);
     assert_eq!(rule.to_write(), None);
     rule
@@ -217,18 +217,18 @@ fn recorded(floor: u32) -> CommitRule {
 #[track_caller]
 fn write(rule: &mut CommitRule, number: u64, end: u64, at: Moment) {
     assert_eq!(rule.to_write().map(|set| set.number), Some(number));
-    let _ = rule.apply(Event::Written { number, end: Stamp(end) }, at);
+    let _ = rule.apply(Event::Written { number, end: Lsn(end) }, at);
 }
 
 #[test]
 fn a_standby_that_stalls_is_waited_for_until_its_going_is_on_record() {
     let mut rule = recorded(0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(2), 30);
     expect(&mut rule, Event::Tick, ms(102), 30);
     assert_eq!(rule.members().next().unwrap().1.place, Place::Leaving);
     write(&mut rule, 4, 110, ms(103));
-    expect(&mut rule, Event::Durable(Stamp(105)), ms(104), 30);
-    expect(&mut rule, Event::Durable(Stamp(110)), ms(105), 110);
+    expect(&mut rule, Event::Durable(Lsn(105)), ms(104), 30);
+    expect(&mut rule, Event::Durable(Lsn(110)), ms(105), 110);
     assert_eq!(rule.members().next().unwrap().1.place, Place::Behind);
     assert_eq!(rule.in_sync_set().unwrap().members.len(), 1);
 }
@@ -236,7 +236,7 @@ fn a_standby_that_stalls_is_waited_for_until_its_going_is_on_record() {
 #[test]
 fn with_a_floor_the_primary_does_not_go_on_alone() {
     let mut rule = recorded(1);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(2), 30);
     expect(&mut rule, Event::Tick, ms(500), 30);
     assert_eq!(rule.to_write(), None);
     assert!(matches!(rule.standing(), Standing::Blocked { in_sync: 0, needed: 1, .. }), "{:?}", rule.standing());
@@ -249,9 +249,8 @@ fn nobody_waits_for_an_asynchronous_standby() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2), Safety::VerySafe] {
         let mut rule = rule(safety, 1);
         expect(&mut rule, joined(A, 0), ms(0), 0);
-        let _ =
-            rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(0), synchronous: false }, ms(0));
-        expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+        let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(0), synchronous: false }, ms(0));
+        expect(&mut rule, Event::Durable(Lsn(100)), ms(1), 0);
         expect(&mut rule, acked(B, 100), ms(2), 0);
         expect(&mut rule, acked(A, 60), ms(3), 60);
         assert_eq!(rule.members().find(|(node, _)| *node == B).unwrap().1.place, Place::Behind);
@@ -267,7 +266,7 @@ fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
     let with = |safety| {
         let mut rule = rule(safety, 2);
         expect(&mut rule, joined(A, 0), ms(0), 0);
-        expect(&mut rule, Event::Durable(Stamp(50)), ms(1), if safety == Safety::OneSafe { 50 } else { 0 });
+        expect(&mut rule, Event::Durable(Lsn(50)), ms(1), if safety == Safety::OneSafe { 50 } else { 0 });
         rule
     };
     // It may be about to commit.
@@ -299,7 +298,7 @@ fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
     assert_eq!(alone.fenced(), Some(Term(2)));
     // Under 2-safe one may be left alone, and gives way to one that is not.
     let mut left = rule(Safety::TwoSafe, 1);
-    expect(&mut left, Event::Durable(Stamp(50)), ms(0), 0);
+    expect(&mut left, Event::Durable(Lsn(50)), ms(0), 0);
     expect(&mut left, Event::Tick, ms(1000), 50);
     assert_eq!(left.acknowledged(), Acknowledged::Alone);
     let _ = left.apply(met(Acknowledged::Nothing, true), ms(1000));
@@ -319,11 +318,11 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
         ..RuleConfig::new(Safety::TwoSafe, 2)
     };
     let newest = set(&[A, B], 1);
-    let rule = CommitRule::new(config, Stamp(0), ms(0));
+    let rule = CommitRule::new(config, Lsn(0), ms(0));
     let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
     expect(&mut rule, joined(B, 0), ms(1), 0);
-    expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
+    expect(&mut rule, Event::Written { number: 5, end: Lsn(10) }, ms(2), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(3), 0);
     expect(&mut rule, acked(B, 10), ms(4), 0);
     expect(&mut rule, Event::Tick, ms(150), 0);
     let Standing::Blocked { in_sync: 1, needed: 1, waits_for, remedy: Some(remedy), .. } = rule.standing() else {
@@ -343,17 +342,17 @@ fn another_floor_counts_when_all_members_know_it() {
     let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 1) };
     for knows in [false, true] {
         let newest = set(&[NodeId(9), A], 1);
-        let rule = CommitRule::new(config, Stamp(0), ms(0));
+        let rule = CommitRule::new(config, Lsn(0), ms(0));
         let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
         expect(&mut rule, joined(A, 0), ms(1), 0);
-        expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
-        expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
+        expect(&mut rule, Event::Written { number: 5, end: Lsn(10) }, ms(2), 0);
+        expect(&mut rule, Event::Durable(Lsn(10)), ms(3), 0);
         if knows {
             expect(&mut rule, acked(A, 10), ms(4), 10);
         }
         let committed = if knows { 10 } else { 0 };
         expect(&mut rule, Event::Left { standby: A }, ms(5), committed);
-        expect(&mut rule, Event::Durable(Stamp(20)), ms(6), committed);
+        expect(&mut rule, Event::Durable(Lsn(20)), ms(6), committed);
         expect(&mut rule, Event::Tick, ms(150), committed);
         assert_eq!(rule.to_write().is_some(), knows, "a set without it: {:?}", rule.standing());
         if !knows {
@@ -371,9 +370,9 @@ fn member(rule: &CommitRule, standby: NodeId) -> Member {
 #[test]
 fn the_inherited_log_commits_with_the_reigns_own() {
     let config = RuleConfig::new(Safety::Quorum(2), 1);
-    let mut rule = CommitRule::new(config, Stamp(100), ms(0)).known_committed(Stamp(50));
+    let mut rule = CommitRule::new(config, Lsn(100), ms(0)).known_committed(Lsn(50));
     expect(&mut rule, joined(A, 100), ms(1), 50);
-    expect(&mut rule, Event::Durable(Stamp(120)), ms(2), 50);
+    expect(&mut rule, Event::Durable(Lsn(120)), ms(2), 50);
     expect(&mut rule, acked(A, 120), ms(3), 120);
 }
 
@@ -385,7 +384,7 @@ fn commits_wait_for_a_set_before_as_long_as_that_may_be_in_effect() {
     let config = rule(Safety::Quorum(2), 2);
     let mut rule = config.recorded(me(), Term(2), Succession::Of(last), &BTreeSet::new(), ms(0));
     expect(&mut rule, joined(B, 0), ms(1), 0);
-    expect(&mut rule, Event::Durable(Stamp(60)), ms(2), 0);
+    expect(&mut rule, Event::Durable(Lsn(60)), ms(2), 0);
     expect(&mut rule, acked(B, 60), ms(3), 0);
     expect(&mut rule, Event::Tick, ms(200), 0);
     let standing = rule.standing();
@@ -402,12 +401,12 @@ fn nothing_commits_before_a_set_of_the_reign_is_in_effect() {
         rule
     };
     let mut alone = with_floor(0);
-    expect(&mut alone, Event::Durable(Stamp(50)), ms(200), 0);
+    expect(&mut alone, Event::Durable(Lsn(50)), ms(200), 0);
     write(&mut alone, 1, 60, ms(201));
-    expect(&mut alone, Event::Durable(Stamp(60)), ms(202), 60);
+    expect(&mut alone, Event::Durable(Lsn(60)), ms(202), 60);
     let mut below = with_floor(1);
     write(&mut below, 1, 60, ms(201));
-    expect(&mut below, Event::Durable(Stamp(60)), ms(202), 0);
+    expect(&mut below, Event::Durable(Lsn(60)), ms(202), 0);
 }
 
 #[test]
@@ -416,10 +415,10 @@ fn who_is_away_or_far_behind_is_not_waited_for() {
     expect(&mut rule, joined(A, 0), ms(0), 0);
     expect(&mut rule, Event::Left { standby: A }, ms(10), 0);
     expect(&mut rule, Event::Tick, ms(110), 0);
-    expect(&mut rule, Event::Durable(Stamp(1000)), ms(111), 1000);
+    expect(&mut rule, Event::Durable(Lsn(1000)), ms(111), 1000);
     expect(&mut rule, joined(A, 0), ms(112), 1000);
     expect(&mut rule, acked(A, 940), ms(113), 1000);
-    expect(&mut rule, Event::Durable(Stamp(1100)), ms(114), 1100);
+    expect(&mut rule, Event::Durable(Lsn(1100)), ms(114), 1100);
     assert_eq!(member(&rule, A).place, Place::Behind);
     // Near, but never connected, there is nobody to wait for.
     let mut away = self::rule(Safety::TwoSafe, 1);
@@ -436,7 +435,7 @@ fn who_is_on_record_and_lost_something_leaves_by_a_record() {
     let mut rule = recorded(0);
     expect(&mut rule, joined(A, 5), ms(2), 30);
     assert_eq!(member(&rule, A).place, Place::Leaving);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(3), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(3), 30);
     assert_eq!(rule.to_write().unwrap().members.len(), 1);
 }
 
@@ -445,9 +444,9 @@ fn who_is_on_record_and_lost_something_leaves_by_a_record() {
 #[test]
 fn another_log_of_a_member_does_not_stand_for_it() {
     let mut rule = recorded(1);
-    expect(&mut rule, Event::Durable(Stamp(40)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(40)), ms(2), 30);
     expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
-    let emptied = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(5), synchronous: true };
+    let emptied = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(5), synchronous: true };
     expect(&mut rule, emptied, ms(4), 30);
     expect(&mut rule, acked(A, 40), ms(5), 30);
     assert_eq!(rule.to_write().unwrap().members.len(), 1, "the log is gone, so that a set without it may follow");
@@ -462,7 +461,7 @@ fn who_lost_something_and_may_not_leave_counts_again_when_it_has_caught_up() {
         if refuses {
             rule.config.when_missing = WhenMissing::RefuseAfter(Duration::from_millis(50));
         }
-        expect(&mut rule, Event::Durable(Stamp(40)), ms(2), 30);
+        expect(&mut rule, Event::Durable(Lsn(40)), ms(2), 30);
         expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
         expect(&mut rule, joined(A, 5), ms(4), 30);
         assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
@@ -478,7 +477,7 @@ fn who_lost_something_and_may_not_leave_counts_again_when_it_has_caught_up() {
         expect(&mut rule, acked(A, 40), ms(62), 40);
         assert_eq!((rule.standing(), rule.admit()), (Standing::Safe, Ok(())));
         assert_eq!((rule.keep_up().collect::<Vec<_>>(), rule.to_write()), (vec![A], None));
-        expect(&mut rule, Event::Durable(Stamp(50)), ms(63), 40);
+        expect(&mut rule, Event::Durable(Lsn(50)), ms(63), 40);
         expect(&mut rule, acked(A, 50), ms(64), 50);
     }
 }
@@ -500,7 +499,7 @@ fn who_lost_something_and_may_not_leave_is_missed_when_it_stalls() {
 #[test]
 fn who_leaves_returns_only_when_it_has_caught_up_and_does_not_stall() {
     let mut rule = recorded(0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(2), 30);
     expect(&mut rule, Event::Tick, ms(102), 30);
     write(&mut rule, 4, 110, ms(103));
     // It moves, and what was durable when it was put out is still outstanding.
@@ -514,8 +513,8 @@ fn who_leaves_returns_only_when_it_has_caught_up_and_does_not_stall() {
 #[test]
 fn who_leaves_returns_only_when_it_holds_what_was_durable_as_it_left() {
     let mut rule = recorded(0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
-    expect(&mut rule, Event::Durable(Stamp(150)), ms(50), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(150)), ms(50), 30);
     expect(&mut rule, Event::Tick, ms(102), 30);
     write(&mut rule, 4, 160, ms(103));
     expect(&mut rule, acked(A, 120), ms(104), 120);
@@ -530,7 +529,7 @@ fn who_leaves_returns_only_when_it_holds_what_was_durable_as_it_left() {
 fn who_leaves_does_not_return_while_it_stalls() {
     let mut rule = recorded(0);
     expect(&mut rule, joined(A, 5), ms(2), 30);
-    expect(&mut rule, Event::Durable(Stamp(200)), ms(3), 30);
+    expect(&mut rule, Event::Durable(Lsn(200)), ms(3), 30);
     expect(&mut rule, acked(A, 30), ms(4), 30);
     write(&mut rule, 4, 210, ms(110));
     assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
@@ -542,7 +541,7 @@ fn who_leaves_does_not_return_while_it_stalls() {
 #[test]
 fn who_returns_waits_for_the_set_that_is_being_written() {
     let mut rule = recorded(0);
-    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(2), 30);
     expect(&mut rule, Event::Tick, ms(102), 30);
     expect(&mut rule, acked(A, 100), ms(103), 100);
     assert_eq!(rule.to_write().map(|set| (set.number, set.members.len())), Some((4, 1)));
@@ -560,7 +559,7 @@ fn who_comes_onto_the_record_is_level_and_connected() {
     };
     let mut late = first();
     expect(&mut late, Event::Tick, ms(100), 0);
-    expect(&mut late, Event::Durable(Stamp(40)), ms(101), 40);
+    expect(&mut late, Event::Durable(Lsn(40)), ms(101), 40);
     expect(&mut late, joined(A, 30), ms(102), 40);
     assert_eq!((member(&late, A).place, late.to_write()), (Place::Joining, None));
     expect(&mut late, acked(A, 40), ms(103), 40);
@@ -568,7 +567,7 @@ fn who_comes_onto_the_record_is_level_and_connected() {
     let mut gone = first();
     expect(&mut gone, joined(A, 0), ms(1), 0);
     expect(&mut gone, Event::Left { standby: A }, ms(2), 0);
-    expect(&mut gone, Event::Durable(Stamp(10)), ms(3), 0);
+    expect(&mut gone, Event::Durable(Lsn(10)), ms(3), 0);
     assert!(gone.set_took_effect());
     assert_eq!((member(&gone, A).place, gone.to_write()), (Place::Joining, None));
 }
@@ -578,10 +577,10 @@ fn a_set_is_in_effect_when_all_of_it_hold_its_record() {
     let rule = rule(Safety::TwoSafe, 1).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let mut rule = rule;
     write(&mut rule, 1, 10, ms(0));
-    let _ = rule.apply(Event::Durable(Stamp(10)), ms(0));
+    let _ = rule.apply(Event::Durable(Lsn(10)), ms(0));
     let _ = rule.apply(joined(A, 10), ms(1));
     write(&mut rule, 2, 20, ms(1));
-    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    let _ = rule.apply(Event::Durable(Lsn(20)), ms(1));
     let _ = rule.apply(acked(A, 19), ms(1));
     assert_eq!(rule.in_sync_set().unwrap().members.len(), 1);
     let _ = rule.apply(acked(A, 20), ms(1));
@@ -593,10 +592,10 @@ fn who_joins_waits_until_the_last_change_is_over() {
     let rule = rule(Safety::TwoSafe, 2).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let mut rule = rule;
     write(&mut rule, 1, 10, ms(0));
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(0), 0);
     let _ = rule.apply(joined(A, 10), ms(1));
     write(&mut rule, 2, 20, ms(1));
-    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    let _ = rule.apply(Event::Durable(Lsn(20)), ms(1));
     // A has not acknowledged the record yet.
     let _ = rule.apply(joined(B, 20), ms(2));
     assert_eq!((member(&rule, B).place, rule.to_write()), (Place::Joining, None));
@@ -609,24 +608,24 @@ fn who_joins_waits_until_the_last_change_is_over() {
 fn sets_are_written_one_after_the_other() {
     let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 2) };
     let newest = set(&[A, B], 0);
-    let rule = CommitRule::new(config, Stamp(0), ms(0));
+    let rule = CommitRule::new(config, Lsn(0), ms(0));
     let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
     write(&mut rule, 5, 10, ms(1));
     for standby in [A, B] {
         let _ = rule.apply(joined(standby, 10), ms(2));
     }
-    let _ = rule.apply(Event::Durable(Stamp(10)), ms(2));
+    let _ = rule.apply(Event::Durable(Lsn(10)), ms(2));
     assert_eq!(rule.in_sync_set().unwrap().number, 5);
     while let Some(number) = rule.to_write().map(|set| set.number) {
         write(&mut rule, number, 10 + number, ms(3));
-        let _ = rule.apply(Event::Durable(Stamp(10 + number)), ms(3));
+        let _ = rule.apply(Event::Durable(Lsn(10 + number)), ms(3));
         for standby in [A, B] {
             let _ = rule.apply(acked(standby, 10 + number), ms(3));
         }
     }
-    let _ = rule.apply(Event::Durable(Stamp(100)), ms(4));
+    let _ = rule.apply(Event::Durable(Lsn(100)), ms(4));
     let _ = rule.apply(acked(B, 100), ms(50));
-    let _ = rule.apply(Event::Durable(Stamp(200)), ms(60));
+    let _ = rule.apply(Event::Durable(Lsn(200)), ms(60));
     let _ = rule.apply(Event::Tick, ms(104));
     let first = rule.to_write().unwrap().clone();
     assert_eq!(first.members, set(&[NodeId(9), B], 0).members);
@@ -650,15 +649,15 @@ fn who_was_heard_stays_before_who_was_not() {
         RuleConfig { standby_timeout: Duration::from_millis(100), floor: 1, ..RuleConfig::new(Safety::TwoSafe, 2) };
     for (heard, silent) in [(A, B), (B, A)] {
         let newest = set(&[NodeId(9), A, B], 1);
-        let rule = CommitRule::new(config, Stamp(0), ms(0));
+        let rule = CommitRule::new(config, Lsn(0), ms(0));
         let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &[heard].into(), ms(0));
         write(&mut rule, 5, 10, ms(1));
-        let _ = rule.apply(Event::Durable(Stamp(10)), ms(2));
+        let _ = rule.apply(Event::Durable(Lsn(10)), ms(2));
         let _ = rule.apply(Event::Tick, ms(101));
         let next = rule.to_write().expect("one goes").clone();
         assert!(next.may_have(heard) && next.nodes().all(|node| node != silent), "{next:?}");
         write(&mut rule, 6, 20, ms(102));
-        let _ = rule.apply(Event::Durable(Stamp(20)), ms(103));
+        let _ = rule.apply(Event::Durable(Lsn(20)), ms(103));
         let _ = rule.apply(joined(heard, 0), ms(104));
         expect(&mut rule, acked(heard, 20), ms(105), 20);
     }
@@ -680,26 +679,26 @@ fn nothing_relies_on_a_standby_that_was_excused() {
             let _ = rule.apply(joined(standby, 0), ms(0));
         }
         write(&mut rule, 5, 10, ms(0));
-        let _ = rule.apply(Event::Durable(Stamp(10)), ms(0));
+        let _ = rule.apply(Event::Durable(Lsn(10)), ms(0));
         for standby in [A, B] {
             let _ = rule.apply(acked(standby, 10), ms(0));
         }
-        assert_eq!((rule.committed(), rule.relies_on(A), rule.keep_up().count()), (Stamp(10), true, 2), "{safety}");
+        assert_eq!((rule.committed(), rule.relies_on(A), rule.keep_up().count()), (Lsn(10), true, 2), "{safety}");
         // What only the primary and the one that goes hold does not suffice any more.
         let _ = rule.apply(excused(true), ms(1));
         write(&mut rule, 6, 20, ms(1));
-        let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+        let _ = rule.apply(Event::Durable(Lsn(20)), ms(1));
         let _ = rule.apply(acked(A, 20), ms(1));
         assert!(rule.relies_on(A) && rule.in_sync_set().unwrap().members.len() == 3, "{safety}");
         let _ = rule.apply(acked(B, 20), ms(2));
-        assert_eq!(rule.committed(), Stamp(20), "{safety}");
+        assert_eq!(rule.committed(), Lsn(20), "{safety}");
         assert_eq!(rule.in_sync_set().unwrap().nodes().collect::<Vec<_>>(), [B, NodeId(9)], "{safety}");
         // B cannot know yet that this is so.
         assert!(rule.relies_on(A), "{safety}");
         write(&mut rule, 7, 30, ms(3));
-        let _ = rule.apply(Event::Durable(Stamp(30)), ms(3));
+        let _ = rule.apply(Event::Durable(Lsn(30)), ms(3));
         let _ = rule.apply(acked(A, 30), ms(3));
-        assert_eq!((rule.committed(), rule.relies_on(A)), (Stamp(20), true), "{safety}: B holds no more");
+        assert_eq!((rule.committed(), rule.relies_on(A)), (Lsn(20), true), "{safety}: B holds no more");
         let _ = rule.apply(acked(B, 30), ms(3));
         assert!(!rule.relies_on(A), "{safety}");
         // It does not begin again, after all.
@@ -707,8 +706,8 @@ fn nothing_relies_on_a_standby_that_was_excused() {
             while rule.to_write().is_some() {
                 end += 10;
                 let number = rule.to_write().unwrap().number;
-                let _ = rule.apply(Event::Written { number, end: Stamp(end) }, at);
-                let _ = rule.apply(Event::Durable(Stamp(end)), at);
+                let _ = rule.apply(Event::Written { number, end: Lsn(end) }, at);
+                let _ = rule.apply(Event::Durable(Lsn(end)), at);
                 for standby in standbys {
                     let _ = rule.apply(acked(*standby, end), at);
                 }
@@ -724,7 +723,7 @@ fn nothing_relies_on_a_standby_that_was_excused() {
         assert!(!rule.relies_on(A), "{safety}");
         // With nothing, and as another log.
         let _ = rule.apply(Event::Left { standby: A }, ms(7));
-        let with_another = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(0), synchronous: true };
+        let with_another = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(0), synchronous: true };
         let _ = rule.apply(with_another, ms(8));
         assert!(!rule.relies_on(A), "{safety}");
         let _ = rule.apply(acked(A, end), ms(9));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 /// Ends of blocks that wait for replay; when there are more, every second one is forgotten, which
 /// makes pieces longer.
@@ -12,15 +12,15 @@ const APART: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
-    replayed: Stamp,
+    replayed: Lsn,
     /// Replayed, or being replayed, up to here.
-    taken: Stamp,
+    taken: Lsn,
     /// Ends of blocks beyond, ascending.
-    ends: VecDeque<Stamp>,
+    ends: VecDeque<Lsn>,
     /// Nothing that begins here or beyond is replayed before it is asked for.
-    until: Stamp,
+    until: Lsn,
     /// What begins below this was asked for, and is replayed whatever memory that takes.
-    wanted: Stamp,
+    wanted: Lsn,
     running: bool,
     held: bool,
     /// There is no memory to replay into.
@@ -29,13 +29,13 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new(replayed: Stamp, received: Stamp, until: Stamp) -> Self {
+    pub fn new(replayed: Lsn, received: Lsn, until: Lsn) -> Self {
         Self {
             replayed,
             taken: replayed,
             ends: (received > replayed).then_some(received).into_iter().collect(),
             until,
-            wanted: Stamp::ZERO,
+            wanted: Lsn::ZERO,
             running: false,
             held: false,
             lacks_memory: false,
@@ -43,7 +43,7 @@ impl Queue {
         }
     }
 
-    pub fn replayed(&self) -> Stamp {
+    pub fn replayed(&self) -> Lsn {
         self.replayed
     }
 
@@ -59,7 +59,7 @@ impl Queue {
 
     /// Ends of blocks that were received. Says whether there is something to replay now, where
     /// nothing waited before.
-    pub fn push(&mut self, ends: &[Stamp]) -> bool {
+    pub fn push(&mut self, ends: &[Lsn]) -> bool {
         let idle = self.ends.is_empty();
         let apart = if self.taken >= self.until { APART } else { 0 };
         for end in ends {
@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// The last one gives way if it is not `apart` from the one before.
-    fn push_one(&mut self, end: Stamp, apart: u64) {
+    fn push_one(&mut self, end: Lsn, apart: u64) {
         let before = self.ends.len().checked_sub(2).map_or(self.taken, |place| self.ends[place]);
         if let Some(last) = self.ends.back_mut().filter(|last| last.since(before) < apart) {
             *last = end;
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// Takes the next piece of at most `limit` bytes; it is being replayed from now on.
-    pub fn next(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
+    pub fn next(&mut self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
         if !self.is_ready() {
             return None;
         }
@@ -105,12 +105,12 @@ impl Queue {
     }
 
     /// Appends the ends of blocks that wait.
-    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+    pub fn waiting(&self, ends: &mut Vec<Lsn>) {
         ends.extend(&self.ends);
     }
 
     /// The piece that ends at `to` is replayed.
-    pub fn done(&mut self, to: Stamp) {
+    pub fn done(&mut self, to: Lsn) {
         assert!(self.running && to == self.taken, "only what was taken is replayed");
         self.running = false;
         self.replayed = to;
@@ -124,7 +124,7 @@ impl Queue {
         self.held = held;
     }
 
-    pub fn extend(&mut self, to: Stamp) {
+    pub fn extend(&mut self, to: Lsn) {
         self.until = self.until.max(to);
         self.wanted = self.wanted.max(to);
     }
@@ -138,7 +138,7 @@ impl Queue {
     }
 
     /// Forgets what lies at and above `at`.
-    pub fn cut(&mut self, at: Stamp) {
+    pub fn cut(&mut self, at: Lsn) {
         assert!(!self.running, "nothing is cut while it is replayed");
         self.taken = self.taken.min(at);
         self.replayed = self.replayed.min(at);

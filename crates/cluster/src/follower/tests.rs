@@ -22,7 +22,7 @@ fn relay() -> FollowerConfig {
 fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
     if term > 1 {
-        history.begin(Reign { term: Term(term), start: Stamp(cut_at), node: NodeId(1), nonce: 1 }).unwrap();
+        history.begin(Reign { term: Term(term), start: Lsn(cut_at), node: NodeId(1), nonce: 1 }).unwrap();
     }
     Welcome {
         cluster: ClusterId(7),
@@ -30,8 +30,8 @@ fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
         above: Vec::new(),
         term: Term(term),
         history,
-        cut_at: Stamp(cut_at),
-        end: Stamp(end),
+        cut_at: Lsn(cut_at),
+        end: Lsn(end),
         keep_alive_ms: 10,
     }
 }
@@ -48,11 +48,11 @@ impl Bench {
     }
 
     fn tell(&mut self, event: Event<'_>) -> Decision {
-        self.0.apply(event, NOW, |at| Stamp(at.0 / 100 * 100))
+        self.0.apply(event, NOW, |at| Lsn(at.0 / 100 * 100))
     }
 
     fn accept(&mut self, ends: &[u64]) -> Decision {
-        let ends: Vec<_> = ends.iter().copied().map(Stamp).collect();
+        let ends: Vec<_> = ends.iter().copied().map(Lsn).collect();
         self.tell(Event::Accepted(&ends))
     }
 
@@ -73,25 +73,25 @@ impl Bench {
 fn readers_see_the_least_of_three_and_whole_transactions() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     assert!(it.accept(&[50, 100, 150]).replay);
-    assert_eq!(it.tell(Event::Persisted(Stamp(150))).show, None);
+    assert_eq!(it.tell(Event::Persisted(Lsn(150))).show, None);
     assert_eq!(it.replay(1000), Some((0, 150)));
-    assert_eq!(it.0.visible(), Stamp(0), "nothing was told");
-    assert_eq!(it.tell(Event::Told(Stamp(300))).show, Some(Stamp(100)));
+    assert_eq!(it.0.visible(), Lsn(0), "nothing was told");
+    assert_eq!(it.tell(Event::Told(Lsn(300))).show, Some(Lsn(100)));
     assert_eq!(it.acked(), Some(150));
     assert_eq!(it.acked(), None, "nothing is new");
     let _ = it.accept(&[200]);
     assert_eq!(it.replay(1000), Some((150, 200)));
-    assert_eq!(it.0.visible(), Stamp(100), "not persistent here");
-    assert_eq!(it.tell(Event::Persisted(Stamp(200))).show, Some(Stamp(200)));
+    assert_eq!(it.0.visible(), Lsn(100), "not persistent here");
+    assert_eq!(it.tell(Event::Persisted(Lsn(200))).show, Some(Lsn(200)));
 }
 
 #[test]
 fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 250]), it.tell(Event::Persisted(Stamp(250))), it.replay(1000));
+    let _ = (it.accept(&[100, 250]), it.tell(Event::Persisted(Lsn(250))), it.replay(1000));
     // The old primary has committed more than ever came here.
-    let _ = it.tell(Event::Told(Stamp(470)));
-    assert_eq!((it.0.visible(), it.0.global()), (Stamp(200), Stamp(470)));
+    let _ = it.tell(Event::Told(Lsn(470)));
+    assert_eq!((it.0.visible(), it.0.global()), (Lsn(200), Lsn(470)));
     it.0.closed();
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     let next = welcome(2, 250, 250);
@@ -99,70 +99,70 @@ fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     assert_eq!(entry, Entry { primary: NodeId(1), cut: None });
     it.0.entered(&next);
     it.0.linked(&next);
-    let _ = (it.accept(&[300, 470]), it.tell(Event::Persisted(Stamp(470))), it.replay(1000));
-    assert_eq!(it.0.visible(), Stamp(200), "the new primary has told nothing yet");
-    assert_eq!(it.tell(Event::Told(Stamp(400))).show, Some(Stamp(400)));
+    let _ = (it.accept(&[300, 470]), it.tell(Event::Persisted(Lsn(470))), it.replay(1000));
+    assert_eq!(it.0.visible(), Lsn(200), "the new primary has told nothing yet");
+    assert_eq!(it.tell(Event::Told(Lsn(400))).show, Some(Lsn(400)));
 }
 
 #[test]
 fn a_cut_waits_for_replay_and_forgets_what_lies_beyond() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 200, 300]), it.tell(Event::Persisted(Stamp(300))));
+    let _ = (it.accept(&[100, 200, 300]), it.tell(Event::Persisted(Lsn(300))));
     let mut piece = Vec::new();
-    assert_eq!(it.0.next_piece(150, &mut piece), Some(Stamp(0)));
-    it.0.hold(Stamp(50)).unwrap();
+    assert_eq!(it.0.next_piece(150, &mut piece), Some(Lsn(0)));
+    it.0.hold(Lsn(50)).unwrap();
     assert!(it.0.is_replaying());
-    let _ = it.tell(Event::Replayed(Stamp(100)));
+    let _ = it.tell(Event::Replayed(Lsn(100)));
     assert_eq!(it.0.next_piece(150, &mut piece), None, "held");
-    it.0.cut(Stamp(50));
-    assert_eq!((it.0.received(), it.0.persisted(), it.0.replayed()), (Stamp(50), Stamp(50), Stamp(50)));
+    it.0.cut(Lsn(50));
+    assert_eq!((it.0.received(), it.0.persisted(), it.0.replayed()), (Lsn(50), Lsn(50), Lsn(50)));
     let _ = it.accept(&[120]);
     assert_eq!(it.replay(1000), Some((50, 120)));
     // Readers have seen the first hundred: that cannot be taken back.
-    let _ = (it.tell(Event::Persisted(Stamp(120))), it.tell(Event::Told(Stamp(120))));
-    assert_eq!(it.0.hold(Stamp(90)), Err(Seen { visible: Stamp(120) }));
+    let _ = (it.tell(Event::Persisted(Lsn(120))), it.tell(Event::Told(Lsn(120))));
+    assert_eq!(it.0.hold(Lsn(90)), Err(Seen { visible: Lsn(120) }));
 }
 
 #[test]
 fn modes_differ_in_what_they_acknowledge_and_replay() {
     let mut it = Bench::new(config(ReplayMode::Synchronous));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
     assert_eq!(it.acked(), Some(0), "only the room is news");
     it.replay(1000);
     assert_eq!(it.acked(), Some(100));
     let mut it = Bench::new(config(ReplayMode::None));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
     assert_eq!((it.acked(), it.replay(1000)), (Some(100), None));
-    assert_eq!(it.0.free_until(), Stamp(1100));
-    assert!(it.0.replay_until(Stamp(100)));
+    assert_eq!(it.0.free_until(), Lsn(1100));
+    assert!(it.0.replay_until(Lsn(100)));
     assert_eq!(it.replay(1000), Some((0, 100)));
 }
 
 #[test]
 fn without_memory_the_log_is_received_and_neither_replayed_nor_acknowledged() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 200]), it.tell(Event::Persisted(Stamp(150))), it.replay(100));
+    let _ = (it.accept(&[100, 200]), it.tell(Event::Persisted(Lsn(150))), it.replay(100));
     it.0.set_lacks_memory(true, true);
-    let _ = (it.accept(&[900]), it.tell(Event::Persisted(Stamp(900))));
+    let _ = (it.accept(&[900]), it.tell(Event::Persisted(Lsn(900))));
     // What was acknowledged stays so, and the buffer is given back.
-    assert_eq!((it.0.to_acknowledge(), it.replay(1000), it.0.free_until()), (Stamp(150), None, Stamp(1900)));
+    assert_eq!((it.0.to_acknowledge(), it.replay(1000), it.0.free_until()), (Lsn(150), None, Lsn(1900)));
     it.0.set_lacks_memory(false, true);
-    assert_eq!((it.replay(100), it.0.to_acknowledge()), (Some((100, 200)), Stamp(200)));
+    assert_eq!((it.replay(100), it.0.to_acknowledge()), (Some((100, 200)), Lsn(200)));
     // A take-over is not asked for memory.
     it.0.set_lacks_memory(true, true);
     assert_eq!(it.replay(1000), None);
-    assert!(it.0.replay_until(Stamp(900)));
-    assert_eq!((it.replay(1000), it.0.to_acknowledge()), (Some((200, 900)), Stamp(900)));
+    assert!(it.0.replay_until(Lsn(900)));
+    assert_eq!((it.replay(1000), it.0.to_acknowledge()), (Some((200, 900)), Lsn(900)));
     // Replay has caught up: what is persistent counts by itself again.
     it.0.set_lacks_memory(false, true);
-    let _ = (it.accept(&[1000]), it.tell(Event::Persisted(Stamp(1000))));
-    assert_eq!(it.0.to_acknowledge(), Stamp(1000));
+    let _ = (it.accept(&[1000]), it.tell(Event::Persisted(Lsn(1000))));
+    assert_eq!(it.0.to_acknowledge(), Lsn(1000));
 }
 
 #[test]
 fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_over() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
     assert_eq!(it.0.ack(it.0.room(), NOW, true, |term| term > Term(1)), None);
     it.0.not_noted();
     assert_eq!(it.0.ack(it.0.room(), NOW, true, |_| true), None);
@@ -176,21 +176,21 @@ fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_
 fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
     let mut it = Bench::new(relay());
     let standby = NodeId(4);
-    let joined = commit_rule::Event::Joined { standby, incarnation: 1, persisted: Stamp(0), synchronous: true };
+    let joined = commit_rule::Event::Joined { standby, incarnation: 1, persisted: Lsn(0), synchronous: true };
     assert!(it.tell(Event::Below(joined)).places);
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
-    assert_eq!(it.0.to_acknowledge(), Stamp(0));
-    let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Stamp(100) }));
-    assert_eq!(it.0.to_acknowledge(), Stamp(100));
-    let told = it.tell(Event::Told(Stamp(100)));
-    assert_eq!((told.down, told.release), (Some(Stamp(100)), Some(Stamp(100))));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
+    assert_eq!(it.0.to_acknowledge(), Lsn(0));
+    let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100) }));
+    assert_eq!(it.0.to_acknowledge(), Lsn(100));
+    let told = it.tell(Event::Told(Lsn(100)));
+    assert_eq!((told.down, told.release), (Some(Lsn(100)), Some(Lsn(100))));
     assert!(it.0.continues(&welcome(1, 100, 100)) && !it.0.continues(&welcome(2, 100, 100)));
     // After a cut that may stand within a transaction it has nothing to tell.
-    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Stamp(150))), it.tell(Event::Told(Stamp(200))));
-    it.0.hold(Stamp(120)).unwrap();
-    it.0.cut(Stamp(120));
+    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Lsn(150))), it.tell(Event::Told(Lsn(200))));
+    it.0.hold(Lsn(120)).unwrap();
+    it.0.cut(Lsn(120));
     it.0.pass_on(&welcome(2, 120, 120), NOW);
-    assert_eq!((it.0.global(), it.0.downward()), (Stamp(120), Some(Stamp(0))));
+    assert_eq!((it.0.global(), it.0.downward()), (Lsn(120), Some(Lsn(0))));
 }
 
 /// The primary may be told to have far more than the relay has room for, and then nothing between.
@@ -198,13 +198,13 @@ fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
 fn a_relay_needs_no_room_for_what_is_globally_persistent() {
     let mut it = Bench::new(relay());
     let _ = it.accept(&[100]);
-    let told = it.tell(Event::Told(Stamp(1000)));
+    let told = it.tell(Event::Told(Lsn(1000)));
     assert_eq!((told.down, told.release), (None, None), "it is not persistent here");
-    let persisted = it.tell(Event::Persisted(Stamp(100)));
-    assert_eq!((persisted.down, persisted.release), (None, Some(Stamp(100))));
+    let persisted = it.tell(Event::Persisted(Lsn(100)));
+    assert_eq!((persisted.down, persisted.release), (None, Some(Lsn(100))));
     let _ = it.accept(&[1000]);
-    let persisted = it.tell(Event::Persisted(Stamp(1000)));
-    assert_eq!((persisted.down, persisted.release), (Some(Stamp(1000)), Some(Stamp(1000))));
+    let persisted = it.tell(Event::Persisted(Lsn(1000)));
+    assert_eq!((persisted.down, persisted.release), (Some(Lsn(1000)), Some(Lsn(1000))));
 }
 
 #[test]
@@ -239,23 +239,23 @@ fn a_reign_lives_while_its_log_flows_or_it_was_heard_of() {
 #[should_panic(expected = "persisted 200 is above received 100")]
 fn the_law_is_asserted() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(200))));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(200))));
 }
 
 #[test]
 fn a_checkpoint_of_another_log_is_not_continued() {
     // The log of term 1 up to 100, and what a checkpoint has seen of it up to 300.
-    let begun = Begun { received: Stamp(100), persisted: Stamp(100), floor: Stamp(300), ..Begun::default() };
+    let begun = Begun { received: Lsn(100), persisted: Lsn(100), floor: Lsn(300), ..Begun::default() };
     let it = Follower::new(ME, config(ReplayMode::Pipelined), begun);
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     assert!(it.welcomed(&welcome(1, 100, 500), &state, false).is_ok());
     assert!(it.welcomed(&welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
     let entered = |start: u64, end: u64| {
         let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-        history.begin(Reign { term: Term(2), start: Stamp(start), node: NodeId(1), nonce: 1 }).unwrap();
+        history.begin(Reign { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 }).unwrap();
         it.welcomed(&Welcome { history, ..welcome(2, 100, end) }, &state, false)
     };
-    let checkpoint = |at| Err(NotEntered::Checkpoint { at: Stamp(at), floor: Stamp(300) });
+    let checkpoint = |at| Err(NotEntered::Checkpoint { at: Lsn(at), floor: Lsn(300) });
     assert_eq!((entered(200, 500), entered(299, 500)), (checkpoint(200), checkpoint(299)));
     assert_eq!(entered(200, 200), checkpoint(200), "the new primary has written nothing yet");
     assert!(entered(300, 500).is_ok());
@@ -264,19 +264,19 @@ fn a_checkpoint_of_another_log_is_not_continued() {
 #[test]
 fn what_was_told_stays_told() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.tell(Event::Told(Stamp(200))), it.tell(Event::Told(Stamp(100))));
-    assert_eq!(it.0.global(), Stamp(200));
+    let _ = (it.tell(Event::Told(Lsn(200))), it.tell(Event::Told(Lsn(100))));
+    assert_eq!(it.0.global(), Lsn(200));
 }
 
 #[test]
 fn nothing_is_shown_below_the_floor() {
-    let begun = Begun { floor: Stamp(300), ..Begun::default() };
+    let begun = Begun { floor: Lsn(300), ..Begun::default() };
     let mut it = Bench(Follower::new(ME, config(ReplayMode::Pipelined), begun));
-    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Stamp(300))), it.tell(Event::Told(Stamp(300))));
+    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Lsn(300))), it.tell(Event::Told(Lsn(300))));
     assert_eq!(it.replay(200), Some((0, 200)));
-    assert_eq!(it.0.visible(), Stamp(0));
+    assert_eq!(it.0.visible(), Lsn(0));
     assert_eq!(it.replay(200), Some((200, 300)));
-    assert_eq!(it.0.visible(), Stamp(300));
+    assert_eq!(it.0.visible(), Lsn(300));
 }
 
 #[test]
@@ -297,8 +297,8 @@ fn a_log_of_the_past_is_no_sign_of_life() {
 fn a_cut_ends_what_is_passed_on_and_forgets_what_waits() {
     let mut it = Bench::new(relay());
     let _ = it.accept(&[100, 200, 300]);
-    it.0.hold(Stamp(150)).unwrap();
-    it.0.cut(Stamp(150));
+    it.0.hold(Lsn(150)).unwrap();
+    it.0.cut(Lsn(150));
     assert_eq!(it.0.downward(), None);
     assert_eq!((it.replay(1000), it.replay(1000)), (Some((0, 150)), None));
 }
@@ -308,7 +308,7 @@ fn one_piece_is_replayed_at_a_time_and_none_after_a_failure() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     let _ = it.accept(&[100, 200]);
     let mut piece = Vec::new();
-    assert_eq!(it.0.next_piece(100, &mut piece), Some(Stamp(0)));
+    assert_eq!(it.0.next_piece(100, &mut piece), Some(Lsn(0)));
     assert_eq!(it.0.next_piece(100, &mut piece), None);
     it.0.replay_failed();
     assert_eq!(it.0.next_piece(100, &mut piece), None);
@@ -318,18 +318,18 @@ fn one_piece_is_replayed_at_a_time_and_none_after_a_failure() {
 fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
     let mut bench = Bench::new(config(ReplayMode::Pipelined));
     let _ = bench.accept(&[100]);
-    assert_eq!(bench.tell(Event::Arrived(Stamp(500))), Decision::default());
-    let _ = bench.tell(Event::Persisted(Stamp(500)));
-    let _ = bench.tell(Event::Told(Stamp(500)));
-    assert_eq!((bench.0.received(), bench.0.to_acknowledge()), (Stamp(500), Stamp(500)));
+    assert_eq!(bench.tell(Event::Arrived(Lsn(500))), Decision::default());
+    let _ = bench.tell(Event::Persisted(Lsn(500)));
+    let _ = bench.tell(Event::Told(Lsn(500)));
+    assert_eq!((bench.0.received(), bench.0.to_acknowledge()), (Lsn(500), Lsn(500)));
     assert_eq!((bench.replay(1000), bench.replay(1000)), (Some((0, 100)), None));
-    assert_eq!(bench.0.visible(), Stamp(100));
+    assert_eq!(bench.0.visible(), Lsn(100));
     let _ = bench.accept(&[200, 300]);
-    assert_eq!((bench.replay(1000), bench.0.visible(), bench.0.received()), (Some((100, 300)), Stamp(300), Stamp(500)));
+    assert_eq!((bench.replay(1000), bench.0.visible(), bench.0.received()), (Some((100, 300)), Lsn(300), Lsn(500)));
     // A cut above what is part of the log leaves nothing to replay there.
-    bench.0.hold(Stamp(400)).unwrap();
-    bench.0.cut(Stamp(400));
-    assert_eq!((bench.0.received(), bench.0.persisted(), bench.replay(1000)), (Stamp(400), Stamp(400), None));
+    bench.0.hold(Lsn(400)).unwrap();
+    bench.0.cut(Lsn(400));
+    assert_eq!((bench.0.received(), bench.0.persisted(), bench.replay(1000)), (Lsn(400), Lsn(400), None));
     let _ = bench.accept(&[400]);
     assert_eq!(bench.replay(1000), Some((300, 400)));
 }

@@ -25,7 +25,7 @@ fn sender(above: &[NodeId]) -> Sender {
         above: above.to_vec(),
         term: Term(3),
         history: TermHistory::first(Term(3), above.first().copied().unwrap_or(A), 1),
-        end: Stamp(100),
+        end: Lsn(100),
         needed_capacity: 10,
         keep_alive_ms: 50,
     }
@@ -38,13 +38,13 @@ fn host_of(above: &[NodeId]) -> Host {
 }
 
 fn guest(node: NodeId) -> Guest {
-    let (from, persisted, replayed) = (Stamp(100), Stamp(90), Stamp(500));
+    let (from, persisted, replayed) = (Lsn(100), Lsn(90), Lsn(500));
     Guest { node, incarnation: 1, member: true, synchronous: true, appliance: false, from, persisted, replayed }
 }
 
 fn ack(persisted: u64, may_send_until: u64) -> Ack {
-    let (persisted, may_send_until) = (Stamp(persisted), Stamp(may_send_until));
-    Ack { persisted, may_send_until, replayed: Stamp(80), visible: Stamp(70) }
+    let (persisted, may_send_until) = (Lsn(persisted), Lsn(may_send_until));
+    Ack { persisted, may_send_until, replayed: Lsn(80), visible: Lsn(70) }
 }
 
 fn left(standby: NodeId) -> Option<Event> {
@@ -56,10 +56,10 @@ fn shipped(appliance: bool) -> Host {
     let mut host = host_of(&[]);
     let _ = host.join(1, Guest { appliance, ..guest(B) }, ms(0)).unwrap();
     let _ = host.acked(1, &ack(90, 1000)).unwrap();
-    host.filled(Stamp(100), Stamp(130), &[], ms(3));
-    assert_eq!(host.next(1, ms(4)), Some(Next::SendLive { from: Stamp(100), to: Stamp(130) }));
-    let note = host.shipped(1, Some(Stamp(130)), ms(4)).unwrap();
-    let expected = Note { global: Stamp(0), end: Stamp(130), time: ms(4), filled_at: Some(ms(3)), in_sync: false };
+    host.filled(Lsn(100), Lsn(130), &[], ms(3));
+    assert_eq!(host.next(1, ms(4)), Some(Next::SendLive { from: Lsn(100), to: Lsn(130) }));
+    let note = host.shipped(1, Some(Lsn(130)), ms(4)).unwrap();
+    let expected = Note { global: Lsn(0), end: Lsn(130), time: ms(4), filled_at: Some(ms(3)), in_sync: false };
     assert_eq!(note, expected);
     host
 }
@@ -68,10 +68,10 @@ fn shipped(appliance: bool) -> Host {
 fn a_feed_has_no_room_before_the_standby_says_so() {
     let mut host = host_of(&[]);
     let joined = host.join(1, guest(B), ms(0)).unwrap();
-    let event = Event::Joined { standby: B, incarnation: 1, persisted: Stamp(90), synchronous: true };
+    let event = Event::Joined { standby: B, incarnation: 1, persisted: Lsn(90), synchronous: true };
     assert_eq!(joined, Joined { replaced: None, events: [None, Some(event)] });
-    assert_eq!(host.feeds().next().unwrap().1.replayed, Stamp(100), "not beyond where the logs part");
-    host.filled(Stamp(100), Stamp(130), &[], ms(0));
+    assert_eq!(host.feeds().next().unwrap().1.replayed, Lsn(100), "not beyond where the logs part");
+    host.filled(Lsn(100), Lsn(130), &[], ms(0));
     assert!(matches!(host.next(1, ms(0)), Some(Next::Wait { .. })));
     let acked = host.acked(1, &ack(90, 200)).unwrap();
     assert!(acked.wake);
@@ -104,22 +104,22 @@ fn more_than_was_shipped_cannot_be_acknowledged() {
     let mut host = shipped(false);
     assert!(host.acked(1, &ack(131, 1000)).is_err());
     let acked = host.acked(1, &ack(130, 1000)).unwrap();
-    assert_eq!(acked.event, Some(Event::Acked { standby: B, persisted: Stamp(130) }));
+    assert_eq!(acked.event, Some(Event::Acked { standby: B, persisted: Lsn(130) }));
 }
 
 #[test]
 fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
     let mut host = shipped(true);
     assert!(!host.counts_read_back(1), "it was not told of what the restart has found");
-    assert_eq!(host.read_back(1, Stamp(130)), Ok(Acked::default()));
+    assert_eq!(host.read_back(1, Lsn(130)), Ok(Acked::default()));
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
-    let event = Some(Event::Acked { standby: B, persisted: Stamp(130) });
-    assert_eq!(host.read_back(1, Stamp(130)).unwrap().event, event);
-    host.recorded(Stamp::MAX);
+    let event = Some(Event::Acked { standby: B, persisted: Lsn(130) });
+    assert_eq!(host.read_back(1, Lsn(130)).unwrap().event, event);
+    host.recorded(Lsn::MAX);
     assert!(!host.counts_read_back(1));
-    host.recorded(Stamp(131));
+    host.recorded(Lsn(131));
     assert!(!host.counts_read_back(1));
-    host.recorded(Stamp(130));
+    host.recorded(Lsn(130));
     assert!(host.counts_read_back(1));
     let mut other = shipped(false);
     let _ = other.acked(1, &ack(130, 1000)).unwrap();
@@ -129,22 +129,22 @@ fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
 #[test]
 fn committed_is_told_at_once_where_nothing_else_was_sent_for_a_while() {
     let mut host = shipped(false);
-    assert_eq!(host.committed(Stamp(130), ms(4)), [], "it rides on the next batch");
-    assert_eq!(host.committed(Stamp(130), ms(9)), [], "it has not moved");
+    assert_eq!(host.committed(Lsn(130), ms(4)), [], "it rides on the next batch");
+    assert_eq!(host.committed(Lsn(130), ms(9)), [], "it has not moved");
     assert!(matches!(host.next(1, ms(4)), Some(Next::Wait { until }) if until == ms(5)));
     assert_eq!(host.next(1, ms(5)), Some(Next::SendWatermark));
-    assert_eq!(host.shipped(1, None, ms(5)).unwrap().global, Stamp(130));
-    assert_eq!(host.committed(Stamp(140), ms(6)), [1]);
+    assert_eq!(host.shipped(1, None, ms(5)).unwrap().global, Lsn(130));
+    assert_eq!(host.committed(Lsn(140), ms(6)), [1]);
     let mut host = shipped(false);
     host.is_prompt(1);
-    assert_eq!(host.committed(Stamp(130), ms(4)), [1], "it takes no time");
+    assert_eq!(host.committed(Lsn(130), ms(4)), [1], "it takes no time");
 }
 
 #[test]
 fn who_is_in_the_cluster_is_told_before_all_else() {
     let mut host = shipped(false);
     host.peers_changed();
-    host.filled(Stamp(130), Stamp(140), &[], ms(5));
+    host.filled(Lsn(130), Lsn(140), &[], ms(5));
     assert_eq!(host.next(1, ms(5)), Some(Next::SendPeers));
     host.told_peers(1);
     assert!(matches!(host.next(1, ms(5)), Some(Next::SendLive { .. })));
@@ -153,24 +153,24 @@ fn who_is_in_the_cluster_is_told_before_all_else() {
 #[test]
 fn nothing_is_sent_to_a_feed_that_is_given_up_or_by_a_host_that_is_closed() {
     let mut host = shipped(false);
-    host.filled(Stamp(130), Stamp(140), &[], ms(5));
-    assert_eq!(host.give_up(1), Stamp(130));
+    host.filled(Lsn(130), Lsn(140), &[], ms(5));
+    assert_eq!(host.give_up(1), Lsn(130));
     assert_eq!(host.next(1, ms(5)), None);
     assert_eq!(host.leave(1), left(B), "until then the node is there");
     let mut host = shipped(false);
-    host.filled(Stamp(130), Stamp(140), &[], ms(5));
+    host.filled(Lsn(130), Lsn(140), &[], ms(5));
     host.close();
     assert_eq!((host.next(1, ms(5)), host.join(2, guest(C), ms(5))), (None, None));
 }
 
 #[test]
 fn those_in_sync_are_told_so() {
-    let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Stamp(100), ms(0));
+    let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Lsn(100), ms(0));
     let mut host = shipped(false);
-    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(100), synchronous: true }, ms(0));
+    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(100), synchronous: true }, ms(0));
     host.placed(rule.members());
     assert!(host.shipped(1, None, ms(6)).unwrap().in_sync);
-    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(0), synchronous: false }, ms(0));
+    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(0), synchronous: false }, ms(0));
     host.placed(rule.members());
     assert!(!host.shipped(1, None, ms(6)).unwrap().in_sync);
 }
@@ -179,33 +179,33 @@ fn those_in_sync_are_told_so() {
 fn a_relay_passes_the_primarys_clock_on() {
     let mut host = host_of(&[C]);
     let _ = host.join(1, guest(B), ms(0)).unwrap();
-    host.filled(Stamp(100), Stamp(130), &[], ms(1));
+    host.filled(Lsn(100), Lsn(130), &[], ms(1));
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
-    let note = host.shipped(1, Some(Stamp(130)), ms(1)).unwrap();
-    assert_eq!((note.end, note.time, note.filled_at), (Stamp(0), Moment(0), None));
-    host.heard(Stamp(900), ms(5000), ms(2));
+    let note = host.shipped(1, Some(Lsn(130)), ms(1)).unwrap();
+    assert_eq!((note.end, note.time, note.filled_at), (Lsn(0), Moment(0), None));
+    host.heard(Lsn(900), ms(5000), ms(2));
     let note = host.shipped(1, None, ms(5)).unwrap();
-    assert_eq!((note.end, note.time, note.filled_at), (Stamp(900), ms(5003), None));
+    assert_eq!((note.end, note.time, note.filled_at), (Lsn(900), ms(5003), None));
 }
 
 #[test]
 fn the_log_is_needed_from_the_slowest_feed_on() {
     let mut host = shipped(false);
-    assert_eq!(host.needed(), Stamp(90));
+    assert_eq!(host.needed(), Lsn(90));
     let _ = host.acked(1, &ack(120, 1000)).unwrap();
-    assert_eq!(host.needed(), Stamp(120));
+    assert_eq!(host.needed(), Lsn(120));
     let _ = host.leave(1);
-    assert_eq!(host.needed(), Stamp::MAX);
+    assert_eq!(host.needed(), Lsn::MAX);
 }
 
 #[test]
 fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     let log = Continue {
         history: TermHistory::default(),
-        received: Stamp(0),
-        persisted: Stamp(0),
+        received: Lsn(0),
+        persisted: Lsn(0),
         capacity: 100,
-        may_send_until: Stamp(100),
+        may_send_until: Lsn(100),
     };
     let asking = Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: false };
     let counted = Asking { counted: true, ..asking };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use super::Answer;
@@ -17,13 +17,13 @@ pub struct LogState {
     /// Its terms.
     pub history: TermHistory,
     /// Where its persistent part ends.
-    pub end: Stamp,
+    pub end: Lsn,
     /// The newest in-sync set that it knows of.
     pub set: Option<InSyncSet>,
     /// Whether commits may count on it: an asynchronous standby has no voice.
     pub synchronous: bool,
     /// What of it the node knows to be committed: as the primary, or because a primary has said so.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// Whether it has the log itself, from which others can continue theirs. A mirror has what the
     /// log made of the database.
     pub log: bool,
@@ -34,14 +34,14 @@ pub struct LogState {
 impl LogState {
     /// The later term wins, then the longer log. What counts is the term of the last block that is
     /// there, not a later reign that the node has only heard of.
-    fn rank(&self) -> (Term, Stamp) {
+    fn rank(&self) -> (Term, Lsn) {
         self.rank_up_to(Term(u32::MAX))
     }
 
     /// The same for what was written in terms up to `last`.
-    fn rank_up_to(&self, last: Term) -> (Term, Stamp) {
+    fn rank_up_to(&self, last: Term) -> (Term, Lsn) {
         let reigns = self.history.reigns();
-        let later = reigns.iter().find(|reign| reign.term > last).map_or(Stamp::MAX, |reign| reign.start);
+        let later = reigns.iter().find(|reign| reign.term > last).map_or(Lsn::MAX, |reign| reign.start);
         let end = self.end.min(later);
         (self.history.cut(end).last_term(), end)
     }
@@ -93,9 +93,9 @@ pub enum Plan {
         /// From whom.
         from: NodeId,
         /// Where the two logs part.
-        cut_at: Stamp,
+        cut_at: Lsn,
         /// Where that node's log ends.
-        upto: Stamp,
+        upto: Lsn,
     },
     /// The candidate was a primary before, and another reigns, or has reigned, since: it follows
     /// that one.
@@ -119,9 +119,9 @@ pub enum Plan {
         /// Whose log that is.
         than: NodeId,
         /// Where the two part.
-        at: Stamp,
+        at: Lsn,
         /// Everything of the candidate's below was acknowledged.
-        committed: Stamp,
+        committed: Lsn,
     },
     /// A node began one term twice: an operator must choose. With force the candidate reigns.
     SameTermTwice {
@@ -434,7 +434,7 @@ impl Candidacy {
     }
 
     /// Up to where the candidate itself knows its log to be committed.
-    fn committed(&self) -> Stamp {
+    fn committed(&self) -> Lsn {
         self.mine.committed.min(self.mine.end)
     }
 
@@ -516,12 +516,12 @@ impl Candidacy {
 
     /// What of the candidate's log is known to be committed, by what it knows itself and by what
     /// the others have said of the part that its log shares with theirs.
-    pub fn known_committed(&self) -> Stamp {
+    pub fn known_committed(&self) -> Lsn {
         let shared = |log: &LogState| match self.agreement(log) {
             Agreement::Upto(upto) => log.committed.min(upto),
-            Agreement::SameTermTwice { .. } => Stamp::ZERO,
+            Agreement::SameTermTwice { .. } => Lsn::ZERO,
         };
-        self.heard.values().map(shared).fold(self.committed(), Stamp::max)
+        self.heard.values().map(shared).fold(self.committed(), Lsn::max)
     }
 
     /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.

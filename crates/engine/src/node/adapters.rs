@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{NodeId, Stamp, StateProof, Term};
+use freshet_base::{Lsn, NodeId, StateProof, Term};
 use freshet_cluster::term::{Fence, Life, Reign, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
@@ -67,8 +67,8 @@ const LOOK_AFTER: u64 = 64 << 10;
 
 impl LiveReplay {
     /// How far was replayed, or begun.
-    pub fn end(&self) -> Stamp {
-        Stamp(self.end.load(Ordering::SeqCst))
+    pub fn end(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::SeqCst))
     }
 
     /// Notes what comparing with the primary has come to: a state that differs is in doubt.
@@ -85,7 +85,7 @@ impl LiveReplay {
 }
 
 impl ReplayTarget for LiveReplay {
-    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError> {
         self.end.fetch_max(to.0, Ordering::SeqCst);
         let replayed = self.replay.replay(from, to, partition_ends);
         replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;
@@ -98,7 +98,7 @@ impl ReplayTarget for LiveReplay {
         Ok(())
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+    fn persist(&self, from: Lsn, to: Lsn, ends: &[Lsn], log: &Arc<Log>) {
         let log = Arc::clone(log);
         let share: PersistShare = Arc::new(move |from, to| log.persist_share(from, to));
         self.replay.persist(from, to, ends, &share);
@@ -116,7 +116,7 @@ impl ReplayTarget for LiveReplay {
         self.replay.statistics().helping
     }
 
-    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+    fn cut(&self, at: Lsn) -> Result<(), ReplayError> {
         let end = self.end();
         if at < end {
             self.replayed.fetch_min(at.0, Ordering::SeqCst);
@@ -149,7 +149,7 @@ impl TermStore for ControlTerms {
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
 
-    fn note_committed(&self, to: Stamp) {
+    fn note_committed(&self, to: Lsn) {
         let (directory, text) = (self.0.path(), format!("{to}\n"));
         replace(directory, ACKNOWLEDGED, &text);
     }
@@ -186,14 +186,14 @@ fn replace(directory: &Path, name: &str, text: &str) {
     let _ = written.and_then(|()| std::fs::rename(&unfinished, directory.join(name)));
 }
 
-/// Everything below this stamp of the log was acknowledged to clients, as far as was noted. A node
+/// Everything below this LSN of the log was acknowledged to clients, as far as was noted. A node
 /// without it may give up what was acknowledged, and keeps that aside.
 const ACKNOWLEDGED: &str = "acknowledged";
 
 /// What was noted there.
-fn acknowledged(directory: &Path) -> Stamp {
+fn acknowledged(directory: &Path) -> Lsn {
     let text = std::fs::read_to_string(directory.join(ACKNOWLEDGED)).unwrap_or_default();
-    text.trim().parse().map_or(Stamp::ZERO, Stamp)
+    text.trim().parse().map_or(Lsn::ZERO, Lsn)
 }
 
 /// Where other nodes were reached last, as far as that was noted.
@@ -212,7 +212,7 @@ fn remembered(directory: &Path) -> BTreeMap<String, Option<NodeId>> {
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.
 pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermState, String> {
-    let reign = |(term, start, node, nonce): &(Term, Stamp, NodeId, u64)| Reign {
+    let reign = |(term, start, node, nonce): &(Term, Lsn, NodeId, u64)| Reign {
         term: *term,
         start: *start,
         node: *node,

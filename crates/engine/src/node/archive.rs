@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::term::{Fence, TermState};
 use freshet_log::{LogDirectory, LogStore};
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
@@ -59,7 +59,7 @@ impl ArchiveConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackedUp {
     /// The moment that it shows.
-    pub at: Stamp,
+    pub at: Lsn,
     /// How many rows there are.
     pub rows: u64,
     /// How many bytes they take in its files.
@@ -136,7 +136,7 @@ impl Archive {
     ///
     /// # Errors
     /// Why it never will be.
-    pub fn wait(&self, to: Stamp) -> Result<(), String> {
+    pub fn wait(&self, to: Lsn) -> Result<(), String> {
         self.observer.wait_persisted(to, &|_| {})
     }
 
@@ -144,7 +144,7 @@ impl Archive {
     ///
     /// # Errors
     /// What went wrong with the log, now or before.
-    pub fn stop(self) -> Result<Stamp, String> {
+    pub fn stop(self) -> Result<Lsn, String> {
         self.observer.stop()
     }
 }
@@ -220,6 +220,6 @@ pub enum RestoreFailure {
     System(#[from] StartError),
 }
 
-fn newest(directory: &Path) -> Result<Option<Stamp>, StartError> {
+fn newest(directory: &Path) -> Result<Option<Lsn>, StartError> {
     Ok(Manifest::installed(directory).map_err(RestoreError::from)?.first().copied())
 }

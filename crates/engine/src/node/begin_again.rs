@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{NodeId, Stamp, Term, private};
+use freshet_base::{Lsn, NodeId, Term, private};
 use freshet_log::{Control, LogDirectory};
 use freshet_membership::{Credentials, Files};
 use freshet_replication::{
@@ -293,7 +293,7 @@ impl Node {
     /// that follows no other.
     pub fn may_begin_again(&self) -> Option<(NodeId, String, Verdict)> {
         let (node, address) = self.follows()?;
-        let since = self.replay.as_deref().and_then(|replay| replay.difference()).map_or(Stamp::ZERO, |it| it.mark);
+        let since = self.replay.as_deref().and_then(|replay| replay.difference()).map_or(Lsn::ZERO, |it| it.mark);
         let purpose = Purpose::BeginAgain { since };
         let hello = Hello { cluster: Some(self.cluster), node: self.id, address: String::new(), purpose };
         let verdict = match call(&self.credentials, &address, &hello, Term(0), PATIENCE) {

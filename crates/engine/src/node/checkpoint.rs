@@ -9,7 +9,7 @@
 //! | step | what |
 //! |---|---|
 //! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
-//! | walk | rows and deletions, but for those with a stamp at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
+//! | walk | rows and deletions, but for those with an LSN at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
 //! | end | `end` is the end of the log: nothing that was seen is younger |
 //! | wait | until everything below `end` is committed: no take-over can cut the log below it any more; on a standby, until what it has acknowledged, and would have to execute on older versions after a restart, is part of its log |
 //! | install | the manifest makes it count |
@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Rid, Stamp, StateProof, lock};
+use freshet_base::{ClusterId, Lsn, Rid, StateProof, lock};
 use freshet_log::Log;
 use freshet_recovery::{
     CheckpointError, Manifest,
@@ -110,9 +110,9 @@ pub struct CheckpointStatus {
     /// How many were installed since the node started.
     pub installed: u64,
     /// Where the newest begins, also if it was there before the node started.
-    pub start: Option<Stamp>,
+    pub start: Option<Lsn>,
     /// Where it ends.
-    pub end: Option<Stamp>,
+    pub end: Option<Lsn>,
     /// Its bytes.
     pub bytes: u64,
     /// Its rows.
@@ -164,18 +164,18 @@ pub(super) struct Checkpointing {
     changed: Condvar,
     /// Where checkpoints begin that others are fetching, or have fetched since then: they will want
     /// the log from there.
-    held: Mutex<Vec<(Stamp, Option<Instant>)>>,
+    held: Mutex<Vec<(Lsn, Option<Instant>)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A checkpoint is being sent, and is kept as long, and for a while longer.
 struct Sending {
     checkpointing: Arc<Checkpointing>,
-    start: Stamp,
+    start: Lsn,
 }
 
 impl Sending {
-    fn new(checkpointing: &Arc<Checkpointing>, start: Stamp) -> Self {
+    fn new(checkpointing: &Arc<Checkpointing>, start: Lsn) -> Self {
         lock(&checkpointing.held).push((start, None));
         Self { checkpointing: Arc::clone(checkpointing), start }
     }
@@ -292,7 +292,7 @@ impl Checkpointing {
     }
 
     /// Where the log begins that a restart would need; none before there is a log.
-    pub fn log_needed(&self) -> Option<Stamp> {
+    pub fn log_needed(&self) -> Option<Lsn> {
         let begin = self.ground.log.store().extent()?.0;
         Some(lock(&self.status).start.unwrap_or(begin))
     }
@@ -331,7 +331,7 @@ impl Checkpointing {
     ///
     /// # Errors
     /// What cannot be read.
-    pub fn open(self: &Arc<Self>, start: Stamp) -> Result<OpenCheckpoint, String> {
+    pub fn open(self: &Arc<Self>, start: Lsn) -> Result<OpenCheckpoint, String> {
         let ground = &self.ground;
         if let Some(doubt) = ground.proof.withdrawn() {
             return Err(CheckpointFailure::Doubt(doubt).to_string());
@@ -410,7 +410,7 @@ impl Checkpointing {
                 Err(cause) => {
                     // What was half-written is of no use; what cannot be removed now is removed
                     // after the next.
-                    let keep: Vec<Stamp> = lock(&self.status).start.into_iter().chain(self.held()).collect();
+                    let keep: Vec<Lsn> = lock(&self.status).start.into_iter().chain(self.held()).collect();
                     let _ = Manifest::remove_others(&self.ground.directory, &self.ground.devices, &keep);
                     if !self.stopping.load(Ordering::SeqCst) {
                         self.failed(&cause.to_string());
@@ -532,13 +532,8 @@ impl Checkpointing {
             let mut full = false;
             {
                 let (guard, snapshot) = participant.pin(|| walk.snapshot.unwrap_or_else(|| core.snapshots.current()));
-                let context = ReadContext {
-                    snapshot,
-                    me: None,
-                    owners: &core.owners,
-                    source: &*core.source,
-                    horizon: Stamp::ZERO,
-                };
+                let context =
+                    ReadContext { snapshot, me: None, owners: &core.owners, source: &*core.source, horizon: Lsn::ZERO };
                 // Of a table that was dropped since the start, whatever there is will do: the log
                 // says what has become of it.
                 let content = walk.table.content(&guard);
@@ -549,8 +544,8 @@ impl Checkpointing {
                     let seen =
                         seen.map_err(|cause| CheckpointFailure::Read { table: walk.table.name().to_owned(), cause })?;
                     let Some((seen, whole)) = seen else { continue };
-                    let Some((stamp, row)) = seen.stamp.map(|stamp| (stamp, seen.row)) else { continue };
-                    if stamp >= walk.start {
+                    let Some((lsn, row)) = seen.lsn.map(|lsn| (lsn, seen.row)) else { continue };
+                    if lsn >= walk.start {
                         continue;
                     }
                     if !whole {
@@ -562,12 +557,12 @@ impl Checkpointing {
                         // Entries are hints: the record must have the key, else another entry leads
                         // to it.
                         Some(row) if content.indexes(&guard).primary().definition().matches(row, key) => {
-                            full |= writer.push(rid, stamp, Some(row));
+                            full |= writer.push(rid, lsn, Some(row));
                         }
                         Some(_) => {}
                         // A reader still holds it back. The log with the tombstone may be removed,
                         // so the checkpoint says that the id is free; several entries may say so.
-                        None => full |= writer.push(rid, stamp, None),
+                        None => full |= writer.push(rid, lsn, None),
                     }
                 }
             }
@@ -601,7 +596,7 @@ impl Checkpointing {
     }
 
     /// Where checkpoints begin that somebody was given lately.
-    fn held(&self) -> Vec<Stamp> {
+    fn held(&self) -> Vec<Lsn> {
         let mut held = lock(&self.held);
         held.retain(|(_, since)| since.is_none_or(|since| since.elapsed() < HOLD));
         held.iter().map(|(start, _)| *start).collect()
@@ -609,12 +604,12 @@ impl Checkpointing {
 
     fn clean_up(&self, manifest: &Manifest) -> Result<(), String> {
         let ground = &self.ground;
-        let keep: Vec<Stamp> = std::iter::once(manifest.start()).chain(self.held()).collect();
+        let keep: Vec<Lsn> = std::iter::once(manifest.start()).chain(self.held()).collect();
         Manifest::remove_others(&ground.directory, &ground.devices, &keep).map_err(|cause| cause.to_string())?;
-        let begin = ground.log.store().extent().map_or(Stamp::ZERO, |(begin, _)| begin);
+        let begin = ground.log.store().extent().map_or(Lsn::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
-        let kept = Stamp(manifest.end().0.saturating_sub(self.settings().keep_log_bytes));
-        let held = self.held().into_iter().min().unwrap_or(Stamp::MAX);
+        let kept = Lsn(manifest.end().0.saturating_sub(self.settings().keep_log_bytes));
+        let held = self.held().into_iter().min().unwrap_or(Lsn::MAX);
         let unneeded = manifest.start().min(ground.log.needed_by_sinks()).min(kept.max(begin)).min(held);
         ground.log.store().remove_below(unneeded).map_err(|cause| cause.to_string())?;
         Ok(())
@@ -622,7 +617,7 @@ impl Checkpointing {
 }
 
 /// Ids of records that were gone at the start.
-fn gone(walk: &Walk<'_>, participant: &Participant) -> Vec<(Rid, Stamp)> {
+fn gone(walk: &Walk<'_>, participant: &Participant) -> Vec<(Rid, Lsn)> {
     let guard = participant.pin_without_snapshot();
     let mut gone = Vec::new();
     if let Some(content) = walk.table.content(&guard) {
@@ -665,9 +660,9 @@ impl Entries {
 /// A table being walked over in the order of its primary index, by several checkpointers.
 struct Walk<'t> {
     table: &'t Table,
-    start: Stamp,
+    start: Lsn,
     /// Of a consistent checkpoint.
-    snapshot: Option<Stamp>,
+    snapshot: Option<Lsn>,
     place: Mutex<Place>,
 }
 
@@ -680,7 +675,7 @@ struct Place {
 }
 
 impl<'t> Walk<'t> {
-    fn new(table: &'t Table, start: Stamp, snapshot: Option<Stamp>) -> Self {
+    fn new(table: &'t Table, start: Lsn, snapshot: Option<Lsn>) -> Self {
         Self { table, start, snapshot, place: Mutex::default() }
     }
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, private};
+use freshet_base::{ClusterId, Lsn, NodeId, private};
 use freshet_cluster::term::TermState;
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
@@ -158,7 +158,7 @@ impl Ground {
     /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory
     /// holds beyond the segments is put there first, whatever the domain is now. Returns where the
     /// log ends then, and what was cut off.
-    pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Stamp, Option<Torn>), StartError> {
+    pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Lsn, Option<Torn>), StartError> {
         let in_use =
             self.directory.as_ref().map(|directory| BufferInUse::read(directory.path())).transpose()?.flatten();
         let Some(directory) = &self.directory else {
@@ -190,9 +190,9 @@ impl Ground {
     pub fn begin_from_checkpoint(
         &self,
         config: &NodeConfig,
-        end: Stamp,
+        end: Lsn,
         tell: &impl Fn(Phase),
-    ) -> Result<Stamp, StartError> {
+    ) -> Result<Lsn, StartError> {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);
         };

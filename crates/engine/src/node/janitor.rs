@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_replay::{Deleted, Replay};
 use freshet_storage::{Participant, ReadContext};
 use freshet_txn::{Collector, Core};
@@ -56,7 +56,7 @@ impl Janitor {
     }
 
     /// The log was cut: deletions above never happened.
-    pub fn cut(&self, at: Stamp) {
+    pub fn cut(&self, at: Lsn) {
         self.waiting().retain(|deleted| deleted.tombstone < at);
     }
 

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Stamp, private};
+use freshet_base::{ClusterId, Lsn, private};
 use freshet_cluster::term::{Agreement, TermHistory};
 use freshet_fabric::tcp::Connection;
 use freshet_log::{KEEP_ASIDE, LogStore};
@@ -219,12 +219,12 @@ impl Unfinished {
     }
 
     /// Where the log of an unfinished node begins.
-    pub fn read(&self, directory: &Path) -> Result<Option<Stamp>, StartError> {
+    pub fn read(&self, directory: &Path) -> Result<Option<Lsn>, StartError> {
         let path = self.path(directory);
         match fs::read_to_string(&path) {
             Ok(text) => match text.trim().parse() {
-                Ok(stamp) => Ok(Some(Stamp(stamp))),
-                Err(_) => Err(StartError::System(format!("{}: {text:?} is not a stamp", path.display()))),
+                Ok(lsn) => Ok(Some(Lsn(lsn))),
+                Err(_) => Err(StartError::System(format!("{}: {text:?} is not an LSN", path.display()))),
             },
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(StartError::System(format!("{}: {cause}", path.display()))),
@@ -232,7 +232,7 @@ impl Unfinished {
     }
 
     /// Durable when this returns.
-    pub fn write(&self, directory: &Path, begin: Stamp) -> Result<(), String> {
+    pub fn write(&self, directory: &Path, begin: Lsn) -> Result<(), String> {
         let path = self.path(directory);
         let write = || {
             let mut file = private::create(&path)?;
@@ -258,9 +258,9 @@ pub(super) fn join_from_checkpoint(
     ground: &Ground,
     config: &NodeConfig,
     primary: &str,
-    earlier: Option<(Stamp, Stamp)>,
+    earlier: Option<(Lsn, Lsn)>,
     tell: &impl Fn(Phase),
-) -> Result<Stamp, StartError> {
+) -> Result<Lsn, StartError> {
     let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
     if earlier.is_none()
         && let Some(start) = Manifest::installed(directory).map_err(RestoreError::from)?.first()
@@ -281,7 +281,7 @@ pub(super) fn join_from_checkpoint(
     let Some(manifest) = fetched else {
         return match earlier {
             // The whole log is there.
-            None => Ok(Stamp::ZERO),
+            None => Ok(Lsn::ZERO),
             Some(_) => Err(StartError::System(format!(
                 "joining was not finished, and {from} has no checkpoint any more: {KEEP_ASIDE} ({})",
                 directory.display()
@@ -297,7 +297,7 @@ pub(super) fn join_from_checkpoint(
     );
     let observer: Observer = observer.expect("it began with the manifest");
     let of = manifest.end().since(manifest.start());
-    let came = |to: Stamp| {
+    let came = |to: Lsn| {
         let done = to.clamp(manifest.start(), manifest.end()).since(manifest.start());
         tell(Phase::CheckpointLog { done, of });
     };
@@ -317,8 +317,8 @@ fn log_wanted_from(
     directory: &Path,
     manifest: &Manifest,
     history: TermHistory,
-    earlier: Option<(Stamp, Stamp)>,
-) -> Result<Stamp, String> {
+    earlier: Option<(Lsn, Lsn)>,
+) -> Result<Lsn, String> {
     match earlier {
         Some((begin, _)) if manifest.start() < begin => Err(format!(
             "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} ({})",

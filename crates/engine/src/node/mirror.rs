@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Regularly, Stamp, Watermark};
+use freshet_base::{Lsn, Regularly, Watermark};
 use freshet_log::{Log, LogStore, ReceiveConfig};
 use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
@@ -113,7 +113,7 @@ impl Parts {
         self.endpoint.set_service(Some(mirror.service()));
         let door = MirrorDoor { pictures: mirror.pictures(), cluster: ground.cluster };
         self.endpoint.set_checkpoints(Some(Arc::new(door)));
-        let visible = Arc::new(Watermark::new(Stamp::ZERO));
+        let visible = Arc::new(Watermark::new(Lsn::ZERO));
         let every = Duration::from_secs(config.mirror.rehearse_s);
         let rehearsing = rehearsal::start(mirror.pictures(), every).map_err(|cause| system(&cause))?;
         let mirrored = Mirrored { mirror, rehearsing, ground: ground.clone(), visible: Arc::clone(&visible) };
@@ -236,7 +236,7 @@ impl Node {
     /// Of a mirror: the hash of the database that a take-over would make of its memory, when all
     /// below `at` is there; without `at`, of what is. The primary may still write. Needs the
     /// memory that the database takes on a standby. None for other nodes. Blocks.
-    pub fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {
+    pub fn rehearsed(&self, at: Option<Lsn>, deadline: Instant) -> Option<Result<StateHash, String>> {
         loop {
             let (end, memory) = {
                 let Composition::Mirror(mirrored) = &*self.composition() else { return None };
@@ -258,8 +258,8 @@ impl Node {
         }
     }
 
-    /// The hash of what a mirror's memory holds, which is the state at a stamp.
-    fn hash_of(&self, memory: &Contents, at: Stamp) -> Result<StateHash, String> {
+    /// The hash of what a mirror's memory holds, which is the state at an LSN.
+    fn hash_of(&self, memory: &Contents, at: Lsn) -> Result<StateHash, String> {
         let (participants, visible) = (Participants::new(self.config.participants()), Arc::new(Watermark::new(at)));
         let source = Arc::new(VersionSource::default());
         let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));

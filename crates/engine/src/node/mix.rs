@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, cpu::thread_time};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, cpu::thread_time};
 use freshet_log::{Block, BlockError, ReadError, block::Changed};
 use freshet_mirror::changes_of_slot;
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder, KeysOf};
@@ -100,7 +100,7 @@ impl Node {
     ///
     /// # Errors
     /// See [`MixError`].
-    pub fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, MixError> {
+    pub fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, MixError> {
         let log = match &*self.composition() {
             Composition::Primary(reign) => Arc::clone(&reign.log),
             _ => return Err(MixError::NotPrimary),
@@ -139,7 +139,7 @@ fn sizes(core: &Core, guard: &Guard<'_>) -> (u64, u64) {
 #[derive(Clone, Copy)]
 struct Piece<'p> {
     bytes: &'p [u8],
-    from: Stamp,
+    from: Lsn,
     batch_bytes: u64,
 }
 
@@ -258,7 +258,7 @@ mod tests {
     fn log(transactions: &[&[(u32, u64, RecordKind, usize)]]) -> Vec<u8> {
         let (mut bytes, mut builder) = (Vec::new(), BlockBuilder::new());
         for records in transactions {
-            let at = Stamp(bytes.len() as u64);
+            let at = Lsn(bytes.len() as u64);
             builder.begin();
             for (fid, rid, kind, length) in *records {
                 builder.push(None, Fid(*fid), Rid(*rid), *kind, &vec![7; *length]).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     fn a_record_counts_once_in_a_batch() {
         let one: &[_] = &[(8, 1, PUT, 40), (8, 2, RecordKind::Insert, 24)];
         let bytes = log(&[one, &[(8, 1, PUT, 48)], &[(8, 2, RecordKind::Delete, 0), (9, 1, PUT, 8)], &[]]);
-        let mix = |batch_bytes| Piece { bytes: &bytes, from: Stamp(0), batch_bytes }.mix().unwrap();
+        let mix = |batch_bytes| Piece { bytes: &bytes, from: Lsn(0), batch_bytes }.mix().unwrap();
         let all = mix(u64::MAX);
         assert_eq!((all.transactions, all.records, all.recorded), (3, 5, 0));
         assert_eq!(all.log_bytes, bytes.len() as u64);
@@ -296,9 +296,9 @@ mod tests {
         let mut bytes = Vec::new();
         let mut log = |rid, row: &[u8], below: Option<&[u8]>| {
             let mut builder = BlockBuilder::new();
-            let at = Stamp(bytes.len() as u64);
+            let at = Lsn(bytes.len() as u64);
             builder.begin();
-            builder.push_over(Some(Stamp(0)), Fid(8), Rid(rid), PUT, row, below).unwrap();
+            builder.push_over(Some(Lsn(0)), Fid(8), Rid(rid), PUT, row, below).unwrap();
             builder.seal_records();
             bytes.extend_from_slice(builder.finish(at, Term(1), BlockKind::Redo));
         };
@@ -309,7 +309,7 @@ mod tests {
         // Another length, once: the log says nothing of what has become of the record.
         log(4, &first, Some(&before));
         log(4, &before[..792], Some(&before));
-        let mix = |batch_bytes| Piece { bytes: &bytes, from: Stamp(0), batch_bytes }.mix().unwrap();
+        let mix = |batch_bytes| Piece { bytes: &bytes, from: Lsn(0), batch_bytes }.mix().unwrap();
         // Rows of 800 bytes have parts of 32: of the first record's slot its header, the fourth
         // part and the 22nd; the fourth one is further from the header than a packet's headers.
         let slots = [vec![0..16, 112..144, 688..720], vec![0..16, 112..144]].concat();
@@ -325,7 +325,7 @@ mod tests {
     fn a_piece_ends_with_its_last_whole_block_and_begins_with_one() {
         let bytes = log(&[&[(8, 1, PUT, 40)], &[(8, 2, PUT, 40)]]);
         let (half, whole) = (bytes.len() / 2, bytes.len());
-        let mix = |from: usize, to: usize, at| Piece { bytes: &bytes[from..to], from: Stamp(at), batch_bytes: 1 }.mix();
+        let mix = |from: usize, to: usize, at| Piece { bytes: &bytes[from..to], from: Lsn(at), batch_bytes: 1 }.mix();
         for end in half..whole {
             let mix = mix(0, end, 0).unwrap();
             assert_eq!((mix.transactions, mix.log_bytes), (1, half as u64), "{end}");

@@ -45,7 +45,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, StateProof, Term, WaitError};
+use freshet_base::{ClusterId, Lsn, NodeId, StateProof, Term, WaitError};
 use freshet_log::{
     Log, LogDirectory, Torn,
     persist::{Medium as PersistMedium, Method as PersistMethod},
@@ -133,7 +133,7 @@ pub struct Promotion {
     /// The new term.
     pub term: Term,
     /// Where it begins.
-    pub at: Stamp,
+    pub at: Lsn,
 }
 
 /// Why a node was not promoted.
@@ -355,19 +355,19 @@ impl Node {
         self.database.wait_until(ticket, deadline)
     }
 
-    /// Blocks until transactions that begin here see everything below `stamp`. On a primary they do
-    /// at once, unless the stamp is from another node's reign that this one has not heard of yet.
+    /// Blocks until transactions that begin here see everything below `lsn`. On a primary they do
+    /// at once, unless the LSN is from another node's reign that this one has not heard of yet.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` passes first, or the node stops.
-    pub fn wait_visible(&self, stamp: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
+    pub fn wait_visible(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<Lsn, WaitError> {
         let snapshots = &self.database.core().snapshots;
         if snapshots.primary().is_none() {
-            return snapshots.visible().wait(stamp, deadline);
+            return snapshots.visible().wait(lsn, deadline);
         }
         loop {
             let current = snapshots.current();
-            if current >= stamp {
+            if current >= lsn {
                 return Ok(current);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -573,7 +573,7 @@ impl Node {
             StateAsk::Break { what, seed } => {
                 Ok(StateAnswer::Broken(crate::compare::break_something(core, what, seed)))
             }
-            _ if core.snapshots.current() == Stamp::ZERO => {
+            _ if core.snapshots.current() == Lsn::ZERO => {
                 Err("this node shows nothing yet, or is a mirror: there is nothing to compare".into())
             }
             ask => self.views.ask(core, ask),

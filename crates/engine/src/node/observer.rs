@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::Log;
 use freshet_replication::{
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
@@ -20,11 +20,11 @@ use super::{config::NodeConfig, ground::Ground, start::StartError};
 struct NoReplay;
 
 impl ReplayTarget for NoReplay {
-    fn replay(&self, _: Stamp, _: Stamp, _: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay(&self, _: Lsn, _: Lsn, _: &[Lsn]) -> Result<(), ReplayError> {
         Ok(())
     }
 
-    fn cut(&self, _: Stamp) -> Result<(), ReplayError> {
+    fn cut(&self, _: Lsn) -> Result<(), ReplayError> {
         Ok(())
     }
 }
@@ -41,7 +41,7 @@ impl Observer {
     /// # Errors
     /// [`StartError`] when the log or a thread cannot be had. That the primary cannot be reached is
     /// none: it is tried again.
-    pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Stamp) -> Result<Self, StartError> {
+    pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Lsn) -> Result<Self, StartError> {
         let store = ground.store.clone().expect("an observer has a store");
         let (log, receiver) = Log::receive(config.log.buffer_bytes, store, from)?;
         let log = Arc::new(log);
@@ -51,8 +51,8 @@ impl Observer {
             address: String::new(),
             upstream: Some(primary.to_owned()),
             replayed: from,
-            global: Stamp::ZERO,
-            floor: Stamp::ZERO,
+            global: Lsn::ZERO,
+            floor: Lsn::ZERO,
         };
         let fabric = config.fabric.standby()?;
         let settings = StandbyConfig {
@@ -77,7 +77,7 @@ impl Observer {
     ///
     /// # Errors
     /// Why it never will be.
-    pub fn wait_persisted(&self, to: Stamp, came: &impl Fn(Stamp)) -> Result<(), String> {
+    pub fn wait_persisted(&self, to: Lsn, came: &impl Fn(Lsn)) -> Result<(), String> {
         loop {
             came(self.log.durable());
             let soon = Instant::now() + Duration::from_millis(100);
@@ -94,7 +94,7 @@ impl Observer {
     ///
     /// # Errors
     /// What went wrong with the log, now or before.
-    pub fn stop(self) -> Result<Stamp, String> {
+    pub fn stop(self) -> Result<Lsn, String> {
         let mut receiver = self.standby.into_receiver();
         // Half a transaction is none; the rest would come only if this went on.
         receiver.cut(self.log.transaction_end(receiver.received())).map_err(|cause| cause.to_string())?;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
 use freshet_fabric::tcp::Connection;
 use freshet_recovery::{
     Manifest,
@@ -52,7 +52,7 @@ impl Service for MirrorDoor {
 }
 
 /// Rows with their addresses; none where a record is gone.
-type Rows = Vec<(Rid, Stamp, Option<Vec<u8>>)>;
+type Rows = Vec<(Rid, Lsn, Option<Vec<u8>>)>;
 
 /// What is sent, file by file: one for each table.
 struct Sending {
@@ -104,7 +104,7 @@ impl MirrorDoor {
     fn open(&self) -> Result<OpenCheckpoint, String> {
         let (picture, catalog) = self.with_catalog()?;
         // Of tables that were dropped some records may be left.
-        let there = |row: &&(Rid, Stamp, Option<Vec<u8>>)| row.2.is_some();
+        let there = |row: &&(Rid, Lsn, Option<Vec<u8>>)| row.2.is_some();
         let tables: HashSet<Fid> = catalog.iter().filter(there).filter_map(|row| Catalog::fid_of(row.0)).collect();
         let mut chunks: BTreeMap<Fid, Vec<usize>> = BTreeMap::new();
         for (fid, chunk) in picture.chunks().filter(|(fid, _)| tables.contains(fid)) {
@@ -113,13 +113,13 @@ impl MirrorDoor {
         let (cluster, start) = (self.cluster, picture.start());
         let fids: Vec<_> = [Fid::CATALOG].into_iter().chain(chunks.keys().copied()).collect();
         let named = fids.iter().map(|fid| CheckpointTable { fid: fid.0, rows: 0, files: vec![file(*fid, 0)] });
-        let manifest = Manifest::new(cluster, start, Stamp::ZERO, 0, 1, named.collect());
+        let manifest = Manifest::new(cluster, start, Lsn::ZERO, 0, 1, named.collect());
         let sending = Arc::new(Mutex::new(Sending { picture, tables: Vec::new() }));
         let mut files = vec![catalog_of(&sending, (cluster, start), catalog)];
         files.extend(chunks.into_iter().map(|(fid, chunks)| table_of(&sending, (cluster, start), fid, chunks)));
         files.push(manifest_of(sending, cluster));
         // All of the terms: below its end, which is not known yet, none is missing.
-        Ok(OpenCheckpoint { end: Stamp::MAX, manifest: manifest.encode(), files, hold: Box::new(()) })
+        Ok(OpenCheckpoint { end: Lsn::MAX, manifest: manifest.encode(), files, hold: Box::new(()) })
     }
 
     /// Begins a picture in which the catalog is as it was at the start: there has to be a
@@ -144,7 +144,7 @@ impl MirrorDoor {
     }
 }
 
-fn catalog_of(sending: &Shared, (cluster, start): (ClusterId, Stamp), catalog: Rows) -> Box<dyn Read + Send> {
+fn catalog_of(sending: &Shared, (cluster, start): (ClusterId, Lsn), catalog: Rows) -> Box<dyn Read + Send> {
     let (sending, mut catalog) = (Arc::clone(sending), Some(catalog));
     stream(move |into| {
         let Some(catalog) = catalog.take() else { return Ok(()) };
@@ -165,7 +165,7 @@ fn catalog_of(sending: &Shared, (cluster, start): (ClusterId, Stamp), catalog: R
 /// The table's rows, chunk by chunk.
 fn table_of(
     sending: &Shared,
-    (cluster, start): (ClusterId, Stamp),
+    (cluster, start): (ClusterId, Lsn),
     fid: Fid,
     chunks: Vec<usize>,
 ) -> Box<dyn Read + Send> {

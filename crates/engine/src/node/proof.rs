@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Rid, Stamp, WaitError};
+use freshet_base::{Lsn, Rid, WaitError};
 use freshet_log::{Log, Writer};
 use freshet_replication::primary::Primary as Shipping;
 use freshet_storage::{
@@ -93,15 +93,15 @@ impl Marks {
     }
 
     fn rest(&self, time: Duration) -> Result<(), MarkError> {
-        // No log reaches this stamp: the wait ends when the watermark is closed.
-        match self.log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + time)) {
+        // No log reaches this LSN: the wait ends when the watermark is closed.
+        match self.log.durable_mark().wait(Lsn::MAX, Some(Instant::now() + time)) {
             Err(WaitError::Deadline) => Ok(()),
             Ok(_) | Err(WaitError::Closed) => Err(MarkError::Ended),
         }
     }
 
     /// The sums at a first mark.
-    fn sweep(&mut self) -> Result<(Stamp, Sums), MarkError> {
+    fn sweep(&mut self) -> Result<(Lsn, Sums), MarkError> {
         // Before the mark: from now on nothing goes that is needed there.
         let (guard, _) = self.participant.pin(|| self.core.snapshots.current());
         // What commits have counted by then is part of what is swept.
@@ -121,7 +121,7 @@ impl Marks {
     }
 
     /// Says what the sums are at a mark.
-    fn tell(&mut self, mark: Stamp, sums: &mut Sums) -> Result<(), MarkError> {
+    fn tell(&mut self, mark: Lsn, sums: &mut Sums) -> Result<(), MarkError> {
         // A table that was dropped behind the mark may be given up by now.
         sums.keep(&self.core.catalog.ids_at(mark));
         self.writer.note_sums(&Figures::new(mark, sums.iter()).encode())?;

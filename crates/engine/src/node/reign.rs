@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, StateProof, Term, WaitError};
+use freshet_base::{ClusterId, Lsn, NodeId, StateProof, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
@@ -51,7 +51,7 @@ pub(crate) struct ThisNode<'n> {
     pub proof: &'n Arc<StateProof>,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// What the in-sync sets of the reign follow.
     pub succession: Succession,
     /// The nodes that have answered when it took over, or came back.
@@ -65,7 +65,7 @@ impl Reign {
         this: &ThisNode<'_>,
         log: Arc<Log>,
         term: Term,
-        start: Stamp,
+        start: Lsn,
         janitor: JanitorThread,
     ) -> Result<Self, String> {
         let config = this.config;
@@ -94,7 +94,7 @@ impl Reign {
         tracing::info!(
             role = "primary",
             term = term.0,
-            stamp = start.0,
+            lsn = start.0,
             safety = %config.safety,
             standbys = config.standbys,
             "this node is the primary"
@@ -120,8 +120,8 @@ const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
 /// acknowledged. Returns when the log has ended, and with it the waits for commits.
 fn watch(log: &Log, mut writer: Writer, shipping: &Shipping) {
     let (mut noted, mut acknowledged) = (log.grown(), Instant::now());
-    // No log reaches this stamp: the wait ends when the watermark is closed.
-    while let Err(WaitError::Deadline) = log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
+    // No log reaches this LSN: the wait ends when the watermark is closed.
+    while let Err(WaitError::Deadline) = log.durable_mark().wait(Lsn::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
         if acknowledged.elapsed() >= NOTE_COMMITTED_EVERY {
             shipping.note_committed();
             acknowledged = Instant::now();

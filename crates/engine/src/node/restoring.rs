@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp};
+use freshet_base::{ClusterId, Fid, Lsn, Rid};
 use freshet_mirror::Contents;
 use freshet_recovery::{
     CheckpointError, Manifest, Phase,
@@ -43,7 +43,7 @@ pub(super) struct Restored {
 pub(super) struct Writing {
     pub cluster: ClusterId,
     /// Where the log begins that will lie on it.
-    pub start: Stamp,
+    pub start: Lsn,
     pub devices: Vec<PathBuf>,
     /// See [`super::CheckpointSettings::files`].
     pub files: u32,
@@ -95,10 +95,10 @@ impl<'w> Files<'w> {
         });
     }
 
-    fn push(&mut self, rid: Rid, stamp: Stamp, row: Option<&[u8]>) {
+    fn push(&mut self, rid: Rid, lsn: Lsn, row: Option<&[u8]>) {
         self.attempt(|this| {
             let Some((_, writer)) = &mut this.table else { return Ok(()) };
-            if writer.push(rid, stamp, row) {
+            if writer.push(rid, lsn, row) {
                 writer.write_block()?;
             }
             Ok(())
@@ -154,7 +154,7 @@ pub(super) fn restore(
     tell: &(impl Fn(Phase) + Sync),
 ) -> Result<Restored, String> {
     let (catalog, mut restored) = (&core.catalog, Restored::default());
-    let mut restoration = Some(Restoration::new(catalog, &Restore, Stamp::ZERO));
+    let mut restoration = Some(Restoration::new(catalog, &Restore, Lsn::ZERO));
     let mut writing = writing;
     // A second time, if tables have indexes that were added later.
     while let Some(pass) = restoration {

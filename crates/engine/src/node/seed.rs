@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, vec};
 
-use freshet_base::{ClusterId, Fid, Stamp};
+use freshet_base::{ClusterId, Fid, Lsn};
 use freshet_cluster::term::TermHistory;
 use freshet_mirror::Record;
 use freshet_recovery::checkpoint::{CheckpointFile, RowsDecoder};
@@ -26,7 +26,7 @@ impl Checkpoints for SeedsMirrors {
             seed,
             history: TermHistory::default(),
             head: Vec::new(),
-            start: Stamp::ZERO,
+            start: Lsn::ZERO,
             files: Vec::new().into_iter(),
             file: None,
         })
@@ -39,7 +39,7 @@ struct Arriving<'s, 'a> {
     seed: &'s mut Seed<'a>,
     history: TermHistory,
     head: Vec<u8>,
-    start: Stamp,
+    start: Lsn,
     /// The files to come, in order, and the tables whose rows they have.
     files: vec::IntoIter<(Fid, CheckpointFile)>,
     file: Option<(Fid, RowsDecoder)>,

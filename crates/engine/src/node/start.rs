@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Stamp, StateProof, Term, Watermark};
+use freshet_base::{Lsn, NodeId, StateProof, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, ComesBack, LogState, Plan},
     term::{Living, TermHistory, TermState, may_come_back},
@@ -183,7 +183,7 @@ impl Node {
         tell(Phase::Tail);
         let (end, torn) = match &ground.store {
             Some(store) => ground.settle(&config, store)?,
-            None => (Stamp::ZERO, None),
+            None => (Lsn::ZERO, None),
         };
         let participants = Participants::new(config.participants());
         let (course, end) = Course::taken(&config, &ground, end, &tell)?;
@@ -244,7 +244,7 @@ fn restore(
     config: &NodeConfig,
     ground: &Ground,
     course: &Course,
-    end: Stamp,
+    end: Lsn,
     participants: &Arc<Participants>,
     tell: &(dyn Fn(Phase) + Sync),
 ) -> Result<Option<Restored>, RestoreError> {
@@ -273,7 +273,7 @@ pub(crate) struct Parts {
     pub(super) endpoint: Endpoint,
     pub address: String,
     /// Where the log ends.
-    pub end: Stamp,
+    pub end: Lsn,
     torn: Option<freshet_log::Torn>,
     pub checkpoint: Option<Manifest>,
     pub proof: Arc<StateProof>,
@@ -293,7 +293,7 @@ impl Parts {
         source.open(log.reader());
         let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
-        catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        catalog.clear_dropped(&participant.pin_without_snapshot(), Lsn::MAX);
         drop(participant);
         let core = self.core(Arc::new(Watermark::new(*end)), Arc::default());
         let this = ThisNode {
@@ -310,7 +310,7 @@ impl Parts {
             proof: &self.proof,
             peers: ground.known(config),
             // How far the others are is not noted anywhere.
-            committed: Stamp::ZERO,
+            committed: Lsn::ZERO,
             succession,
             answered,
         };
@@ -321,8 +321,8 @@ impl Parts {
 
     /// Where the checkpoint ends with which the node begins. Its log reaches at least to there, and
     /// is replayed: without that the checkpoint is no state of the database. No cut comes below.
-    pub(crate) fn floor(&self) -> Stamp {
-        self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end)
+    pub(crate) fn floor(&self) -> Lsn {
+        self.checkpoint.as_ref().map_or(Lsn::ZERO, Manifest::end)
     }
 
     /// With the read view `visible`.
@@ -618,7 +618,7 @@ impl Returning {
 }
 
 /// A primary that starts, before it has asked anybody.
-fn alone(ground: &Ground, end: Stamp) -> Candidacy {
+fn alone(ground: &Ground, end: Lsn) -> Candidacy {
     let state = ground.terms.get();
     let incarnation = state.holder(ground.id).incarnation;
     let TermState { history, set, committed, .. } = state.clone();
@@ -645,14 +645,9 @@ impl Course {
     /// The same, and where the log ends then: one that follows without a log fetches a checkpoint,
     /// unless it is a mirror. That has nothing, whatever it was promised before, and does not come
     /// back as a primary.
-    fn taken(
-        config: &NodeConfig,
-        ground: &Ground,
-        end: Stamp,
-        tell: &impl Fn(Phase),
-    ) -> Result<(Self, Stamp), StartError> {
+    fn taken(config: &NodeConfig, ground: &Ground, end: Lsn, tell: &impl Fn(Phase)) -> Result<(Self, Lsn), StartError> {
         if mirror::is_one(config, ground)? {
-            return Ok((Self::Mirror(config.join.clone()), Stamp::ZERO));
+            return Ok((Self::Mirror(config.join.clone()), Lsn::ZERO));
         }
         Ok((Self::of(config, ground, end)?, ground.begin_from_checkpoint(config, end, tell)?))
     }
@@ -660,7 +655,7 @@ impl Course {
     /// What follows from the configuration and from what the node remembers. `join` decides only
     /// where that says nothing else: a node that was promoted comes back as the primary, and one
     /// that was succeeded follows, however they were started at first.
-    fn of(config: &NodeConfig, ground: &Ground, end: Stamp) -> Result<Self, StartError> {
+    fn of(config: &NodeConfig, ground: &Ground, end: Lsn) -> Result<Self, StartError> {
         let state = ground.terms.get();
         let told = || config.join.clone();
         if ground.store.is_none() || config.join.is_none() && config.force_reign {

@@ -2,7 +2,7 @@
 
 use std::{sync::PoisonError, time::Duration};
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::in_sync::InSyncSet;
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
@@ -24,7 +24,7 @@ pub struct ProofStatus {
     /// How many marks were compared since the start.
     pub marks: u64,
     /// The last at which both were equal.
-    pub equal_at: Option<Stamp>,
+    pub equal_at: Option<Lsn>,
     /// How they differ.
     pub differs: Option<String>,
 }
@@ -62,10 +62,10 @@ impl MemoryStatus {
 pub enum RoleStatus {
     /// A primary and its standbys.
     Primary {
-        /// Stamps handed out end here.
-        reserved: Stamp,
+        /// LSNs handed out end here.
+        reserved: Lsn,
         /// Filled without a gap up to here.
-        filled: Stamp,
+        filled: Lsn,
         /// Bytes of log since the start.
         log_bytes: u64,
         /// Group commits since the start.
@@ -139,9 +139,9 @@ pub struct NodeStatus {
     /// Since when it runs.
     pub uptime: Duration,
     /// Transactions that begin now see everything below.
-    pub read_view: Stamp,
+    pub read_view: Lsn,
     /// Every running transaction sees everything below: versions older than this are reclaimed.
-    pub oldest_reader: Stamp,
+    pub oldest_reader: Lsn,
     /// Tables, the catalog not counted.
     pub tables: usize,
     /// Their memory.

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{Fid, Rid, Stamp, StateProof, lock};
+use freshet_base::{Fid, Lsn, Rid, StateProof, lock};
 use freshet_log::{
     Block, BlockHeader, LogReader,
     block::{BLOCK_ALIGN, BLOCK_HEADER},
@@ -73,7 +73,7 @@ pub struct SweepStatus {
     /// The first of it.
     pub found: Vec<String>,
     /// The parts of the log that hold no valid blocks, and that a restart would need.
-    pub log_damage: Vec<Range<Stamp>>,
+    pub log_damage: Vec<Range<Lsn>>,
     /// Why the log could not be read, where a word leads to it, the last time that this was so.
     pub unreadable: Option<String>,
 }
@@ -262,7 +262,7 @@ struct Sweeper {
     suspects: Vec<Place>,
     known: HashSet<Place>,
     /// The parts of the log that hold no valid blocks.
-    damaged: Vec<Range<Stamp>>,
+    damaged: Vec<Range<Lsn>>,
     row: Vec<u8>,
     key: KeyBuffer,
     buffer: ScanBuffer,
@@ -288,7 +288,7 @@ impl Sweeper {
         let mut last = Instant::now();
         while self.shared.wait_due(last) {
             // Of a mirror's memory no rows were made yet.
-            if self.ground.core.snapshots.current() > Stamp::ZERO {
+            if self.ground.core.snapshots.current() > Lsn::ZERO {
                 self.pace = Pace::new(lock(&self.shared.orders).settings.cpu_percent);
                 self.counts = SweepCounts::default();
                 let begun = Instant::now();
@@ -366,7 +366,7 @@ impl Sweeper {
     }
 
     /// What is wrong with a record, if anything is.
-    fn record(&mut self, guard: &Guard<'_>, snapshot: Stamp, content: &Content, rid: Rid) -> Option<Wrong> {
+    fn record(&mut self, guard: &Guard<'_>, snapshot: Lsn, content: &Content, rid: Rid) -> Option<Wrong> {
         let row = match content.examine(guard, rid, snapshot, &*self.ground.source, &mut self.row) {
             Ok(Examined::Row(row)) => row,
             Ok(Examined::Nothing | Examined::Later) => return None,
@@ -548,7 +548,7 @@ impl Sweeper {
         &mut self,
         log: &LogReader,
         checkpointing: &Checkpointing,
-        damaged: &mut Vec<Range<Stamp>>,
+        damaged: &mut Vec<Range<Lsn>>,
     ) -> Result<(), Stopped> {
         let Some(mut here) = checkpointing.log_needed() else { return Ok(()) };
         let mut bytes = vec![0; LOG_PIECE];
@@ -585,7 +585,7 @@ impl Sweeper {
             self.counts.log_bytes += at as u64;
             if at == 0 {
                 match BlockHeader::peek(&bytes[..have]) {
-                    Ok(header) if header.stamp == here && header.length as usize > have => {
+                    Ok(header) if header.lsn == here && header.length as usize > have => {
                         need = header.length as usize;
                     }
                     _ => {
@@ -607,7 +607,7 @@ impl Sweeper {
     }
 
     /// Where the next block begins behind a damaged one, or `end`.
-    fn next_block(&mut self, log: &LogReader, mut from: Stamp, end: Stamp) -> Result<Stamp, Stopped> {
+    fn next_block(&mut self, log: &LogReader, mut from: Lsn, end: Lsn) -> Result<Lsn, Stopped> {
         while from < end {
             let until = end.min(from.plus(LOG_PIECE as u64));
             match log.find_block(from..until, end) {
@@ -622,8 +622,8 @@ impl Sweeper {
 
     /// Tells of damage in the log, once of each place, and asks for the checkpoint with which that
     /// part of the log is not needed any more.
-    fn damaged_log(&mut self, damaged: Vec<Range<Stamp>>, checkpointing: &Checkpointing) {
-        let is_new = |part: &&Range<Stamp>| self.damaged.iter().all(|known| known.start != part.start);
+    fn damaged_log(&mut self, damaged: Vec<Range<Lsn>>, checkpointing: &Checkpointing) {
+        let is_new = |part: &&Range<Lsn>| self.damaged.iter().all(|known| known.start != part.start);
         let begins = !damaged.is_empty() && checkpointing.ask();
         for part in damaged.iter().filter(is_new).take(TOLD) {
             let leads_to = match begins {
@@ -631,7 +631,7 @@ impl Sweeper {
                 false => "run freshet checkpoint, with which that part is not needed any more",
             };
             tracing::error!(
-                stamp = part.start.0,
+                lsn = part.start.0,
                 end = part.end.0,
                 "the sweep has found damage in the log, not in memory: do not stop this node; {leads_to}; then look \
                  at the disk"

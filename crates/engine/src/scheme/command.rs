@@ -1,17 +1,17 @@
 //! Command logging, a baseline for benchmarks and experiments: the log says what transactions were
 //! told, and a standby executes them again (Query Fresh, sections 3.5 and 4.3, "Logical").
 //!
-//! That gives the same state where the transactions are equivalent to the order of their stamps,
+//! That gives the same state where the transactions are equivalent to the order of their LSNs,
 //! and each is a function of its inputs and of what it reads. So times and random numbers must be
 //! inputs. Under isolation level serializable the first holds, and one thread may execute them in
-//! the order of stamps. Under snapshot isolation it does not hold in general (the paper says the
+//! the order of LSNs. Under snapshot isolation it does not hold in general (the paper says the
 //! same): it does where all transactions of a partition come from one worker and keep to their
 //! partition, which is how the benchmark runs TPC-C. Then, and only then, partitions may also be
 //! executed side by side: each thread takes every n-th partition, so a partition's commands keep
 //! their order.
 //!
 //! What was loaded before the first command is replayed record by record, as always. Versions get
-//! the stamps that they have on the primary, so readers need know nothing of all this. What was
+//! the LSNs that they have on the primary, so readers need know nothing of all this. What was
 //! executed cannot be taken back: a log that is cut ends it.
 
 use std::{
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Fid, Stamp, varint};
+use freshet_base::{Fid, Lsn, varint};
 use freshet_log::{Block, Log, PlacedRecord, RecordHeader};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
@@ -115,7 +115,7 @@ pub fn recorded_as(body: &[u8]) -> Option<(u32, &[u8])> {
 
 /// What a transaction was told to do.
 struct Command {
-    stamp: Stamp,
+    lsn: Lsn,
     /// How many bytes its block takes.
     length: u64,
     procedure: u32,
@@ -129,7 +129,7 @@ impl Command {
         let (procedure, rest) = block.inputs()?.split_first_chunk()?;
         let (partition, inputs) = rest.split_first_chunk()?;
         Some(Self {
-            stamp: block.stamp(),
+            lsn: block.lsn(),
             length: block.bytes().len() as u64,
             procedure: u32::from_le_bytes(*procedure),
             partition: u64::from_le_bytes(*partition),
@@ -169,12 +169,12 @@ impl Redo for Collect {
     }
 
     fn inputs(&mut self, block: &Block<'_>) -> Result<(), RedoError> {
-        let foreign = || RedoError::Inputs { at: block.stamp() };
+        let foreign = || RedoError::Inputs { at: block.lsn() };
         self.found.commands().push(Command::decode(block).ok_or_else(foreign)?);
         Ok(())
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) {
         self.announce.cut(guard, content, header, address);
     }
 }
@@ -233,7 +233,7 @@ struct Executing {
     found: Arc<Found>,
     core: Arc<OnceLock<Arc<Core>>>,
     /// The first command there was.
-    first: OnceLock<Stamp>,
+    first: OnceLock<Lsn>,
     /// One for each thread, made when they are needed.
     workers: Mutex<Vec<Worker>>,
 }
@@ -241,13 +241,13 @@ struct Executing {
 type Outcome = Result<(), ReplayError>;
 
 impl ReplayTarget for Executing {
-    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Outcome {
+    fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Outcome {
         self.live.replay(from, to, partition_ends)?;
         let mut commands = std::mem::take(&mut *self.found.commands());
-        commands.sort_unstable_by_key(|command| command.stamp);
+        commands.sort_unstable_by_key(|command| command.lsn);
         let Some(last) = commands.last() else { return self.check_order() };
-        let at = last.stamp;
-        let _ = self.first.set(commands[0].stamp);
+        let at = last.lsn;
+        let _ = self.first.set(commands[0].lsn);
         self.check_order()?;
         let mut shares: Vec<Vec<Command>> = (0..self.threads).map(|_| Vec::new()).collect();
         for command in commands {
@@ -276,7 +276,7 @@ impl ReplayTarget for Executing {
         self.live.lacks_memory()
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+    fn persist(&self, from: Lsn, to: Lsn, ends: &[Lsn], log: &Arc<Log>) {
         self.live.persist(from, to, ends, log);
     }
 
@@ -284,7 +284,7 @@ impl ReplayTarget for Executing {
         self.live.processor_time()
     }
 
-    fn cut(&self, at: Stamp) -> Outcome {
+    fn cut(&self, at: Lsn) -> Outcome {
         if at < self.live.end() {
             let why = "what was executed again cannot be taken back: start this standby with an empty directory";
             return Err(ReplayError { at, why: why.into() });
@@ -293,14 +293,14 @@ impl ReplayTarget for Executing {
     }
 }
 
-fn failed(at: Stamp, cause: &dyn std::fmt::Display) -> ReplayError {
+fn failed(at: Lsn, cause: &dyn std::fmt::Display) -> ReplayError {
     ReplayError { at, why: format!("a command cannot be executed again: {cause}") }
 }
 
 impl Executing {
     /// Fails when there are records behind commands.
     fn check_order(&self) -> Outcome {
-        let last = Stamp(self.found.last_record.load(Relaxed));
+        let last = Lsn(self.found.last_record.load(Relaxed));
         if self.first.get().is_none_or(|first| last < *first) {
             return Ok(());
         }
@@ -311,7 +311,7 @@ impl Executing {
     fn execute(&self, worker: &Worker, command: &Command) -> Outcome {
         let mut tries = 0;
         loop {
-            let transaction = worker.begin_again(command.stamp);
+            let transaction = worker.begin_again(command.lsn);
             match self.executor.execute(&transaction, command.procedure, &command.inputs) {
                 Ok(()) => {
                     transaction.commit_again(command.length);
@@ -321,7 +321,7 @@ impl Executing {
                     transaction.roll_back();
                     tries += 1;
                     if !cause.is_retryable() || tries == RETRIES {
-                        return Err(failed(command.stamp, &cause));
+                        return Err(failed(command.lsn, &cause));
                     }
                     thread::yield_now();
                 }

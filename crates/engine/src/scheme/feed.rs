@@ -8,7 +8,7 @@
 //! its log.
 //!
 //! Ahead of what is encoded both may be, for a standby that lags. The keys are of the indexes that
-//! there were at the block's own stamp: the catalog keeps what was dropped until no snapshot sees
+//! there were at the block's own LSN: the catalog keeps what was dropped until no snapshot sees
 //! it, and behind that knows that something was. Then the block goes as bytes.
 //!
 //! So does what reads below the place where the standby has joined, or below the last definition
@@ -19,7 +19,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-use freshet_base::{Fid, Stamp};
+use freshet_base::{Fid, Lsn};
 use freshet_log::{Block, BlockKind, block::BLOCK_HEADER};
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder, KeysOf};
 use freshet_replication::forms::{Encode, Forms};
@@ -86,7 +86,7 @@ struct InputsEncoder {
     encoder: Encoder,
     /// All definitions in what was sent lie below this; those before the first batch may be
     /// anywhere below that.
-    defined: Option<Stamp>,
+    defined: Option<Lsn>,
 }
 
 /// The keys of rows, as long as the catalog knows all definitions before them.
@@ -96,20 +96,20 @@ struct KnownKeys<'g, 'p> {
 }
 
 impl KeysOf for KnownKeys<'_, '_> {
-    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+    fn keys_of(&mut self, at: Lsn, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
         self.knows && self.keys.keys_of(at, fid, row, each)
     }
 }
 
 impl Encode for InputsEncoder {
-    fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool {
+    fn encode(&mut self, from: Lsn, blocks: &[u8], into: &mut Vec<u8>) -> bool {
         if self.participant.is_none() {
             // All places may be taken: then bytes will do.
             self.participant = self.source.participants.join().ok();
         }
         let Some(participant) = &self.participant else { return false };
         // Looked up before the catalog is.
-        let replayed = self.source.replayed.as_ref().map_or(Stamp::MAX, |replayed| Stamp(replayed.load(SeqCst)));
+        let replayed = self.source.replayed.as_ref().map_or(Lsn::MAX, |replayed| Lsn(replayed.load(SeqCst)));
         let mut defined = self.defined.unwrap_or(from);
         let guard = participant.pin_without_snapshot();
         let keys = CatalogKeys::new(&self.source.catalog, &guard);
@@ -170,7 +170,7 @@ mod tests {
     fn log(fid: Fid) -> Vec<u8> {
         let (mut builder, mut bytes) = (BlockBuilder::new(), Vec::new());
         for kind in [BlockKind::Redo, BlockKind::Schema, BlockKind::Redo] {
-            let at = Stamp(bytes.len() as u64);
+            let at = Lsn(bytes.len() as u64);
             let mut inputs = Vec::new();
             freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
             builder.begin();
@@ -201,8 +201,8 @@ mod tests {
         let relay = InputsFeed::of_relay(&core.catalog, &core.participants, &replayed);
         let encoded = |encoder: &mut dyn Encode, from: u64| {
             let mut form = Vec::new();
-            assert!(encoder.encode(Stamp(from), &log[from as usize..], &mut form));
-            let mut decoder = Decoder::new(&form, Stamp(from));
+            assert!(encoder.encode(Lsn(from), &log[from as usize..], &mut form));
+            let mut decoder = Decoder::new(&form, Lsn(from));
             let mut inputs = Vec::new();
             while let Some(form) = decoder.next_form().unwrap() {
                 inputs.push(matches!(form, Form::Inputs(_)));
@@ -227,7 +227,7 @@ mod tests {
 
     /// The numbers of the indexes of the insertion in the block at `at`, whose table is `fid`; none
     /// when its bytes come.
-    fn indexes_of(encoder: &mut dyn Encode, at: Stamp, fid: Fid) -> Option<Vec<usize>> {
+    fn indexes_of(encoder: &mut dyn Encode, at: Lsn, fid: Fid) -> Option<Vec<usize>> {
         let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
         freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
         builder.begin();
@@ -258,19 +258,19 @@ mod tests {
             let indexes = names.iter().zip(states).map(with).collect();
             let row = Catalog::row_of(&TableDefinition::new("things", indexes)).unwrap();
             let guard = participant.pin_without_snapshot();
-            core.catalog.replay(&guard, RecordKind::Update, rid, &row, Stamp(at)).unwrap();
+            core.catalog.replay(&guard, RecordKind::Update, rid, &row, Lsn(at)).unwrap();
         };
         use freshet_storage::IndexState::{Building, Dropped, Ready};
         alters(&[Ready, Ready, Building], 1 << 30);
         alters(&[Ready, Dropped, Ready], 2 << 30);
         let feed = InputsFeed::of_primary(core);
-        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Stamp(at), table.fid());
+        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Lsn(at), table.fid());
         let (before, between, behind) = ((1 << 30) - 4096, (2 << 30) - 4096, 2 << 30 | 4096);
         assert_eq!(indexes(before), Some(vec![0, 1]));
         assert_eq!(indexes(between), Some(vec![0, 1, 2]));
         assert_eq!(indexes(behind), Some(vec![0, 2]));
         // It is forgotten, and that it was there is not.
-        core.catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        core.catalog.clear_dropped(&participant.pin_without_snapshot(), Lsn::MAX);
         assert_eq!([before, between].map(indexes), [None, None], "their bytes come");
         assert_eq!(indexes(behind), Some(vec![0, 2]));
         // Nor is it after a restart from a checkpoint that says that some was dropped.
@@ -280,9 +280,9 @@ mod tests {
         let indexes = indexes.map(|(name, state)| IndexDefinition { state, ..index(name) });
         let row = Catalog::row_of(&TableDefinition::new("things", indexes.into())).unwrap();
         let participant = core.participants.join().unwrap();
-        core.catalog.enter_row(&participant.pin_without_snapshot(), rid, &row, Stamp(2 << 30)).unwrap();
+        core.catalog.enter_row(&participant.pin_without_snapshot(), rid, &row, Lsn(2 << 30)).unwrap();
         let feed = InputsFeed::of_primary(core);
-        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Stamp(at), table.fid());
+        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Lsn(at), table.fid());
         assert_eq!([before, between].map(indexes), [None, None], "their bytes come");
         assert_eq!(indexes(behind), Some(vec![0, 2]));
     }
@@ -294,7 +294,7 @@ mod tests {
         let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap();
         let feed = InputsFeed::of_primary(database.core());
         let mut encoder = feed.encoder();
-        let forms = |encoder: &mut dyn Encode, at: Stamp, snapshot: Stamp| {
+        let forms = |encoder: &mut dyn Encode, at: Lsn, snapshot: Lsn| {
             let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
             freshet_txn::Inputs { serial: false, snapshots: vec![snapshot], body: b"told" }.encode(&mut inputs);
             builder.begin();
@@ -304,9 +304,9 @@ mod tests {
             assert!(encoder.encode(at, builder.finish(at, Term(1), BlockKind::Redo), &mut form));
             matches!(Decoder::new(&form, at).next_form().unwrap(), Some(Form::Inputs(_)))
         };
-        let joined = Stamp(4096);
-        assert!(!forms(&mut *encoder, joined, Stamp(4088)));
+        let joined = Lsn(4096);
+        assert!(!forms(&mut *encoder, joined, Lsn(4088)));
         assert!(forms(&mut *encoder, joined.plus(1024), joined));
-        assert!(!forms(&mut *encoder, joined.plus(2048), Stamp(4088)));
+        assert!(!forms(&mut *encoder, joined.plus(2048), Lsn(4088)));
     }
 }

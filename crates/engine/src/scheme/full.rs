@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
@@ -28,10 +28,10 @@ impl Replaying for Full {
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),
-            dropped: Stamp::ZERO,
+            dropped: Lsn::ZERO,
             due: Vec::new(),
-            visible: Stamp::ZERO,
-            horizon: Stamp::ZERO,
+            visible: Lsn::ZERO,
+            horizon: Lsn::ZERO,
             row: Vec::new(),
         })
     }
@@ -43,20 +43,20 @@ struct Instantiate {
     source: Arc<VersionSource>,
     records: Records,
     /// Below this readers see nothing.
-    floor: Stamp,
+    floor: Lsn,
     /// Of nobody: nobody writes here.
     owners: Owners,
-    /// Records with versions that can go when every snapshot is above the stamp. About in the order
-    /// of stamps.
-    superseded: VecDeque<(Stamp, Fid, Rid)>,
+    /// Records with versions that can go when every snapshot is above the LSN. About in the order
+    /// of LSNs.
+    superseded: VecDeque<(Lsn, Fid, Rid)>,
     /// Where all snapshots were when the last of these went.
-    dropped: Stamp,
+    dropped: Lsn,
     /// Memory that is used again.
     due: Vec<(Fid, Rid)>,
     /// The read view, and what all snapshots are above, as of the part's beginning: at or below
     /// what is replayed now.
-    visible: Stamp,
-    horizon: Stamp,
+    visible: Lsn,
+    horizon: Lsn,
     row: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ impl Redo for Instantiate {
             return;
         }
         self.dropped = self.horizon;
-        while let Some((_, fid, rid)) = self.superseded.pop_front_if(|(stamp, ..)| *stamp < self.horizon) {
+        while let Some((_, fid, rid)) = self.superseded.pop_front_if(|(lsn, ..)| *lsn < self.horizon) {
             self.due.push((fid, rid));
         }
         self.due.sort_unstable();
@@ -102,7 +102,7 @@ impl Redo for Instantiate {
         Ok(true)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) {
         content.instantiate_cut(guard, header.rid, address);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use freshet_base::{CommitGate, Stamp, Term, Watermark};
+use freshet_base::{CommitGate, Lsn, Term, Watermark};
 use freshet_log::Log;
 use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
@@ -31,7 +31,7 @@ pub(crate) struct Ground {
     pub source: Arc<VersionSource>,
     pub records: Records,
     /// Below this there is a checkpoint, and readers see nothing.
-    pub floor: Stamp,
+    pub floor: Lsn,
 }
 
 /// How a standby that receives the log replays it: where baselines differ.
@@ -89,7 +89,7 @@ pub(crate) struct LogShipping<R> {
 }
 
 impl<R: Replaying> Scheme for LogShipping<R> {
-    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String> {
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Lsn) -> Result<OnPrimary, String> {
         let config = this.config;
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
@@ -204,7 +204,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         core: &Arc<Core>,
         log: &Log,
         visible: &Arc<Watermark>,
-        floor: Stamp,
+        floor: Lsn,
     ) -> Result<Option<Sampler>, String> {
         self.samples.start(core, log, visible, floor)
     }

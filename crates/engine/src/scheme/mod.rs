@@ -12,7 +12,7 @@ mod log;
 
 use std::sync::Arc;
 
-use freshet_base::{CommitGate, Stamp, Term, Watermark};
+use freshet_base::{CommitGate, Lsn, Term, Watermark};
 use freshet_log::{
     Log, LogDirectory,
     journal::{Journal, NewestFile},
@@ -61,7 +61,7 @@ pub(crate) trait Scheme: Send + Sync {
     ///
     /// # Errors
     /// What the configuration or the system does not allow.
-    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Lsn) -> Result<OnPrimary, String>;
 
     /// This node follows `upstream`, or waits for a node that makes itself known. `deleted` is what
     /// a restart has found deleted.
@@ -93,7 +93,7 @@ pub(crate) trait Scheme: Send + Sync {
         core: &Arc<Core>,
         log: &Log,
         visible: &Arc<Watermark>,
-        floor: Stamp,
+        floor: Lsn,
     ) -> Result<Option<Sampler>, String>;
 
     /// In which form the standby is to ask for the log from now on, if it can take another than
@@ -122,7 +122,7 @@ pub(crate) fn of(
     config: &NodeConfig,
     executors: Option<Executors>,
     directory: Option<&LogDirectory>,
-    end: Stamp,
+    end: Lsn,
 ) -> Result<Arc<dyn Scheme>, StartError> {
     let sampling = matches!(config.apply, Apply::Fresh | Apply::Full);
     let file = directory.map(|directory| directory.path().join("out-of-order"));
@@ -143,7 +143,7 @@ pub(crate) fn of(
 
 /// Whether the journal of a node that asks for bytes holds something beyond `end`, where its log
 /// ends. One that does not goes.
-fn has_arrived(config: &NodeConfig, directory: Option<&LogDirectory>, end: Stamp) -> Result<bool, StartError> {
+fn has_arrived(config: &NodeConfig, directory: Option<&LogDirectory>, end: Lsn) -> Result<bool, StartError> {
     let journal = config.journal();
     let Some(node) = directory.filter(|node| node.newest_file().is_some() || journal.is_dir()) else {
         return Ok(false);

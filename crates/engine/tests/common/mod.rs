@@ -10,7 +10,7 @@ use std::{
 use clap::ValueEnum;
 use freshet_engine::{
     Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
-    Node, NodeConfig, Safety, Stamp, StateHash, Table, TableDefinition,
+    Lsn, Node, NodeConfig, Safety, StateHash, Table, TableDefinition,
 };
 
 pub fn definition() -> TableDefinition {
@@ -105,7 +105,7 @@ pub fn start(config: NodeConfig) -> Arc<Node> {
 }
 
 /// Inserts, updates, deletes and moves records; waits for the last commit and returns its end.
-pub fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
+pub fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Lsn {
     let workers: Vec<_> = (0..3).map(|_| database.worker().unwrap()).collect();
     let mut last = None;
     for id in from..to {

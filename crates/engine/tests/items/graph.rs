@@ -2,12 +2,12 @@
 //! has a cycle (Adya's thesis, 1999).
 //!
 //! It is made from what is known of a history once it is certain that each transaction has read the
-//! state at its snapshot: from snapshots, stamps, what was written, and which items an operation
+//! state at its snapshot: from snapshots, LSNs, what was written, and which items an operation
 //! has looked for.
 
 use std::{collections::BTreeMap, fmt, ops::Bound};
 
-use freshet_engine::Stamp;
+use freshet_engine::Lsn;
 
 use super::{
     Item,
@@ -19,9 +19,9 @@ pub type Written = BTreeMap<u64, (Option<Item>, Option<Item>)>;
 
 /// A committed transaction.
 pub struct Node<'h> {
-    pub snapshot: Stamp,
-    /// Its stamp, or where the log ended when it did, if it wrote nothing.
-    pub place: Stamp,
+    pub snapshot: Lsn,
+    /// Its LSN, or where the log ended when it did, if it wrote nothing.
+    pub place: Lsn,
     /// Whether its reads must be those of the serial order.
     pub serializable: bool,
     pub steps: &'h [(Operation, Outcome)],

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, cpu::Ticks};
+use freshet_base::{Lsn, cpu::Ticks};
 use freshet_engine::{Mix, RoundTrips, StandbyLoad, scheme::inputs::weigh};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
@@ -29,7 +29,7 @@ const FEWEST: u64 = 20;
 struct Look {
     node: String,
     address: String,
-    filled: Stamp,
+    filled: Lsn,
     log_bytes: u64,
     batches: u64,
     log_cpu: Duration,
@@ -82,9 +82,9 @@ struct Fed {
     one_sided: bool,
     load: Option<StandbyLoad>,
     round_trips: RoundTrips,
-    shipped: Stamp,
-    acked: Stamp,
-    visible: Stamp,
+    shipped: Lsn,
+    acked: Lsn,
+    visible: Lsn,
     sent_bytes: u64,
     ack_lag_bytes: u64,
     visible_lag_bytes: Option<u64>,
@@ -98,7 +98,7 @@ impl Fed {
     }
 
     /// How far its readers see the log, or of a mirror what is in its memory.
-    fn reached(&self) -> Stamp {
+    fn reached(&self) -> Lsn {
         if self.mirror { self.acked } else { self.visible }
     }
 
@@ -187,7 +187,7 @@ fn read(control: &str, json: &str) -> Result<Look, Failure> {
 struct Sight {
     at: Duration,
     /// The end of its primary's log.
-    filled: Stamp,
+    filled: Lsn,
     fed: Fed,
 }
 
@@ -240,7 +240,7 @@ impl Seen {
             (&self.first, &self.last);
         let seconds = ended.saturating_sub(*begun).as_secs_f64().max(1e-9);
         let sent = fed.sent_bytes.saturating_sub(first.sent_bytes) as f64;
-        let since = |now: Stamp, then: Stamp| now.since(then) as f64;
+        let since = |now: Lsn, then: Lsn| now.since(then) as f64;
         let seen = since(fed.reached(), first.reached());
         let thousandth = |sum: u64| sum as f64 / self.loads.max(1) as f64 / 1000.0;
         let trips = fed.round_trips.count.saturating_sub(first.round_trips.count);

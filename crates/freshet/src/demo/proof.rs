@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_workloads::{journal::Mark, tpcc::consistency::Verdict};
 
 use super::{
@@ -76,11 +76,11 @@ pub(crate) fn prove(
     Ok(failed)
 }
 
-fn wait_visible(client: &Client, stamp: Stamp) -> Result<(), Failure> {
+fn wait_visible(client: &Client, lsn: Lsn) -> Result<(), Failure> {
     let deadline = Instant::now() + PATIENCE;
-    while client.watermarks(PATIENCE)?.visible < stamp {
+    while client.watermarks(PATIENCE)?.visible < lsn {
         if Instant::now() > deadline {
-            return Err(Failure::new(format!("{} does not come to see {stamp}", client.address())));
+            return Err(Failure::new(format!("{} does not come to see {lsn}", client.address())));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

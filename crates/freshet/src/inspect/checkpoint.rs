@@ -55,7 +55,7 @@ fn show_one(
 ) -> io::Result<Result<(), String>> {
     let (start, end) = (manifest.start(), manifest.end());
     let kind = match start == end {
-        true => "consistent: the state at that stamp".to_owned(),
+        true => "consistent: the state at that LSN".to_owned(),
         false => format!("fuzzy: needs the log from {start} to {end}"),
     };
     writeln!(

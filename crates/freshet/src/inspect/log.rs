@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use freshet_base::{Fid, Stamp};
+use freshet_base::{Fid, Lsn};
 use freshet_log::{
     BlockHeader, BlockKind, RecordHeader, RecordKind,
     inspect::{Finding, Inspection, StreamNotes, View},
@@ -19,8 +19,8 @@ struct Seen {
     bytes: u64,
     skips: u64,
     bad: u64,
-    first: Option<Stamp>,
-    end: Stamp,
+    first: Option<Lsn>,
+    end: Lsn,
 }
 
 /// Returns whether the log is whole.
@@ -35,10 +35,10 @@ pub(super) fn show(options: &InspectLog, out: &mut Output) -> Result<bool, Troub
     for finding in inspection {
         match finding.map_err(failed)? {
             Finding::Block { stream, position, header, begins_term, time, records } => {
-                if options.to.is_some_and(|to| header.stamp.0 >= to) {
+                if options.to.is_some_and(|to| header.lsn.0 >= to) {
                     break;
                 }
-                if header.stamp.0 < options.from {
+                if header.lsn.0 < options.from {
                     continue;
                 }
                 let place = columns.place(position, &header);
@@ -118,7 +118,7 @@ fn about(inspection: &Inspection, out: &mut Output) -> io::Result<()> {
     match inspection.view() {
         View::SavedTail => writeln!(out, ", a saved tail")?,
         View::Log if streams == 1 => writeln!(out)?,
-        View::Log => writeln!(out, ", {streams} streams in the order of stamps")?,
+        View::Log => writeln!(out, ", {streams} streams in the order of LSNs")?,
         View::Stream => writeln!(out, ", one of {streams} streams, by positions")?,
     }
     if let Some(trouble) = inspection.trouble() {
@@ -143,8 +143,8 @@ fn about_stream(inspection: &Inspection, notes: &StreamNotes, out: &mut Output) 
         1 => writeln!(out, "{directory} has room from {first} to {end}, noted as durable up to {durable}")?,
         _ => writeln!(
             out,
-            "stream {stream}, {directory}: positions {first} to {end}, noted as durable up to {durable} and so up to stamp \
-             {bound}, together with all streams up to stamp {anchor} (position {anchor_position})"
+            "stream {stream}, {directory}: positions {first} to {end}, noted as durable up to {durable} and so up to LSN \
+             {bound}, together with all streams up to LSN {anchor} (position {anchor_position})"
         )?,
     }
     match cut {
@@ -168,14 +168,14 @@ struct Columns {
 }
 
 impl Columns {
-    fn place(&self, position: Stamp, header: &BlockHeader) -> Stamp {
-        if self.view == View::Stream { position } else { header.stamp }
+    fn place(&self, position: Lsn, header: &BlockHeader) -> Lsn {
+        if self.view == View::Stream { position } else { header.lsn }
     }
 
-    fn block(&self, out: &mut Output, stream: usize, position: Stamp, header: &BlockHeader) -> io::Result<()> {
+    fn block(&self, out: &mut Output, stream: usize, position: Lsn, header: &BlockHeader) -> io::Result<()> {
         write!(out, "{:>14}  ", self.place(position, header).0)?;
         match self.view {
-            View::Stream => write!(out, "stamp {:<14}  ", header.stamp.0)?,
+            View::Stream => write!(out, "LSN {:<14}  ", header.lsn.0)?,
             View::Log if self.several => write!(out, "stream {stream}  ")?,
             _ => {}
         }
@@ -193,7 +193,7 @@ impl Columns {
     }
 }
 
-fn show_record(out: &mut Output, address: Stamp, record: &RecordHeader) -> io::Result<()> {
+fn show_record(out: &mut Output, address: Lsn, record: &RecordHeader) -> io::Result<()> {
     let kind = match record.kind {
         RecordKind::Insert => "insert",
         RecordKind::Update => "update",

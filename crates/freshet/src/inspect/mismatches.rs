@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::scheme::inputs::{Mismatch, read_mismatches};
 use freshet_log::{Block, RecordHeader, RecordKind};
 
@@ -35,8 +35,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn show_one(mismatch: &Mismatch, out: &mut Output) -> io::Result<()> {
-    let Mismatch { stamp, why, inputs, original, regenerated, told } = mismatch;
-    write!(out, "transaction {stamp}")?;
+    let Mismatch { lsn, why, inputs, original, regenerated, told } = mismatch;
+    write!(out, "transaction {lsn}")?;
     match mismatch.procedure() {
         Some(procedure) => writeln!(out, ", procedure {procedure}: {why}")?,
         None => writeln!(out, ": {why}")?,
@@ -48,7 +48,7 @@ fn show_one(mismatch: &Mismatch, out: &mut Output) -> io::Result<()> {
         writeln!(out, "  its block could not be had")?;
     }
     writeln!(out, "  inputs ({} bytes): {}", inputs.len(), hexadecimal(inputs))?;
-    let (was, is) = (records(original, *stamp), records(regenerated, *stamp));
+    let (was, is) = (records(original, *lsn), records(regenerated, *lsn));
     if regenerated.is_empty() {
         return writeln!(out, "  {} records were to come out", was.len());
     }
@@ -73,7 +73,7 @@ fn show_one(mismatch: &Mismatch, out: &mut Output) -> io::Result<()> {
 }
 
 /// The records of a block.
-fn records(bytes: &[u8], at: Stamp) -> Vec<(RecordHeader, &[u8])> {
+fn records(bytes: &[u8], at: Lsn) -> Vec<(RecordHeader, &[u8])> {
     let block = Block::parse(bytes, at);
     block.map(|block| block.records().map(|record| (record.header, record.row)).collect()).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::io::{self, Read};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -67,7 +67,7 @@ pub enum Ask {
     /// Hashes all records. Answered by [`Answer::Hash`].
     Hash {
         /// Not before everything below this is visible here.
-        at: Option<Stamp>,
+        at: Option<Lsn>,
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
     },
@@ -82,17 +82,17 @@ pub enum Ask {
     /// Of a node that was started for a benchmark: runs a procedure as a transaction. Answered by
     /// [`Answer::Committed`] or one of its relatives.
     Call(Call),
-    /// Answered by [`Answer::Visible`] as soon as everything below the stamp is visible here.
+    /// Answered by [`Answer::Visible`] as soon as everything below the LSN is visible here.
     WaitVisible {
-        /// The stamp.
-        stamp: Stamp,
+        /// The LSN.
+        lsn: Lsn,
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
     },
     /// Looks at a piece of a primary's log. Answered by [`Answer::Mix`].
     Mix {
         /// Where it begins; a block does.
-        from: Stamp,
+        from: Lsn,
         /// What counts as a batch, in bytes.
         batch_bytes: u64,
     },
@@ -151,14 +151,14 @@ pub enum Answer {
         /// Its term.
         term: u32,
         /// Where that began.
-        at: Stamp,
+        at: Lsn,
     },
     /// A checkpoint was written.
     Checkpoint {
         /// Where it begins.
-        start: Stamp,
+        start: Lsn,
         /// Where it ends.
-        end: Stamp,
+        end: Lsn,
         /// How many bytes it has.
         bytes: u64,
         /// How many rows.
@@ -169,7 +169,7 @@ pub enum Answer {
     /// The hash of all records.
     Hash {
         /// The snapshot.
-        at: Stamp,
+        at: Lsn,
         /// The hash.
         hash: u64,
         /// How many records there are.
@@ -178,9 +178,9 @@ pub enum Answer {
     /// The transaction is committed, by the rule of the safety level.
     Committed {
         /// Its place in the commit order; `None` when it wrote nothing.
-        stamp: Option<Stamp>,
+        lsn: Option<Lsn>,
         /// Everything below this was persistent first.
-        until: Stamp,
+        until: Lsn,
         /// What the procedure returned, in postcard's encoding.
         result: Vec<u8>,
     },
@@ -202,7 +202,7 @@ pub enum Answer {
     /// Everything below this is visible here.
     Visible {
         /// The read view.
-        stamp: Stamp,
+        lsn: Lsn,
     },
     /// What transactions write.
     Mix(Mix),
@@ -223,14 +223,14 @@ pub enum Answer {
 pub struct Watermarks {
     /// Whether the node is the primary.
     pub primary: bool,
-    /// Primary: stamps up to here were handed out.
-    pub reserved: Option<Stamp>,
+    /// Primary: LSNs up to here were handed out.
+    pub reserved: Option<Lsn>,
     /// Primary: persistent here.
-    pub durable: Option<Stamp>,
+    pub durable: Option<Lsn>,
     /// Primary: the clients may have been told.
-    pub committed: Option<Stamp>,
+    pub committed: Option<Lsn>,
     /// What a transaction that begins now sees: everything below.
-    pub visible: Stamp,
+    pub visible: Lsn,
 }
 
 /// Why a connection ended.

@@ -27,13 +27,12 @@ fn ask() -> impl Strategy<Value = Ask> {
         Just(Ask::Watermarks),
         Just(Ask::Refill),
         any::<bool>().prop_map(|force| Ask::BeginAgain { force }),
-        any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Stamp(from), batch_bytes }),
+        any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Lsn(from), batch_bytes }),
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),
-        (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Stamp), deadline_ms }),
+        (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Lsn), deadline_ms }),
         call.prop_map(|(procedure, arguments, deadline_ms)| Ask::Call(Call { procedure, arguments, deadline_ms })),
-        (any::<u64>(), any::<u64>())
-            .prop_map(|(stamp, deadline_ms)| Ask::WaitVisible { stamp: Stamp(stamp), deadline_ms }),
+        (any::<u64>(), any::<u64>()).prop_map(|(lsn, deadline_ms)| Ask::WaitVisible { lsn: Lsn(lsn), deadline_ms }),
     ]
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::Ticket;
 
 use super::{
@@ -23,7 +23,7 @@ const ROUND: Duration = Duration::from_millis(20);
 /// An answer that waits.
 pub(super) struct Pending {
     /// For everything below this.
-    pub(super) until: Stamp,
+    pub(super) until: Lsn,
     /// But no longer than this.
     pub(super) deadline: Instant,
     /// Who hears it.
@@ -111,8 +111,8 @@ impl Outgoing {
 /// What becomes of the answers: `outcome` says what is decided, `wait` blocks until more may be.
 fn answer(
     completions: &Completions,
-    outcome: impl Fn(Stamp) -> Option<Result<(), Answer>>,
-    wait: impl Fn(Stamp, Instant),
+    outcome: impl Fn(Lsn) -> Option<Result<(), Answer>>,
+    wait: impl Fn(Lsn, Instant),
     late: impl Fn() -> Answer,
     stopped: impl Fn() -> Answer,
 ) {
@@ -154,7 +154,7 @@ fn open_outcome(reason: impl ToString) -> Answer {
 pub(super) fn answer_commits(shared: &Shared) {
     use freshet_engine::OutcomeOpen;
     let database = shared.host.database();
-    let ticket = |until| Ticket { stamp: None, until };
+    let ticket = |until| Ticket { lsn: None, until };
     // A log that cannot be written any more lets nobody through who is not through already.
     let failed = || {
         let failure = database.core().snapshots.primary()?.log.failure()?;

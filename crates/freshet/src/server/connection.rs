@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, strangers::Place};
+use freshet_base::{Lsn, strangers::Place};
 use freshet_engine::{CheckpointKind, StateAsk};
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
@@ -377,9 +377,9 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Checkpoint { consistent } => checkpoint(shared, consistent, reply),
-        Ask::WaitVisible { stamp, deadline_ms } => {
-            let answer = Answer::Visible { stamp };
-            shared.views.push(Pending { until: stamp, deadline: deadline(deadline_ms), reply, answer });
+        Ask::WaitVisible { lsn, deadline_ms } => {
+            let answer = Answer::Visible { lsn };
+            shared.views.push(Pending { until: lsn, deadline: deadline(deadline_ms), reply, answer });
         }
         Ask::Hash { at, deadline_ms } => {
             shared.long.push(Work::Hash { at, deadline: deadline(deadline_ms), reply });
@@ -399,7 +399,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             };
             if let Some(answer) = procedures.answer_at_once(&shared.host, &call) {
                 let answer = match answer {
-                    Ok(result) => Answer::Committed { stamp: None, until: Stamp::ZERO, result },
+                    Ok(result) => Answer::Committed { lsn: None, until: Lsn::ZERO, result },
                     Err(reason) => Answer::Refused { reason },
                 };
                 return reply.send(answer);

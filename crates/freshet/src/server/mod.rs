@@ -36,7 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, strangers::Strangers};
+use freshet_base::{Lsn, strangers::Strangers};
 use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash};
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -71,12 +71,12 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// When that cannot be said. That quotes nothing of the log.
-    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String>;
+    fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String>;
     /// Makes it the primary; returns its term and where that begins. May take a while.
     ///
     /// # Errors
     /// When it cannot be, or must not.
-    fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
+    fn promote(&self, force: bool) -> Result<(u32, Lsn), String>;
     /// Has a mirror begin again with what the node has that it is to follow, although that is less.
     ///
     /// # Errors
@@ -98,11 +98,11 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When this node gives out none.
     fn token(&self, grant: Grant, valid: Duration) -> Result<String, String>;
-    /// Blocks until everything below `stamp` is visible.
+    /// Blocks until everything below `lsn` is visible.
     ///
     /// # Errors
     /// When it is not by then.
-    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
+    fn wait_visible(&self, lsn: Lsn, deadline: Instant) -> Result<Lsn, String>;
     /// Answers who compares its state with another node's. May take a while.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ pub trait Host: Send + Sync {
     }
     /// Of a node that shows nothing, and holds a database all the same: its hash
     /// ([`freshet_engine::Node::rehearsed`]).
-    fn rehearsed(&self, _at: Option<Stamp>, _deadline: Instant) -> Option<Result<StateHash, String>> {
+    fn rehearsed(&self, _at: Option<Lsn>, _deadline: Instant) -> Option<Result<StateHash, String>> {
         None
     }
 }

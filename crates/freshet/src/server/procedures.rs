@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::{CommitError, CreateTableError, Database, Executors, ProcedureError, Ticket, Worker, WriteError};
 
 use super::Host;
@@ -33,7 +33,7 @@ pub trait Procedures: Send + Sync {
 }
 
 /// What waits for nothing.
-pub const AT_ONCE: Ticket = Ticket { stamp: None, until: Stamp::ZERO };
+pub const AT_ONCE: Ticket = Ticket { lsn: None, until: Lsn::ZERO };
 
 /// Why a call has no result.
 pub enum CallError {

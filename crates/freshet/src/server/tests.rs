@@ -38,10 +38,10 @@ impl Host for Volatile {
     fn status(&self) -> String {
         "{\"role\":\"primary\"}".to_owned()
     }
-    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String> {
+    fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
         Ok(Mix { log_bytes: from.0, transactions: batch_bytes, ..Mix::default() })
     }
-    fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
+    fn promote(&self, _force: bool) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
     }
     fn begin_again(&self, _: bool) -> Result<String, String> {
@@ -57,14 +57,14 @@ impl Host for Volatile {
     fn token(&self, _: Grant, _: Duration) -> Result<String, String> {
         Ok("a token".to_owned())
     }
-    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
-        while self.watermarks().visible < stamp {
+    fn wait_visible(&self, lsn: Lsn, deadline: Instant) -> Result<Lsn, String> {
+        while self.watermarks().visible < lsn {
             if Instant::now() >= deadline {
                 return Err("not visible".to_owned());
             }
             thread::yield_now();
         }
-        Ok(stamp)
+        Ok(lsn)
     }
 }
 
@@ -119,7 +119,7 @@ fn procedures_run_and_answer() {
     assert!(verdicts.len() == 12 && verdicts.iter().all(|verdict| verdict.ok), "{verdicts:?}");
     let (at, hash, records) = client.hash(None, SOON).unwrap();
     assert_eq!(client.hash(Some(at), SOON).unwrap(), (at, hash, records));
-    assert!(client.hash(Some(Stamp::MAX), Duration::from_millis(1)).is_err());
+    assert!(client.hash(Some(Lsn::MAX), Duration::from_millis(1)).is_err());
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn a_request_can_be_refused_or_rolled_back() {
     assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
     assert!(matches!(client.checkpoint(false, SOON), Err(ClientError::Refused { .. })));
     assert!(client.status(SOON).unwrap().contains("primary"));
-    let late = client.ask(Ask::WaitVisible { stamp: Stamp::MAX, deadline_ms: 1 }, SOON).unwrap();
+    let late = client.ask(Ask::WaitVisible { lsn: Lsn::MAX, deadline_ms: 1 }, SOON).unwrap();
     assert!(matches!(late, Answer::Refused { .. }), "{late:?}");
     let visible = client.watermarks(SOON).unwrap().visible;
-    let seen = client.ask(Ask::WaitVisible { stamp: visible, deadline_ms: 1000 }, SOON).unwrap();
-    assert_eq!(seen, Answer::Visible { stamp: visible });
+    let seen = client.ask(Ask::WaitVisible { lsn: visible, deadline_ms: 1000 }, SOON).unwrap();
+    assert_eq!(seen, Answer::Visible { lsn: visible });
 }
 
 /// More requests than may be under way, sent before any answer is read.
@@ -241,7 +241,7 @@ fn who_comes_from_afar_shows_a_certificate() {
     for grant in [Grant::Client(Identity::Monitor), Grant::Node(None)] {
         let looks = as_one(&enrolled(grant)).unwrap();
         assert!(looks.status(SOON).is_ok() && looks.watermarks(SOON).is_ok());
-        let mix = looks.mix(Stamp(64), 7, SOON).map(|mix| (mix.log_bytes, mix.transactions));
+        let mix = looks.mix(Lsn(64), 7, SOON).map(|mix| (mix.log_bytes, mix.transactions));
         assert_eq!(mix.is_ok(), grant == Grant::Node(None));
         assert!(mix.is_err() || mix == Ok((64, 7)));
         let refused = |outcome: Result<(), ClientError>| match outcome {
@@ -309,8 +309,8 @@ fn whatever_is_said_to_it_the_server_goes_on() {
         Ask::BeginAgain { force: true },
         Ask::Checkpoint { consistent: true },
         Ask::Token { grant: Grant::Node(Some(NodeId(u64::MAX))), valid_s: u64::MAX },
-        Ask::Hash { at: Some(Stamp(u64::MAX)), deadline_ms: 5 },
-        Ask::WaitVisible { stamp: Stamp(u64::MAX), deadline_ms: 5 },
+        Ask::Hash { at: Some(Lsn(u64::MAX)), deadline_ms: 5 },
+        Ask::WaitVisible { lsn: Lsn(u64::MAX), deadline_ms: 5 },
         call("tpcc/run", vec![255; 40]),
         call("journal/missing", vec![255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
         call("nothing", Vec::new()),

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::{StateHash, Worker};
 use freshet_workloads::procedure::read_only;
 
@@ -21,7 +21,7 @@ pub(super) enum Work {
     /// Run a procedure.
     Call { call: Call, deadline: Instant, reply: Reply },
     /// Hash everything.
-    Hash { at: Option<Stamp>, deadline: Instant, reply: Reply },
+    Hash { at: Option<Lsn>, deadline: Instant, reply: Reply },
 }
 
 /// Work that waits for a worker.
@@ -116,7 +116,7 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
             let Some(procedures) = &shared.procedures else { return };
             match procedures.run(shared.host.database(), worker, &call) {
                 Ok((result, ticket)) => {
-                    let answer = Answer::Committed { stamp: ticket.stamp, until: ticket.until, result };
+                    let answer = Answer::Committed { lsn: ticket.lsn, until: ticket.until, result };
                     match shared.host.database().outcome(ticket) {
                         Some(Ok(())) => reply.send(answer),
                         _ => shared.commits.push(Pending { until: ticket.until, deadline, reply, answer }),

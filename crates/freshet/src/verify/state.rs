@@ -1,8 +1,8 @@
-//! `freshet verify --state`: the states of two nodes are compared, at one stamp.
+//! `freshet verify --state`: the states of two nodes are compared, at one LSN.
 //!
-//! Each node opens a view, and what both show by then is compared at the larger of the two stamps:
+//! Each node opens a view, and what both show by then is compared at the larger of the two LSNs:
 //! table by table, by the hashes of ranges of record ids, and within a range that differs by those
-//! of smaller ones. What a node answers are hashes, ids and stamps, no rows; each answer is short.
+//! of smaller ones. What a node answers are hashes, ids and LSNs, no rows; each answer is short.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_engine::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 
 use crate::{Failure, cli::VerifyOptions, client::Client, protocol::Ask, units};
@@ -37,8 +37,8 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
         }
         Some(difference) => {
             println!("DIFFERENT at LSN {}: {difference}", at.0);
-            for (client, stamp) in clients.iter().zip(difference.stamps) {
-                let version = stamp.map_or_else(|| "no such record".to_owned(), |stamp| format!("version {}", stamp.0));
+            for (client, lsn) in clients.iter().zip(difference.lsns) {
+                let version = lsn.map_or_else(|| "no such record".to_owned(), |lsn| format!("version {}", lsn.0));
                 println!("  {}: {version}", client.address());
             }
             Ok(ExitCode::FAILURE)
@@ -49,8 +49,8 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
 /// What a comparison has come to.
 #[derive(Debug)]
 pub struct Compared {
-    /// The stamp at which both were read.
-    pub at: Stamp,
+    /// The LSN at which both were read.
+    pub at: Lsn,
     /// How many tables are the same.
     pub tables: usize,
     /// How many records are.
@@ -69,14 +69,14 @@ pub struct Difference {
     /// Its id.
     pub rid: u64,
     /// Where the log has the version that each node shows; none where it shows none.
-    pub stamps: [Option<Stamp>; 2],
+    pub lsns: [Option<Lsn>; 2],
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, fid, rid, stamps } = self;
+        let Self { table, fid, rid, lsns } = self;
         write!(f, "table {table:?} (id {fid}), record {rid}")?;
-        match stamps {
+        match lsns {
             [Some(one), Some(other)] if one == other => f.write_str(": the same version with another row"),
             [Some(_), Some(_)] => f.write_str(": different versions"),
             [None, None] => f.write_str(": it is not there any more"),
@@ -103,8 +103,8 @@ pub fn compare(clients: [&Client; 2], patience: Duration) -> Result<Compared, Fa
         match comparing.first(fid, 0, table.rids, &mut compared.records)? {
             None => compared.tables += 1,
             Some(rid) => {
-                let stamps = comparing.record(fid, rid)?;
-                compared.difference = Some(Difference { table: table.name, fid, rid, stamps });
+                let lsns = comparing.record(fid, rid)?;
+                compared.difference = Some(Difference { table: table.name, fid, rid, lsns });
                 break;
             }
         }
@@ -128,7 +128,7 @@ impl Drop for Side<'_> {
 /// A comparison under way.
 struct Comparing<'c> {
     sides: [Side<'c>; 2],
-    at: Stamp,
+    at: Lsn,
     deadline: Instant,
 }
 
@@ -217,11 +217,11 @@ impl<'c> Comparing<'c> {
     }
 
     /// Where the log has what both show of a record.
-    fn record(&self, fid: u32, rid: u64) -> Result<[Option<Stamp>; 2], Failure> {
+    fn record(&self, fid: u32, rid: u64) -> Result<[Option<Lsn>; 2], Failure> {
         self.both(|side, left| {
             let ask = StateAsk::Record { view: side.view, at: self.at, fid, rid };
             match side.client.state(ask, left)? {
-                StateAnswer::Record(stamp) => Ok(stamp),
+                StateAnswer::Record(lsn) => Ok(lsn),
                 other => Err(unexpected(&other)),
             }
         })

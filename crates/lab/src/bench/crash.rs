@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use freshet::Failure;
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use serde::{Deserialize, Serialize};
 
 use super::{child::child, subject::Subject};
@@ -21,9 +21,9 @@ const MOST: u64 = 40;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Crashed {
     /// Everything below was acknowledged.
-    pub(super) committed: Stamp,
+    pub(super) committed: Lsn,
     /// The log was as long.
-    pub(super) reserved: Stamp,
+    pub(super) reserved: Lsn,
     /// Checkpoints that were complete.
     pub(super) checkpoints: u64,
     /// Bytes of the newest of them.

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, cpu};
+use freshet_base::{Lsn, cpu};
 use freshet_engine::{OutcomeOpen, ProcedureError, Ticket, Worker};
 use freshet_txn::{CommitGate, Rollbacks};
 use hdrhistogram::Histogram;
@@ -340,7 +340,7 @@ fn run(
         now = Instant::now();
         let this = went.open(begun);
         tally.executed += u64::from(this.counts);
-        if this.until == Stamp::ZERO {
+        if this.until == Lsn::ZERO {
             tally.commit(&this, now);
         } else {
             open.push_back(this);
@@ -378,7 +378,7 @@ fn run(
 
 /// Waits until a transaction is committed. False if another node is about to be the primary
 /// instead, or is.
-fn wait(shared: &Shared<'_>, until: Stamp) -> Result<bool, Failure> {
+fn wait(shared: &Shared<'_>, until: Lsn) -> Result<bool, Failure> {
     match shared.gate.wait(until, None) {
         Ok(()) => Ok(true),
         Err(_) if shared.phase.load(Ordering::Relaxed) == BEYOND => Ok(false),
@@ -418,7 +418,7 @@ fn failure(open: OutcomeOpen) -> Failure {
 /// A transaction that was executed.
 struct Open {
     /// It is committed when the watermark is here.
-    until: Stamp,
+    until: Lsn,
     begun: Instant,
     /// Whether it took effect.
     counts: bool,

@@ -2,7 +2,7 @@
 //!
 //! One thread asks the standby each 20 ms for its read view, and compares it with what the
 //! primary's is when the answer arrives: the answer's way back counts against the standby. Another
-//! picks stamps, notes when they are acknowledged on the primary, and when the standby says that
+//! picks LSNs, notes when they are acknowledged on the primary, and when the standby says that
 //! they are visible there; the standby answers when that has come about, so nobody polls. The
 //! answer's way and the wake-ups on it are part of the figure.
 
@@ -27,7 +27,7 @@ use freshet::{
 
 /// Between two looks at freshness.
 const EVERY: Duration = Duration::from_millis(20);
-/// Between two stamps that are followed.
+/// Between two LSNs that are followed.
 const FOLLOW: Duration = Duration::from_millis(5);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl Probe {
         };
         let visibility = {
             let (node, client, end) = (Arc::clone(node), Arc::clone(client), Arc::clone(&end));
-            thread::spawn(move || follow_stamps(&node, &client, &end))
+            thread::spawn(move || follow_lsns(&node, &client, &end))
         };
         Self { end, freshness, visibility }
     }
@@ -111,15 +111,15 @@ fn look_at_freshness(node: &Node, client: &Client, end: &AtomicBool) -> Vec<Look
     looks
 }
 
-fn follow_stamps(node: &Node, client: &Client, end: &AtomicBool) -> Vec<f64> {
+fn follow_lsns(node: &Node, client: &Client, end: &AtomicBool) -> Vec<f64> {
     let mut microseconds = Vec::new();
     let Some(primary) = node.database().core().snapshots.primary() else { return microseconds };
     while !end.load(Ordering::Relaxed) {
-        let stamp = primary.log.reserved();
+        let lsn = primary.log.reserved();
         let deadline_ms = PATIENCE.as_millis() as u64;
         let (sender, receiver) = mpsc::sync_channel(1);
-        let sent = client.send(Ask::WaitVisible { stamp, deadline_ms }, move |arrived| drop(sender.send(arrived)));
-        if sent.is_err() || primary.gate.wait(stamp, Some(Instant::now() + PATIENCE)).is_err() {
+        let sent = client.send(Ask::WaitVisible { lsn, deadline_ms }, move |arrived| drop(sender.send(arrived)));
+        if sent.is_err() || primary.gate.wait(lsn, Some(Instant::now() + PATIENCE)).is_err() {
             break;
         }
         let acknowledged = Instant::now();

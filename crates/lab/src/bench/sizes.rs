@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use freshet_base::{Fid, Isolation, Stamp};
+use freshet_base::{Fid, Isolation, Lsn};
 use freshet_engine::{Node, NodeConfig};
 use freshet_log::{
     Block,
@@ -147,7 +147,7 @@ fn wanted(terminal: &mut Terminal, kind: Kind) -> Input {
 }
 
 /// What these blocks of transactions hold.
-fn look(node: &Node, from: Stamp, blocks: &[u8]) -> Result<Sizes, Failure> {
+fn look(node: &Node, from: Lsn, blocks: &[u8]) -> Result<Sizes, Failure> {
     /// About as much as a group commit takes.
     const BATCH: usize = 64 << 10;
     let core = node.database().core();

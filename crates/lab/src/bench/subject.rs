@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Safety, Stamp, cpu};
+use freshet_base::{Lsn, Safety, cpu};
 use freshet_engine::{
     Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, Recorded, ReplayMode, node::RoleStatus,
 };
@@ -79,7 +79,7 @@ pub(crate) struct Standby {
 /// Where things stood when the measurement began.
 pub(crate) struct Begun {
     at: Instant,
-    reserved: Stamp,
+    reserved: Lsn,
     log: LogWork,
     recorded: Recorded,
     /// Processor time of this process, which is the primary's.
@@ -260,8 +260,8 @@ impl Subject {
         node.checkpoint_status().map_or((false, 0), |status| (status.under_way.is_some(), status.installed))
     }
 
-    /// Where the next transaction's stamp will be.
-    pub(crate) fn reserved(&self) -> Stamp {
+    /// Where the next transaction's LSN will be.
+    pub(crate) fn reserved(&self) -> Lsn {
         self.database().core().snapshots.current()
     }
 
@@ -322,7 +322,7 @@ impl Subject {
 
     /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible
     /// there.
-    pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {
+    pub(crate) fn start_readers(&self, common: &Common, loaded: Lsn) -> Result<(), Failure> {
         if common.standby_readers == 0 {
             return Ok(());
         }
@@ -585,10 +585,10 @@ impl Standby {
         Ok(Self { client, process })
     }
 
-    /// Blocks until everything below `stamp` is visible.
-    pub(crate) fn wait_visible(&self, stamp: Stamp) -> Result<(), Failure> {
+    /// Blocks until everything below `lsn` is visible.
+    pub(crate) fn wait_visible(&self, lsn: Lsn) -> Result<(), Failure> {
         let deadline_ms = PATIENCE.as_millis() as u64;
-        match self.client.ask(Ask::WaitVisible { stamp, deadline_ms }, PATIENCE + Duration::from_secs(1))? {
+        match self.client.ask(Ask::WaitVisible { lsn, deadline_ms }, PATIENCE + Duration::from_secs(1))? {
             Answer::Visible { .. } => Ok(()),
             other => Err(Failure::new(format!("a standby does not show what the primary has loaded: {other:?}"))),
         }

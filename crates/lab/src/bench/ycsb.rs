@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{Isolation, Stamp};
+use freshet_base::{Isolation, Lsn};
 use freshet_engine::{Apply, ProcedureError, Worker};
 use freshet_txn::Ticket;
 use freshet_workloads::{
@@ -54,7 +54,7 @@ impl Long {
                 self.committed.fetch_add(1, Relaxed);
                 Ok(Went::Through(ticket))
             }
-            Err(error) if error.is_retryable() => Ok(Went::Back(Ticket { stamp: None, until: Stamp::ZERO })),
+            Err(error) if error.is_retryable() => Ok(Went::Back(Ticket { lsn: None, until: Lsn::ZERO })),
             Err(error) => Err(error),
         }
     }

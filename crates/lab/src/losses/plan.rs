@@ -433,7 +433,7 @@ impl Plan {
 
     /// Whether the first node is told to ask another, and all that it knows are gone, or do not
     /// start: then it waits for an operator.
-    fn waits_in_vain(&self) -> bool {
+    fn is_left_waiting(&self) -> bool {
         let answers = |member: &Member| matches!(member.fate, Fate::Kept | Fate::SetBack | Fate::Emptied);
         matches!(self.join, Join::To(other) if other != 0) && !self.members[1..].iter().any(answers)
     }
@@ -448,7 +448,7 @@ impl Plan {
             members.filter(|(_, member)| counts(member) && member.fate == Fate::Kept).count() as u32
         };
         match self.level {
-            Level::OneSafe => kept(true) == all || self.members[0].fate == Fate::Kept && !self.waits_in_vain(),
+            Level::OneSafe => kept(true) == all || self.members[0].fate == Fate::Kept && !self.is_left_waiting(),
             Level::TwoSafe(0) | Level::VerySafe => kept(true) == all,
             Level::TwoSafe(least) => {
                 let set = all - u32::from(self.lags.is_some());

@@ -76,7 +76,7 @@ pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) ->
         seen(book, &by_id, &versions, names, &mut verdicts);
         acknowledged_versions(book, &versions, names, &mut verdicts);
     }
-    stamps(book, names, &mut verdicts);
+    lsns(book, names, &mut verdicts);
     fresh(book, names, &mut verdicts);
     monotone(book, names, &mut verdicts);
     verdicts.done()
@@ -226,22 +226,22 @@ fn acknowledged_versions(book: &Book, versions: &HashMap<(i64, i64), Id>, names:
     }
 }
 
-/// Stamps follow real time: what begins after something was acknowledged comes after it, whichever
+/// LSNs follow real time: what begins after something was acknowledged comes after it, whichever
 /// nodes they are. With two primaries that both commit this fails, since neither knows of the
-/// other's stamps.
-fn stamps(book: &Book, names: &[String], verdicts: &mut Verdicts) {
+/// other's LSNs.
+fn lsns(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     let mut committed: Vec<(u64, &Write)> = Vec::new();
     for write in &book.writes {
-        if let Outcome::Committed(stamp) = write.outcome {
-            committed.push((stamp, write));
+        if let Outcome::Committed(lsn) = write.outcome {
+            committed.push((lsn, write));
         }
     }
-    let mut by_stamp = committed.clone();
-    by_stamp.sort_by_key(|(stamp, _)| *stamp);
-    for pair in by_stamp.windows(2) {
+    let mut by_lsn = committed.clone();
+    by_lsn.sort_by_key(|(lsn, _)| *lsn);
+    for pair in by_lsn.windows(2) {
         if pair[0].0 == pair[1].0 {
             verdicts.say("two primaries", || {
-                format!("the same stamp {}: {}; {}", pair[0].0, tell(pair[0].1, names), tell(pair[1].1, names))
+                format!("the same LSN {}: {}; {}", pair[0].0, tell(pair[0].1, names), tell(pair[1].1, names))
             });
         }
     }
@@ -250,16 +250,16 @@ fn stamps(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     committed.sort_by_key(|(_, write)| write.begun);
     let mut ended = by_end.into_iter().peekable();
     let mut largest: Option<(u64, &Write)> = None;
-    for (stamp, write) in committed {
+    for (lsn, write) in committed {
         while let Some(earlier) = ended.next_if(|(_, earlier)| earlier.ended < write.begun) {
             if largest.is_none_or(|largest| largest.0 < earlier.0) {
                 largest = Some(earlier);
             }
         }
-        if let Some((before, earlier)) = largest.filter(|largest| largest.0 >= stamp) {
+        if let Some((before, earlier)) = largest.filter(|largest| largest.0 >= lsn) {
             verdicts.say("two primaries", || {
                 format!(
-                    "stamp {stamp} of {} is below stamp {before} of {}, which was acknowledged before it began",
+                    "LSN {lsn} of {} is below LSN {before} of {}, which was acknowledged before it began",
                     tell(write, names),
                     tell(earlier, names)
                 )
@@ -268,24 +268,24 @@ fn stamps(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     }
 }
 
-/// For each register, versions that were acknowledged by some time, or at some stamp.
+/// For each register, versions that were acknowledged by some time, or at some LSN.
 struct Acknowledged {
     by_time: BTreeMap<i64, Vec<(Duration, i64)>>,
-    by_stamp: BTreeMap<i64, Vec<(u64, i64)>>,
+    by_lsn: BTreeMap<i64, Vec<(u64, i64)>>,
 }
 
 impl Acknowledged {
     fn of(book: &Book) -> Self {
-        let mut all = Self { by_time: BTreeMap::new(), by_stamp: BTreeMap::new() };
+        let mut all = Self { by_time: BTreeMap::new(), by_lsn: BTreeMap::new() };
         for write in &book.writes {
-            let (Outcome::Committed(stamp), Some((key, version))) = (&write.outcome, write.effect.register) else {
+            let (Outcome::Committed(lsn), Some((key, version))) = (&write.outcome, write.effect.register) else {
                 continue;
             };
             all.by_time.entry(key).or_default().push((write.ended, version));
-            all.by_stamp.entry(key).or_default().push((*stamp, version));
+            all.by_lsn.entry(key).or_default().push((*lsn, version));
         }
         all.by_time.values_mut().for_each(rising);
-        all.by_stamp.values_mut().for_each(rising);
+        all.by_lsn.values_mut().for_each(rising);
         all
     }
 
@@ -294,9 +294,9 @@ impl Acknowledged {
         newest(self.by_time.get(&key), |at| *at < time)
     }
 
-    /// The newest version of a register that is acknowledged and has this stamp at most.
-    fn up_to(&self, key: i64, stamp: u64) -> i64 {
-        newest(self.by_stamp.get(&key), |at| *at <= stamp)
+    /// The newest version of a register that is acknowledged and has this LSN at most.
+    fn up_to(&self, key: i64, lsn: u64) -> i64 {
+        newest(self.by_lsn.get(&key), |at| *at <= lsn)
     }
 }
 
@@ -317,7 +317,7 @@ fn newest<T>(versions: Option<&Vec<(T, i64)>>, is_before: impl Fn(&T) -> bool) -
 }
 
 /// A primary shows what was acknowledged, and writes come after what was acknowledged; a standby
-/// that was asked for a stamp shows what has it.
+/// that was asked for an LSN shows what has it.
 fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     let acknowledged = Acknowledged::of(book);
     for write in &book.writes {
@@ -346,7 +346,7 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
             if let Some(after) = read.after {
                 let least = acknowledged.up_to(key, after);
                 if version < least {
-                    verdicts.say("read_after is not kept", || told("though asked for the stamp of version", least));
+                    verdicts.say("read_after is not kept", || told("though asked for the LSN of version", least));
                 }
             }
         }

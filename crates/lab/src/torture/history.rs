@@ -30,7 +30,7 @@ pub(super) const PLACES: i64 = 18;
 /// What a client was told about a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is committed, at this stamp.
+    /// It is committed, at this LSN.
     Committed(u64),
     /// It is not, and never will be.
     Refused(String),
@@ -74,7 +74,7 @@ pub(super) struct Read {
     pub(super) ended: Duration,
     /// Whether the node said that it takes writers: what it shows must be up to date then.
     pub(super) current: bool,
-    /// The stamp that the view had to have.
+    /// The LSN that the view had to have.
     pub(super) after: Option<u64>,
     pub(super) registers: Vec<Register>,
     /// The ids of a client from some id on, in order.
@@ -121,8 +121,8 @@ pub(super) struct Book {
     /// How often which error was heard.
     pub(super) errors: BTreeMap<String, u64>,
     pub(super) acknowledged: u64,
-    /// The stamp that was told last.
-    pub(super) last_stamp: u64,
+    /// The LSN that was told last.
+    pub(super) last_lsn: u64,
     /// When the transaction began that was acknowledged last.
     pub(super) last_begun: Duration,
     last_acknowledged: Duration,
@@ -186,9 +186,9 @@ impl History {
 
     pub(super) fn wrote(&self, write: Write) {
         let mut book = self.book();
-        if let Outcome::Committed(stamp) = write.outcome {
+        if let Outcome::Committed(lsn) = write.outcome {
             book.acknowledged += 1;
-            book.last_stamp = book.last_stamp.max(stamp);
+            book.last_lsn = book.last_lsn.max(lsn);
             book.last_begun = book.last_begun.max(write.begun);
             book.longest_gap = book.longest_gap.max(write.ended.saturating_sub(book.last_acknowledged));
             book.last_acknowledged = write.ended;

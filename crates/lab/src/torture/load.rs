@@ -134,7 +134,7 @@ impl Load<'_> {
 
     fn open(&self, node: usize) -> Result<Session, SqlFailure> {
         let mut session = Session::open(&self.sockets[node], USER, CONNECT)?;
-        session.run("SET freshet.commit_stamps = on")?;
+        session.run("SET freshet.commit_lsns = on")?;
         session.wait_for(PATIENCE)?;
         Ok(session)
     }
@@ -195,9 +195,9 @@ impl Load<'_> {
         let mut read = Read { node, connection, begun: self.history.now(), ..Read::default() };
         if random.below(3) == 0 {
             // As a client that was told of a commit asks for it.
-            let stamp = self.history.book().last_stamp;
-            read.after = Some(stamp);
-            session.run(&format!("SET freshet.read_after = '{stamp}'"))?;
+            let lsn = self.history.book().last_lsn;
+            read.after = Some(lsn);
+            session.run(&format!("SET freshet.read_after = '{lsn}'"))?;
         } else {
             session.run("SET freshet.read_after = ''")?;
         }
@@ -310,7 +310,7 @@ impl Client<'_> {
         let went = self.transaction(session, id, &mut effect);
         let ended = self.load.history.now();
         let (outcome, again) = match went {
-            Ok(stamp) => (Outcome::Committed(stamp), true),
+            Ok(lsn) => (Outcome::Committed(lsn), true),
             Err((committing, failure)) => {
                 self.load.heard(&failure, self.node, &format!("client {}", self.number));
                 let harmless = is_harmless(&failure);
@@ -327,7 +327,7 @@ impl Client<'_> {
         again
     }
 
-    /// Runs a transaction; returns its stamp, or why not and whether it was being committed.
+    /// Runs a transaction; returns its LSN, or why not and whether it was being committed.
     fn transaction(&mut self, session: &mut Session, id: Id, effect: &mut Effect) -> Result<u64, (bool, SqlFailure)> {
         let before = |failure: SqlFailure| (false, failure);
         let level = self.random.below(3) as usize;
@@ -364,8 +364,8 @@ impl Client<'_> {
                 SqlFailure::Said { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false };
             return Err((false, said));
         }
-        let stamp = session.parameter("freshet.last_commit").and_then(|stamp| stamp.parse().ok());
-        stamp.ok_or_else(|| (true, SqlFailure::Lost("no stamp came with the commit".to_owned())))
+        let lsn = session.parameter("freshet.last_commit").and_then(|lsn| lsn.parse().ok());
+        lsn.ok_or_else(|| (true, SqlFailure::Lost("no LSN came with the commit".to_owned())))
     }
 
     fn transfer(&mut self, session: &mut Session, effect: &mut Effect) -> Result<(), SqlFailure> {

@@ -1,6 +1,6 @@
 //! Building blocks, in memory that a worker uses again and again.
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 
 use super::{
     BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, Changed, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER,
@@ -16,7 +16,7 @@ pub struct BlockFull {
 }
 
 /// Builds the redo of one transaction at a time: `begin`, `push` for each record, `seal_records`,
-/// and once the stamp is known `finish`. That is one block, or several, one behind the other: where
+/// and once the LSN is known `finish`. That is one block, or several, one behind the other: where
 /// the log is divided by pages, one for each stream that it touches
 /// ([`BlockBuilder::next_block_in`]), and one more whenever a block has as many records as it can.
 /// The memory is kept from transaction to transaction.
@@ -110,7 +110,7 @@ impl BlockBuilder {
     }
 
     /// Adds a record and returns its distance from the start of the transaction's first block: its
-    /// address will be the stamp plus this. Call [`BlockBuilder::begin`] first.
+    /// address will be the LSN plus this. Call [`BlockBuilder::begin`] first.
     ///
     /// # Errors
     /// [`BlockFull`] when the transaction would be longer than the limit; the builder is as before
@@ -120,7 +120,7 @@ impl BlockBuilder {
     /// When `rid` does not fit [`Rid::BITS`].
     pub fn push(
         &mut self,
-        prev: Option<Stamp>,
+        prev: Option<Lsn>,
         fid: Fid,
         rid: Rid,
         kind: RecordKind,
@@ -139,7 +139,7 @@ impl BlockBuilder {
     /// As for [`BlockBuilder::push`].
     pub fn push_over(
         &mut self,
-        prev: Option<Stamp>,
+        prev: Option<Lsn>,
         fid: Fid,
         rid: Rid,
         kind: RecordKind,
@@ -193,23 +193,23 @@ impl BlockBuilder {
     }
 
     /// Completes what was sealed for the place it was given, and returns it. The records stay as
-    /// they are, so it may be called again with another stamp.
-    pub fn finish(&mut self, stamp: Stamp, term: Term, kind: BlockKind) -> &[u8] {
-        self.finish_part(stamp, term, kind, true)
+    /// they are, so it may be called again with another LSN.
+    pub fn finish(&mut self, lsn: Lsn, term: Term, kind: BlockKind) -> &[u8] {
+        self.finish_part(lsn, term, kind, true)
     }
 
     /// The same for a transaction that is built part by part: every part but the last says that
     /// another follows.
-    pub fn finish_part(&mut self, stamp: Stamp, term: Term, kind: BlockKind, is_last: bool) -> &[u8] {
+    pub fn finish_part(&mut self, lsn: Lsn, term: Term, kind: BlockKind, is_last: bool) -> &[u8] {
         let last = if is_last { self.blocks.len() - 1 } else { self.blocks.len() };
         for (number, block) in self.blocks.iter().enumerate() {
             debug_assert!(block.end > block.start, "seal_records comes before finish");
-            let stamp = stamp.plus(block.start as u64);
+            let lsn = lsn.plus(block.start as u64);
             let header = BlockHeader {
                 length: (block.end - block.start) as u32,
                 crc: 0,
-                stamp,
-                serial_key: stamp.0,
+                lsn,
+                serial_key: lsn.0,
                 term,
                 record_count: block.records,
                 kind,
@@ -225,18 +225,18 @@ impl BlockBuilder {
     }
 }
 
-/// The header that turns `length` reserved bytes at `stamp` into a skip block of `stream`. The rest
+/// The header that turns `length` reserved bytes at `lsn` into a skip block of `stream`. The rest
 /// of the range keeps whatever it holds.
 ///
 /// # Panics
 /// When `length` is no length of a block.
-pub fn skip_header(stamp: Stamp, length: u64, term: Term, stream: u8) -> [u8; BLOCK_HEADER] {
+pub fn skip_header(lsn: Lsn, length: u64, term: Term, stream: u8) -> [u8; BLOCK_HEADER] {
     assert!(length >= BLOCK_HEADER as u64 && length <= MAX_BLOCK as u64 && length.is_multiple_of(BLOCK_ALIGN as u64));
     let header = BlockHeader {
         length: length as u32,
         crc: 0,
-        stamp,
-        serial_key: stamp.0,
+        lsn,
+        serial_key: lsn.0,
         term,
         record_count: 0,
         kind: BlockKind::Skip,
@@ -252,14 +252,14 @@ pub fn skip_header(stamp: Stamp, length: u64, term: Term, stream: u8) -> [u8; BL
 /// Length in bytes of a block that holds no records but says something of the log itself.
 pub(crate) const MARK_BLOCK: usize = BLOCK_HEADER + 16;
 
-fn short_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8; MARK_BLOCK] {
+fn short_block(lsn: Lsn, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8; MARK_BLOCK] {
     let mut block = [0; MARK_BLOCK];
     block[BLOCK_HEADER..].copy_from_slice(&body);
     let header = BlockHeader {
         length: MARK_BLOCK as u32,
         crc: 0,
-        stamp,
-        serial_key: stamp.0,
+        lsn,
+        serial_key: lsn.0,
         term,
         record_count: 0,
         kind,
@@ -274,24 +274,24 @@ fn short_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8
 }
 
 /// Records `bytes`, which say which nodes hold everything that is committed.
-pub fn members_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
-    saying_block(stamp, term, BlockKind::Members, bytes)
+pub fn members_block(lsn: Lsn, term: Term, bytes: &[u8]) -> Vec<u8> {
+    saying_block(lsn, term, BlockKind::Members, bytes)
 }
 
 /// Records `bytes`, which say what the state was at an earlier mark.
-pub fn sums_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
-    saying_block(stamp, term, BlockKind::Sums, bytes)
+pub fn sums_block(lsn: Lsn, term: Term, bytes: &[u8]) -> Vec<u8> {
+    saying_block(lsn, term, BlockKind::Sums, bytes)
 }
 
-fn saying_block(stamp: Stamp, term: Term, kind: BlockKind, bytes: &[u8]) -> Vec<u8> {
+fn saying_block(lsn: Lsn, term: Term, kind: BlockKind, bytes: &[u8]) -> Vec<u8> {
     let mut block = vec![0; said_length(bytes)];
     block[BLOCK_HEADER..BLOCK_HEADER + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     block[BLOCK_HEADER + 4..][..bytes.len()].copy_from_slice(bytes);
     let header = BlockHeader {
         length: block.len() as u32,
         crc: 0,
-        stamp,
-        serial_key: stamp.0,
+        lsn,
+        serial_key: lsn.0,
         term,
         record_count: 0,
         kind,
@@ -310,23 +310,23 @@ pub(crate) fn said_length(bytes: &[u8]) -> usize {
     (BLOCK_HEADER + 4 + bytes.len()).next_multiple_of(BLOCK_ALIGN)
 }
 
-/// The first block of a term: says that `node` reigns from `stamp` on.
-pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
+/// The first block of a term: says that `node` reigns from `lsn` on.
+pub fn term_block(lsn: Lsn, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..4].copy_from_slice(&term.0.to_le_bytes());
     body[4..12].copy_from_slice(&node.0.to_le_bytes());
-    short_block(stamp, term, BlockKind::Term, body)
+    short_block(lsn, term, BlockKind::Term, body)
 }
 
 /// Says what time it was when the log was this long: microseconds since 1970, by the primary's
 /// clock.
-pub fn time_block(stamp: Stamp, term: Term, micros: u64) -> [u8; MARK_BLOCK] {
+pub fn time_block(lsn: Lsn, term: Term, micros: u64) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..8].copy_from_slice(&micros.to_le_bytes());
-    short_block(stamp, term, BlockKind::Time, body)
+    short_block(lsn, term, BlockKind::Time, body)
 }
 
 /// A place at which all nodes take down what their state is.
-pub fn mark_block(stamp: Stamp, term: Term) -> [u8; MARK_BLOCK] {
-    short_block(stamp, term, BlockKind::Mark, [0; 16])
+pub fn mark_block(lsn: Lsn, term: Term) -> [u8; MARK_BLOCK] {
+    short_block(lsn, term, BlockKind::Mark, [0; 16])
 }

@@ -10,8 +10,8 @@
 //! |---|---|
 //! | 0..4   | length of the whole block, a multiple of 8 |
 //! | 4..8   | CRC-32C over the records area (bytes 32..length), then header bytes 0..4, then 8..32 |
-//! | 8..16  | stamp: where the block starts in the virtual log |
-//! | 16..24 | serial key; equal to the stamp today |
+//! | 8..16  | LSN: where the block starts in the virtual log |
+//! | 16..24 | serial key; equal to the LSN today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
 //! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 inputs, 7 members, 8 mark, 9 sums; bit 4: another block of the same transaction follows; bits 5..8: stream |
@@ -29,7 +29,7 @@
 //! Records follow one another without padding; zeros fill the block up to a multiple of eight.
 //! Behind all others there may be a record of [`Fid::INPUTS`], which says what the transaction was
 //! told to do: who replays the others needs it not. The records' part of the checksum does not
-//! depend on the stamp, so a worker computes it before it takes the stamp. The body of a skip block
+//! depend on the LSN, so a worker computes it before it takes the LSN. The body of a skip block
 //! is zeros, or in older logs whatever was there: its checksum covers the header alone.
 
 mod build;
@@ -38,7 +38,7 @@ mod parse;
 mod placed;
 
 pub use freshet_base::RecordKind;
-use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, Rid, Term};
 
 pub use build::{BlockBuilder, BlockFull, mark_block, members_block, skip_header, sums_block, term_block, time_block};
 pub(crate) use build::{MARK_BLOCK, said_length};
@@ -155,8 +155,8 @@ pub struct BlockHeader {
     /// CRC-32C as stored.
     pub crc: u32,
     /// Where the block starts in the virtual log.
-    pub stamp: Stamp,
-    /// Place in the serial order; equal to the stamp today.
+    pub lsn: Lsn,
+    /// Place in the serial order; equal to the LSN today.
     pub serial_key: u64,
     /// The reign in which it was written.
     pub term: Term,
@@ -171,7 +171,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Decodes the header at the beginning of `bytes` and checks its form, but neither the stamp
+    /// Decodes the header at the beginning of `bytes` and checks its form, but neither the LSN
     /// nor the checksum: enough to hop from block to block.
     ///
     /// # Errors
@@ -180,16 +180,16 @@ impl BlockHeader {
         parse::peek(bytes)
     }
 
-    /// The end of a block that starts at `self.stamp`.
-    pub const fn end(&self) -> Stamp {
-        Stamp(self.stamp.0.saturating_add(self.length as u64))
+    /// The end of a block that starts at `self.lsn`.
+    pub const fn end(&self) -> Lsn {
+        Lsn(self.lsn.0.saturating_add(self.length as u64))
     }
 
     fn encode(&self) -> [u8; BLOCK_HEADER] {
         let mut bytes = [0; BLOCK_HEADER];
         bytes[0..4].copy_from_slice(&self.length.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.crc.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.stamp.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.serial_key.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.term.0.to_le_bytes());
         bytes[28..30].copy_from_slice(&self.record_count.to_le_bytes());
@@ -204,7 +204,7 @@ impl BlockHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Address of the version that this one replaces.
-    pub prev: Option<Stamp>,
+    pub prev: Option<Lsn>,
     /// Which record of the table.
     pub rid: Rid,
     /// Which table.

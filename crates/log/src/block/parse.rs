@@ -1,6 +1,6 @@
 //! Reading blocks that may be anything: nothing here panics, whatever the bytes.
 
-use freshet_base::{Fid, NodeId, RecordKind, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, NodeId, RecordKind, Rid, Term};
 
 use super::{
     BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, Changed, FORMAT, MAX_BLOCK, NO_ADDRESS,
@@ -35,11 +35,11 @@ pub enum BlockError {
     Kind(u8),
     /// A block, but of another place: left over from an earlier use of the memory or file.
     #[error("the block is one of another place than {at}")]
-    Stamp {
-        /// The stamp in the header.
-        found: Stamp,
+    Lsn {
+        /// The LSN in the header.
+        found: Lsn,
         /// Where it was found.
-        at: Stamp,
+        at: Lsn,
     },
     /// The bytes are not those that were written.
     #[error("the checksum does not match")]
@@ -82,7 +82,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
     Ok(BlockHeader {
         length,
         crc: u32_at(bytes, 4),
-        stamp: Stamp(u64_at(bytes, 8)),
+        lsn: Lsn(u64_at(bytes, 8)),
         serial_key: u64_at(bytes, 16),
         term: Term(u32_at(bytes, 24)),
         record_count: u16::from_le_bytes([bytes[28], bytes[29]]),
@@ -93,10 +93,10 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
 }
 
 /// The header of the block at `at`.
-pub(crate) fn peek_at(bytes: &[u8], at: Stamp) -> Result<BlockHeader, BlockError> {
+pub(crate) fn peek_at(bytes: &[u8], at: Lsn) -> Result<BlockHeader, BlockError> {
     let header = peek(bytes)?;
-    if header.stamp != at {
-        return Err(BlockError::Stamp { found: header.stamp, at });
+    if header.lsn != at {
+        return Err(BlockError::Lsn { found: header.lsn, at });
     }
     if at.0.checked_add(u64::from(header.length)).is_none() {
         return Err(BlockError::Length(header.length));
@@ -124,7 +124,7 @@ pub(super) fn record_header(bytes: &[u8], at: u32) -> Result<RecordHeader, Block
         return Err(BlockError::Record(at));
     }
     Ok(RecordHeader {
-        prev: (prev != NO_ADDRESS).then_some(Stamp(prev)),
+        prev: (prev != NO_ADDRESS).then_some(Lsn(prev)),
         rid: Rid(word & Rid::MAX.0),
         fid: Fid(u32_at(bytes, 16)),
         kind,
@@ -147,7 +147,7 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     /// [`BlockError`] names the first thing that does not hold. Any input is safe.
-    pub fn parse(bytes: &'a [u8], at: Stamp) -> Result<Self, BlockError> {
+    pub fn parse(bytes: &'a [u8], at: Lsn) -> Result<Self, BlockError> {
         let header = peek_at(bytes, at)?;
         let have = bytes.len() as u64;
         let truncated = BlockError::Truncated { need: u64::from(header.length), have };
@@ -187,12 +187,12 @@ impl<'a> Block<'a> {
     }
 
     /// Where it starts in the virtual log.
-    pub fn stamp(&self) -> Stamp {
-        self.header.stamp
+    pub fn lsn(&self) -> Lsn {
+        self.header.lsn
     }
 
     /// Where the next block starts.
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.header.end()
     }
 
@@ -204,7 +204,7 @@ impl<'a> Block<'a> {
     /// Its records in the order of writing; none unless the kind has records.
     pub fn records(&self) -> Records<'a> {
         let count = if self.header.kind.has_records() { self.header.record_count } else { 0 };
-        Records { stamp: self.header.stamp, bytes: self.bytes, at: BLOCK_HEADER, left: count }
+        Records { lsn: self.header.lsn, bytes: self.bytes, at: BLOCK_HEADER, left: count }
     }
 
     /// What the transaction was told to do, if its last record says so. Goes through all records.
@@ -244,8 +244,8 @@ impl<'a> Block<'a> {
 /// One record of a checked block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef<'a> {
-    /// Where its header is in the virtual log: the version's stamp.
-    pub address: Stamp,
+    /// Where its header is in the virtual log: the version's LSN.
+    pub address: Lsn,
     /// Its header.
     pub header: RecordHeader,
     /// Its row.
@@ -255,7 +255,7 @@ pub struct RecordRef<'a> {
 /// Iterates over the records of a block.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
-    stamp: Stamp,
+    lsn: Lsn,
     bytes: &'a [u8],
     at: usize,
     left: u16,
@@ -270,7 +270,7 @@ impl<'a> Iterator for Records<'a> {
         let rest = self.bytes.get(self.at..)?;
         let header = record_header(rest, self.at as u32).ok()?;
         let row = rest.get(RECORD_HEADER..RECORD_HEADER + header.length as usize)?;
-        let address = self.stamp.plus(self.at as u64);
+        let address = self.lsn.plus(self.at as u64);
         self.at += RECORD_HEADER + header.length as usize;
         Some(RecordRef { address, header, row })
     }

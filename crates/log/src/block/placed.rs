@@ -7,7 +7,7 @@
 //! loaded only for those who look at them. Bytes that were read, from a device perhaps, are
 //! verified here.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{BLOCK_HEADER, Block, BlockError, BlockHeader, RECORD_HEADER, RecordHeader, parse};
 use crate::buffer::LogBuffer;
@@ -17,13 +17,13 @@ use crate::buffer::LogBuffer;
 enum Place<'l> {
     Ring(&'l LogBuffer),
     /// The first byte is this one of the virtual log.
-    Bytes(&'l [u8], Stamp),
+    Bytes(&'l [u8], Lsn),
 }
 
 impl<'l> Place<'l> {
     /// Whoever asks has checked that they are there.
     #[inline]
-    fn load(self, at: Stamp, into: &mut [u8]) {
+    fn load(self, at: Lsn, into: &mut [u8]) {
         match self {
             Self::Ring(ring) => ring.own_bytes(at, into),
             Self::Bytes(bytes, from) => into.copy_from_slice(&bytes[at.since(from) as usize..][..into.len()]),
@@ -31,7 +31,7 @@ impl<'l> Place<'l> {
     }
 
     #[inline]
-    fn bytes<'b>(self, at: Stamp, length: usize, into: &'b mut Vec<u8>) -> &'b [u8]
+    fn bytes<'b>(self, at: Lsn, length: usize, into: &'b mut Vec<u8>) -> &'b [u8]
     where
         'l: 'b,
     {
@@ -50,13 +50,13 @@ impl<'l> Place<'l> {
 #[derive(Clone, Debug)]
 pub struct Blocks<'l> {
     place: Place<'l>,
-    at: Stamp,
-    to: Stamp,
+    at: Lsn,
+    to: Lsn,
 }
 
 impl<'l> Blocks<'l> {
     /// Those in `[from, to)` of the ring, which were verified and stay there.
-    pub(crate) fn in_ring(ring: &'l LogBuffer, from: Stamp, to: Stamp) -> Self {
+    pub(crate) fn in_ring(ring: &'l LogBuffer, from: Lsn, to: Lsn) -> Self {
         Self { place: Place::Ring(ring), at: from, to }
     }
 
@@ -66,7 +66,7 @@ impl<'l> Blocks<'l> {
     }
 
     /// Those in `bytes`, which begin at `from`; each is verified when it comes.
-    pub fn in_bytes(bytes: &'l [u8], from: Stamp) -> Self {
+    pub fn in_bytes(bytes: &'l [u8], from: Lsn) -> Self {
         Self { place: Place::Bytes(bytes, from), at: from, to: from.plus(bytes.len() as u64) }
     }
 
@@ -89,7 +89,7 @@ impl<'l> Blocks<'l> {
 
 impl<'l> Iterator for Blocks<'l> {
     /// What is wrong, and where.
-    type Item = Result<PlacedBlock<'l>, (Stamp, BlockError)>;
+    type Item = Result<PlacedBlock<'l>, (Lsn, BlockError)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.to {
@@ -119,11 +119,11 @@ impl<'l> PlacedBlock<'l> {
     ///
     /// # Errors
     /// What is wrong with it, and where.
-    pub fn whole<'b>(&self, into: &'b mut Vec<u8>) -> Result<Block<'b>, (Stamp, BlockError)>
+    pub fn whole<'b>(&self, into: &'b mut Vec<u8>) -> Result<Block<'b>, (Lsn, BlockError)>
     where
         'l: 'b,
     {
-        let at = self.header.stamp;
+        let at = self.header.lsn;
         Block::parse(self.place.bytes(at, self.header.length as usize, into), at).map_err(|why| (at, why))
     }
 
@@ -145,7 +145,7 @@ pub struct PlacedRecords<'l> {
 
 impl<'l> PlacedRecords<'l> {
     #[inline]
-    fn look(&self, address: Stamp) -> Result<RecordHeader, BlockError> {
+    fn look(&self, address: Lsn) -> Result<RecordHeader, BlockError> {
         let wrong = BlockError::Record(self.at as u32);
         let rest = (u64::from(self.block.length) - self.at).checked_sub(RECORD_HEADER as u64).ok_or(wrong)?;
         let mut head = [0; RECORD_HEADER];
@@ -158,12 +158,12 @@ impl<'l> PlacedRecords<'l> {
 
 impl<'l> Iterator for PlacedRecords<'l> {
     /// What is wrong, and where.
-    type Item = Result<PlacedRecord<'l>, (Stamp, BlockError)>;
+    type Item = Result<PlacedRecord<'l>, (Lsn, BlockError)>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let address = self.block.stamp.plus(self.at);
+        let address = self.block.lsn.plus(self.at);
         let looked = self.look(address);
         match &looked {
             Ok(header) => self.at += RECORD_HEADER as u64 + u64::from(header.length),
@@ -177,15 +177,15 @@ impl<'l> Iterator for PlacedRecords<'l> {
 #[derive(Clone, Copy, Debug)]
 pub struct PlacedRecord<'l> {
     place: Place<'l>,
-    /// Where its header is in the virtual log: the version's stamp.
-    pub address: Stamp,
+    /// Where its header is in the virtual log: the version's LSN.
+    pub address: Lsn,
     /// Its header.
     pub header: RecordHeader,
 }
 
 impl<'l> PlacedRecord<'l> {
     /// A record that was kept with its row.
-    pub fn of(address: Stamp, header: RecordHeader, row: &'l [u8]) -> Self {
+    pub fn of(address: Lsn, header: RecordHeader, row: &'l [u8]) -> Self {
         Self { place: Place::Bytes(row, address.plus(RECORD_HEADER as u64)), address, header }
     }
 

@@ -13,7 +13,7 @@
 //! | `reserved` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was given to a writer |
 //! | `filled` | the group commit, or the receiver | everything below was written and may be read |
 //! | `released` | [`LogBuffer::release`] | everything below may be overwritten by the next lap |
-//! | `generation` | [`LogBuffer::cut`] | even: no cut under way; changes when what is above a stamp was taken back |
+//! | `generation` | [`LogBuffer::cut`] | even: no cut under way; changes when what is above an LSN was taken back |
 //!
 //! `released <= filled <= reserved`; a cut takes `released` and `filled` back, `reserved` stays.
 //!
@@ -50,7 +50,7 @@ mod unmapped;
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
-    Stamp, WaitError, Watermark,
+    Lsn, WaitError, Watermark,
     sync::{AtomicU64, Ordering, fence},
 };
 
@@ -90,8 +90,8 @@ pub struct LogBuffer {
 /// Blocks of one stream that lie one behind the other in the virtual log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
-    pub(crate) from: Stamp,
-    pub(crate) to: Stamp,
+    pub(crate) from: Lsn,
+    pub(crate) to: Lsn,
 }
 
 /// One who writes the ring's bytes out: those of its stream.
@@ -107,13 +107,13 @@ impl LogBuffer {
     /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one
     /// flusher.
     #[cfg(test)]
-    pub(crate) fn new(capacity: usize, start: Stamp) -> (Self, Flusher) {
+    pub(crate) fn new(capacity: usize, start: Lsn) -> (Self, Flusher) {
         let (ring, flushers) = Self::on(Memory::new(capacity), start, 1);
         (ring, flushers.into_iter().next().expect("one was made"))
     }
 
     /// A ring on `memory`, whose size is a power of two, that begins at `start`, and its flushers.
-    pub(crate) fn on(memory: Memory, start: Stamp, flushers: usize) -> (Self, Vec<Flusher>) {
+    pub(crate) fn on(memory: Memory, start: Lsn, flushers: usize) -> (Self, Vec<Flusher>) {
         let capacity = memory.len();
         assert!(capacity.is_power_of_two() && capacity >= 8, "the configuration was checked before");
         let ring = Self {
@@ -125,7 +125,7 @@ impl LogBuffer {
             // Nothing below was ever in this ring.
             floor: AtomicU64::new(start.0),
             flushed: (0..flushers).map(|_| CachePadded::new(AtomicU64::new(start.0))).collect(),
-            replayed: AtomicU64::new(Stamp::MAX.0),
+            replayed: AtomicU64::new(Lsn::MAX.0),
             released: Watermark::new(start),
         };
         (ring, (0..flushers).map(|stream| Flusher { stream, runs: Vec::new(), gathered: Vec::new() }).collect())
@@ -143,20 +143,20 @@ impl LogBuffer {
     }
 
     /// Hands everything below `to` out for writing: the receiver's way.
-    pub(crate) fn claim(&self, to: Stamp) {
+    pub(crate) fn claim(&self, to: Lsn) {
         // AcqRel: like the workers' `fetch_add`; fence W follows before anything is written.
         self.reserved.fetch_max(to.0, Ordering::AcqRel);
     }
 
     /// Everything below was handed out for writing.
-    pub(crate) fn claimed(&self) -> Stamp {
-        Stamp(self.reserved.load(Ordering::Acquire))
+    pub(crate) fn claimed(&self) -> Lsn {
+        Lsn(self.reserved.load(Ordering::Acquire))
     }
 
     /// Sets `reserved` back to `at`, where workers go on: some of what was claimed above never
     /// came. What that may have overwritten counts as overwritten for good. Nobody writes
     /// in the meantime.
-    pub(crate) fn restart(&self, at: Stamp) {
+    pub(crate) fn restart(&self, at: Lsn) {
         let reached = self.reserved.load(Ordering::Acquire);
         self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
         // Release: pairs with the acquire in `read`.
@@ -165,18 +165,18 @@ impl LogBuffer {
 
     /// Everything below is written and may be read. Acquire: pairs with the release in
     /// [`LogBuffer::fill_to`].
-    pub fn filled(&self) -> Stamp {
-        Stamp(self.filled.load(Ordering::Acquire))
+    pub fn filled(&self) -> Lsn {
+        Lsn(self.filled.load(Ordering::Acquire))
     }
 
     /// Everything below may be overwritten.
     #[inline]
-    pub fn released(&self) -> Stamp {
+    pub fn released(&self) -> Lsn {
         self.released.get()
     }
 
     /// Blocks until everything below `to` may be overwritten, or the ring was closed.
-    pub(crate) fn wait_released(&self, to: Stamp) -> Result<Stamp, WaitError> {
+    pub(crate) fn wait_released(&self, to: Lsn) -> Result<Lsn, WaitError> {
         self.released.wait(to, None)
     }
 
@@ -186,47 +186,47 @@ impl LogBuffer {
     }
 
     /// Says that everything below `to` is written; the caller has synchronised with the writers.
-    pub(crate) fn fill_to(&self, to: Stamp) {
+    pub(crate) fn fill_to(&self, to: Lsn) {
         // Release: pairs with the acquire in `filled`.
         self.filled.fetch_max(to.0, Ordering::Release);
     }
 
     /// Lets the next lap overwrite everything below `to`, and below what every flusher, and those
     /// who replay, are done with.
-    pub(crate) fn release(&self, to: Stamp) {
+    pub(crate) fn release(&self, to: Lsn) {
         // Acquire: pairs with the releases in `Flusher::done` and `note_replayed`, so their reads
         // come before the overwriting.
         let replayed = self.replayed.load(Ordering::Acquire);
         let flushed = self.flushed.iter().map(|flushed| flushed.load(Ordering::Acquire));
-        self.released.advance(Stamp(flushed.fold(to.0.min(replayed), u64::min)));
+        self.released.advance(Lsn(flushed.fold(to.0.min(replayed), u64::min)));
     }
 
-    /// Those who replay begin at `at`, or nobody does at the largest stamp. Nothing is
+    /// Those who replay begin at `at`, or nobody does at the largest LSN. Nothing is
     /// released in the meantime.
-    pub(crate) fn replay_from(&self, at: Stamp) {
+    pub(crate) fn replay_from(&self, at: Lsn) {
         self.replayed.store(at.0, Ordering::SeqCst);
     }
 
     /// Those who replay are done with everything below `to`.
-    pub(crate) fn note_replayed(&self, to: Stamp) {
+    pub(crate) fn note_replayed(&self, to: Lsn) {
         // Release half: pairs with the acquire in `release`.
         self.replayed.fetch_max(to.0, Ordering::AcqRel);
     }
 
     /// Whether `[from, to)` is filled, and stays so until replay is done with it: for those who
     /// replay, who alone move that.
-    pub(crate) fn kept(&self, from: Stamp, to: Stamp) -> bool {
+    pub(crate) fn kept(&self, from: Lsn, to: Lsn) -> bool {
         self.replayed.load(Ordering::Acquire) <= from.0 && to <= self.filled()
     }
 
     #[inline]
-    fn place(&self, at: Stamp) -> usize {
+    fn place(&self, at: Lsn) -> usize {
         (at.0 & self.mask) as usize
     }
 
     /// The one or two pieces (offset and length) in which `[at, at + length)` lies.
     #[inline]
-    fn pieces(&self, at: Stamp, length: u64) -> [(usize, usize); 2] {
+    fn pieces(&self, at: Lsn, length: u64) -> [(usize, usize); 2] {
         debug_assert!(length <= self.capacity());
         let place = self.place(at);
         let first = (length as usize).min(self.memory.len() - place);
@@ -243,7 +243,7 @@ impl LogBuffer {
 
     /// Copies `bytes` to `at`. The range was handed to the caller, has room, and is not filled.
     #[inline]
-    pub(crate) fn write(&self, at: Stamp, bytes: &[u8]) {
+    pub(crate) fn write(&self, at: Lsn, bytes: &[u8]) {
         if let Some(persistent) = self.memory.as_persistent() {
             self.before_writing(at.0 + bytes.len() as u64);
             let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
@@ -260,7 +260,7 @@ impl LogBuffer {
     /// The same through the cache: on a standby, where replay reads soon what was written, and
     /// others make it durable then.
     #[inline]
-    pub(crate) fn put(&self, at: Stamp, bytes: &[u8]) {
+    pub(crate) fn put(&self, at: Lsn, bytes: &[u8]) {
         self.before_writing(at.0 + bytes.len() as u64);
         let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
         let (head, tail) = bytes.split_at(first);
@@ -272,7 +272,7 @@ impl LogBuffer {
 
     /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten
     /// in the meantime.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> RingRead {
         let length = into.len() as u64;
         let Some(end) = at.0.checked_add(length) else { return RingRead::Beyond };
         let generation = self.generation();
@@ -302,14 +302,14 @@ impl LogBuffer {
 
     /// A block's header at `at`, for the thread that has just put it there and is the only one who
     /// writes.
-    pub(crate) fn own_header(&self, at: Stamp) -> [u8; BLOCK_HEADER] {
+    pub(crate) fn own_header(&self, at: Lsn) -> [u8; BLOCK_HEADER] {
         let mut header = [0; BLOCK_HEADER];
         self.own_bytes(at, &mut header);
         header
     }
 
     /// What lies at `at`, filled or not, for the thread that decides whether it is.
-    pub(crate) fn own_bytes(&self, at: Stamp, into: &mut [u8]) {
+    pub(crate) fn own_bytes(&self, at: Lsn, into: &mut [u8]) {
         let [(place, first), (rest, _)] = self.pieces(at, into.len() as u64);
         let (head, tail) = into.split_at_mut(first);
         self.memory.load(place, head);
@@ -320,7 +320,7 @@ impl LogBuffer {
 
     /// The checksum of what lies at `at`, as [`LogBuffer::own_bytes`] finds it; both are multiples
     /// of eight.
-    pub(crate) fn own_checksum(&self, at: Stamp, length: u64) -> u32 {
+    pub(crate) fn own_checksum(&self, at: Lsn, length: u64) -> u32 {
         self.pieces(at, length).iter().fold(0, |crc, (place, length)| self.memory.checksum(crc, *place, *length))
     }
 
@@ -331,7 +331,7 @@ impl LogBuffer {
 
     /// Takes the memory away from others, if any may have mapped it: it moves, and what lies at and
     /// above `at` is zero then. No thread of this process writes in the meantime.
-    pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
+    pub(crate) fn renew(&self, at: Lsn) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };
         // What is not released yet stays, however far `reserved` was before a cut.
         let kept = at.since(self.released().min(at)).min(self.capacity());
@@ -347,7 +347,7 @@ impl LogBuffer {
     }
 
     /// Lends the filled range `[from, to)` to the flusher, as one piece or two.
-    pub(crate) fn lend<'a>(&'a self, flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
+    pub(crate) fn lend<'a>(&'a self, flusher: &'a mut Flusher, from: Lsn, to: Lsn) -> [&'a [u8]; 2] {
         assert!(from <= to && to <= self.filled(), "only what is filled is written out");
         // Relaxed: only this flusher and a cut (which excludes all flushers) store it.
         assert!(
@@ -371,14 +371,14 @@ impl LogBuffer {
     ///
     /// # Panics
     /// When not all flushers are given: none may be at work.
-    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp) {
+    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Lsn) {
         assert_eq!(flushers.len(), self.flushed.len(), "a cut needs all flushers");
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.filled.fetch_min(at.0, Ordering::AcqRel);
         for flushed in &self.flushed {
             flushed.fetch_min(at.0, Ordering::AcqRel);
         }
-        if self.replayed.load(Ordering::Acquire) != Stamp::MAX.0 {
+        if self.replayed.load(Ordering::Acquire) != Lsn::MAX.0 {
             self.replayed.fetch_min(at.0, Ordering::AcqRel);
         }
         // What comes in place of the cut bytes is not written out yet, so it may not be
@@ -392,7 +392,7 @@ impl LogBuffer {
 
 impl Flusher {
     /// Says that everything below `to` was written out and will not be lent again.
-    pub(crate) fn done(&mut self, ring: &LogBuffer, to: Stamp) {
+    pub(crate) fn done(&mut self, ring: &LogBuffer, to: Lsn) {
         // Release: pairs with the acquire in `LogBuffer::release`.
         ring.flushed[self.stream].fetch_max(to.0, Ordering::Release);
     }
@@ -420,65 +420,65 @@ mod tests {
 
     fn put(ring: &LogBuffer, at: u64, bytes: &[u8]) {
         ring.reserved.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
-        ring.write(Stamp(at), bytes);
-        ring.fill_to(Stamp(at + bytes.len() as u64));
+        ring.write(Lsn(at), bytes);
+        ring.fill_to(Lsn(at + bytes.len() as u64));
     }
 
     #[test]
     fn the_ring_wraps_and_forgets() {
-        let (ring, mut flusher) = LogBuffer::new(32, Stamp(0));
+        let (ring, mut flusher) = LogBuffer::new(32, Lsn(0));
         put(&ring, 0, &[1; 24]);
         let mut out = [0; 24];
-        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied);
+        assert_eq!(ring.read(Lsn(0), &mut out), RingRead::Copied);
         assert_eq!(out, [1; 24]);
-        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Beyond);
-        assert_eq!(ring.read(Stamp(u64::MAX), &mut out), RingRead::Beyond);
-        assert_eq!(ring.lend(&mut flusher, Stamp(0), Stamp(24)), [&[1u8; 24][..], &[]]);
-        flusher.done(&ring, Stamp(24));
-        ring.release(Stamp(24));
-        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied, "released, yet not overwritten");
+        assert_eq!(ring.read(Lsn(8), &mut out), RingRead::Beyond);
+        assert_eq!(ring.read(Lsn(u64::MAX), &mut out), RingRead::Beyond);
+        assert_eq!(ring.lend(&mut flusher, Lsn(0), Lsn(24)), [&[1u8; 24][..], &[]]);
+        flusher.done(&ring, Lsn(24));
+        ring.release(Lsn(24));
+        assert_eq!(ring.read(Lsn(0), &mut out), RingRead::Copied, "released, yet not overwritten");
         put(&ring, 24, &[2; 24]);
-        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Overwritten);
-        assert_eq!(ring.read(Stamp(16), &mut out[..8]), RingRead::Copied);
-        assert_eq!(ring.read(Stamp(24), &mut out), RingRead::Copied);
+        assert_eq!(ring.read(Lsn(0), &mut out), RingRead::Overwritten);
+        assert_eq!(ring.read(Lsn(16), &mut out[..8]), RingRead::Copied);
+        assert_eq!(ring.read(Lsn(24), &mut out), RingRead::Copied);
         assert_eq!(out, [2; 24]);
-        assert_eq!(ring.lend(&mut flusher, Stamp(24), Stamp(48)), [&[2u8; 8][..], &[2; 16]]);
+        assert_eq!(ring.lend(&mut flusher, Lsn(24), Lsn(48)), [&[2u8; 8][..], &[2; 16]]);
     }
 
     #[test]
     fn nothing_is_released_that_the_flusher_may_still_hold() {
-        let (ring, mut flusher) = LogBuffer::new(32, Stamp(0));
+        let (ring, mut flusher) = LogBuffer::new(32, Lsn(0));
         put(&ring, 0, &[1; 24]);
-        ring.release(Stamp(24));
-        assert_eq!(ring.released(), Stamp(0));
-        flusher.done(&ring, Stamp(16));
-        ring.release(Stamp(24));
-        assert_eq!(ring.released(), Stamp(16));
+        ring.release(Lsn(24));
+        assert_eq!(ring.released(), Lsn(0));
+        flusher.done(&ring, Lsn(16));
+        ring.release(Lsn(24));
+        assert_eq!(ring.released(), Lsn(16));
     }
 
     #[test]
     fn a_ring_that_starts_in_the_middle_holds_nothing_from_before() {
-        let (ring, _flusher) = LogBuffer::new(32, Stamp(64));
-        assert_eq!(ring.read(Stamp(48), &mut [0; 16]), RingRead::Overwritten);
+        let (ring, _flusher) = LogBuffer::new(32, Lsn(64));
+        assert_eq!(ring.read(Lsn(48), &mut [0; 16]), RingRead::Overwritten);
     }
 
     #[test]
     fn a_cut_takes_bytes_back() {
-        let (ring, mut flusher) = LogBuffer::new(64, Stamp(0));
+        let (ring, mut flusher) = LogBuffer::new(64, Lsn(0));
         put(&ring, 0, &[1; 24]);
-        ring.cut(&mut [&mut flusher], Stamp(8));
+        ring.cut(&mut [&mut flusher], Lsn(8));
         let mut out = [0; 8];
-        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Beyond);
-        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied);
+        assert_eq!(ring.read(Lsn(8), &mut out), RingRead::Beyond);
+        assert_eq!(ring.read(Lsn(0), &mut out), RingRead::Copied);
         put(&ring, 8, &[3; 8]);
-        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Copied);
+        assert_eq!(ring.read(Lsn(8), &mut out), RingRead::Copied);
         assert_eq!(out, [3; 8]);
     }
 
     #[test]
     #[should_panic(expected = "without room")]
     fn nobody_writes_without_room() {
-        let (ring, _flusher) = LogBuffer::new(32, Stamp(0));
+        let (ring, _flusher) = LogBuffer::new(32, Lsn(0));
         put(&ring, 0, &[1; 40]);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | what is looked at | what is seen |
 //! |---|---|
-//! | a node's directory, or the directories of all streams of a log | the virtual log: with several streams, their blocks in the order of stamps |
+//! | a node's directory, or the directories of all streams of a log | the virtual log: with several streams, their blocks in the order of LSNs |
 //! | the directory of one stream of several | the blocks of that stream, by positions |
 //! | a file that [`save_tail`] wrote | its blocks |
 //!
@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 
 use crate::{
     block::{BlockError, BlockHeader, RecordHeader},
@@ -42,24 +42,24 @@ pub enum Finding {
     Block {
         /// The stream that it lies in.
         stream: usize,
-        /// Where it lies in its stream; its stamp, if the log has one stream only.
-        position: Stamp,
-        /// Its header. The stamp is its place in the virtual log.
+        /// Where it lies in its stream; its LSN, if the log has one stream only.
+        position: Lsn,
+        /// Its header. The LSN is its place in the virtual log.
         header: BlockHeader,
         /// For the first block of a term: the term, and whose it is.
         begins_term: Option<(Term, NodeId)>,
         /// For a time block: what time it was, in microseconds since 1970, by the primary's clock.
         time: Option<u64>,
         /// Its records, with their addresses.
-        records: Vec<(Stamp, RecordHeader)>,
+        records: Vec<(Lsn, RecordHeader)>,
     },
     /// Something that is no block. The next finding of this stream is the next whole block behind
     /// it, if there is one.
     Bad {
         /// The stream that it lies in.
         stream: usize,
-        /// Where it lies in its stream: a stamp, if the log has one stream only.
-        at: Stamp,
+        /// Where it lies in its stream: an LSN, if the log has one stream only.
+        at: Lsn,
         /// Which file it is in.
         file: PathBuf,
         /// Where in the file, in bytes.
@@ -69,19 +69,19 @@ pub enum Finding {
         /// Whether that place was noted to be durable: then it is damage.
         durable: bool,
     },
-    /// No stream has the blocks between two stamps. Only in a log of several streams.
+    /// No stream has the blocks between two LSNs. Only in a log of several streams.
     Gap {
         /// The end of the last block before.
-        from: Stamp,
-        /// The stamp of the next block.
-        to: Stamp,
+        from: Lsn,
+        /// The LSN of the next block.
+        to: Lsn,
         /// Whether that place was noted to be durable: then it is damage.
         durable: bool,
     },
     /// The end of the log, as far as it is written.
     End {
         /// Where it ends.
-        at: Stamp,
+        at: Lsn,
     },
 }
 
@@ -104,18 +104,18 @@ pub struct StreamNotes {
     /// Where it is kept.
     pub directory: PathBuf,
     /// Its oldest position, and the end of its last segment. None without any segment.
-    pub kept: Option<(Stamp, Stamp)>,
+    pub kept: Option<(Lsn, Lsn)>,
     /// Everything below this position is durable.
-    pub durable: Stamp,
-    /// All blocks of the stream with smaller stamps lie below that position.
-    pub bound: Stamp,
-    /// Below this stamp, all streams were durable.
-    pub anchor: Stamp,
-    /// The stream's blocks with stamps from the anchor on lie at or above this position.
-    pub anchor_position: Stamp,
+    pub durable: Lsn,
+    /// All blocks of the stream with smaller LSNs lie below that position.
+    pub bound: Lsn,
+    /// Below this LSN, all streams were durable.
+    pub anchor: Lsn,
+    /// The stream's blocks with LSNs from the anchor on lie at or above this position.
+    pub anchor_position: Lsn,
     /// A cut that was begun and will be completed at the next start: everything from this position
     /// on goes.
-    pub cut: Option<Stamp>,
+    pub cut: Option<Lsn>,
 }
 
 /// Walks over what is kept of a log.
@@ -125,12 +125,12 @@ pub struct Inspection {
     cluster: Option<ClusterId>,
     node: Option<NodeId>,
     log_streams: usize,
-    persistent_epoch: Option<(u64, Stamp)>,
+    persistent_epoch: Option<(u64, Lsn)>,
     trouble: Option<ControlError>,
     /// The node's directory, if that is what is looked at.
     directory: Option<PathBuf>,
-    /// For several streams: the stamp that comes next, and where the virtual log begins.
-    next: Option<(Stamp, Stamp)>,
+    /// For several streams: the LSN that comes next, and where the virtual log begins.
+    next: Option<(Lsn, Lsn)>,
     /// Whether it is known that no node is at work.
     quiet: bool,
     over: bool,
@@ -182,16 +182,16 @@ impl Inspection {
 
     /// How far the log was noted to be durable when the inspection began. None for a saved tail,
     /// and for one stream of several.
-    pub fn watermark(&self) -> Option<Stamp> {
+    pub fn watermark(&self) -> Option<Lsn> {
         let noted = self.streams().map(|notes| notes.bound).min().unwrap_or_default();
         // What was released to clients by epochs was durable, whatever has become of the notes.
-        let released = self.persistent_epoch.map_or(Stamp::ZERO, |(_, end)| end);
+        let released = self.persistent_epoch.map_or(Lsn::ZERO, |(_, end)| end);
         (self.view == View::Log).then(|| noted.max(released))
     }
 
-    /// With group commit by epochs: the last persistent epoch, and the stamp at which it ended. At
+    /// With group commit by epochs: the last persistent epoch, and the LSN at which it ended. At
     /// the next start nothing above that is kept.
-    pub fn persistent_epoch(&self) -> Option<(u64, Stamp)> {
+    pub fn persistent_epoch(&self) -> Option<(u64, Lsn)> {
         self.persistent_epoch
     }
 
@@ -211,7 +211,7 @@ impl Inspection {
     }
 
     /// Whether a place was noted to be durable when the inspection began.
-    fn is_durable(&self, stream: usize, position: Stamp) -> bool {
+    fn is_durable(&self, stream: usize, position: Lsn) -> bool {
         match self.view {
             View::Log if self.streams.len() == 1 => self.watermark().is_some_and(|watermark| position < watermark),
             View::SavedTail => false,
@@ -245,7 +245,7 @@ impl Inspection {
     }
 
     /// The finding; the end instead, at `at`, when a node is about to complete it.
-    fn or_end(&mut self, finding: Finding, at: Stamp) -> Finding {
+    fn or_end(&mut self, finding: Finding, at: Lsn) -> Finding {
         if self.is_under_way(&finding) {
             self.over = true;
             return Finding::End { at };
@@ -259,18 +259,18 @@ impl Inspection {
         if self.view != View::Log || self.streams.len() == 1 {
             return Ok(());
         }
-        let mut first: Option<Stamp> = None;
-        let mut begun_again: Option<Stamp> = None;
+        let mut first: Option<Lsn> = None;
+        let mut begun_again: Option<Lsn> = None;
         for stream in &mut self.streams {
-            let removed = stream.notes.kept.is_some_and(|(kept, _)| kept > Stamp::ZERO);
+            let removed = stream.notes.kept.is_some_and(|(kept, _)| kept > Lsn::ZERO);
             if removed {
                 stream.walk.seek()?;
             }
-            let stamp = stream.walk.first_stamp()?;
+            let lsn = stream.walk.first_lsn()?;
             if removed {
-                begun_again = begun_again.max(Some(stamp.unwrap_or(stream.notes.anchor)));
-            } else if let Some(stamp) = stamp {
-                first = Some(first.map_or(stamp, |first| first.min(stamp)));
+                begun_again = begun_again.max(Some(lsn.unwrap_or(stream.notes.anchor)));
+            } else if let Some(lsn) = lsn {
+                first = Some(first.map_or(lsn, |first| first.min(lsn)));
             }
         }
         let anchor = self.streams.iter().map(|stream| stream.notes.anchor).max();
@@ -322,27 +322,27 @@ impl Inspection {
                     self.streams[number].pending = Some(step);
                 }
             }
-            // The stream whose next block has the smallest stamp.
-            let stamps = self.streams.iter().enumerate().filter_map(|(number, stream)| match &stream.pending {
-                Some(Step::Block { header, .. }) => Some((header.stamp, number)),
+            // The stream whose next block has the smallest LSN.
+            let lsns = self.streams.iter().enumerate().filter_map(|(number, stream)| match &stream.pending {
+                Some(Step::Block { header, .. }) => Some((header.lsn, number)),
                 _ => None,
             });
-            let first = stamps.min();
-            let Some((stamp, number)) = first else {
+            let first = lsns.min();
+            let Some((lsn, number)) = first else {
                 self.over = true;
                 return Ok(Finding::End { at: next });
             };
-            if stamp > next {
-                self.next = Some((stamp, begin));
+            if lsn > next {
+                self.next = Some((lsn, begin));
                 let durable = self.watermark().is_some_and(|watermark| next < watermark);
-                return Ok(self.or_end(Finding::Gap { from: next, to: stamp, durable }, next));
+                return Ok(self.or_end(Finding::Gap { from: next, to: lsn, durable }, next));
             }
             let Some(step) = self.streams[number].pending.take() else { unreachable!("it was just looked at") };
             match step {
                 // Other streams do not have what belongs between these any more.
-                _ if stamp < begin => {}
-                Step::Block { at, .. } if stamp < next => {
-                    let why = BlockError::Stamp { found: stamp, at: next };
+                _ if lsn < begin => {}
+                Step::Block { at, .. } if lsn < next => {
+                    let why = BlockError::Lsn { found: lsn, at: next };
                     return Ok(self.found(number, Step::Bad { at, why }));
                 }
                 step => {

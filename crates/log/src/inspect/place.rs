@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{Inspection, Stream, StreamNotes, View, saved::SavedTail, walk::Walk};
 use crate::{
@@ -53,7 +53,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Inspection, StoreError> {
 }
 
 /// How far the stream is noted to be durable now.
-pub(super) fn noted(stream: &Stream) -> Option<Stamp> {
+pub(super) fn noted(stream: &Stream) -> Option<Lsn> {
     SegmentStore::look_at_note(&FileMedium::read_only(&stream.notes.directory)).ok()?.map(|note| note.position)
 }
 
@@ -93,14 +93,14 @@ fn notes(stream: usize, directory: &Path, store: &SegmentStore) -> StreamNotes {
     }
 }
 
-/// A directory with the log of one stream, where positions are stamps.
+/// A directory with the log of one stream, where positions are LSNs.
 fn only_stream(directory: &Path, identity: Option<StreamIdentity>) -> Result<Inspection, StoreError> {
     // Before the segments are listed: they are to hold what it promises.
     let epoch = look_at_epoch(&FileMedium::read_only(directory))?;
     let store = look(directory)?;
     let notes = notes(0, directory, &store);
     let mut walk = Walk::new(Box::new(store.clone()));
-    if notes.kept.is_some_and(|(first, _)| first > Stamp::ZERO) || walk.begins_later()? {
+    if notes.kept.is_some_and(|(first, _)| first > Lsn::ZERO) || walk.begins_later()? {
         walk.seek()?;
     }
     let cluster = store.extent().map(|_| store.config().cluster);
@@ -156,7 +156,7 @@ fn one_stream(directory: &Path, identity: StreamIdentity) -> Result<Inspection, 
     let store = look(directory)?;
     let notes = notes(identity.stream, directory, &store);
     let mut walk = Walk::new(Box::new(Positions(store)));
-    if notes.kept.is_some_and(|(first, _)| first > Stamp::ZERO) {
+    if notes.kept.is_some_and(|(first, _)| first > Lsn::ZERO) {
         walk.seek()?;
     }
     Ok(Inspection {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Stamp, private};
+use freshet_base::{ClusterId, Lsn, private};
 
 use crate::{
     Log, LogFailure, ReceiveError,
@@ -28,8 +28,8 @@ pub fn save_tail(
     path: &Path,
     cluster: ClusterId,
     source: &dyn LogSource,
-    from: Stamp,
-    to: Stamp,
+    from: Lsn,
+    to: Lsn,
 ) -> Result<(), StoreError> {
     let unfinished = path.with_extension("new");
     let failed = |doing, error| StoreError::io(doing, path.to_owned(), 0, to.since(from), error);
@@ -60,7 +60,7 @@ impl Log {
     ///
     /// # Errors
     /// [`ReceiveError`]; nothing may be cut then.
-    pub fn save_tail(&self, directory: &Path, from: Stamp) -> Result<Option<PathBuf>, ReceiveError> {
+    pub fn save_tail(&self, directory: &Path, from: Lsn) -> Result<Option<PathBuf>, ReceiveError> {
         let to = self.received().get();
         if from >= to {
             return Ok(None);
@@ -106,17 +106,17 @@ impl SavedTail {
 }
 
 impl LogSource for SavedTail {
-    fn extent(&self) -> Option<(Stamp, Stamp)> {
-        Some((self.header.start, Stamp(self.header.start.0.saturating_add(self.header.size))))
+    fn extent(&self) -> Option<(Lsn, Lsn)> {
+        Some((self.header.start, Lsn(self.header.start.0.saturating_add(self.header.size))))
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), StoreError> {
         let offset = self.locate(at).1;
         let read = self.file.read_exact_at(into, offset);
         read.map_err(|error| StoreError::io("read", self.path.clone(), offset, 0, error))
     }
 
-    fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+    fn locate(&self, at: Lsn) -> (PathBuf, u64) {
         (self.path.clone(), SEGMENT_HEADER + at.since(self.header.start))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 
 use crate::{
     block::{BLOCK_ALIGN, BLOCK_HEADER, Block, BlockError, BlockHeader, RecordHeader},
@@ -13,25 +13,25 @@ use crate::{
 /// What lies at a place.
 pub(super) enum Step {
     Block {
-        at: Stamp,
+        at: Lsn,
         header: BlockHeader,
         begins_term: Option<(Term, NodeId)>,
         time: Option<u64>,
-        records: Vec<(Stamp, RecordHeader)>,
+        records: Vec<(Lsn, RecordHeader)>,
     },
     /// No block; the walk continues behind it.
-    Bad { at: Stamp, why: BlockError },
+    Bad { at: Lsn, why: BlockError },
     /// Nothing but zeros comes.
-    End { at: Stamp },
+    End { at: Lsn },
 }
 
 pub(super) struct Walk {
     source: Box<dyn LogSource>,
-    at: Stamp,
-    until: Stamp,
+    at: Lsn,
+    until: Lsn,
     /// Bytes of the source from `window_at` on.
     window: Vec<u8>,
-    window_at: Stamp,
+    window_at: Lsn,
 }
 
 impl Walk {
@@ -40,7 +40,7 @@ impl Walk {
         Self { source, at, until, window: Vec::new(), window_at: at }
     }
 
-    pub(super) fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+    pub(super) fn locate(&self, at: Lsn) -> (PathBuf, u64) {
         self.source.locate(at)
     }
 
@@ -51,23 +51,23 @@ impl Walk {
         self.at = match block {
             Some(block) => block,
             // The end of one block, and no other.
-            None => rest()?.written_to.map_or(self.at, |end| Stamp(end.0.next_multiple_of(BLOCK_ALIGN as u64))),
+            None => rest()?.written_to.map_or(self.at, |end| Lsn(end.0.next_multiple_of(BLOCK_ALIGN as u64))),
         };
         Ok(())
     }
 
-    /// The stamp of the first block that comes. The walk stays where it is.
-    pub(super) fn first_stamp(&mut self) -> Result<Option<Stamp>, StoreError> {
+    /// The LSN of the first block that comes. The walk stays where it is.
+    pub(super) fn first_lsn(&mut self) -> Result<Option<Lsn>, StoreError> {
         let from = self.at;
-        let stamp = loop {
+        let lsn = loop {
             match self.next()? {
-                Step::Block { header, .. } => break Some(header.stamp),
+                Step::Block { header, .. } => break Some(header.lsn),
                 Step::Bad { .. } => {}
                 Step::End { .. } => break None,
             }
         };
         self.at = from;
-        Ok(stamp)
+        Ok(lsn)
     }
 
     /// Whether there are zeros where the first block would be: a log may begin behind the start of
@@ -77,7 +77,7 @@ impl Walk {
     }
 
     /// As many bytes from `at` on as are there, `length` at most.
-    fn bytes(&mut self, at: Stamp, length: u64) -> Result<&[u8], StoreError> {
+    fn bytes(&mut self, at: Lsn, length: u64) -> Result<&[u8], StoreError> {
         let left = self.until.since(at);
         let length = length.min(left);
         let held = self.window_at.plus(self.window.len() as u64);
@@ -112,14 +112,14 @@ impl Walk {
         Ok(Step::Bad { at, why })
     }
 
-    fn block(&mut self, at: Stamp) -> Result<Result<(Step, Stamp), BlockError>, StoreError> {
+    fn block(&mut self, at: Lsn) -> Result<Result<(Step, Lsn), BlockError>, StoreError> {
         let header = match BlockHeader::peek(self.bytes(at, BLOCK_HEADER as u64)?) {
             Ok(header) => header,
             Err(why) => return Ok(Err(why)),
         };
-        let stamp = if self.source.places_are_stamps() { at } else { header.stamp };
+        let lsn = if self.source.places_are_lsns() { at } else { header.lsn };
         let bytes = self.bytes(at, u64::from(header.length))?;
-        Ok(Block::parse(bytes, stamp).map(|block| {
+        Ok(Block::parse(bytes, lsn).map(|block| {
             let records = block.records().map(|record| (record.address, record.header)).collect();
             let header = *block.header();
             let end = at.plus(u64::from(header.length));

@@ -25,7 +25,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
+    ClusterId, Lsn, NodeId, Term,
     private::{self, NotPrivate},
 };
 use freshet_memory::{PERSISTENT, copy_words};
@@ -162,7 +162,7 @@ impl PersistentBuffer {
         config: &PersistenceConfig,
         cluster: ClusterId,
         capacity: usize,
-        start: Stamp,
+        start: Lsn,
     ) -> Result<Arc<Self>, BufferError> {
         if !config.method.is_available() {
             return Err(BufferError::Method(config.method));
@@ -227,7 +227,7 @@ impl PersistentBuffer {
         self.mapping.is_lent()
     }
 
-    fn write_slot(&self, to: Stamp) {
+    fn write_slot(&self, to: Lsn) {
         let mut sequence = self.slots();
         *sequence += 1;
         slots::write(&self.mapping, SLOTS, *sequence, to.0);
@@ -248,7 +248,7 @@ impl PersistentBuffer {
     }
 
     /// The segments have everything below `to`, durably: the ring may be used again.
-    pub(crate) fn note_destaged(&self, to: Stamp) {
+    pub(crate) fn note_destaged(&self, to: Lsn) {
         if self.destaged.load(Ordering::Acquire) < to.0 {
             self.write_slot(to);
             // Release: the slot is durable before the room is given back.
@@ -266,7 +266,7 @@ impl PersistentBuffer {
 
     /// Makes durable what others have stored in `[from, to)`, the calling thread's share of a
     /// standby's log.
-    pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
+    pub(crate) fn persist_received(&self, from: Lsn, to: Lsn) {
         self.ring().persist_received(&self.mapping, from, to);
         self.delay.wait(to.since(from) as usize);
     }
@@ -279,7 +279,7 @@ impl PersistentBuffer {
     /// Takes back everything at or above `at`, of a ring that was written up to `end` at most: a
     /// restart finds nothing of it. To be called before the same is done in the segments, and while
     /// nobody writes.
-    pub(crate) fn take_back(&self, at: Stamp, end: Stamp) {
+    pub(crate) fn take_back(&self, at: Lsn, end: Lsn) {
         if at < end {
             self.ring().erase(&self.mapping, at, end);
         }
@@ -291,8 +291,8 @@ impl PersistentBuffer {
     }
 
     /// How far the segments have everything.
-    pub(crate) fn destaged(&self) -> Stamp {
-        Stamp(self.destaged.load(Ordering::Acquire))
+    pub(crate) fn destaged(&self) -> Lsn {
+        Lsn(self.destaged.load(Ordering::Acquire))
     }
 
     /// What lies under it.
@@ -357,9 +357,9 @@ pub fn recover_buffer(
     owner: NodeId,
     store: &LogStore,
     tail: &Tail,
-    terms: &[(Term, Stamp)],
+    terms: &[(Term, Lsn)],
     expected: bool,
-) -> Result<Stamp, BufferError> {
+) -> Result<Lsn, BufferError> {
     let end = tail.blocks_end;
     let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
     let failed = |source| BufferError::Io { doing: "read", file: path.to_owned(), source };
@@ -401,7 +401,7 @@ pub fn recover_buffer(
         return Err(damaged(&format!("the segments end at {end}, and had everything up to {destaged}")));
     }
     // At most one lap, beginning where the segments were sure to be.
-    let rest = chain(&bytes[HEADER..], end, Stamp(destaged.saturating_add(capacity as u64)), terms);
+    let rest = chain(&bytes[HEADER..], end, Lsn(destaged.saturating_add(capacity as u64)), terms);
     let whole = rest.len();
     if rest.is_empty() {
         return Ok(end);

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, Rid, Term};
 
 use freshet_memory::model::LossyLines;
 pub(super) use freshet_memory::model::{Image, THREADS};
@@ -88,12 +88,12 @@ pub(super) fn newest(image: &Image) -> (u64, u64) {
     slots::read(bytes.as_slice().try_into().unwrap()).unwrap_or((0, 0))
 }
 
-pub(super) fn block(stamp: u64, length: usize, term: u32) -> Vec<u8> {
+pub(super) fn block(lsn: u64, length: usize, term: u32) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     builder.begin();
-    builder.push(None, Fid(1), Rid(stamp), RecordKind::Insert, &vec![stamp as u8 | 1; length]).unwrap();
+    builder.push(None, Fid(1), Rid(lsn), RecordKind::Insert, &vec![lsn as u8 | 1; length]).unwrap();
     builder.seal_records();
-    builder.finish(Stamp(stamp), Term(term), BlockKind::Redo).to_vec()
+    builder.finish(Lsn(lsn), Term(term), BlockKind::Redo).to_vec()
 }
 
 /// Runs `work` with a crash at every point and calls `check` for every memory that may be left.
@@ -141,7 +141,7 @@ fn insert_blocks(forget: Forget) {
         let mut at = 0;
         for block in &blocks[..acknowledged.get()] {
             let bytes = bytes(image, at, block.len());
-            assert!(Block::parse(&bytes, Stamp(at as u64)).is_ok(), "the block at {at} was acknowledged");
+            assert!(Block::parse(&bytes, Lsn(at as u64)).is_ok(), "the block at {at} was acknowledged");
             at += block.len();
         }
     });

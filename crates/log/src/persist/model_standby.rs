@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 
 use super::{
     Lines,
@@ -46,7 +46,7 @@ struct World {
     sequence: u64,
     /// Not the log any more, but until the cut is complete it may still be found.
     before: Option<Vec<u8>>,
-    terms: Vec<(Term, Stamp)>,
+    terms: Vec<(Term, Lsn)>,
 }
 
 struct Standby<'a> {
@@ -83,7 +83,7 @@ impl Standby<'_> {
         let mut world = self.world.borrow_mut();
         let (from, to) = (world.acknowledged, world.log.len() as u64);
         // Not at lines' borders.
-        let cut = |part: u64| Stamp((from + (to - from) * part / THREADS as u64).next_multiple_of(8).min(to));
+        let cut = |part: u64| Lsn((from + (to - from) * part / THREADS as u64).next_multiple_of(8).min(to));
         for part in 0..THREADS as u64 {
             self.model.thread.set(part as usize);
             if self.mutant == Mutant::OneFence && part > 0 {
@@ -142,7 +142,7 @@ impl Standby<'_> {
             world.segments = world.segments.min(at);
         }
         if self.mutant != Mutant::NoErasing {
-            RING.erase(self.model, Stamp(at), Stamp(end));
+            RING.erase(self.model, Lsn(at), Lsn(end));
         }
         if at < world.destaged {
             self.note(world, at);
@@ -152,7 +152,7 @@ impl Standby<'_> {
             world.segments = world.segments.min(at);
             // Only then a term is entered.
             world.before = None;
-            world.terms.push((Term(term), Stamp(at)));
+            world.terms.push((Term(term), Lsn(at)));
         }
     }
 }
@@ -162,8 +162,8 @@ fn check(world: &World, image: &Image, knows_terms: bool) {
     let end = world.segments;
     assert!(destaged <= end, "the ring says that the segments have {destaged}, they have {end}");
     let ring = bytes(image, RING.base, RING.capacity as usize);
-    let terms: &[(Term, Stamp)] = if knows_terms { &world.terms } else { &[] };
-    let rest = chain(&ring, Stamp(end), Stamp(destaged + RING.capacity), terms);
+    let terms: &[(Term, Lsn)] = if knows_terms { &world.terms } else { &[] };
+    let rest = chain(&ring, Lsn(end), Lsn(destaged + RING.capacity), terms);
     let found = end as usize + rest.len();
     assert!(found as u64 >= world.acknowledged, "{} was acknowledged, {found} found", world.acknowledged);
     // What came after the crash is not in the memory, but in the log here.
@@ -176,7 +176,7 @@ fn check(world: &World, image: &Image, knows_terms: bool) {
 fn live(forget: Forget, mutant: Mutant, knows_terms: bool) {
     let world = RefCell::new(World::default());
     let work = |model: &Model| {
-        world.replace(World { terms: vec![(Term(1), Stamp(0))], ..World::default() });
+        world.replace(World { terms: vec![(Term(1), Lsn(0))], ..World::default() });
         let standby = Standby { model, mutant, world: &world };
         standby.destage();
         // In the middle of a lap, several blocks at once, then one after the other.

@@ -5,7 +5,7 @@
 //! these last. A restart takes no block whose term is not that of its place in the history: a
 //! deposed primary may have left it there.
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 
 use super::Lines;
 use crate::block::{BLOCK_HEADER, Block, BlockHeader};
@@ -23,7 +23,7 @@ const ZEROS: [u8; 4096] = [0; 4096];
 impl Ring {
     /// The one or two pieces (offset and length) in which `[from, to)` lies, which is not longer
     /// than the ring.
-    fn pieces(&self, from: Stamp, to: Stamp) -> [(usize, usize); 2] {
+    fn pieces(&self, from: Lsn, to: Lsn) -> [(usize, usize); 2] {
         let (place, length) = (from.0 % self.capacity, to.since(from));
         let first = length.min(self.capacity - place);
         [(self.base + place as usize, first as usize), (self.base, (length - first) as usize)]
@@ -31,7 +31,7 @@ impl Ring {
 
     /// Makes durable what somebody has stored in `[from, to)`, who is done: flushes each line and
     /// waits for that (Query Fresh, sections 2.3 and 3.1).
-    pub(crate) fn persist_received(&self, lines: &impl Lines, from: Stamp, to: Stamp) {
+    pub(crate) fn persist_received(&self, lines: &impl Lines, from: Lsn, to: Lsn) {
         for (at, length) in self.pieces(from, to) {
             if length > 0 {
                 lines.flush_received(at, length);
@@ -42,14 +42,14 @@ impl Ring {
 
     /// Makes `[from, to)` zero, durably, from the beginning on: a crash in between leaves at most a
     /// beginning of what was there.
-    pub(crate) fn erase(&self, lines: &impl Lines, from: Stamp, to: Stamp) {
-        let from = Stamp(from.0.max(to.0.saturating_sub(self.capacity)));
-        let head = Stamp(to.0.min(from.0 + BLOCK_HEADER as u64));
+    pub(crate) fn erase(&self, lines: &impl Lines, from: Lsn, to: Lsn) {
+        let from = Lsn(from.0.max(to.0.saturating_sub(self.capacity)));
+        let head = Lsn(to.0.min(from.0 + BLOCK_HEADER as u64));
         self.zero(lines, from, head);
         self.zero(lines, head, to);
     }
 
-    fn zero(&self, lines: &impl Lines, from: Stamp, to: Stamp) {
+    fn zero(&self, lines: &impl Lines, from: Lsn, to: Lsn) {
         for (at, length) in self.pieces(from, to) {
             for piece in (0..length).step_by(ZEROS.len()) {
                 lines.store(at + piece, &ZEROS[..ZEROS.len().min(length - piece)]);
@@ -66,7 +66,7 @@ impl Ring {
 /// `until`: as far as whole transactions go. `terms` are the terms and where they began, if that is
 /// known: a block of a term that does not reign at its place was left over by a primary that was
 /// deposed, and is no part of this log.
-pub(crate) fn chain(ring: &[u8], from: Stamp, until: Stamp, terms: &[(Term, Stamp)]) -> Vec<u8> {
+pub(crate) fn chain(ring: &[u8], from: Lsn, until: Lsn, terms: &[(Term, Lsn)]) -> Vec<u8> {
     let capacity = ring.len() as u64;
     let (mut rest, mut whole, mut at) = (Vec::new(), 0, from);
     while at < until {

@@ -12,34 +12,34 @@
 
 use std::sync::PoisonError;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{Append, Mark, Note, SEGMENT_HEADER, SegmentStore, StoreError, lock, segment_name};
 
 /// The note of step 1. Its content is what a slot of the watermark file holds.
 pub(super) const CUT_NAME: &str = "cut";
 
-fn cut_note(at: Stamp, stamp: Stamp) -> Note {
-    Note { position: at, bound: stamp, anchor: stamp, anchor_position: at }
+fn cut_note(at: Lsn, lsn: Lsn) -> Note {
+    Note { position: at, bound: lsn, anchor: lsn, anchor_position: at }
 }
 
-/// The note that still holds when the log ends at `stamp`, which is at position `at` of the stream.
-fn lowered(noted: Note, at: Stamp, stamp: Stamp) -> Note {
-    let mut lowered = Note { bound: noted.bound.min(stamp), ..noted };
-    if noted.anchor > stamp {
-        (lowered.anchor, lowered.anchor_position) = (stamp, at);
+/// The note that still holds when the log ends at `lsn`, which is at position `at` of the stream.
+fn lowered(noted: Note, at: Lsn, lsn: Lsn) -> Note {
+    let mut lowered = Note { bound: noted.bound.min(lsn), ..noted };
+    if noted.anchor > lsn {
+        (lowered.anchor, lowered.anchor_position) = (lsn, at);
     }
     lowered
 }
 
 impl SegmentStore {
-    /// Takes back, durably, what the note says of other streams from `stamp` on, `at` in this one.
+    /// Takes back, durably, what the note says of other streams from `lsn` on, `at` in this one.
     /// It has to be taken back in every stream before one of them is cut: a restart takes
     /// everything below any stream's anchor for durable in all of them.
-    pub(crate) fn lower_bounds(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
+    pub(crate) fn lower_bounds(&self, at: Lsn, lsn: Lsn) -> Result<(), StoreError> {
         self.check()?;
         self.finish();
-        self.change_mark(|noted| lowered(noted, at, stamp), true).map_err(|error| self.fail(error))
+        self.change_mark(|noted| lowered(noted, at, lsn), true).map_err(|error| self.fail(error))
     }
 
     /// Takes back everything at or above `at`, which becomes the end. Durable when this returns.
@@ -47,24 +47,24 @@ impl SegmentStore {
     ///
     /// # Errors
     /// [`StoreError`]; opening the log again completes the cut.
-    pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+    pub fn cut(&self, at: Lsn) -> Result<(), StoreError> {
         self.cut_stream(at, at)
     }
 
-    /// The same for one stream of several: `at` is the position where its blocks from `stamp` on
+    /// The same for one stream of several: `at` is the position where its blocks from `lsn` on
     /// begin.
-    pub(crate) fn cut_stream(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
+    pub(crate) fn cut_stream(&self, at: Lsn, lsn: Lsn) -> Result<(), StoreError> {
         self.check()?;
-        let begin = Stamp(self.segments().begin);
+        let begin = Lsn(self.segments().begin);
         if at < begin {
             return Err(StoreError::Gone { at, first: begin });
         }
         self.finish();
         let path = self.shared.medium.path(CUT_NAME);
-        let first = Mark::first(&cut_note(at, stamp), self.shared.tie());
+        let first = Mark::first(&cut_note(at, lsn), self.shared.tie());
         let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &first);
         noted.map_err(|e| self.fail(StoreError::io("make", path, 0, super::mark::MARK_FILE, e)))?;
-        self.carry_out_cut(at, stamp).map_err(|error| self.fail(error))
+        self.carry_out_cut(at, lsn).map_err(|error| self.fail(error))
     }
 
     /// Removes all segments, newest first. The note of how far they were durable stays, and means
@@ -100,8 +100,8 @@ impl SegmentStore {
         self.carry_out_cut(note.note().position, note.note().bound)
     }
 
-    fn carry_out_cut(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
-        self.change_mark(|noted| Note { position: noted.position.min(at), ..lowered(noted, at, stamp) }, true)?;
+    fn carry_out_cut(&self, at: Lsn, lsn: Lsn) -> Result<(), StoreError> {
+        self.change_mark(|noted| Note { position: noted.position.min(at), ..lowered(noted, at, lsn) }, true)?;
         while self.remove_newest(|start| start > at.0)? {}
         let holding = self.segments().holding(at.0, self.size()).cloned();
         if let Some(segment) = holding {

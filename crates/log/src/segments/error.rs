@@ -3,7 +3,7 @@
 
 use std::{io, path::PathBuf};
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Lsn};
 
 use super::header::FORMAT;
 use crate::{control::ControlError, parts::KEEP_ASIDE};
@@ -132,9 +132,9 @@ pub enum StoreError {
         /// The file that should be there.
         file: PathBuf,
         /// Where it starts.
-        from: Stamp,
+        from: Lsn,
         /// Where it ends.
-        to: Stamp,
+        to: Lsn,
     },
     /// A journal of what has arrived is not what was durable.
     #[error(
@@ -165,17 +165,17 @@ pub enum StoreError {
     #[error("the log at {at} is no longer kept: the oldest byte here is {first}")]
     Gone {
         /// What was asked for.
-        at: Stamp,
+        at: Lsn,
         /// What there is.
-        first: Stamp,
+        first: Lsn,
     },
     /// That part of the log does not exist.
     #[error("the log ends at {end}; {at} was asked for")]
     Beyond {
         /// The end of what was asked for.
-        at: Stamp,
+        at: Lsn,
         /// Where the log's files end.
-        end: Stamp,
+        end: Lsn,
     },
     /// An earlier write or sync failed; what the medium holds since is not known.
     #[error("an earlier write to the log failed, and it takes no more until the node is restarted")]

@@ -7,16 +7,16 @@
 //! | 12..16 | kind of file: 1 segment, 2 saved tail |
 //! | 16..32 | cluster id |
 //! | 32..40 | how many bytes of the log the file has room for |
-//! | 40..48 | stamp of the first of them |
+//! | 40..48 | LSN of the first of them |
 //! | 48..52 | CRC-32C of bytes 0..48 |
-//! | 52..60 | stamp where the log begins, if that is within this segment and not its first byte |
+//! | 52..60 | LSN where the log begins, if that is within this segment and not its first byte |
 //! | 60..64 | CRC-32C of bytes 48..60, then |
 //! | 64..72 | incarnation of the log that the segment is of; 0 if that has none |
 //! | 72..76 | CRC-32C of bytes 64..72, if that is not 0 |
 //!
 //! The rest is zero. Virtual byte `x` lies at offset `4096 + (x - start)`.
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Lsn};
 
 /// The format of files that this version reads and writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -41,9 +41,9 @@ pub(crate) struct FileHeader {
     pub(crate) kind: FileKind,
     pub(crate) cluster: ClusterId,
     pub(crate) size: u64,
-    pub(crate) start: Stamp,
+    pub(crate) start: Lsn,
     /// Where the log begins in it: bytes below were never written.
-    pub(crate) begin: Stamp,
+    pub(crate) begin: Lsn,
     /// The log's incarnation; 0 if it has none.
     pub(crate) life: u64,
 }
@@ -96,10 +96,10 @@ impl FileHeader {
         if word(COVERED) != crc32c::crc32c(&bytes[..COVERED]) {
             return Err(HeaderError::Other("its header's checksum does not hold"));
         }
-        let (start, size) = (Stamp(u64::from_le_bytes(part(40))), u64::from_le_bytes(part(32)));
+        let (start, size) = (Lsn(u64::from_le_bytes(part(40))), u64::from_le_bytes(part(32)));
         let begin = match bytes[BEGIN..LIFE].iter().all(|byte| *byte == 0) {
             true => start,
-            false => Stamp(u64::from_le_bytes(part(BEGIN))),
+            false => Lsn(u64::from_le_bytes(part(BEGIN))),
         };
         let is_within = begin >= start && begin.since(start) < size;
         if begin != start && (!is_within || word(60) != crc32c::crc32c(&bytes[COVERED..60])) {

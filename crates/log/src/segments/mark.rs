@@ -15,19 +15,19 @@
 //! | word | |
 //! |---|---|
 //! | 0 | position: everything below is durable here |
-//! | 1 | bound: all blocks of this stream with smaller stamps lie below that position |
-//! | 2 | anchor's stamp: below it every stream of the log was durable |
-//! | 3 | anchor's position: where this stream's blocks from the anchor's stamp on begin |
+//! | 1 | bound: all blocks of this stream with smaller LSNs lie below that position |
+//! | 2 | anchor's LSN: below it every stream of the log was durable |
+//! | 3 | anchor's position: where this stream's blocks from the anchor's LSN on begin |
 //! | 4 | incarnation of the log; 0 if it has none (module `parts`) |
 //! | 5 | how often the node's control file was written, at least |
 //!
 //! A version before this one wrote the first four.
 //!
-//! In a log of one stream, positions are stamps, and all four are the same.
+//! In a log of one stream, positions are LSNs, and all four are the same.
 
 use std::{io, sync::Arc};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 pub(super) use super::slots::SLOTS_FILE as MARK_FILE;
 use super::slots::Slots;
@@ -38,18 +38,18 @@ use crate::medium::MediumFile;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Everything below this position of the stream is durable.
-    pub(crate) position: Stamp,
-    /// All blocks of the stream with smaller stamps lie below `position`.
-    pub(crate) bound: Stamp,
-    /// Below this stamp, all streams were durable when the note was made.
-    pub(crate) anchor: Stamp,
-    /// The stream's blocks with stamps from `anchor` on lie at or above this position.
-    pub(crate) anchor_position: Stamp,
+    pub(crate) position: Lsn,
+    /// All blocks of the stream with smaller LSNs lie below `position`.
+    pub(crate) bound: Lsn,
+    /// Below this LSN, all streams were durable when the note was made.
+    pub(crate) anchor: Lsn,
+    /// The stream's blocks with LSNs from `anchor` on lie at or above this position.
+    pub(crate) anchor_position: Lsn,
 }
 
 impl Note {
     /// The note of a log with one stream.
-    pub const fn alone(to: Stamp) -> Self {
+    pub const fn alone(to: Lsn) -> Self {
         Self { position: to, bound: to, anchor: to, anchor_position: to }
     }
 
@@ -92,7 +92,7 @@ impl Mark {
     }
 
     pub(super) fn note(&self) -> Note {
-        let [position, bound, anchor, anchor_position, ..] = self.0.words().map(Stamp);
+        let [position, bound, anchor, anchor_position, ..] = self.0.words().map(Lsn);
         Note { position, bound, anchor, anchor_position }
     }
 

@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Stamp, lock};
+use freshet_base::{ClusterId, Lsn, lock};
 
 use crate::hang::Hang;
 use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
@@ -194,7 +194,7 @@ impl SegmentStore {
     }
 
     /// The position of a cut that was begun and is to be completed.
-    pub(crate) fn unfinished_cut(&self) -> Option<Stamp> {
+    pub(crate) fn unfinished_cut(&self) -> Option<Lsn> {
         let file = self.shared.medium.open(cut::CUT_NAME).ok()?;
         Some(Mark::open(file).ok()??.note().position)
     }
@@ -212,7 +212,7 @@ impl SegmentStore {
             let expected = segments.end(config.segment_size);
             if !segments.all.is_empty() && start > expected {
                 let file = medium.path(&segment_name(expected));
-                return Err(StoreError::Missing { file, from: Stamp(expected), to: Stamp(start) });
+                return Err(StoreError::Missing { file, from: Lsn(expected), to: Lsn(start) });
             }
             let (file, header) = open_segment(&*medium, &config, start)?;
             if segments.all.is_empty() {
@@ -260,9 +260,9 @@ impl SegmentStore {
 
     /// The oldest byte kept and the end of the last segment (beyond the log's end); none when there
     /// is no segment.
-    pub fn extent(&self) -> Option<(Stamp, Stamp)> {
+    pub fn extent(&self) -> Option<(Lsn, Lsn)> {
         let segments = self.segments();
-        (!segments.all.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
+        (!segments.all.is_empty()).then(|| (Lsn(segments.first()), Lsn(segments.end(self.size()))))
     }
 
     pub(crate) fn downgrade(&self) -> WeakStore {
@@ -311,27 +311,27 @@ impl SegmentStore {
     }
 
     /// How far the log was durable, by the last note of it. Zero for an empty log.
-    pub fn watermark(&self) -> Stamp {
+    pub fn watermark(&self) -> Lsn {
         self.noted().position
     }
 
     /// The last note of how far the log is durable. All zero for an empty log.
     pub(crate) fn noted(&self) -> Note {
-        lock(&self.shared.mark).as_ref().map_or(Note::alone(Stamp::ZERO), Mark::note)
+        lock(&self.shared.mark).as_ref().map_or(Note::alone(Lsn::ZERO), Mark::note)
     }
 
     /// Where the next append goes; what [`SegmentStore::resume`] said plus what was appended since.
-    pub fn end(&self) -> Stamp {
-        Stamp(lock(&self.shared.append).end)
+    pub fn end(&self) -> Lsn {
+        Lsn(lock(&self.shared.append).end)
     }
 
     /// Says where the log was found to end; appending still needs [`SegmentStore::resume`].
-    pub(crate) fn set_end(&self, end: Stamp) {
+    pub(crate) fn set_end(&self, end: Lsn) {
         lock(&self.shared.append).end = end.0;
     }
 
     /// How people find the segment that holds `at`, and the offset of `at` in it.
-    pub fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+    pub fn locate(&self, at: Lsn) -> (PathBuf, u64) {
         let start = at.0 - at.0 % self.size();
         (self.shared.medium.path(&segment_name(start)), SEGMENT_HEADER + (at.0 - start))
     }
@@ -361,7 +361,7 @@ impl SegmentStore {
     ///
     /// # Errors
     /// [`StoreError`] when the segment or the watermark file cannot be made.
-    pub fn resume(&self, end: Stamp) -> Result<(), StoreError> {
+    pub fn resume(&self, end: Lsn) -> Result<(), StoreError> {
         self.check()?;
         {
             let mut mark = lock(&self.shared.mark);
@@ -393,7 +393,7 @@ impl SegmentStore {
     ///
     /// # Panics
     /// When `at` is not the end.
-    pub fn append(&self, at: Stamp, pieces: &[&[u8]]) -> Result<(), StoreError> {
+    pub fn append(&self, at: Lsn, pieces: &[&[u8]]) -> Result<(), StoreError> {
         self.check()?;
         let (mut end, size) = (lock(&self.shared.append).end, self.size());
         assert_eq!(at.0, end, "the log has no gaps");
@@ -415,7 +415,7 @@ impl SegmentStore {
     /// Writes `bytes`, which were read at `at`, to the same place again: whatever became of their
     /// first writing, they are durable after the next [`SegmentStore::sync`]. A crash on the way
     /// changes nothing, since every page has the same bytes before and after.
-    pub(crate) fn rewrite(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn rewrite(&self, at: Lsn, bytes: &[u8]) -> Result<(), StoreError> {
         self.check()?;
         self.write(at.0, bytes)
     }
@@ -491,7 +491,7 @@ impl SegmentStore {
     }
 
     /// Notes an anchor, durably: what lies below it may go.
-    pub(crate) fn anchor(&self, anchor: Stamp, anchor_position: Stamp) -> Result<(), StoreError> {
+    pub(crate) fn anchor(&self, anchor: Lsn, anchor_position: Lsn) -> Result<(), StoreError> {
         self.check()?;
         let change = |noted: Note| match noted.anchor < anchor {
             true => Note { anchor, anchor_position, ..noted },
@@ -563,19 +563,19 @@ impl SegmentStore {
     /// # Errors
     /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside the segments; [`StoreError::Io`]
     /// when a file cannot be read.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), StoreError> {
         let (mut at, mut into) = (at.0, into);
         while !into.is_empty() {
             let segment = {
                 let segments = self.segments();
                 let holding = segments.holding(at, self.size()).filter(|_| at >= segments.first());
                 let Some(segment) = holding else {
-                    let first = Stamp(segments.first());
+                    let first = Lsn(segments.first());
                     return Err(if at < first.0 {
-                        StoreError::Gone { at: Stamp(at), first }
+                        StoreError::Gone { at: Lsn(at), first }
                     } else {
-                        let at = Stamp(at.saturating_add(into.len() as u64));
-                        StoreError::Beyond { at, end: Stamp(segments.end(self.size())) }
+                        let at = Lsn(at.saturating_add(into.len() as u64));
+                        StoreError::Beyond { at, end: Lsn(segments.end(self.size())) }
                     });
                 };
                 Arc::clone(segment)
@@ -597,7 +597,7 @@ impl SegmentStore {
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed; those after it stay.
-    pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
+    pub fn remove_below(&self, at: Lsn) -> Result<usize, StoreError> {
         let mut removed = 0;
         loop {
             let oldest = {
@@ -674,7 +674,7 @@ impl Shared {
         let (kind, cluster) = (FileKind::Segment, self.config.cluster);
         let begin = self.segments.read().unwrap_or_else(PoisonError::into_inner).begin.max(start);
         let life = self.tie().life;
-        let header = FileHeader { kind, cluster, size, start: Stamp(start), begin: Stamp(begin), life }.encode();
+        let header = FileHeader { kind, cluster, size, start: Lsn(start), begin: Lsn(begin), life }.encode();
         let name = segment_name(start);
         let made = self.medium.create(&name, SEGMENT_HEADER + size, &header);
         let file = made.map_err(|e| StoreError::io("make", self.medium.path(&name), 0, SEGMENT_HEADER + size, e))?;

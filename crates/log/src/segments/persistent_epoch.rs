@@ -3,7 +3,7 @@
 //! Written and synced by the group commit kind `epoch` before results are released; after a crash
 //! nothing above it is recovered. The other kinds must not find an old one, so they remove it.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{
     SegmentStore, StoreError, patiently,
@@ -13,11 +13,11 @@ use crate::medium::Medium;
 
 const NAME: &str = "pepoch";
 
-/// The last persistent epoch, and the stamp at which it ended.
+/// The last persistent epoch, and the LSN at which it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PersistentEpoch {
     pub(crate) epoch: u64,
-    pub(crate) end: Stamp,
+    pub(crate) end: Lsn,
 }
 
 /// The open file.
@@ -40,7 +40,7 @@ fn open(medium: &dyn Medium) -> Result<Slots<2>, StoreError> {
 
 fn said_by(slots: &Slots<2>) -> PersistentEpoch {
     let [epoch, end] = *slots.words();
-    PersistentEpoch { epoch, end: Stamp(end) }
+    PersistentEpoch { epoch, end: Lsn(end) }
 }
 
 /// What the file on `medium` says; none when none exists.

@@ -1,6 +1,6 @@
-//! Where stamps lie in a stream.
+//! Where LSNs lie in a stream.
 //!
-//! Every 16 KiB or so of a stream one block's stamp and position are remembered; from there one
+//! Every 16 KiB or so of a stream one block's LSN and position are remembered; from there one
 //! goes from header to header. That is one entry of 16 bytes for a thousandth of the log. A thread
 //! that writes blocks or walks over them at restart enters landmarks; their order does not matter.
 
@@ -9,7 +9,7 @@ use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{LogStore, merge::Cursor};
 use crate::{
@@ -32,79 +32,79 @@ impl Landmarks {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block that starts at `stamp` lies at `position`. Kept if there is no landmark shortly
+    /// A block that starts at `lsn` lies at `position`. Kept if there is no landmark shortly
     /// before it.
-    pub(crate) fn enter(&self, stamp: Stamp, position: Stamp) {
+    pub(crate) fn enter(&self, lsn: Lsn, position: Lsn) {
         let near = |map: &BTreeMap<u64, u64>| {
-            let before = map.range(..=stamp.0).next_back();
+            let before = map.range(..=lsn.0).next_back();
             before.is_some_and(|(_, before)| position.0.saturating_sub(*before) < SPACING)
         };
         if !near(&self.read()) {
-            self.write().insert(stamp.0, position.0);
+            self.write().insert(lsn.0, position.0);
         }
     }
 
-    /// Somebody went past the block at `stamp`, which lies from `from` to `to`.
-    pub(super) fn pass(&self, stamp: Stamp, from: Stamp, to: Stamp) {
+    /// Somebody went past the block at `lsn`, which lies from `from` to `to`.
+    pub(super) fn pass(&self, lsn: Lsn, from: Lsn, to: Lsn) {
         if from.0 / SPACING != to.0 / SPACING {
-            self.enter(stamp, from);
+            self.enter(lsn, from);
         }
     }
 
-    /// The last landmark at or below `stamp`.
-    fn before(&self, stamp: Stamp) -> Option<(Stamp, Stamp)> {
+    /// The last landmark at or below `lsn`.
+    fn before(&self, lsn: Lsn) -> Option<(Lsn, Lsn)> {
         let map = self.read();
-        map.range(..=stamp.0).next_back().map(|(stamp, position)| (Stamp(*stamp), Stamp(*position)))
+        map.range(..=lsn.0).next_back().map(|(lsn, position)| (Lsn(*lsn), Lsn(*position)))
     }
 
-    /// The log begins at `stamp` now: its blocks from there on begin at `position`, and older ones
+    /// The log begins at `lsn` now: its blocks from there on begin at `position`, and older ones
     /// may be gone.
-    pub(super) fn begin(&self, stamp: Stamp, position: Stamp) {
+    pub(super) fn begin(&self, lsn: Lsn, position: Lsn) {
         let mut map = self.write();
-        *map = map.split_off(&stamp.0);
-        map.insert(stamp.0, position.0);
+        *map = map.split_off(&lsn.0);
+        map.insert(lsn.0, position.0);
     }
 
-    /// The log was cut at `stamp`.
-    pub(super) fn cut(&self, stamp: Stamp) {
-        self.write().split_off(&stamp.0);
+    /// The log was cut at `lsn`.
+    pub(super) fn cut(&self, lsn: Lsn) {
+        self.write().split_off(&lsn.0);
     }
 }
 
 impl LogStore {
-    /// Where in `stream` the first block lies that ends above `stamp`: the one that holds it, or
+    /// Where in `stream` the first block lies that ends above `lsn`: the one that holds it, or
     /// the next one, or the end.
     ///
     /// # Errors
     /// [`StoreError`] when the stream cannot be read.
-    pub(crate) fn position(&self, stream: usize, stamp: Stamp) -> Result<Stamp, StoreError> {
-        let mut cursor = self.cursor_before(stream, stamp)?;
-        cursor.skip_below(stamp)?;
+    pub(crate) fn position(&self, stream: usize, lsn: Lsn) -> Result<Lsn, StoreError> {
+        let mut cursor = self.cursor_before(stream, lsn)?;
+        cursor.skip_below(lsn)?;
         Ok(cursor.position())
     }
 
-    /// Where in `stream` the last block lies that begins at or below `stamp`; zero when none does.
+    /// Where in `stream` the last block lies that begins at or below `lsn`; zero when none does.
     ///
     /// # Errors
     /// [`StoreError`] when the stream cannot be read.
-    pub(super) fn position_of_last(&self, stream: usize, stamp: Stamp) -> Result<Stamp, StoreError> {
-        let mut cursor = self.cursor_before(stream, stamp)?;
-        let mut last = Stamp::ZERO;
-        while cursor.block()?.is_some_and(|block| block.stamp <= stamp) {
+    pub(super) fn position_of_last(&self, stream: usize, lsn: Lsn) -> Result<Lsn, StoreError> {
+        let mut cursor = self.cursor_before(stream, lsn)?;
+        let mut last = Lsn::ZERO;
+        while cursor.block()?.is_some_and(|block| block.lsn <= lsn) {
             last = cursor.position();
             cursor.advance();
         }
         Ok(last)
     }
 
-    /// A cursor at a block at or before the one that holds `stamp`.
-    pub(super) fn cursor_before(&self, stream: usize, stamp: Stamp) -> Result<Cursor<'_>, StoreError> {
+    /// A cursor at a block at or before the one that holds `lsn`.
+    pub(super) fn cursor_before(&self, stream: usize, lsn: Lsn) -> Result<Cursor<'_>, StoreError> {
         let this = self.at(stream);
         let end = this.store.end();
-        let from = match (this.landmarks.before(stamp), this.store.extent()) {
+        let from = match (this.landmarks.before(lsn), this.store.extent()) {
             (Some((_, position)), _) => position,
             // Blocks below the first landmark are not kept, or nobody has gone over them yet.
-            (None, Some((first, _))) if first > Stamp::ZERO => {
+            (None, Some((first, _))) if first > Lsn::ZERO => {
                 find_block(&Positions(&this.store), first, end)?.unwrap_or(end)
             }
             (None, Some((first, _))) => first,
@@ -113,15 +113,15 @@ impl LogStore {
         Ok(Cursor::new(&this.store, from, end))
     }
 
-    /// The stream that holds `stamp`, and where in it `stamp` lies.
-    pub(super) fn holding(&self, stamp: Stamp) -> Result<Option<(usize, Stamp)>, StoreError> {
+    /// The stream that holds `lsn`, and where in it `lsn` lies.
+    pub(super) fn holding(&self, lsn: Lsn) -> Result<Option<(usize, Lsn)>, StoreError> {
         for stream in 0..self.streams() {
-            let mut cursor = self.cursor_before(stream, stamp)?;
-            cursor.skip_below(stamp)?;
+            let mut cursor = self.cursor_before(stream, lsn)?;
+            cursor.skip_below(lsn)?;
             if let Some(block) = cursor.block()?
-                && block.stamp <= stamp
+                && block.lsn <= lsn
             {
-                return Ok(Some((stream, cursor.position().plus(stamp.since(block.stamp)))));
+                return Ok(Some((stream, cursor.position().plus(lsn.since(block.lsn)))));
             }
         }
         Ok(None)

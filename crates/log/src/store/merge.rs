@@ -1,6 +1,6 @@
-//! The virtual log from its streams: blocks in the order of their stamps.
+//! The virtual log from its streams: blocks in the order of their LSNs.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::LogStore;
 use crate::{
@@ -17,18 +17,18 @@ const STRETCH: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Cursor<'s> {
     store: &'s SegmentStore,
-    at: Stamp,
-    end: Stamp,
+    at: Lsn,
+    end: Lsn,
     /// Bytes of the stream from `window_at` on.
     window: Vec<u8>,
-    window_at: Stamp,
+    window_at: Lsn,
     stretch: usize,
     block: Option<BlockHeader>,
 }
 
 impl<'s> Cursor<'s> {
     /// At `at`, where a block starts, in a stream that ends at `end`.
-    pub(super) fn new(store: &'s SegmentStore, at: Stamp, end: Stamp) -> Self {
+    pub(super) fn new(store: &'s SegmentStore, at: Lsn, end: Lsn) -> Self {
         Self { store, at, end, window: Vec::new(), window_at: at, stretch: GLANCE, block: None }
     }
 
@@ -37,12 +37,12 @@ impl<'s> Cursor<'s> {
         self.stretch = STRETCH;
     }
 
-    pub(super) fn position(&self) -> Stamp {
+    pub(super) fn position(&self) -> Lsn {
         self.at
     }
 
     /// `length` bytes of the stream from `at` on, all below its end.
-    fn bytes(&mut self, at: Stamp, length: usize) -> Result<&[u8], StoreError> {
+    fn bytes(&mut self, at: Lsn, length: usize) -> Result<&[u8], StoreError> {
         let window_end = self.window_at.plus(self.window.len() as u64);
         if at < self.window_at || at.plus(length as u64) > window_end {
             let left = self.end.since(at) as usize;
@@ -82,9 +82,9 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// On to the first block that ends above `stamp`.
-    pub(super) fn skip_below(&mut self, stamp: Stamp) -> Result<(), StoreError> {
-        while self.block()?.is_some_and(|block| block.end() <= stamp) {
+    /// On to the first block that ends above `lsn`.
+    pub(super) fn skip_below(&mut self, lsn: Lsn) -> Result<(), StoreError> {
+        while self.block()?.is_some_and(|block| block.end() <= lsn) {
             self.advance();
         }
         Ok(())
@@ -93,12 +93,12 @@ impl<'s> Cursor<'s> {
 
 impl LogStore {
     /// [`LogStore::read`] for several streams.
-    pub(super) fn merged_read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+    pub(super) fn merged_read(&self, at: Lsn, into: &mut [u8]) -> Result<(), StoreError> {
         let (begin, end) = self.extent().unwrap_or_default();
         if at < begin {
             return Err(StoreError::Gone { at, first: begin });
         }
-        let beyond = |at: Stamp, length: usize| StoreError::Beyond { at: at.plus(length as u64), end };
+        let beyond = |at: Lsn, length: usize| StoreError::Beyond { at: at.plus(length as u64), end };
         if at.plus(into.len() as u64) > end {
             return Err(beyond(at, into.len()));
         }
@@ -116,7 +116,7 @@ impl LogStore {
         let mut misses = 0;
         while !into.is_empty() {
             let cursor = &mut cursors[stream];
-            let block = cursor.block()?.filter(|block| block.stamp <= at && at < block.end());
+            let block = cursor.block()?.filter(|block| block.lsn <= at && at < block.end());
             let Some(block) = block else {
                 misses += 1;
                 if misses > self.streams() {
@@ -126,7 +126,7 @@ impl LogStore {
                 continue;
             };
             misses = 0;
-            let skip = at.since(block.stamp);
+            let skip = at.since(block.lsn);
             let (now, later) = into.split_at_mut(into.len().min((u64::from(block.length) - skip) as usize));
             let place = cursor.position().plus(skip);
             now.copy_from_slice(cursor.bytes(place, now.len())?);
@@ -134,7 +134,7 @@ impl LogStore {
             if at == block.end() {
                 let from = cursor.position();
                 cursor.advance();
-                self.at(stream).landmarks.pass(block.stamp, from, cursor.position());
+                self.at(stream).landmarks.pass(block.lsn, from, cursor.position());
             }
             into = later;
         }

@@ -2,14 +2,14 @@
 //!
 //! The virtual log is one; a node keeps it in N streams (SiloR, section 3.3; distributed logging,
 //! section 3). A block lies whole in the stream that its header names, and a stream holds its
-//! blocks in the order of their stamps, without gaps: so a stream has *positions* of its own, and
-//! its bytes from some stamp on are the bytes from some position on. With one stream, positions are
-//! stamps.
+//! blocks in the order of their LSNs, without gaps: so a stream has *positions* of its own, and
+//! its bytes from some LSN on are the bytes from some position on. With one stream, positions are
+//! LSNs.
 //!
 //! | question | answer |
 //! |---|---|
-//! | where is stamp `x`? | [`landmarks`]: in each stream the last landmark at or below it, then from header to header |
-//! | what are the bytes from `x` on? | [`merge`]: the streams' blocks in the order of their stamps, which are dense |
+//! | where is LSN `x`? | [`landmarks`]: in each stream the last landmark at or below it, then from header to header |
+//! | what are the bytes from `x` on? | [`merge`]: the streams' blocks in the order of their LSNs, which are dense |
 //! | where does the log end after a crash? | [`settle`]: where the merged blocks of all streams first have a gap |
 //!
 //! A node with fewer streams than the log was written with keeps several in one: stream `s` of a
@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use crate::{
     block::BlockError,
@@ -51,7 +51,7 @@ pub struct LogStore {
 #[derive(Debug)]
 struct Shared {
     streams: Box<[Stream]>,
-    /// With several streams: the first stamp that is kept.
+    /// With several streams: the first LSN that is kept.
     begin: AtomicU64,
     /// With several streams: everything below is written.
     written: AtomicU64,
@@ -125,7 +125,7 @@ impl LogStore {
         self.shared.streams.len()
     }
 
-    /// The segments of one stream. What they call stamps are positions, unless it is the only one.
+    /// The segments of one stream. What they call LSNs are positions, unless it is the only one.
     pub fn stream(&self, number: usize) -> &SegmentStore {
         &self.shared.streams[number].store
     }
@@ -134,7 +134,7 @@ impl LogStore {
         &self.shared.streams[number]
     }
 
-    /// The only stream's store, where there is one only: there, positions are stamps.
+    /// The only stream's store, where there is one only: there, positions are LSNs.
     pub(crate) fn alone(&self) -> Option<&SegmentStore> {
         match &*self.shared.streams {
             [only] => Some(&only.store),
@@ -150,25 +150,25 @@ impl LogStore {
     /// The oldest byte kept, and the end of what is kept: with one stream the end of the last
     /// segment (beyond the log's end), with several the end of what was written. None when there is
     /// nothing.
-    pub fn extent(&self) -> Option<(Stamp, Stamp)> {
+    pub fn extent(&self) -> Option<(Lsn, Lsn)> {
         match self.alone() {
             Some(store) => store.extent(),
             None => {
                 // Acquire: pairs with the release half in `written_to`.
                 let written = self.shared.written.load(Ordering::Acquire);
                 let any = self.shared.streams.iter().any(|stream| stream.store.extent().is_some());
-                any.then(|| (Stamp(self.shared.begin.load(Ordering::Acquire)), Stamp(written)))
+                any.then(|| (Lsn(self.shared.begin.load(Ordering::Acquire)), Lsn(written)))
             }
         }
     }
 
     /// How far the log was durable, by the last notes of it. Zero for an empty log.
-    pub fn watermark(&self) -> Stamp {
+    pub fn watermark(&self) -> Lsn {
         self.shared.streams.iter().map(|stream| stream.store.noted().bound).min().unwrap_or_default()
     }
 
     /// How people find the file that holds `at`, and the offset of `at` in it.
-    pub fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+    pub fn locate(&self, at: Lsn) -> (PathBuf, u64) {
         if let Some(store) = self.alone() {
             return store.locate(at);
         }
@@ -204,7 +204,7 @@ impl LogStore {
         Ok(tail)
     }
 
-    fn settle_alone(store: &SegmentStore, committed: Option<Stamp>, keeps_half: bool) -> Result<Tail, TailError> {
+    fn settle_alone(store: &SegmentStore, committed: Option<Lsn>, keeps_half: bool) -> Result<Tail, TailError> {
         let watermark = store.watermark();
         let from = committed.map_or(watermark, |committed| committed.min(watermark));
         let mut tail = find_tail(store, from, watermark)?;
@@ -240,11 +240,11 @@ impl LogStore {
     /// # Panics
     /// When the log has several streams and was not settled, or ends elsewhere: nobody knows the
     /// streams' ends then.
-    pub fn resume(&self, end: Stamp) -> Result<(), StoreError> {
+    pub fn resume(&self, end: Lsn) -> Result<(), StoreError> {
         if let Some(store) = self.alone() {
             return store.resume(end);
         }
-        let unused = self.shared.streams.iter().all(|stream| stream.store.end() == Stamp::ZERO);
+        let unused = self.shared.streams.iter().all(|stream| stream.store.end() == Lsn::ZERO);
         if !unused {
             assert_eq!(self.shared.written.load(Ordering::Acquire), end.0, "a log of several streams is settled first");
         } else {
@@ -265,7 +265,7 @@ impl LogStore {
     }
 
     /// Everything below `to` is written now, in all streams.
-    pub(crate) fn written_to(&self, to: Stamp) {
+    pub(crate) fn written_to(&self, to: Lsn) {
         // Release half: pairs with the acquire in `extent`.
         self.shared.written.fetch_max(to.0, Ordering::AcqRel);
     }
@@ -297,7 +297,7 @@ impl LogStore {
     ///
     /// # Errors
     /// [`StoreError`]; after opening the log again it must be cut once more.
-    pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+    pub fn cut(&self, at: Lsn) -> Result<(), StoreError> {
         // All places first: they cannot be found any more once something is cut.
         let position = |stream| if self.streams() == 1 { Ok(at) } else { self.position(stream, at) };
         let positions = (0..self.streams()).map(position).collect::<Result<Vec<_>, StoreError>>()?;
@@ -310,7 +310,7 @@ impl LogStore {
         Ok(())
     }
 
-    fn cut_to(&self, at: Stamp, positions: Vec<Stamp>) -> Result<(), StoreError> {
+    fn cut_to(&self, at: Lsn, positions: Vec<Lsn>) -> Result<(), StoreError> {
         // What an earlier reign had promised is what is being taken back.
         self.stream(0).end_epochs()?;
         if let Some(store) = self.alone() {
@@ -336,7 +336,7 @@ impl LogStore {
         self.shared.begin.store(0, Ordering::Release);
         self.shared.written.store(0, Ordering::Release);
         for stream in &self.shared.streams {
-            stream.landmarks.cut(Stamp::ZERO);
+            stream.landmarks.cut(Lsn::ZERO);
             stream.store.clear()?;
         }
         Ok(())
@@ -348,7 +348,7 @@ impl LogStore {
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed.
-    pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
+    pub fn remove_below(&self, at: Lsn) -> Result<usize, StoreError> {
         if let Some(store) = self.alone() {
             // After a crash, the end of the log is looked for from the note on: what goes lies
             // below that, durably.
@@ -357,7 +357,7 @@ impl LogStore {
             return store.remove_below(at.min(noted));
         }
         // Where something lies that has yet to be written, nobody knows. Acquire: as in `extent`.
-        let at = at.min(Stamp(self.shared.written.load(Ordering::Acquire)));
+        let at = at.min(Lsn(self.shared.written.load(Ordering::Acquire)));
         // Acquire: pairs with the release half below.
         if at.0 <= self.shared.begin.load(Ordering::Acquire) {
             return Ok(0);
@@ -384,7 +384,7 @@ impl LogStore {
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be synced.
-    pub(crate) fn sync_watermark(&self, rest: Option<(Stamp, Vec<Stamp>)>) -> Result<(), StoreError> {
+    pub(crate) fn sync_watermark(&self, rest: Option<(Lsn, Vec<Lsn>)>) -> Result<(), StoreError> {
         if let Some((at, positions)) = rest.filter(|_| self.alone().is_none()) {
             let mut streams = self.shared.streams.iter().zip(positions);
             streams.try_for_each(|(stream, position)| stream.store.anchor(at, position))?;
@@ -429,7 +429,7 @@ impl LogStore {
     /// # Errors
     /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside of what is kept; [`StoreError::Io`]
     /// when a file cannot be read.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), StoreError> {
         match self.alone() {
             Some(store) => store.read(at, into),
             None => match self.merged_read(at, into) {
@@ -443,15 +443,15 @@ impl LogStore {
 }
 
 impl LogSource for LogStore {
-    fn extent(&self) -> Option<(Stamp, Stamp)> {
+    fn extent(&self) -> Option<(Lsn, Lsn)> {
         Self::extent(self)
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), StoreError> {
         Self::read(self, at, into)
     }
 
-    fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+    fn locate(&self, at: Lsn) -> (PathBuf, u64) {
         Self::locate(self, at)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A piece is about a segment of one stream, from a block boundary to a block boundary. Blocks
 //! straddle segments, so the first boundary in a segment is looked for: a block shows itself by its
-//! header (in a log of one stream by its stamp too) and proves itself by its checksum. That could
+//! header (in a log of one stream by its LSN too) and proves itself by its checksum. That could
 //! be a row that looks like a block, or an old block in the body of a skip block. Then the headers
 //! of the piece before it do not lead there, which [`LogStore::leads_on`] tells. Nothing of a piece
 //! may be replayed before that is known of all: the records of what only looks like a block could
@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::LogStore;
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     stream: usize,
-    from: Stamp,
-    to: Stamp,
+    from: Lsn,
+    to: Lsn,
     /// Whether it ends where the stream does.
     is_last: bool,
 }
@@ -49,7 +49,7 @@ impl LogStore {
     ///
     /// # Errors
     /// [`StoreError`] when the log cannot be read.
-    pub fn whole(&self, begin: Stamp, end: Stamp) -> Result<Vec<Piece>, StoreError> {
+    pub fn whole(&self, begin: Lsn, end: Lsn) -> Result<Vec<Piece>, StoreError> {
         let piece = |stream| match self.alone() {
             Some(_) => Ok(Piece { stream, from: begin, to: end, is_last: true }),
             None => {
@@ -64,7 +64,7 @@ impl LogStore {
     ///
     /// # Errors
     /// [`StoreError`] when the log cannot be read.
-    pub fn pieces(&self, begin: Stamp, end: Stamp) -> Result<Vec<Piece>, StoreError> {
+    pub fn pieces(&self, begin: Lsn, end: Lsn) -> Result<Vec<Piece>, StoreError> {
         let size = self.config().segment_size;
         let mut pieces = Vec::new();
         for Piece { stream, mut from, to, .. } in self.whole(begin, end)? {
@@ -75,7 +75,7 @@ impl LogStore {
             let mut segment = from.0 - from.0 % size + size;
             while segment < to.0 {
                 // Only as far as the next segment: a block that long makes the pieces longer.
-                if let Some(boundary) = find_block(&*source, Stamp(segment), to.min(Stamp(segment + size)))?
+                if let Some(boundary) = find_block(&*source, Lsn(segment), to.min(Lsn(segment + size)))?
                     && boundary > from
                 {
                     pieces.push(age(Piece { stream, from, to: boundary, is_last: false }));
@@ -126,15 +126,15 @@ impl LogStore {
         while let Some(chunk) = scanner.next_chunk(reuse)? {
             while at < chunk.end() {
                 let bytes = &chunk.bytes[at.since(chunk.at) as usize..];
-                let stamp = if several { BlockHeader::peek(bytes).map(|header| header.stamp) } else { Ok(at) };
-                let block = stamp.and_then(|stamp| Block::parse(bytes, stamp));
+                let lsn = if several { BlockHeader::peek(bytes).map(|header| header.lsn) } else { Ok(at) };
+                let block = lsn.and_then(|lsn| Block::parse(bytes, lsn));
                 let block = block.map_err(|why| damage(&*source, at, why.to_string()))?;
                 if each(&block).is_break() {
                     return Ok(Some(Piece { from: at, ..piece }));
                 }
                 let next = at.plus(block.bytes().len() as u64);
                 if several {
-                    self.at(piece.stream).landmarks.pass(block.stamp(), at, next);
+                    self.at(piece.stream).landmarks.pass(block.lsn(), at, next);
                 }
                 at = next;
             }

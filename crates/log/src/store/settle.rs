@@ -1,7 +1,7 @@
 //! Where a log of several streams ends after a crash.
 //!
 //! Each stream ends where its own blocks end (module `tail`, in positions). Together they end at
-//! the first stamp that no stream has a block for: stamps are dense, so the loss of one stream's
+//! the first LSN that no stream has a block for: LSNs are dense, so the loss of one stream's
 //! tail shows itself as a gap, and nothing above the gap may be kept, since it may depend on what
 //! is missing (distributed logging, section 4). What lies above was never acknowledged: a commit
 //! waits for the minimum over all streams.
@@ -15,7 +15,7 @@
 //! What is kept above the notes is written again and synced in every stream, and only then noted in
 //! any: an anchor speaks for all streams.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{LogStore, merge::Cursor};
 use crate::{
@@ -26,12 +26,12 @@ use crate::{
 };
 
 /// With `keeps_half`, blocks of a transaction stay at the end although its last ones are missing.
-pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: bool) -> Result<Tail, TailError> {
+pub(super) fn settle(store: &LogStore, committed: Option<Lsn>, keeps_half: bool) -> Result<Tail, TailError> {
     let notes: Vec<Note> = (0..store.streams()).map(|stream| store.stream(stream).noted()).collect();
     if (0..store.streams()).any(|stream| store.stream(stream).extent().is_none()) {
         return settle_unused(store);
     }
-    let mut found = Tail { end: Stamp::ZERO, blocks_end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let mut found = Tail { end: Lsn::ZERO, blocks_end: Lsn::ZERO, cut: None, blocks: 0, term: None };
     let mut cursors = Vec::with_capacity(store.streams());
     let mut torn = vec![None; store.streams()];
     for (stream, note) in notes.iter().enumerate() {
@@ -44,20 +44,20 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
     }
     // Where segments were removed, the log begins where all streams have begun again; and not
     // before the first block of all.
-    let mut lowest: Option<Stamp> = None;
+    let mut lowest: Option<Lsn> = None;
     for (stream, note) in notes.iter().enumerate() {
         let segments = store.stream(stream);
         let Some((first, _)) = segments.extent() else { continue };
         let block = match first {
-            Stamp::ZERO => Some(first),
+            Lsn::ZERO => Some(first),
             _ => first_block(segments, first, note.anchor_position)?,
         };
         let Some(block) = block else { continue };
         let Some(header) = Cursor::new(segments, block, segments.end()).block()? else { continue };
-        lowest = Some(lowest.map_or(header.stamp, |lowest| lowest.min(header.stamp)));
-        if first > Stamp::ZERO {
-            store.shared.begin.fetch_max(header.stamp.0, std::sync::atomic::Ordering::AcqRel);
-            store.at(stream).landmarks.enter(header.stamp, block);
+        lowest = Some(lowest.map_or(header.lsn, |lowest| lowest.min(header.lsn)));
+        if first > Lsn::ZERO {
+            store.shared.begin.fetch_max(header.lsn.0, std::sync::atomic::Ordering::AcqRel);
+            store.at(stream).landmarks.enter(header.lsn, block);
         }
     }
     let lowest = lowest.or(notes.iter().map(|note| note.anchor).min()).unwrap_or_default();
@@ -68,7 +68,7 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
     for (stream, cursor) in cursors.iter_mut().enumerate() {
         cursor.skip_below(at)?;
         if let Some(block) = cursor.block()? {
-            store.at(stream).landmarks.enter(block.stamp, cursor.position());
+            store.at(stream).landmarks.enter(block.lsn, cursor.position());
         }
     }
     'merging: loop {
@@ -76,8 +76,8 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
             break;
         }
         for (stream, cursor) in cursors.iter_mut().enumerate() {
-            let Some(header) = cursor.block()?.filter(|block| block.stamp == at) else { continue };
-            store.at(stream).landmarks.enter(header.stamp, cursor.position());
+            let Some(header) = cursor.block()?.filter(|block| block.lsn == at) else { continue };
+            store.at(stream).landmarks.enter(header.lsn, cursor.position());
             let place = cursor.position();
             let Some(bytes) = cursor.block_bytes()? else { break 'merging };
             if let Err(why) = Block::parse(bytes, at) {
@@ -102,7 +102,7 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         // which, nobody knows.
         let (stream, cursor) = cursors.iter().enumerate().min_by_key(|(_, c)| c.position()).expect("there is a stream");
         let what = format!(
-            "no stream has the block at stamp {at}; the log was durable up to {watermark}, so one of the log directories \
+            "no stream has the block at LSN {at}; the log was durable up to {watermark}, so one of the log directories \
              lost a part, or is not the one that belongs here"
         );
         return Err(damage(&Positions(store.stream(stream)), cursor.position(), what));
@@ -147,16 +147,16 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
 
 /// Where the first block lies in a stream that begins at `first`, within a block; what looks like
 /// one there may lie in its body (module `pieces`). Then its headers do not lead to the anchor,
-/// with stamps that ascend. Where none does, the log is damaged, which its reader tells.
-fn first_block(segments: &SegmentStore, first: Stamp, anchor_position: Stamp) -> Result<Option<Stamp>, StoreError> {
+/// with LSNs that ascend. Where none does, the log is damaged, which its reader tells.
+fn first_block(segments: &SegmentStore, first: Lsn, anchor_position: Lsn) -> Result<Option<Lsn>, StoreError> {
     let source = Positions(segments);
     let (mut from, mut closest) = (first, None);
     while let Some(found) = find_block(&source, from, anchor_position)? {
         closest.get_or_insert(found);
-        let (mut cursor, mut last, mut ascends) = (Cursor::new(segments, found, segments.end()), found, Stamp::ZERO);
+        let (mut cursor, mut last, mut ascends) = (Cursor::new(segments, found, segments.end()), found, Lsn::ZERO);
         cursor.reads_on();
         while cursor.position() < anchor_position {
-            let Some(block) = cursor.block()?.filter(|block| block.stamp >= ascends) else { break };
+            let Some(block) = cursor.block()?.filter(|block| block.lsn >= ascends) else { break };
             (last, ascends) = (cursor.position(), block.end());
             cursor.advance();
         }
@@ -174,7 +174,7 @@ fn first_block(segments: &SegmentStore, first: Stamp, anchor_position: Stamp) ->
 /// A stream that has no segments: the log is new, or its making was interrupted, before there was
 /// any block.
 fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
-    let mut found = Tail { end: Stamp::ZERO, blocks_end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let mut found = Tail { end: Lsn::ZERO, blocks_end: Lsn::ZERO, cut: None, blocks: 0, term: None };
     let streams = 0..store.streams();
     let empty = streams.clone().find(|stream| store.stream(*stream).extent().is_none()).unwrap_or_default();
     for stream in streams {
@@ -182,7 +182,7 @@ fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
         let Some((first, _)) = segments.extent() else { continue };
         if find_tail(&Positions(segments), first, first)?.blocks > 0 {
             let what = format!("the log directory of stream {empty} is empty, that of stream {stream} is not");
-            return Err(damage(&Positions(store.stream(empty)), Stamp::ZERO, what));
+            return Err(damage(&Positions(store.stream(empty)), Lsn::ZERO, what));
         }
         found.end = found.end.max(segments.noted().bound);
     }

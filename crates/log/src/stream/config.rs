@@ -97,7 +97,7 @@ impl ReceiveConfig {
 /// | | by transaction | by page |
 /// |---|---|---|
 /// | blocks of a transaction | one, in its worker's stream | one in each stream whose pages it changes |
-/// | at commit | all streams durable up to its stamp: it may depend on any | the same |
+/// | at commit | all streams durable up to its LSN: it may depend on any | the same |
 /// | at redo | records of one page lie in any stream; the larger address wins, so streams are still replayed in parallel | records of one page lie in one stream |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {

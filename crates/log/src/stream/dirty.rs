@@ -2,7 +2,7 @@
 
 use freshet_base::sync::{AtomicU64, Ordering};
 
-/// Zero when clean, else the stamp of the unfenced block plus one.
+/// Zero when clean, else the LSN of the unfenced block plus one.
 #[derive(Debug)]
 pub(crate) struct Dirty(AtomicU64);
 
@@ -35,11 +35,11 @@ impl Dirty {
         self.set(0);
     }
 
-    /// By its owner: the block at `stamp` is copied, but not fenced. Comes before the bound is
+    /// By its owner: the block at `lsn` is copied, but not fenced. Comes before the bound is
     /// cleared.
     #[inline]
-    pub(crate) fn leave_open(&self, stamp: u64) {
-        self.set(stamp + 1);
+    pub(crate) fn leave_open(&self, lsn: u64) {
+        self.set(lsn + 1);
     }
 
     /// Release: pairs with the acquire in `seen`, which comes after the bound's.

@@ -12,7 +12,7 @@
 //! unread.
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicU64, Ordering},
 };
 
@@ -42,7 +42,7 @@ impl PartitionEnds {
     }
 
     /// The log was cut at `at`. Nobody notes or collects in the meantime.
-    pub(crate) fn cut(&self, at: Stamp) {
+    pub(crate) fn cut(&self, at: Lsn) {
         for slot in &self.slots {
             // Relaxed: the caller synchronises with those who note.
             if slot.load(Ordering::Relaxed) > at.0 {
@@ -52,14 +52,14 @@ impl PartitionEnds {
     }
 
     /// Collects the partition ends in `(from, to]`, ascending.
-    pub(crate) fn collect(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>) {
+    pub(crate) fn collect(&self, from: Lsn, to: Lsn, into: &mut Vec<Lsn>) {
         into.clear();
         for boundary in (from.0 >> self.shift) + 1..=to.0 >> self.shift {
             // Relaxed: the bounds that made `to` were acquired.
             let end = self.slots[boundary as usize & (self.slots.len() - 1)].load(Ordering::Relaxed);
             // A boundary inside a long block has no end of its own.
             if end >> self.shift == boundary && end > from.0 && end <= to.0 {
-                into.push(Stamp(end));
+                into.push(Lsn(end));
             }
         }
     }
@@ -78,9 +78,9 @@ mod tests {
             at += length;
         }
         let mut found = Vec::new();
-        ends.collect(Stamp(0), Stamp(at), &mut found);
-        assert_eq!(found, [Stamp(72), Stamp(272), Stamp(376)]);
-        ends.collect(Stamp(72), Stamp(312), &mut found);
-        assert_eq!(found, [Stamp(272)]);
+        ends.collect(Lsn(0), Lsn(at), &mut found);
+        assert_eq!(found, [Lsn(72), Lsn(272), Lsn(376)]);
+        ends.collect(Lsn(72), Lsn(312), &mut found);
+        assert_eq!(found, [Lsn(272)]);
     }
 }

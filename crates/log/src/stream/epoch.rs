@@ -2,8 +2,8 @@
 //!
 //! | SiloR | here |
 //! |---|---|
-//! | the global epoch `E`, advanced every 40 ms | [`run`] notes the stamp at which each epoch ends; stamps are one order, so the epoch of a transaction is that of its stamp |
-//! | a worker's `e_w` | its bound (module `bounds`): nothing of its below that stamp is still to come |
+//! | the global epoch `E`, advanced every 40 ms | [`run`] notes the LSN at which each epoch ends; LSNs are one order, so the epoch of a transaction is that of its LSN |
+//! | a worker's `e_w` | its bound (module `bounds`): nothing of its below that LSN is still to come |
 //! | a logger's `e_l` | how far its stream is durable |
 //! | the persistence epoch `min e_l - 1` | the last epoch whose end all streams have reached ([`Epochs::tell`](GroupCommit::tell)) |
 //! | the file `pepoch`, synced before results are released | the same: the second sync on the path of a commit |
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{
     GroupCommitKind, LogConfig, Shared,
@@ -50,7 +50,7 @@ struct Progress {
     finished: VecDeque<PersistentEpoch>,
     persistent: PersistentEpoch,
     /// How far all streams are durable.
-    durable: Stamp,
+    durable: Lsn,
     /// Without a store there is nothing to recover, and nothing to note.
     file: Option<PersistentEpochFile>,
 }
@@ -58,11 +58,7 @@ struct Progress {
 impl Epochs {
     /// Begins with epoch 1 at `start`, if the configuration wants epochs; else makes sure that no
     /// old file is taken for the truth after the next crash.
-    pub(super) fn begin(
-        config: &LogConfig,
-        store: Option<&LogStore>,
-        start: Stamp,
-    ) -> Result<Option<Self>, StoreError> {
+    pub(super) fn begin(config: &LogConfig, store: Option<&LogStore>, start: Lsn) -> Result<Option<Self>, StoreError> {
         let store = store.map(|store| store.stream(0));
         let GroupCommitKind::Epoch(length) = config.group_commit else {
             store.map_or(Ok(()), |store| store.end_epochs())?;
@@ -86,13 +82,13 @@ impl Epochs {
     }
 
     /// Where the last finished epoch ended.
-    fn ended(&self) -> Stamp {
+    fn ended(&self) -> Lsn {
         // SeqCst: stored before the look at the bells (module `doorbell`).
-        Stamp(self.ended.load(Ordering::SeqCst))
+        Lsn(self.ended.load(Ordering::SeqCst))
     }
 
     /// The current epoch ends here. Returns whether anything happened in it.
-    fn end(&self, reserved: Stamp) -> bool {
+    fn end(&self, reserved: Lsn) -> bool {
         let mut progress = self.progress();
         let epoch = progress.current;
         progress.current += 1;
@@ -120,7 +116,7 @@ impl GroupCommit for Epochs {
     /// Puts the last epoch that ended below `durable` on record, and returns where it did. A thread
     /// that comes last (a logger, or the end of the epoch) does so for all; it is the distinguished
     /// one.
-    fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
+    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
         let mut progress = self.progress();
         progress.durable = progress.durable.max(durable);
         let durable = progress.durable;
@@ -152,7 +148,7 @@ impl GroupCommit for Epochs {
     }
 
     /// Ends the last epoch where all streams are durable.
-    fn close(&self) -> Result<Stamp, LogFailure> {
+    fn close(&self) -> Result<Lsn, LogFailure> {
         let mut progress = self.progress();
         let last = PersistentEpoch { epoch: progress.current, end: progress.durable };
         if last.end > progress.persistent.end {
@@ -174,9 +170,9 @@ pub(super) fn run(log: &Shared, epochs: &Epochs) {
         if *stopping {
             return;
         }
-        if epochs.end(Stamp(log.core.buffer.reserved().load(Ordering::SeqCst))) {
+        if epochs.end(Lsn(log.core.buffer.reserved().load(Ordering::SeqCst))) {
             // Either all of it was flushed already, by size, or the loggers have to.
-            if let Err(failure) = log.tell(epochs, Stamp::ZERO) {
+            if let Err(failure) = log.tell(epochs, Lsn::ZERO) {
                 return log.fail(failure);
             }
             log.ring();

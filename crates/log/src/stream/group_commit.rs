@@ -10,7 +10,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{LogConfig, epoch::Epochs};
 use crate::core::LogFailure;
@@ -19,13 +19,13 @@ use crate::core::LogFailure;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     /// The stream's blocks below are in the store.
-    pub done: Stamp,
+    pub done: Lsn,
     /// Those below may be put there.
-    pub to: Stamp,
+    pub to: Lsn,
     /// Where that was when it looked before.
-    pub seen: Stamp,
+    pub seen: Lsn,
     /// Blocks lie up to here, or will.
-    pub reserved: Stamp,
+    pub reserved: Lsn,
     /// How old the oldest of them is, at most.
     pub age: Duration,
     /// Somebody waits until the log is durable beyond `done`.
@@ -44,7 +44,7 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`LogFailure`] when that cannot be put on record.
-    fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
+    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
         Ok(durable)
     }
 
@@ -65,8 +65,8 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As for [`GroupCommit::tell`].
-    fn close(&self) -> Result<Stamp, LogFailure> {
-        Ok(Stamp::ZERO)
+    fn close(&self) -> Result<Lsn, LogFailure> {
+        Ok(Lsn::ZERO)
     }
 }
 
@@ -157,7 +157,7 @@ impl GroupCommit for Destaging {
         (moves && !self.interval.is_zero()).then_some(self.interval)
     }
 
-    fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
+    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
         self.epochs.as_ref().map_or(Ok(durable), |epochs| epochs.tell(durable))
     }
 
@@ -171,7 +171,7 @@ impl GroupCommit for Destaging {
         }
     }
 
-    fn close(&self) -> Result<Stamp, LogFailure> {
-        self.epochs.as_ref().map_or(Ok(Stamp::ZERO), |epochs| epochs.close())
+    fn close(&self) -> Result<Lsn, LogFailure> {
+        self.epochs.as_ref().map_or(Ok(Lsn::ZERO), |epochs| epochs.close())
     }
 }

@@ -1,6 +1,6 @@
 //! The log of a node: who fills it, what makes it durable, who else gets it.
 //!
-//! There is one order of stamps and one ring, addressed by them, and there are N streams; each has
+//! There is one order of LSNs and one ring, addressed by them, and there are N streams; each has
 //! a thread that persists its blocks (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
 //!
 //! | | |
@@ -11,7 +11,7 @@
 //! | by whom | the threads `log-persist-N`, all of them in the one loop of [`persist`] |
 //! | told to | [sinks](Sink), and those who wait for the watermark |
 //!
-//! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap
+//! Watermarks, each at or below the one before: `reserved` (LSNs handed out), `filled` (no gap
 //! below), `durable` (persistent here), `stored` (persistent in the store).
 //!
 //! # Access protocol
@@ -47,7 +47,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, NodeId, Regularly, Rid, Stamp, Term, WaitError, Watermark};
+use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Term, WaitError, Watermark};
 
 use crate::{
     block::{MARK_BLOCK, term_block},
@@ -112,7 +112,7 @@ impl Stream {
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp) -> Self {
+    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Lsn) -> Self {
         let stream = |flusher| Stream { flusher: Mutex::new(flusher), done: AtomicU64::new(start.0) };
         Self {
             closing: AtomicBool::new(false),
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Asks for `target` to be made durable without waiting for a full batch.
-    fn want(&self, target: Stamp) {
+    fn want(&self, target: Lsn) {
         // Most find that somebody else asked for more already. SeqCst: Dekker with the bell.
         if self.wanted.load(Ordering::SeqCst) < target.0 {
             self.wanted.fetch_max(target.0, Ordering::SeqCst);
@@ -155,7 +155,7 @@ impl Shared {
     }
 
     /// What was handed to sinks at `at` and above is taken back.
-    fn cut_sinks(&self, at: Stamp) {
+    fn cut_sinks(&self, at: Lsn) {
         let mut sinks = self.sinks();
         if at < sinks.handed {
             sinks.handed = at;
@@ -183,7 +183,7 @@ impl Shared {
             // up.
             limit = sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).fold(limit, u64::min);
         }
-        self.core.buffer.release(Stamp(limit));
+        self.core.buffer.release(Lsn(limit));
     }
 
     /// The log failed; nobody waits any longer.
@@ -225,7 +225,7 @@ impl Log {
     pub fn open(
         config: LogConfig,
         persistence: impl Into<Persistence>,
-        start: Stamp,
+        start: Lsn,
         term: Term,
     ) -> Result<Self, LogOpenError> {
         config.check()?;
@@ -235,9 +235,9 @@ impl Log {
         Ok(log)
     }
 
-    /// A log that takes stamps for at most `writers` at once, and keeps nothing: no block is built
-    /// or copied. It counts as durable as far as stamps were taken.
-    pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
+    /// A log that takes LSNs for at most `writers` at once, and keeps nothing: no block is built
+    /// or copied. It counts as durable as far as LSNs were taken.
+    pub fn volatile(writers: usize, start: Lsn, term: Term) -> Self {
         let (core, flushers) = Core::of_memory(4096, start);
         let log = Self::on(Arc::new(Shared::new(core, flushers, start)), None);
         let workers = Workers::volatile(Arc::clone(&log.shared), writers, start, term);
@@ -254,7 +254,7 @@ impl Log {
     pub fn receive(
         capacity: usize,
         persistence: impl Into<Persistence>,
-        start: Stamp,
+        start: Lsn,
     ) -> Result<(Self, Receiver), LogOpenError> {
         Self::receive_with(&ReceiveConfig { capacity, ..ReceiveConfig::default() }, persistence, start)
     }
@@ -266,7 +266,7 @@ impl Log {
     pub fn receive_with(
         config: &ReceiveConfig,
         persistence: impl Into<Persistence>,
-        start: Stamp,
+        start: Lsn,
     ) -> Result<(Self, Receiver), LogOpenError> {
         Self::receive_within(config, persistence.into(), start, start)
     }
@@ -275,8 +275,8 @@ impl Log {
     pub(crate) fn receive_within(
         config: &ReceiveConfig,
         persistence: Persistence,
-        start: Stamp,
-        whole: Stamp,
+        start: Lsn,
+        whole: Lsn,
     ) -> Result<(Self, Receiver), LogOpenError> {
         config.check()?;
         let (core, flushers) = Core::open(persistence, config.capacity, Some(config.huge_pages), start, whole)?;
@@ -303,7 +303,7 @@ impl Log {
     }
 
     /// Has workers fill the log from `start` on, where it ends.
-    fn begin(&self, config: LogConfig, start: Stamp, term: Term) -> Result<(), LogOpenError> {
+    fn begin(&self, config: LogConfig, start: Lsn, term: Term) -> Result<(), LogOpenError> {
         let workers = Arc::new(Workers::new(Arc::clone(&self.shared), config, start, term)?);
         assert!(self.workers.set(Arc::clone(&workers)).is_ok(), "a log is promoted once");
         self.start_threads(Arc::clone(&workers) as _, false)?;
@@ -382,23 +382,23 @@ impl Log {
     }
 
     /// Below this, no sink needs the log any more.
-    pub fn needed_by_sinks(&self) -> Stamp {
-        self.shared.sinks().seats.iter().map(|seat| seat.sink.needed()).min().unwrap_or(Stamp::MAX)
+    pub fn needed_by_sinks(&self) -> Lsn {
+        self.shared.sinks().seats.iter().map(|seat| seat.sink.needed()).min().unwrap_or(Lsn::MAX)
     }
 
-    /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
+    /// Whether LSNs are all that this log makes: nothing is copied, nothing is kept.
     pub fn is_volatile(&self) -> bool {
         self.workers.get().is_some_and(|workers| workers.volatile)
     }
 
     /// How far the log is filled without a gap, computed now.
-    pub fn filled(&self) -> Stamp {
+    pub fn filled(&self) -> Lsn {
         self.workers.get().map_or_else(|| self.shared.core.buffer.filled(), |workers| workers.filled())
     }
 
     /// How far the log is durable here, block by block: it may be within a long transaction. A
     /// volatile log counts as durable as far as it is filled.
-    pub fn durable(&self) -> Stamp {
+    pub fn durable(&self) -> Lsn {
         if self.is_volatile() {
             self.shared.core.durable.advance(self.filled());
         }
@@ -416,7 +416,7 @@ impl Log {
     ///
     /// # Errors
     /// [`WaitError::Closed`] when the log failed or was closed.
-    pub fn wait_stored(&self, to: Stamp) -> Result<(), WaitError> {
+    pub fn wait_stored(&self, to: Lsn) -> Result<(), WaitError> {
         if self.shared.stored.get() < to {
             self.shared.wanted_stored.fetch_max(to.0, Ordering::SeqCst);
             self.shared.ring();
@@ -439,7 +439,7 @@ impl Log {
     ///
     /// # Errors
     /// [`ReadError`]; `into` is undefined then.
-    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+    pub fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
         if at.0.saturating_add(into.len() as u64) > self.shared.core.buffer.filled().0 {
             self.filled();
         }
@@ -556,14 +556,14 @@ impl Log {
     }
 
     /// Where workers began to fill this log; what lies below was there before.
-    pub fn start(&self) -> Stamp {
+    pub fn start(&self) -> Lsn {
         self.workers().start
     }
 
-    /// The stamps handed out so far end here.
+    /// The LSNs handed out so far end here.
     #[inline]
-    pub fn reserved(&self) -> Stamp {
-        Stamp(self.shared.core.buffer.reserved().load(Ordering::SeqCst))
+    pub fn reserved(&self) -> Lsn {
+        Lsn(self.shared.core.buffer.reserved().load(Ordering::SeqCst))
     }
 
     /// A transaction of at most this many bytes is put into the ring at once, a longer one in
@@ -601,7 +601,7 @@ impl Log {
 
     /// Asks for everything below `target`, once it is filled, to be persisted without waiting for
     /// more: the caller is about to wait for it.
-    pub fn nudge(&self, target: Stamp) {
+    pub fn nudge(&self, target: Lsn) {
         let workers = self.workers();
         if self.durable() >= target {
             return;
@@ -622,7 +622,7 @@ impl Log {
     ///
     /// # Errors
     /// [`DurableError`]; in every case the outcome is open.
-    pub fn wait_durable(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, DurableError> {
+    pub fn wait_durable(&self, target: Lsn, deadline: Option<Instant>) -> Result<Lsn, DurableError> {
         let durable = self.durable();
         if durable >= target {
             return Ok(durable);
@@ -644,9 +644,9 @@ impl Log {
     ///
     /// # Panics
     /// When every writer's place is taken: the term begins before there are workers.
-    pub fn begin_term(&self, node: NodeId) -> Result<Stamp, ReserveError> {
+    pub fn begin_term(&self, node: NodeId) -> Result<Lsn, ReserveError> {
         let mut writer = self.writer().expect("a term begins before there are workers");
-        writer.mark(MARK_BLOCK, |stamp| term_block(stamp, self.term(), node))
+        writer.mark(MARK_BLOCK, |lsn| term_block(lsn, self.term(), node))
     }
 
     // --- filled by a receiver ------------------------------------------------------------------
@@ -659,7 +659,7 @@ impl Log {
     /// The last known end of a transaction at or below `at`, which is at or above all that was
     /// asked for before. Block by block, the log may have been received, persisted or replayed up
     /// to a place within a transaction; what is shown, and what a new term begins with, ends here.
-    pub fn transaction_end(&self, at: Stamp) -> Stamp {
+    pub fn transaction_end(&self, at: Lsn) -> Lsn {
         let mut ends = self.received_by().ends();
         let end = ends.below(at);
         ends.forget(end);
@@ -670,7 +670,7 @@ impl Log {
     ///
     /// # Errors
     /// [`ReceiveError`] when it never will be.
-    pub fn wait_persisted(&self, to: Stamp, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
+    pub fn wait_persisted(&self, to: Lsn, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
         match self.durable_mark().wait(to, deadline) {
             Ok(_) => Ok(true),
             Err(WaitError::Deadline) => Ok(false),
@@ -687,7 +687,7 @@ impl Log {
     /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not
     /// replayed yet: the share of the calling thread, which is one of several (persist-upon-replay;
     /// Query Fresh, section 3.1). Nothing is said of it before [`Log::note_persisted`].
-    pub fn persist_share(&self, from: Stamp, to: Stamp) {
+    pub fn persist_share(&self, from: Lsn, to: Lsn) {
         let to = to.min(self.received().get());
         if from < to {
             self.shared.core.pmem.persist_received(from, to);
@@ -699,12 +699,12 @@ impl Log {
     ///
     /// # Errors
     /// [`LogFailure`] when the log has failed: nothing counts as durable any more.
-    pub fn note_persisted(&self, to: Stamp) -> Result<(), LogFailure> {
+    pub fn note_persisted(&self, to: Lsn) -> Result<(), LogFailure> {
         if self.shared.core.pmem.is_there() { self.received_by().note_persisted(to) } else { Ok(()) }
     }
 
     /// Says that replay is done with everything below `to`.
-    pub fn note_replayed(&self, to: Stamp) {
+    pub fn note_replayed(&self, to: Lsn) {
         self.shared.core.buffer.note_replayed(to);
         self.shared.release_room();
     }
@@ -715,7 +715,7 @@ impl Log {
     }
 
     /// Others may write up to here: the ring's size beyond what is both replayed and in the store.
-    pub fn free_until(&self) -> Stamp {
+    pub fn free_until(&self) -> Lsn {
         self.shared.core.buffer.released().plus(self.capacity())
     }
 
@@ -724,7 +724,7 @@ impl Log {
     /// What was granted once stays so until the memory is [renewed](Receiver::renew);
     /// [`Receiver::accept`] takes what was written. A block is never longer than half its primary's
     /// ring, so whatever may come next fits.
-    pub fn grant(&self) -> Stamp {
+    pub fn grant(&self) -> Lsn {
         let buffer = &self.shared.core.buffer;
         let to = self.free_until().min(self.received().get().plus(buffer.capacity() / 2));
         // Before the writer is told: protocol "Remote writers" of the ring.
@@ -763,7 +763,7 @@ impl Log {
         // What came and never counted must not continue what is written now.
         core.pmem.take_back(end, core.buffer.claimed());
         core.buffer.restart(end);
-        core.buffer.replay_from(Stamp::MAX);
+        core.buffer.replay_from(Lsn::MAX);
         self.shared.release_room();
         self.shared.closing.store(false, Ordering::SeqCst);
         if let Some(store) = &core.store {

@@ -2,7 +2,7 @@
 //!
 //! A worker that has copied its block does not wait until the block is durable: it leaves the fence
 //! to its next commit, which will find the stores long done. Until then its *dgsn* is dirty: it
-//! holds the stamp of that block. The log is durable up to the minimum over all dirty stamps (and
+//! holds the LSN of that block. The log is durable up to the minimum over all dirty LSNs (and
 //! over what is not filled yet). A worker that does not come back soon, because it is idle or in a
 //! long transaction, is a straggler: a thread that needs to know nudges it.
 //!
@@ -17,11 +17,11 @@
 //!
 //! # Access protocol
 //!
-//! A slot belongs to one writer at a time. `state` is zero when clean, else the stamp of the
-//! unfenced block plus one. The owner stores a stamp before it clears its bound (release; the group
+//! A slot belongs to one writer at a time. `state` is zero when clean, else the LSN of the
+//! unfenced block plus one. The owner stores an LSN before it clears its bound (release; the group
 //! commit reads bounds first, then slots, so a block that is not durable is in one of the two), and
-//! zero after a fence. Others only exchange a stamp that they read *before* the nudge for zero
-//! *after* it: a newer block's stamp is another value and stays. Slots are never freed: a handler
+//! zero after a fence. Others only exchange an LSN that they read *before* the nudge for zero
+//! *after* it: a newer block's LSN is another value and stays. Slots are never freed: a handler
 //! may look at one whenever it runs.
 
 use std::{
@@ -34,7 +34,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{Nudge, dirty::Dirty};
 use crate::persist::fence;
@@ -122,15 +122,15 @@ impl Passive {
         }
     }
 
-    /// The block at `stamp` was copied, but not fenced. Comes before the bound is cleared.
+    /// The block at `lsn` was copied, but not fenced. Comes before the bound is cleared.
     #[inline]
-    pub(super) fn leave_open(&self, writer: usize, stamp: u64) {
+    pub(super) fn leave_open(&self, writer: usize, lsn: u64) {
         let Some(slot) = self.slot(writer) else { return fence() };
         let thread = THREAD.with(|thread| *thread);
         if slot.owner.load(Ordering::Relaxed) != thread {
             slot.owner.store(thread, Ordering::Release);
         }
-        slot.state.leave_open(stamp);
+        slot.state.leave_open(lsn);
     }
 
     fn dirty(&self) -> impl Iterator<Item = (&'static Slot, u64)> {
@@ -142,8 +142,8 @@ impl Passive {
     }
 
     /// The oldest block that may not be durable, below `filled`, which was read before.
-    pub(super) fn oldest(&self, filled: Stamp) -> Stamp {
-        self.dirty().fold(filled, |oldest, (_, state)| oldest.min(Stamp(state - 1)))
+    pub(super) fn oldest(&self, filled: Lsn) -> Lsn {
+        self.dirty().fold(filled, |oldest, (_, state)| oldest.min(Lsn(state - 1)))
     }
 
     /// Makes durable what stragglers hold back. Bounded; a signalled thread that does not run

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, check, cpu::Stint};
+use freshet_base::{Lsn, check, cpu::Stint};
 
 use super::{
     Batch, Shared,
@@ -50,13 +50,13 @@ pub(crate) trait Fill: Send + Sync + fmt::Debug {
     fn kind(&self) -> &dyn GroupCommit;
 
     /// Blocks lie up to here, or will.
-    fn reserved(&self) -> Stamp;
+    fn reserved(&self) -> Lsn;
 
     /// How far the log is filled without a gap, computed now.
-    fn filled(&self) -> Stamp;
+    fn filled(&self) -> Lsn;
 
     /// How far it is filled, or will be at any moment.
-    fn soon_filled(&self) -> Stamp;
+    fn soon_filled(&self) -> Lsn;
 
     /// Says how far the log is filled. Where the ring is in persistent memory, makes that durable
     /// there, as far as it is not somebody else's work unless it is `mine`, and tells it.
@@ -66,13 +66,13 @@ pub(crate) trait Fill: Send + Sync + fmt::Debug {
     fn persist(&self, mine: bool) -> Result<(), LogFailure>;
 
     /// The last end of a transaction at or below `at`, up to which the log was found to be filled.
-    fn transaction_end(&self, at: Stamp) -> Stamp;
+    fn transaction_end(&self, at: Lsn) -> Lsn;
 
     /// Collects the partition ends in `(from, to]`, ascending.
-    fn partition_ends(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>);
+    fn partition_ends(&self, from: Lsn, to: Lsn, into: &mut Vec<Lsn>);
 
     /// Everything below `to` was handed to sinks and written out by all streams.
-    fn handed_out(&self, to: Stamp);
+    fn handed_out(&self, to: Lsn);
 }
 
 /// Marks the log as failed when its thread ends by a panic, so that nobody waits for ever.
@@ -91,7 +91,7 @@ impl Drop for EndsLog<'_> {
 pub(super) fn run(log: &Shared, fill: &dyn Fill, number: usize) {
     let _guard = EndsLog(log);
     let (kind, oldest, ends, stint) = (fill.kind(), None, Vec::new(), log.core.begin_to_persist());
-    let mut persist = Persist { log, fill, kind, number, seen: Stamp::ZERO, oldest, ends, stint };
+    let mut persist = Persist { log, fill, kind, number, seen: Lsn::ZERO, oldest, ends, stint };
     if let Err(failure) = persist.go() {
         log.fail(failure);
     }
@@ -103,10 +103,10 @@ struct Persist<'a> {
     kind: &'a dyn GroupCommit,
     number: usize,
     /// Where the last look found the end.
-    seen: Stamp,
+    seen: Lsn,
     /// No block that waits for its batch is older than this; none while the log is idle.
     oldest: Option<Instant>,
-    ends: Vec<Stamp>,
+    ends: Vec<Lsn>,
     stint: Stint<'a>,
 }
 
@@ -147,7 +147,7 @@ impl Persist<'_> {
     }
 
     /// What there is, when everything below `to` may be put into the store.
-    fn look(&mut self, to: Stamp, reserved: Stamp, now: Instant) -> Found {
+    fn look(&mut self, to: Lsn, reserved: Lsn, now: Instant) -> Found {
         let mut found = self.log.found(self.number, to, reserved);
         found.seen = self.seen;
         if found.to > found.done {
@@ -160,7 +160,7 @@ impl Persist<'_> {
     fn rest(&mut self, found: &Found) {
         let (log, fill, kind, number) = (self.log, self.fill, self.kind, self.number);
         let bell = &log.bells[number];
-        let is_due = |to: Stamp| kind.left(&log.found(number, to, to)) == Some(Duration::ZERO);
+        let is_due = |to: Lsn| kind.left(&log.found(number, to, to)) == Some(Duration::ZERO);
         if let Some(left) = kind.left(found) {
             // A batch waits for company.
             self.hand_out_early(found.to);
@@ -193,7 +193,7 @@ impl Persist<'_> {
     /// Of a long batch that is still being filled, the sinks get what there is: what takes long on
     /// the way is then behind it before the batch is due. The worker whose block reaches across a
     /// partition's end wakes this thread, and may not have filled it yet.
-    fn hand_out_early(&mut self, filled: Stamp) {
+    fn hand_out_early(&mut self, filled: Lsn) {
         if self.log.unknown_to_sinks(filled.0) >= self.kind.early() / 2 {
             self.log.hand_out(self.fill, &mut self.ends);
         }
@@ -204,7 +204,7 @@ impl Persist<'_> {
 struct Flushed {
     bytes: u64,
     /// The blocks of all streams are durable there below this, the end of one.
-    durable: Stamp,
+    durable: Lsn,
     /// What a restart is to find.
     note: Option<Note>,
 }
@@ -212,7 +212,7 @@ struct Flushed {
 impl Shared {
     /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
     /// all.
-    pub(super) fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
+    pub(super) fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Lsn>) {
         let mut sinks = self.sinks();
         let filled = self.core.buffer.filled();
         let handed = sinks.handed;
@@ -221,7 +221,7 @@ impl Shared {
         }
         if !sinks.seats.is_empty() {
             fill.partition_ends(handed, filled, ends);
-            let mut transactions: Vec<Stamp> =
+            let mut transactions: Vec<Lsn> =
                 ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
             let last = fill.transaction_end(filled);
             if last > handed && transactions.last() != Some(&last) {
@@ -240,10 +240,10 @@ impl Shared {
 
     /// Puts a stream's share of everything below `to` into the store, and tells what is durable
     /// then; without a store it is so at once. After an error nothing can be said.
-    pub(super) fn flush(&self, fill: &dyn Fill, flusher: &mut Flusher, to: Stamp) -> Result<(), LogFailure> {
+    pub(super) fn flush(&self, fill: &dyn Fill, flusher: &mut Flusher, to: Lsn) -> Result<(), LogFailure> {
         let stream = flusher.stream();
         let done = &self.streams[stream].done;
-        let from = Stamp(done.load(Ordering::SeqCst));
+        let from = Lsn(done.load(Ordering::SeqCst));
         if from >= to {
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl Shared {
         fill: &dyn Fill,
         store: &LogStore,
         flusher: &mut Flusher,
-        (from, to): (Stamp, Stamp),
+        (from, to): (Lsn, Lsn),
     ) -> Result<Flushed, LogFailure> {
         let segments = store.stream(0);
         let mut at = from;
@@ -297,7 +297,7 @@ impl Shared {
     }
 
     /// One stream of several: its blocks are gathered.
-    fn flush_share(&self, store: &LogStore, flusher: &mut Flusher, to: Stamp) -> Result<Flushed, LogFailure> {
+    fn flush_share(&self, store: &LogStore, flusher: &mut Flusher, to: Lsn) -> Result<Flushed, LogFailure> {
         let (core, stream) = (&self.core, flusher.stream());
         let segments = store.stream(stream);
         let (mut runs, mut gathered) = flusher.take_scratch();
@@ -314,10 +314,10 @@ impl Shared {
             let mut at = *from;
             while at < *to {
                 let end = to.0.min(at.0 + (WRITE - gathered.len()) as u64);
-                for piece in core.buffer.lend(flusher, at, Stamp(end)) {
+                for piece in core.buffer.lend(flusher, at, Lsn(end)) {
                     gathered.extend_from_slice(piece);
                 }
-                at = Stamp(end);
+                at = Lsn(end);
                 if gathered.len() == WRITE {
                     write(&mut gathered, &mut unsynced)?;
                     if unsynced >= MAX_UNSYNCED {
@@ -352,7 +352,7 @@ impl Shared {
 
     /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
     /// commit does.
-    pub(super) fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
+    pub(super) fn tell(&self, kind: &dyn GroupCommit, to: Lsn) -> Result<(), LogFailure> {
         let to = kind.tell(to)?;
         if self.core.durable.get() < to {
             self.core.durable.advance(to);
@@ -364,8 +364,8 @@ impl Shared {
     }
 
     /// What a thread finds at its stream, when everything below `to` may be put into the store.
-    pub(super) fn found(&self, number: usize, to: Stamp, reserved: Stamp) -> Found {
-        let done = self.streams.get(number).map_or(to, |stream| Stamp(stream.done.load(Ordering::SeqCst)));
+    pub(super) fn found(&self, number: usize, to: Lsn, reserved: Lsn) -> Found {
+        let done = self.streams.get(number).map_or(to, |stream| Lsn(stream.done.load(Ordering::SeqCst)));
         Found {
             done,
             to,

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{config::Nudge, passive::Passive};
 use crate::persist::{Medium, Method, buffer::PersistentBuffer, fence};
@@ -33,19 +33,19 @@ impl Pmem {
     }
 
     /// Up to where the ring is not the log any more.
-    pub(crate) fn free_until(&self) -> Stamp {
-        self.0.as_ref().map_or(Stamp::MAX, |buffer| buffer.destaged())
+    pub(crate) fn free_until(&self) -> Lsn {
+        self.0.as_ref().map_or(Lsn::MAX, |buffer| buffer.destaged())
     }
 
     /// The store has everything below `to`, durably.
-    pub(crate) fn stored(&self, to: Stamp) {
+    pub(crate) fn stored(&self, to: Lsn) {
         if let Some(buffer) = &self.0 {
             buffer.note_destaged(to);
         }
     }
 
     /// Makes durable what others have stored in `[from, to)`: the calling thread's share.
-    pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
+    pub(crate) fn persist_received(&self, from: Lsn, to: Lsn) {
         if let Some(buffer) = &self.0 {
             buffer.persist_received(from, to);
         }
@@ -53,7 +53,7 @@ impl Pmem {
 
     /// Takes back everything at or above `at`, of a ring that was written up to `end` at most.
     /// Readers have stopped to look there.
-    pub(crate) fn take_back(&self, at: Stamp, end: Stamp) {
+    pub(crate) fn take_back(&self, at: Lsn, end: Lsn) {
         if let Some(buffer) = &self.0 {
             buffer.take_back(at, end);
         }
@@ -96,7 +96,7 @@ impl Fences {
 
     /// How far what is filled is durable in the ring, if it becomes so there. Nobody has to be
     /// waited for but stragglers, which are nudged.
-    pub(super) fn reached(&self, filled: Stamp) -> Option<Stamp> {
+    pub(super) fn reached(&self, filled: Lsn) -> Option<Lsn> {
         match self {
             Self::Never => None,
             Self::Each => Some(filled),

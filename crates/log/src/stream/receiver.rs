@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{Log, ReceiveConfig, Shared, ends::PartitionEnds, group_commit::GroupCommit, persist::Fill};
 use crate::{
@@ -40,17 +40,17 @@ pub enum ReceiveError {
     #[error("bytes for {at} arrived, but the log was received up to {received}: join the primary again")]
     Gap {
         /// Where the bytes belong.
-        at: Stamp,
+        at: Lsn,
         /// How far the log was received.
-        received: Stamp,
+        received: Lsn,
     },
     /// There is no room for them yet; the sender did not keep to the flow control.
     #[error("bytes up to {end} arrived, but there is room only up to {free}: the primary ignores flow control")]
     NoRoom {
         /// The end of the bytes.
-        end: Stamp,
+        end: Lsn,
         /// Where the room ends.
-        free: Stamp,
+        free: Lsn,
     },
     /// The log failed or was closed.
     #[error("the standby's log is closed")]
@@ -74,7 +74,7 @@ pub enum AcceptError {
     #[error("no valid block was received at {at}: {cause}")]
     Block {
         /// Where it should begin.
-        at: Stamp,
+        at: Lsn,
         /// What is wrong with it.
         cause: BlockError,
     },
@@ -82,9 +82,9 @@ pub enum AcceptError {
     #[error("the log was reported as received up to {to}, but room was granted only up to {granted}")]
     NotGranted {
         /// The end of the bytes.
-        to: Stamp,
+        to: Lsn,
         /// What was granted.
-        granted: Stamp,
+        granted: Lsn,
     },
     /// The log takes nothing.
     #[error(transparent)]
@@ -103,7 +103,7 @@ impl fmt::Debug for OnMembers {
 }
 
 /// Is told where marks are.
-type Place = Box<dyn Fn(Stamp) + Send + Sync>;
+type Place = Box<dyn Fn(Lsn) + Send + Sync>;
 
 struct OnMarks(Place);
 
@@ -129,7 +129,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    pub(super) fn new(config: &ReceiveConfig, log: Arc<Shared>, kind: Arc<dyn GroupCommit>, whole: Stamp) -> Arc<Self> {
+    pub(super) fn new(config: &ReceiveConfig, log: Arc<Shared>, kind: Arc<dyn GroupCommit>, whole: Lsn) -> Arc<Self> {
         Arc::new(Self {
             kind,
             ends: Mutex::new(TransactionEnds::new(whole)),
@@ -160,7 +160,7 @@ impl Received {
     }
 
     /// Everything below `to` is durable in persistent memory, as far as it was received.
-    pub(super) fn note_persisted(&self, to: Stamp) -> Result<(), LogFailure> {
+    pub(super) fn note_persisted(&self, to: Lsn) -> Result<(), LogFailure> {
         let guard = self.persisting();
         if let Some(failure) = self.log.core.failure() {
             return Err(failure.clone());
@@ -194,15 +194,15 @@ impl Fill for Received {
         &*self.kind
     }
 
-    fn reserved(&self) -> Stamp {
+    fn reserved(&self) -> Lsn {
         self.filled()
     }
 
-    fn filled(&self) -> Stamp {
+    fn filled(&self) -> Lsn {
         self.log.core.buffer.filled()
     }
 
-    fn soon_filled(&self) -> Stamp {
+    fn soon_filled(&self) -> Lsn {
         self.filled()
     }
 
@@ -224,15 +224,15 @@ impl Fill for Received {
         Ok(())
     }
 
-    fn transaction_end(&self, at: Stamp) -> Stamp {
+    fn transaction_end(&self, at: Lsn) -> Lsn {
         self.ends().below(at)
     }
 
-    fn partition_ends(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>) {
+    fn partition_ends(&self, from: Lsn, to: Lsn, into: &mut Vec<Lsn>) {
         self.partitions.collect(from, to, into);
     }
 
-    fn handed_out(&self, _to: Stamp) {}
+    fn handed_out(&self, _to: Lsn) {}
 }
 
 impl Log {
@@ -244,7 +244,7 @@ impl Log {
 
     /// Calls `note` with the place of each mark that arrives from now on, before it counts as
     /// received.
-    pub fn on_marks(&self, note: impl Fn(Stamp) + Send + Sync + 'static) {
+    pub fn on_marks(&self, note: impl Fn(Lsn) + Send + Sync + 'static) {
         self.received_by().on_marks(Box::new(note));
     }
 }
@@ -252,8 +252,8 @@ impl Log {
 /// A block that was found to be whole.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
-    at: Stamp,
-    end: Stamp,
+    at: Lsn,
+    end: Lsn,
     continued: bool,
     kind: BlockKind,
 }
@@ -265,7 +265,7 @@ pub struct Receiver {
     /// The blocks that are being accepted; memory that is used again.
     blocks: Vec<Whole>,
     /// Memory for handing out.
-    partition_ends: Vec<Stamp>,
+    partition_ends: Vec<Lsn>,
 }
 
 impl Receiver {
@@ -283,7 +283,7 @@ impl Receiver {
     }
 
     /// How far the log was received.
-    pub fn received(&self) -> Stamp {
+    pub fn received(&self) -> Lsn {
         self.log().received.get()
     }
 
@@ -291,10 +291,10 @@ impl Receiver {
     ///
     /// # Errors
     /// [`ReceiveError`] when the log was closed or failed in the meantime.
-    pub fn wait_room(&self, end: Stamp) -> Result<(), ReceiveError> {
+    pub fn wait_room(&self, end: Lsn) -> Result<(), ReceiveError> {
         self.received.check_open()?;
         let buffer = &self.log().core.buffer;
-        match buffer.wait_released(Stamp(end.0.saturating_sub(buffer.capacity()))) {
+        match buffer.wait_released(Lsn(end.0.saturating_sub(buffer.capacity()))) {
             Ok(_) => Ok(()),
             Err(_) => Err(self.received.check_open().err().unwrap_or(ReceiveError::Closed)),
         }
@@ -305,7 +305,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
-    pub fn writable(&mut self, at: Stamp, length: u64) -> Result<Writable<'_>, ReceiveError> {
+    pub fn writable(&mut self, at: Lsn, length: u64) -> Result<Writable<'_>, ReceiveError> {
         self.received.check_open()?;
         let received = self.received();
         let core = &self.received.log.core;
@@ -314,7 +314,7 @@ impl Receiver {
         if at < received {
             return Err(ReceiveError::Gap { at, received });
         }
-        let end = Stamp(at.0.saturating_add(length));
+        let end = Lsn(at.0.saturating_add(length));
         if end > free {
             return Err(ReceiveError::NoRoom { end, free });
         }
@@ -337,10 +337,10 @@ impl Receiver {
     ///
     /// # Errors
     /// [`AcceptError::NotGranted`] when nobody was allowed to write so far.
-    pub fn copy_arrived(&self, at: Stamp, into: &mut [u8]) -> Result<(), AcceptError> {
+    pub fn copy_arrived(&self, at: Lsn, into: &mut [u8]) -> Result<(), AcceptError> {
         let buffer = &self.log().core.buffer;
         let granted = buffer.claimed().min(buffer.released().plus(buffer.capacity()));
-        let to = Stamp(at.0.saturating_add(into.len() as u64));
+        let to = Lsn(at.0.saturating_add(into.len() as u64));
         if to > granted || at < self.received() {
             return Err(AcceptError::NotGranted { to, granted });
         }
@@ -355,7 +355,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
-    pub fn accept(&mut self, to: Stamp) -> Result<Accepted, AcceptError> {
+    pub fn accept(&mut self, to: Lsn) -> Result<Accepted, AcceptError> {
         self.received.check_open()?;
         let log = Arc::clone(&self.received.log);
         let buffer = &log.core.buffer;
@@ -425,7 +425,7 @@ impl Receiver {
     }
 
     #[cold]
-    fn note_mark(&self, at: Stamp) {
+    fn note_mark(&self, at: Lsn) {
         let on_marks = self.received.on_marks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(note) = &*on_marks {
             (note.0)(at);
@@ -445,21 +445,21 @@ impl Receiver {
     }
 
     /// The last end of a transaction at or below `at`, of those that are not remembered too.
-    fn last_end(&self, at: Stamp) -> Result<Stamp, LogFailure> {
+    fn last_end(&self, at: Lsn) -> Result<Lsn, LogFailure> {
         let known = self.received.ends().below(at);
-        if let (Stamp::ZERO, Some(store)) = (known, &self.log().core.store) {
+        if let (Lsn::ZERO, Some(store)) = (known, &self.log().core.store) {
             return self.last_stored_end(store, at);
         }
         Ok(self.last_end_from(known, at)?.0.unwrap_or(known))
     }
 
     /// The same, of what was there before this log was opened, which may begin anywhere.
-    fn last_stored_end(&self, store: &LogStore, at: Stamp) -> Result<Stamp, LogFailure> {
-        let first = store.extent().map_or(Stamp::ZERO, |(first, _)| first);
+    fn last_stored_end(&self, store: &LogStore, at: Lsn) -> Result<Lsn, LogFailure> {
+        let first = store.extent().map_or(Lsn::ZERO, |(first, _)| first);
         let mut length = STRETCH;
         loop {
-            let from = first.max(Stamp(at.0.saturating_sub(length)));
-            let block = if from == Stamp::ZERO { Some(from) } else { find_block(store, from, at)? };
+            let from = first.max(Lsn(at.0.saturating_sub(length)));
+            let block = if from == Lsn::ZERO { Some(from) } else { find_block(store, from, at)? };
             let (whole, reached) = match block {
                 Some(block) => self.last_end_from(block, at)?,
                 None => (None, at),
@@ -475,7 +475,7 @@ impl Receiver {
 
     /// The last end of a transaction from the block at `from` on, up to `at`, if there is one; and
     /// how far blocks lead.
-    fn last_end_from(&self, from: Stamp, at: Stamp) -> Result<(Option<Stamp>, Stamp), LogFailure> {
+    fn last_end_from(&self, from: Lsn, at: Lsn) -> Result<(Option<Lsn>, Lsn), LogFailure> {
         let (mut whole, mut here) = (None, from);
         while here < at {
             let mut header = [0; BLOCK_HEADER];
@@ -497,7 +497,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`LogFailure`]; opening the store again and cutting once more completes the cut.
-    pub fn cut(&mut self, at: Stamp) -> Result<(), LogFailure> {
+    pub fn cut(&mut self, at: Lsn) -> Result<(), LogFailure> {
         let (received, log) = (&*self.received, &*self.received.log);
         let mut guards: Vec<_> = log.streams.iter().map(|stream| stream.flusher()).collect();
         let _nothing_persisted = received.persisting();
@@ -536,7 +536,7 @@ impl Receiver {
 #[derive(Debug)]
 pub struct Writable<'r> {
     core: &'r Core,
-    at: Stamp,
+    at: Lsn,
     length: u64,
 }
 
@@ -553,7 +553,7 @@ impl Writable<'_> {
 
 /// Checks the block at `at`, which ends at or below `to`, where it lies. Its header is looked at
 /// once: what was checked is what is used.
-fn check_block(buffer: &LogBuffer, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
+fn check_block(buffer: &LogBuffer, at: Lsn, to: Lsn) -> Result<BlockHeader, BlockError> {
     let have = to.since(at);
     if have < BLOCK_HEADER as u64 {
         return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::Shared;
 
@@ -16,40 +16,40 @@ use super::Shared;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// Where it begins; the end of the batch before.
-    pub from: Stamp,
+    pub from: Lsn,
     /// Where it ends; a block boundary.
-    pub to: Stamp,
+    pub to: Lsn,
     /// The partition ends in it, ascending; each is a block boundary.
-    pub partition_ends: &'a [Stamp],
+    pub partition_ends: &'a [Lsn],
     /// Those ends, its own included, at which no transaction goes on, ascending; of what was
     /// received, those that are remembered. None when all of it belongs to one long transaction.
-    pub transaction_ends: &'a [Stamp],
+    pub transaction_ends: &'a [Lsn],
 }
 
 /// Hears what a log gets, written or received: of each batch before the local flush begins, and of
 /// its being durable.
 pub trait Sink: Send + Sync {
-    /// A batch is filled, and its local flush begins soon. Called in stamp order and without gaps:
+    /// A batch is filled, and its local flush begins soon. Called in LSN order and without gaps:
     /// notes the range, wakes its own thread and returns. It never blocks, and neither attaches,
     /// releases nor detaches from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
 
     /// The log is durable here up to `to`, the end of a block. Called after each flush, under the
     /// same rules as [`Sink::batch`].
-    fn durable(&self, to: Stamp) {
+    fn durable(&self, to: Lsn) {
         let _ = to;
     }
 
     /// Below this, the sink needs nothing of the log any more, be it in the ring or in the store;
     /// [`SinkHandle::release`] is for a ring without one. Cheap. Called under the same rules as
     /// [`Sink::batch`].
-    fn needed(&self) -> Stamp {
-        Stamp::MAX
+    fn needed(&self) -> Lsn {
+        Lsn::MAX
     }
 
     /// What was received at `at` and above is taken back, and other batches may follow from there.
     /// Called under the same rules as [`Sink::batch`].
-    fn cut(&self, at: Stamp) {
+    fn cut(&self, at: Lsn) {
         let _ = at;
     }
 }
@@ -70,11 +70,11 @@ impl fmt::Debug for Seat {
 #[derive(Debug)]
 pub(super) struct Sinks {
     pub(super) seats: Vec<Arc<Seat>>,
-    pub(super) handed: Stamp,
+    pub(super) handed: Lsn,
 }
 
 impl Sinks {
-    pub(super) fn new(start: Stamp) -> Self {
+    pub(super) fn new(start: Lsn) -> Self {
         Self { seats: Vec::new(), handed: start }
     }
 }
@@ -84,19 +84,19 @@ impl Sinks {
 pub struct SinkHandle {
     pub(super) shared: Arc<Shared>,
     pub(super) seat: Arc<Seat>,
-    pub(super) from: Stamp,
+    pub(super) from: Lsn,
 }
 
 impl SinkHandle {
     /// Where the sink's first batch begins; what lies below was handed out before it came.
-    pub fn from(&self) -> Stamp {
+    pub fn from(&self) -> Lsn {
         self.from
     }
 
     /// Says that this sink needs nothing below `to` from the log's buffer any more. Without a store
     /// behind the log the buffer keeps what a sink has not released, and workers wait for it; with
     /// one, reading falls back to the store.
-    pub fn release(&self, to: Stamp) {
+    pub fn release(&self, to: Lsn) {
         // AcqRel: the sink's reads come before the room they give up (acquire in `release_room`).
         self.seat.hold.fetch_max(to.0, Ordering::AcqRel);
         self.shared.release_room();

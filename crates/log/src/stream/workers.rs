@@ -7,7 +7,7 @@ use std::sync::{
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 
 use super::{
     GroupCommitKind, Log, LogConfig, LogOpenError, ReserveError, Shared,
@@ -44,10 +44,10 @@ pub(crate) struct Workers {
     pub(super) core: Arc<Core>,
     pub(super) config: LogConfig,
     pub(super) term: Term,
-    pub(super) start: Stamp,
+    pub(super) start: Lsn,
     /// The longest block that can be put: half the ring.
     pub(super) longest: u64,
-    /// Only stamps are taken: nothing is copied, and nobody persists.
+    /// Only LSNs are taken: nothing is copied, and nobody persists.
     pub(super) volatile: bool,
     pub(super) bounds: Bounds,
     pub(super) ends: PartitionEnds,
@@ -56,7 +56,7 @@ pub(crate) struct Workers {
     /// Whose ends a thread has to note.
     epochs: Option<Arc<Epochs>>,
     /// Transactions that are put into the ring in parts, ascending: where each starts and ends.
-    /// They stay until nobody can have a stamp within them in hands any more.
+    /// They stay until nobody can have an LSN within them in hands any more.
     long: Mutex<VecDeque<(u64, u64)>>,
     /// How many of them are not there in whole.
     unfinished: AtomicU64,
@@ -65,7 +65,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(super) fn new(log: Arc<Shared>, config: LogConfig, start: Stamp, term: Term) -> Result<Self, LogOpenError> {
+    pub(super) fn new(log: Arc<Shared>, config: LogConfig, start: Lsn, term: Term) -> Result<Self, LogOpenError> {
         let epochs = Epochs::begin(&config, log.core.store.as_ref(), start)?.map(Arc::new);
         let kind: Arc<dyn GroupCommit> = match &epochs {
             _ if log.core.pmem.is_there() => Arc::new(Destaging::filled(&config, epochs.clone())),
@@ -80,15 +80,15 @@ impl Workers {
         Ok(Self { fences, epochs, ..Self::with(log, config, start, term, kind) })
     }
 
-    /// Those of a log that only takes stamps.
-    pub(super) fn volatile(log: Arc<Shared>, writers: usize, start: Stamp, term: Term) -> Self {
+    /// Those of a log that only takes LSNs.
+    pub(super) fn volatile(log: Arc<Shared>, writers: usize, start: Lsn, term: Term) -> Self {
         let capacity = log.core.buffer.capacity() as usize;
         let partition = capacity as u64;
         let config = LogConfig { writers, capacity, partition, longest_transaction: u64::MAX, ..LogConfig::default() };
         Self { volatile: true, ..Self::with(log, config, start, term, Arc::new(Pipelined(config))) }
     }
 
-    fn with(log: Arc<Shared>, config: LogConfig, start: Stamp, term: Term, kind: Arc<dyn GroupCommit>) -> Self {
+    fn with(log: Arc<Shared>, config: LogConfig, start: Lsn, term: Term, kind: Arc<dyn GroupCommit>) -> Self {
         let core = Arc::clone(&log.core);
         let capacity = core.buffer.capacity();
         Self {
@@ -167,20 +167,20 @@ impl Fill for Workers {
         &*self.kind
     }
 
-    fn reserved(&self) -> Stamp {
-        Stamp(self.reserved_mark().load(Ordering::SeqCst))
+    fn reserved(&self) -> Lsn {
+        Lsn(self.reserved_mark().load(Ordering::SeqCst))
     }
 
-    fn filled(&self) -> Stamp {
-        self.core.buffer.fill_to(Stamp(self.bounds.filled(self.reserved_mark())));
+    fn filled(&self) -> Lsn {
+        self.core.buffer.fill_to(Lsn(self.bounds.filled(self.reserved_mark())));
         self.core.buffer.filled()
     }
 
-    fn soon_filled(&self) -> Stamp {
+    fn soon_filled(&self) -> Lsn {
         match self.unfinished.load(Ordering::SeqCst) {
             0 => self.reserved(),
             // What a long transaction has reserved may take its time.
-            _ => Stamp(self.bounds.filled(self.reserved_mark())),
+            _ => Lsn(self.bounds.filled(self.reserved_mark())),
         }
     }
 
@@ -195,17 +195,17 @@ impl Fill for Workers {
         }
     }
 
-    fn transaction_end(&self, at: Stamp) -> Stamp {
+    fn transaction_end(&self, at: Lsn) -> Lsn {
         let long = self.long();
         let within = long.iter().find(|(start, end)| *start < at.0 && at.0 < *end);
-        within.map_or(at, |(start, _)| Stamp(*start))
+        within.map_or(at, |(start, _)| Lsn(*start))
     }
 
-    fn partition_ends(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>) {
+    fn partition_ends(&self, from: Lsn, to: Lsn, into: &mut Vec<Lsn>) {
         self.ends.collect(from, to, into);
     }
 
-    fn handed_out(&self, to: Stamp) {
+    fn handed_out(&self, to: Lsn) {
         let mut long = self.long();
         while long.front().is_some_and(|(_, end)| *end <= to.0) {
             long.pop_front();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Stamp, sync::Ordering};
+use freshet_base::{Lsn, sync::Ordering};
 
 use super::{Division, workers::Workers};
 use crate::{
@@ -82,7 +82,7 @@ impl Writer {
         self.stream
     }
 
-    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits:
+    /// Takes the next `length` bytes of the virtual log: the transaction's LSN. Never waits:
     /// whether the ring has room there is a matter of filling it. In a volatile log that is all,
     /// and nothing is left to be filled.
     ///
@@ -117,9 +117,9 @@ impl Writer {
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
-    pub fn note_time(&mut self, micros: u64) -> Result<Stamp, ReserveError> {
+    pub fn note_time(&mut self, micros: u64) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(MARK_BLOCK, |stamp| time_block(stamp, term, micros))
+        self.mark(MARK_BLOCK, |lsn| time_block(lsn, term, micros))
     }
 
     /// Records in the log which nodes hold everything that is committed, in the words of
@@ -127,9 +127,9 @@ impl Writer {
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
-    pub fn note_members(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
+    pub fn note_members(&mut self, bytes: &[u8]) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(said_length(bytes), |stamp| members_block(stamp, term, bytes))
+        self.mark(said_length(bytes), |lsn| members_block(lsn, term, bytes))
     }
 
     /// Notes a place at which all nodes take down what their state is. `place` hears of it between
@@ -138,11 +138,11 @@ impl Writer {
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
-    pub fn note_mark(&mut self, place: impl FnOnce(Stamp)) -> Result<Stamp, ReserveError> {
+    pub fn note_mark(&mut self, place: impl FnOnce(Lsn)) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(MARK_BLOCK, |stamp| {
-            place(stamp);
-            mark_block(stamp, term)
+        self.mark(MARK_BLOCK, |lsn| {
+            place(lsn);
+            mark_block(lsn, term)
         })
     }
 
@@ -151,20 +151,20 @@ impl Writer {
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
-    pub fn note_sums(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
+    pub fn note_sums(&mut self, bytes: &[u8]) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(said_length(bytes), |stamp| sums_block(stamp, term, bytes))
+        self.mark(said_length(bytes), |lsn| sums_block(lsn, term, bytes))
     }
 
     /// Writes a block of `length` bytes that holds no records.
     pub(super) fn mark<B: AsRef<[u8]>>(
         &mut self,
         length: usize,
-        block: impl FnOnce(Stamp) -> B,
-    ) -> Result<Stamp, ReserveError> {
+        block: impl FnOnce(Lsn) -> B,
+    ) -> Result<Lsn, ReserveError> {
         let reservation = self.reserve(length as u64)?;
-        let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(block(stamp).as_ref())?;
+        let (lsn, end) = (reservation.lsn(), reservation.end());
+        reservation.fill(block(lsn).as_ref())?;
         // Relaxed: a count.
         self.workers.noted.fetch_add(length as u64, Ordering::Relaxed);
         self.ring_for_marks();
@@ -193,8 +193,8 @@ impl Writer {
         let reserved = workers.reserved_mark().load(Ordering::Relaxed);
         let target = (reserved + quarter).saturating_sub(capacity);
         if workers.core.buffer.released().0 < target {
-            workers.log.want(Stamp(target));
-            workers.core.buffer.wait_released(Stamp(target)).map_err(|_| workers.why_closed())?;
+            workers.log.want(Lsn(target));
+            workers.core.buffer.wait_released(Lsn(target)).map_err(|_| workers.why_closed())?;
         }
         self.room = workers.core.buffer.released().0 + capacity;
         self.last = self.last.max(reserved);
@@ -216,7 +216,7 @@ impl Writer {
         if end > self.room {
             workers.bounds.sharpen(self.slot, start);
             workers.fences.settle(self.slot);
-            let target = Stamp(end - capacity);
+            let target = Lsn(end - capacity);
             workers.log.want(target);
             match workers.core.buffer.wait_released(target) {
                 Ok(released) => self.room = released.0 + capacity,
@@ -239,7 +239,7 @@ impl Writer {
         if workers.ends.note(start, end) {
             workers.nudge_if_large(end, self.stream);
         }
-        workers.fences.around(self.slot, start, || workers.core.buffer.write(Stamp(start), bytes));
+        workers.fences.around(self.slot, start, || workers.core.buffer.write(Lsn(start), bytes));
         Ok(())
     }
 
@@ -284,22 +284,22 @@ pub struct Reservation<'w> {
 }
 
 impl Reservation<'_> {
-    /// The transaction's stamp: where its first block starts.
+    /// The transaction's LSN: where its first block starts.
     #[inline]
-    pub fn stamp(&self) -> Stamp {
-        Stamp(self.start)
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.start)
     }
 
     /// Where its last block ends; it is durable when the durable watermark is here.
     #[inline]
-    pub fn end(&self) -> Stamp {
-        Stamp(self.end)
+    pub fn end(&self) -> Lsn {
+        Lsn(self.end)
     }
 
     /// Where the next part goes.
     #[inline]
-    pub fn at(&self) -> Stamp {
-        Stamp(self.at)
+    pub fn at(&self) -> Lsn {
+        Lsn(self.at)
     }
 
     /// Copies the next finished blocks of the transaction, or all of them, to their place. Waits
@@ -380,7 +380,7 @@ impl Reservation<'_> {
             // With zeros behind the header, not what the ring has there from before: blocks of any
             // stream, which a restart that looks for a boundary would find.
             block.resize(length as usize, 0);
-            block[..BLOCK_HEADER].copy_from_slice(&skip_header(Stamp(self.at), length, term, stream));
+            block[..BLOCK_HEADER].copy_from_slice(&skip_header(Lsn(self.at), length, term, stream));
             self.put_part(&block)?;
         }
         Ok(())

@@ -20,7 +20,7 @@ pub enum Kind {
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mutant {
-    /// The bound is published when the stamp is known.
+    /// The bound is published when the LSN is known.
     BoundAfterReserve,
     /// A thread that looks how far the log is filled reads the bounds before `reserved`.
     BoundsBeforeReserved,
@@ -73,11 +73,11 @@ pub struct Files {
     pub mutant: Option<Mutant>,
 }
 
-/// A block: its stamp, its stream, the life in which it was written, and whether its transaction
+/// A block: its LSN, its stream, the life in which it was written, and whether its transaction
 /// continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Block {
-    stamp: u8,
+    lsn: u8,
     stream: u8,
     life: u8,
     continued: bool,
@@ -145,7 +145,7 @@ struct Share {
     taken: u8,
     at_work: u8,
     durable: u8,
-    /// One bit for each stamp.
+    /// One bit for each LSN.
     anchors: u8,
     anchor: u8,
 }
@@ -176,7 +176,7 @@ struct Epochs {
     /// Who has the lock.
     holder: u8,
     ended: u8,
-    /// One bit for each stamp.
+    /// One bit for each LSN.
     finished: u8,
     durable: u8,
     persistent: u8,
@@ -195,7 +195,7 @@ enum Close {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Left {
     life: u8,
-    /// Every block that was reserved, by its stamp.
+    /// Every block that was reserved, by its LSN.
     truth: Blocks,
     files: [File; 2],
     /// The file `pepoch`: what is durable, and what was written.
@@ -209,7 +209,7 @@ pub struct State {
     left: Left,
     begin: u8,
     reserved: u8,
-    /// One bit for each stamp.
+    /// One bit for each LSN.
     filled: u8,
     workers: [Worker; 2],
     bounds: [u8; 2],
@@ -220,9 +220,9 @@ pub struct State {
     close: Close,
 }
 
-/// Where in its stream the first block at or above `stamp` lies.
-fn position(truth: &Blocks, stream: usize, stamp: u8) -> u8 {
-    let below = truth.iter().flatten().filter(|block| usize::from(block.stream) == stream && block.stamp < stamp);
+/// Where in its stream the first block at or above `lsn` lies.
+fn position(truth: &Blocks, stream: usize, lsn: u8) -> u8 {
+    let below = truth.iter().flatten().filter(|block| usize::from(block.stream) == stream && block.lsn < lsn);
     below.count() as u8
 }
 
@@ -304,20 +304,20 @@ impl Files {
                 next.workers[worker] = Worker::Bounded;
             }),
             Worker::Bounded => self.reserve(state, worker, &mut go),
-            Worker::Taken(stamp, length) => go("publish", &|next| {
-                next.bounds[worker] = stamp;
-                next.workers[worker] = Worker::Reserved(stamp, length);
+            Worker::Taken(lsn, length) => go("publish", &|next| {
+                next.bounds[worker] = lsn;
+                next.workers[worker] = Worker::Reserved(lsn, length);
             }),
-            Worker::Reserved(stamp, length) if self.is(Mutant::ClearBeforeFill) => go("clear", &|next| {
+            Worker::Reserved(lsn, length) if self.is(Mutant::ClearBeforeFill) => go("clear", &|next| {
                 next.bounds[worker] = NOTHING;
-                next.workers[worker] = Worker::Cleared(stamp, length);
+                next.workers[worker] = Worker::Cleared(lsn, length);
             }),
-            Worker::Reserved(stamp, length) => go("fill", &|next| {
-                next.filled |= ((1 << length) - 1) << stamp;
+            Worker::Reserved(lsn, length) => go("fill", &|next| {
+                next.filled |= ((1 << length) - 1) << lsn;
                 next.workers[worker] = Worker::Filled;
             }),
-            Worker::Cleared(stamp, length) => go("fill", &|next| {
-                next.filled |= ((1 << length) - 1) << stamp;
+            Worker::Cleared(lsn, length) => go("fill", &|next| {
+                next.filled |= ((1 << length) - 1) << lsn;
                 next.workers[worker] = Worker::Idle;
             }),
             Worker::Filled => go("clear", &|next| {
@@ -328,26 +328,22 @@ impl Files {
     }
 
     fn reserve(&self, state: &State, worker: usize, go: &mut impl FnMut(&'static str, &dyn Fn(&mut State))) {
-        let (stamp, life) = (state.reserved, state.left.life);
+        let (lsn, life) = (state.reserved, state.left.life);
         let mut take = |streams: &[u8]| {
-            if usize::from(stamp) + streams.len() > usize::from(self.blocks) {
+            if usize::from(lsn) + streams.len() > usize::from(self.blocks) {
                 return;
             }
             go("reserve", &|next| {
                 for (number, stream) in streams.iter().enumerate() {
-                    let block = Block {
-                        stamp: stamp + number as u8,
-                        stream: *stream,
-                        life,
-                        continued: number + 1 < streams.len(),
-                    };
-                    next.left.truth[usize::from(block.stamp)] = Some(block);
+                    let block =
+                        Block { lsn: lsn + number as u8, stream: *stream, life, continued: number + 1 < streams.len() };
+                    next.left.truth[usize::from(block.lsn)] = Some(block);
                 }
                 next.reserved += streams.len() as u8;
                 let length = streams.len() as u8;
                 next.workers[worker] = match self.is(Mutant::BoundAfterReserve) {
-                    true => Worker::Taken(stamp, length),
-                    false => Worker::Reserved(stamp, length),
+                    true => Worker::Taken(lsn, length),
+                    false => Worker::Reserved(lsn, length),
                 };
             });
         };
@@ -362,9 +358,8 @@ impl Files {
     fn least(&self, state: &State) -> u8 {
         let reached = |stream: usize| {
             let share = &state.shares[stream];
-            let waiting = (share.taken..state.walked).any(|stamp| {
-                state.left.truth[usize::from(stamp)].is_some_and(|block| usize::from(block.stream) == stream)
-            });
+            let waiting = (share.taken..state.walked)
+                .any(|lsn| state.left.truth[usize::from(lsn)].is_some_and(|block| usize::from(block.stream) == stream));
             let at_work = share.at_work != NOTHING && !self.is(Mutant::AtWorkIsIdle);
             if at_work || waiting { share.durable } else { state.walked }
         };
@@ -403,9 +398,9 @@ impl Files {
                 "look at what was found"
             }
             Phase::Looked(filled) if filled > this.done => {
-                for stamp in state.walked..filled {
-                    if state.filled & 1 << stamp == 0 {
-                        return Err(format!("block {stamp} was dealt out and was not filled"));
+                for lsn in state.walked..filled {
+                    if state.filled & 1 << lsn == 0 {
+                        return Err(format!("block {lsn} was dealt out and was not filled"));
                     }
                 }
                 next.walked = state.walked.max(filled);
@@ -423,7 +418,7 @@ impl Files {
                 let file = &mut next.left.files[logger];
                 let mine =
                     state.left.truth.iter().flatten().filter(|block| {
-                        usize::from(block.stream) == logger && block.stamp < state.shares[logger].at_work
+                        usize::from(block.stream) == logger && block.lsn < state.shares[logger].at_work
                     });
                 next.loggers[logger].wrote = false;
                 for (place, block) in mine.enumerate().skip(usize::from(file.written)) {
@@ -613,7 +608,7 @@ impl Files {
         let mut cursors = notes.map(|note| note.anchor_position);
         let skip = |cursors: &mut [u8; 2], below: u8| {
             for (stream, cursor) in cursors.iter_mut().enumerate() {
-                while content_at(&content, stream, *cursor).is_some_and(|block| block.stamp < below) {
+                while content_at(&content, stream, *cursor).is_some_and(|block| block.lsn < below) {
                     *cursor += 1;
                 }
             }
@@ -624,8 +619,8 @@ impl Files {
                 break;
             }
             let blocks = [0, 1].map(|stream| content_at(&content, stream, cursors[stream]));
-            let Some(block) = blocks.into_iter().flatten().find(|block| block.stamp == at) else {
-                match blocks.into_iter().flatten().map(|block| block.stamp).filter(|stamp| *stamp > at).min() {
+            let Some(block) = blocks.into_iter().flatten().find(|block| block.lsn == at) else {
+                match blocks.into_iter().flatten().map(|block| block.lsn).filter(|lsn| *lsn > at).min() {
                     Some(behind) if self.is(Mutant::GapsSkipped) => at = behind,
                     _ => break,
                 }
@@ -650,13 +645,13 @@ impl Files {
         if end < left.announced {
             return Err(format!("block {} was announced, and the log ends at {end}", left.announced - 1));
         }
-        for stamp in 0..end {
-            let block = left.truth[usize::from(stamp)].expect("what was written was reserved");
+        for lsn in 0..end {
+            let block = left.truth[usize::from(lsn)].expect("what was written was reserved");
             let stream = usize::from(block.stream);
-            if content_at(&content, stream, position(&left.truth, stream, stamp)) != Some(block) {
-                return Err(format!("block {stamp} is missing below the end, {end}"));
+            if content_at(&content, stream, position(&left.truth, stream, lsn)) != Some(block) {
+                return Err(format!("block {lsn} is missing below the end, {end}"));
             }
-            if block.continued && stamp + 1 == end {
+            if block.continued && lsn + 1 == end {
                 return Err(format!("half a transaction at the end, {end}"));
             }
         }

@@ -1,9 +1,9 @@
 //! The rules by which the log says how far it is durable, as models that are explored from end to
 //! end: every order of steps, with any worker or logger standing still for as long as it likes, and
 //! a crash after each step that keeps any of what was not synced. Whatever was announced must
-//! survive, and what is found must be a prefix of the stamp order.
+//! survive, and what is found must be a prefix of the LSN order.
 //!
-//! Blocks have length one, so stamps are 0, 1, 2, ... Two workers, two streams, three or four
+//! Blocks have length one, so LSNs are 0, 1, 2, ... Two workers, two streams, three or four
 //! blocks. An action is one access to shared memory, one critical section, or one operation on the
 //! medium:
 //!

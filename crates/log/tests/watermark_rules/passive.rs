@@ -80,7 +80,7 @@ pub struct Left {
     life: u8,
     begin: u8,
     reserved: u8,
-    /// For each stamp, the life of its block that is durable.
+    /// For each LSN, the life of its block that is durable.
     fenced: [u8; MOST],
     /// And that was copied last.
     copied: [u8; MOST],
@@ -146,34 +146,34 @@ impl Passive {
                 left.reserved += 1;
                 "reserve"
             }
-            Worker::Reserved(stamp) if state.slots[number] != 0 => {
+            Worker::Reserved(lsn) if state.slots[number] != 0 => {
                 fence(&mut next, number);
-                next.workers[number] = Worker::Fenced(stamp);
+                next.workers[number] = Worker::Fenced(lsn);
                 "settle: fence"
             }
-            Worker::Fenced(stamp) => {
+            Worker::Fenced(lsn) => {
                 next.slots[number] = 0;
-                *worker = Worker::Settled(stamp);
+                *worker = Worker::Settled(lsn);
                 "settle: clean"
             }
-            Worker::Reserved(stamp) | Worker::Settled(stamp) => {
-                left.copied[usize::from(stamp)] = left.life + 1;
-                next.held[number] = stamp;
-                *worker = Worker::Copied(stamp);
+            Worker::Reserved(lsn) | Worker::Settled(lsn) => {
+                left.copied[usize::from(lsn)] = left.life + 1;
+                next.held[number] = lsn;
+                *worker = Worker::Copied(lsn);
                 "copy"
             }
-            Worker::Copied(stamp) if self.is(Mutant::OpenAfterClear) => {
+            Worker::Copied(lsn) if self.is(Mutant::OpenAfterClear) => {
                 next.bounds[number] = NOTHING;
-                *worker = Worker::Cleared(stamp);
+                *worker = Worker::Cleared(lsn);
                 "clear"
             }
-            Worker::Copied(stamp) => {
-                next.slots[number] = stamp + 1;
+            Worker::Copied(lsn) => {
+                next.slots[number] = lsn + 1;
                 *worker = Worker::Open;
                 "leave open"
             }
-            Worker::Cleared(stamp) => {
-                next.slots[number] = stamp + 1;
+            Worker::Cleared(lsn) => {
+                next.slots[number] = lsn + 1;
                 *worker = Worker::Idle;
                 "leave open"
             }
@@ -249,9 +249,9 @@ impl Passive {
 
 /// What this worker has copied is durable now.
 fn fence(state: &mut State, worker: usize) {
-    let stamp = std::mem::replace(&mut state.held[worker], NOTHING);
-    if stamp != NOTHING {
-        state.left.fenced[usize::from(stamp)] = state.left.copied[usize::from(stamp)];
+    let lsn = std::mem::replace(&mut state.held[worker], NOTHING);
+    if lsn != NOTHING {
+        state.left.fenced[usize::from(lsn)] = state.left.copied[usize::from(lsn)];
     }
 }
 
@@ -300,9 +300,9 @@ impl Model for Passive {
         // Each block that was not fenced is there or not.
         for lost in 0..1 << self.blocks {
             let mut ring = left.copied;
-            for (stamp, block) in ring.iter_mut().enumerate() {
-                if lost & 1 << stamp != 0 {
-                    *block = left.fenced[stamp];
+            for (lsn, block) in ring.iter_mut().enumerate() {
+                if lost & 1 << lsn != 0 {
+                    *block = left.fenced[lsn];
                 }
             }
             let mut end = left.begin;

@@ -87,7 +87,7 @@ fn an_id_that_is_used_again_at_once_is_given_back() {
     }
 }
 
-fn build(bytes: &[u8], from: Stamp) -> Result<Build, NotABatch> {
+fn build(bytes: &[u8], from: Lsn) -> Result<Build, NotABatch> {
     let (mut build, mut batch) = (Build::new(), Batch::new());
     batch.room(bytes.len()).copy_from_slice(bytes);
     batch.begin(from, bytes.len())?;
@@ -103,18 +103,18 @@ fn what_is_no_row_stays_in_the_log() {
     builder.push(None, Fid(1), Rid(7), RecordKind::Insert, b"row").unwrap();
     builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, b"asked").unwrap();
     builder.seal_records();
-    let mut bytes = builder.finish(Stamp(64), Term(1), BlockKind::Redo).to_vec();
-    let at = |bytes: &[u8]| Stamp(64 + bytes.len() as u64);
+    let mut bytes = builder.finish(Lsn(64), Term(1), BlockKind::Redo).to_vec();
+    let at = |bytes: &[u8]| Lsn(64 + bytes.len() as u64);
     bytes.extend(time_block(at(&bytes), Term(1), 5));
     bytes.extend(members_block(at(&bytes), Term(1), b"these"));
-    let mut build = build(&bytes, Stamp(64)).unwrap();
+    let mut build = build(&bytes, Lsn(64)).unwrap();
     assert_eq!(build.batch().members().collect::<Vec<_>>(), [b"these"]);
     let (mut layout, mut ring) = (Layout::new(1), Ring::new(1024));
     layout.grow(2, 4096);
     build.put(&mut layout, &mut Here(&[])).unwrap();
     build.enter(&mut ring).unwrap();
     assert_eq!(build.list().count(), 3, "an undo entry, the chunk, the row");
-    assert_eq!((ring.mark(at(&bytes)), ring.mark(Stamp(80))), (Some(at(&bytes)), None));
+    assert_eq!((ring.mark(at(&bytes)), ring.mark(Lsn(80))), (Some(at(&bytes)), None));
 }
 
 #[test]
@@ -123,18 +123,18 @@ fn bytes_that_are_no_blocks_and_inputs_are_refused() {
     builder.begin();
     builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, b"asked").unwrap();
     builder.seal_records();
-    let inputs = builder.finish(Stamp(64), Term(1), BlockKind::Inputs).to_vec();
-    assert!(matches!(build(&inputs, Stamp(64)), Err(NotABatch::Inputs { at: Stamp(64) })));
+    let inputs = builder.finish(Lsn(64), Term(1), BlockKind::Inputs).to_vec();
+    assert!(matches!(build(&inputs, Lsn(64)), Err(NotABatch::Inputs { at: Lsn(64) })));
     builder.begin();
     builder.push(None, Fid(1), Rid(0), RecordKind::Insert, &[5; 100]).unwrap();
     builder.seal_records();
-    let rows = builder.finish(Stamp(64), Term(1), BlockKind::Redo).to_vec();
-    assert!(build(&rows, Stamp(64)).is_ok() && build(&rows, Stamp(72)).is_err());
-    assert!(build(&rows[..rows.len() - 8], Stamp(64)).is_err());
+    let rows = builder.finish(Lsn(64), Term(1), BlockKind::Redo).to_vec();
+    assert!(build(&rows, Lsn(64)).is_ok() && build(&rows, Lsn(72)).is_err());
+    assert!(build(&rows[..rows.len() - 8], Lsn(64)).is_err());
     let mut random = Random::new();
     for _ in 0..200 {
         let mut damaged = rows.clone();
         damaged[random.below(rows.len() as u64) as usize] ^= 1 << random.below(8);
-        assert!(build(&damaged, Stamp(64)).is_err());
+        assert!(build(&damaged, Lsn(64)).is_err());
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Feed {
     build: Build,
     /// What the mirror has when everything that is marked has landed, and nothing else.
     done: Vec<Arc<SharedMemory>>,
-    pub mark: Stamp,
+    pub mark: Lsn,
     /// The lists behind that, with where each ends in the log and what records are then.
     pub lists: Vec<Posted>,
     begin: Records,
@@ -37,7 +37,7 @@ pub(super) type Change = (Fid, Rid, Option<Vec<u8>>);
 /// Blocks from `at` on, each of up to three of these changes. The last ones say that their
 /// transaction continues, if it does. Records of the first table say what they change of those that
 /// are `known`, those of the second say so of others, and those of the third say nothing.
-pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool, known: &Records) -> Vec<u8> {
+pub(super) fn blocks(at: Lsn, changes: &[Change], continues: bool, known: &Records) -> Vec<u8> {
     let (mut bytes, mut builder, mut known) = (Vec::new(), BlockBuilder::new(), known.clone());
     let parts: Vec<_> = changes.chunks(3).collect();
     for part in if parts.is_empty() { vec![&[][..]] } else { parts } {
@@ -60,7 +60,7 @@ pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool, known: &Rec
 }
 
 /// The batch of such blocks.
-pub(super) fn batch_of(from: Stamp, bytes: &[u8], continues: bool) -> Arc<Batch> {
+pub(super) fn batch_of(from: Lsn, bytes: &[u8], continues: bool) -> Arc<Batch> {
     let mut batch = Batch::new();
     batch.room(bytes.len()).copy_from_slice(bytes);
     let extent = batch.begin(from, bytes.len()).unwrap();
@@ -103,10 +103,10 @@ impl Feed {
         let done = copy(&pair.memory);
         // The superblock's base.
         let (ring, build) = (Ring::new(UNDO_BYTES as u64), Build::new());
-        Self { pair, ring, build, done, mark: Stamp(64), lists: Vec::new(), begin: Records::new() }
+        Self { pair, ring, build, done, mark: Lsn(64), lists: Vec::new(), begin: Records::new() }
     }
 
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.lists.last().map_or(self.mark, |posted| posted.batch.to)
     }
 
@@ -173,7 +173,7 @@ impl Feed {
 
     /// What has completed when this number of writes has landed, and of that, what no transaction
     /// continues behind.
-    pub fn completed(&self, writes: usize) -> (Stamp, Stamp) {
+    pub fn completed(&self, writes: usize) -> (Lsn, Lsn) {
         let (mut before, mut found) = (0, (self.mark, self.mark));
         for Posted { writes: list, batch, .. } in &self.lists {
             before += list.len();
@@ -215,7 +215,7 @@ impl Feed {
         memory
     }
 
-    fn records_at(&self, end: Stamp) -> &Records {
+    fn records_at(&self, end: Lsn) -> &Records {
         let found = self.lists.iter().find(|posted| posted.batch.to == end && !posted.batch.continues);
         found.map(|posted| &posted.records).unwrap_or_else(|| {
             assert_eq!(end, self.mark, "there is such a batch");

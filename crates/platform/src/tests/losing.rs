@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, io, iter};
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, AtomicU64, Ordering},
 };
 use freshet_cluster::mirror::Status;
@@ -95,7 +95,7 @@ fn history(node: &Node) -> Vec<Done> {
 }
 
 /// Looks at the nodes that are left, and at what they and those that are gone have told clients.
-fn is_right(nodes: &[Node], gone: &[(Vec<Done>, Stamp)]) {
+fn is_right(nodes: &[Node], gone: &[(Vec<Done>, Lsn)]) {
     compare(nodes).unwrap();
     let done: Vec<_> = nodes.iter().map(history).collect();
     let mut told: Vec<_> = done.iter().map(|done| (&done[..], None)).collect();
@@ -187,8 +187,8 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             come_to_rest(&mut nodes).unwrap();
             let done = history(&dead);
             let Some(input) = done.first().map(|done| &done.input) else {
-                assert_eq!(decide_and_undo(&mut nodes, 0).unwrap(), Decided { kept: Stamp(0), undone: 0 });
-                is_right(&nodes, &[(done, Stamp(0))]);
+                assert_eq!(decide_and_undo(&mut nodes, 0).unwrap(), Decided { kept: Lsn(0), undone: 0 });
+                is_right(&nodes, &[(done, Lsn(0))]);
                 seen.insert("1");
                 continue;
             };
@@ -208,7 +208,7 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             // All agree, or it is undone wherever there is something to undo.
             let is_kept = cases.iter().all(|case| ["5a", "5b"].contains(case));
             let undoes = cases.iter().filter(|case| ["2c", "3", "4a", "4b"].contains(case)).count();
-            assert_eq!((kept, undone), if is_kept { (Stamp(1), 0) } else { (Stamp(0), undoes) }, "{cases:?}");
+            assert_eq!((kept, undone), if is_kept { (Lsn(1), 0) } else { (Lsn(0), undoes) }, "{cases:?}");
             let data = if is_kept { Data::Updated } else { Data::Untouched };
             assert!(parts(&nodes, input).iter().all(|part| part.data == data), "{cases:?}");
             is_right(&nodes, &[(done.clone(), kept)]);

@@ -23,7 +23,7 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, Direction, IndexDefinition, Isolation, KeyPart, Rid, Stamp, Table, TableDefinition, Ticket, Transaction,
+    Database, Direction, IndexDefinition, Isolation, KeyPart, Lsn, Rid, Table, TableDefinition, Ticket, Transaction,
     Worker,
 };
 
@@ -48,14 +48,14 @@ pub(super) type Number = [u8; BYTES];
 /// What a primary knows of a word.
 #[derive(Debug)]
 struct Entry {
-    /// Transactions that read at this stamp or above see it; nothing if another has its number.
-    from: Option<Stamp>,
+    /// Transactions that read at this LSN or above see it; nothing if another has its number.
+    from: Option<Lsn>,
     /// Whether it was said since it was entered, and since words were last removed.
     said: AtomicBool,
 }
 
 impl Entry {
-    fn new(from: Option<Stamp>) -> Self {
+    fn new(from: Option<Lsn>) -> Self {
         Self { from, said: AtomicBool::new(false) }
     }
 }
@@ -70,7 +70,7 @@ struct Known {
 }
 
 impl Known {
-    fn add(&mut self, word: &[u8], from: Option<Stamp>) {
+    fn add(&mut self, word: &[u8], from: Option<Lsn>) {
         if self.words.insert(word.into(), Entry::new(from)).is_none() {
             self.bytes += word.len();
         }
@@ -139,9 +139,9 @@ impl Dictionary {
         Self { database, known: RwLock::default(), heard: Mutex::default() }
     }
 
-    /// The number of a word, for a transaction that reads at this stamp; nothing when it has to say
+    /// The number of a word, for a transaction that reads at this LSN; nothing when it has to say
     /// the word.
-    pub(super) fn number(&self, word: &[u8], at: Stamp) -> Option<Number> {
+    pub(super) fn number(&self, word: &[u8], at: Lsn) -> Option<Number> {
         // Short ones are said as fast.
         if word.len() <= BYTES || word.len() > LONGEST {
             return None;
@@ -205,9 +205,9 @@ impl Dictionary {
             }
             Ok((there, transaction.snapshot()))
         });
-        let ((there, snapshot), Ticket { stamp, .. }) = entered.ok()?;
+        let ((there, snapshot), Ticket { lsn, .. }) = entered.ok()?;
         let from = match there {
-            None => Some(Stamp(stamp?.0 + 1)),
+            None => Some(Lsn(lsn?.0 + 1)),
             Some(true) => Some(snapshot),
             Some(false) => None,
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_base::varint;
-use freshet_engine::{NotRecorded, Stamp, Transaction, record_as};
+use freshet_engine::{Lsn, NotRecorded, Transaction, record_as};
 use freshet_sql::{Type, Value, memory::Reservation};
 
 use super::{
@@ -22,7 +22,7 @@ pub(crate) struct Recorder {
     is_on: bool,
     /// Whether it has taken a newer snapshot than the last one that was recorded, and which.
     refreshed: bool,
-    snapshot: Stamp,
+    snapshot: Lsn,
     /// Where it has begun to give ids to rows.
     row_ids: (u64, u64),
     /// Why the transaction was known not to be recorded before that.
@@ -65,7 +65,7 @@ impl Recorder {
             captured: Captured::default(),
             is_on: false,
             refreshed: false,
-            snapshot: Stamp::ZERO,
+            snapshot: Lsn::ZERO,
             row_ids: (0, 0),
             kept_before: None,
             snapshots: 0,

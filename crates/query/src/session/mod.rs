@@ -42,7 +42,7 @@ pub mod wire;
 
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
-use freshet_engine::{Stamp, Worker};
+use freshet_engine::{Lsn, Worker};
 use freshet_postgres::{Out, Report, Severity, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState, Value,
@@ -134,8 +134,8 @@ pub struct State {
     pub advisory: SessionAdvisory,
     /// What its sequences have given.
     pub sequences: SessionSequences,
-    /// The stamp of its last commit.
-    pub last_commit: Option<Stamp>,
+    /// The LSN of its last commit.
+    pub last_commit: Option<Lsn>,
     /// What it listens to.
     pub channels: SessionChannels,
     /// To reach other sessions.
@@ -202,7 +202,7 @@ impl State {
             "transaction_read_only" => said(self.read_only || self.system.is_standby()),
             "transaction_deferrable" => said(self.deferrable),
             "in_hot_standby" => said(self.system.is_standby()),
-            "freshet.last_commit" => Some(self.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string())),
+            "freshet.last_commit" => Some(self.last_commit.map_or_else(String::new, |lsn| lsn.0.to_string())),
             name => self.settings.get(name).map(str::to_owned),
         }
     }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::Stamp;
+use freshet_engine::Lsn;
 use freshet_postgres::{Bell, Out, Report};
 use freshet_sql::{
     SqlError, SqlState,
@@ -282,7 +282,7 @@ impl Session<'_> {
             let from = self.shared.database.messages().from();
             if self.shared.database.committed() < from {
                 let deadline = Instant::now() + NEVER;
-                self.shared.wait_visible(Stamp(from.0 - 1), deadline, &|| self.check())?;
+                self.shared.wait_visible(Lsn(from.0 - 1), deadline, &|| self.check())?;
             }
         }
         self.state.channels.enter();

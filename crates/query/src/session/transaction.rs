@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Savepoint, Stamp, Transaction};
+use freshet_engine::{Lsn, Savepoint, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState,
@@ -81,7 +81,7 @@ impl Block<'_> {
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let exports = self.exports.get_or_init(|| Exports::new(&shared.exported, place, memory.reserve()));
         exports.export(Exported {
-            stamp: transaction.hold_snapshot(),
+            lsn: transaction.hold_snapshot(),
             serializable: self.isolation == "serializable",
             read_only: self.read_only || shared.is_standby(),
         })
@@ -253,7 +253,7 @@ impl<'w> Session<'w> {
                                transaction";
                 return refused(SqlState::FEATURE_NOT_SUPPORTED, message).map(|()| None);
             }
-            Ok(Some(worker.begin_at(isolation, read_only, exported.stamp)))
+            Ok(Some(worker.begin_at(isolation, read_only, exported.lsn)))
         });
         let Some(imported) = imported else {
             let message = format!("invalid snapshot identifier: \"{name}\"");
@@ -282,12 +282,12 @@ impl<'w> Session<'w> {
         }
         let wanted = settings.get("freshet.read_after").unwrap_or_default();
         if !wanted.is_empty() {
-            let stamp: u64 = wanted.parse().map_err(|_| {
+            let lsn: u64 = wanted.parse().map_err(|_| {
                 let message = format!("invalid value for parameter \"freshet.read_after\": \"{wanted}\"");
                 SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
             })?;
             let limit = settings.limit("freshet.read_after_timeout").unwrap_or(Duration::from_secs(10));
-            self.shared.wait_visible(Stamp(stamp), Instant::now() + limit, &|| self.check())?;
+            self.shared.wait_visible(Lsn(lsn), Instant::now() + limit, &|| self.check())?;
         }
         if let Some(limit) = settings.limit("freshet.max_staleness") {
             self.shared.wait_fresh(limit, &|| self.check())?;
@@ -381,13 +381,13 @@ impl<'w> Session<'w> {
             if notifies {
                 self.shared.notifications.deliver();
             }
-            if let Some(stamp) = ticket.stamp {
+            if let Some(lsn) = ticket.lsn {
                 if is_shown {
                     self.wait_until_shown(ticket.until, out)?;
                 }
-                self.state.last_commit = Some(stamp);
-                if self.state.settings.ready.commit_stamps {
-                    out.parameter_status("freshet.last_commit", &stamp.0.to_string());
+                self.state.last_commit = Some(lsn);
+                if self.state.settings.ready.commit_lsns {
+                    out.parameter_status("freshet.last_commit", &lsn.0.to_string());
                 }
             }
         }
@@ -401,7 +401,7 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 57P01.
     #[cold]
-    fn wait_until_shown(&mut self, until: Stamp, out: &mut Out) -> Result<(), SqlError> {
+    fn wait_until_shown(&mut self, until: Lsn, out: &mut Out) -> Result<(), SqlError> {
         match self.shared.wait_until_shown(until, &|| self.check()) {
             Err(error) if error.state == SqlState::ADMIN_SHUTDOWN => {
                 self.ended(true, out);

@@ -137,7 +137,7 @@ impl SessionCalls for View<'_> {
                 },
                 _ => Value::Null,
             },
-            F::LastCommit => self.state.last_commit.map_or(Value::Null, |stamp| Value::text(stamp.0.to_string())),
+            F::LastCommit => self.state.last_commit.map_or(Value::Null, |lsn| Value::text(lsn.0.to_string())),
             F::ClientAddress => self.state.client.map_or(Value::Null, |client| Value::text(client.ip().to_string())),
             F::ClientPort => self.state.client.map_or(Value::Null, |client| Value::Int4(client.port().into())),
             F::NextValue => {

@@ -1,7 +1,7 @@
 //! Statistics: replication, tables, the database. What nobody counts is null.
 
 use freshet_engine::{
-    FeedMode, Safety, Stamp,
+    FeedMode, Lsn, Safety,
     node::{LinkStatus, RoleStatus},
 };
 use freshet_sql::{SqlError, Value, types::Timestamp};
@@ -33,19 +33,19 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_statio_user_indexes", io_indexes),
 ];
 
-/// A stamp as PostgreSQL writes places in the log.
-pub fn lsn(stamp: Stamp) -> String {
-    format!("{:X}/{:X}", stamp.0 >> 32, stamp.0 & 0xFFFF_FFFF)
+/// An LSN as PostgreSQL writes places in the log.
+pub fn lsn(at: Lsn) -> String {
+    format!("{:X}/{:X}", at.0 >> 32, at.0 & 0xFFFF_FFFF)
 }
 
-/// The stamp that is written so.
-pub fn parse_lsn(text: &str) -> Option<Stamp> {
+/// The LSN that is written so.
+pub fn parse_lsn(text: &str) -> Option<Lsn> {
     let (high, low) = text.split_once('/')?;
     let part = |text: &str| {
         let plain = (1..=8).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
     };
-    Some(Stamp(part(high)? << 32 | part(low)?))
+    Some(Lsn(part(high)? << 32 | part(low)?))
 }
 
 fn pg_stat_replication(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
@@ -208,11 +208,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_as_places_in_the_log() {
-        for stamp in [0, 1, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX] {
-            assert_eq!(parse_lsn(&lsn(Stamp(stamp))), Some(Stamp(stamp)));
+    fn lsns_as_places_in_the_log() {
+        for at in [0, 1, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX] {
+            assert_eq!(parse_lsn(&lsn(Lsn(at))), Some(Lsn(at)));
         }
-        assert_eq!(lsn(Stamp(0x16_B374_D848)), "16/B374D848");
+        assert_eq!(lsn(Lsn(0x16_B374_D848)), "16/B374D848");
         for wrong in ["", "1", "/", "1/", "/1", "g/0", "+1/0", "123456789/0"] {
             assert_eq!(parse_lsn(wrong), None, "{wrong}");
         }

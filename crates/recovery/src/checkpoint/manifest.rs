@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Stamp, private};
+use freshet_base::{ClusterId, Lsn, private};
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
@@ -67,8 +67,8 @@ impl Manifest {
     /// A checkpoint of `cluster` from `start` to `end`, at `time` (milliseconds since 1970).
     pub fn new(
         cluster: ClusterId,
-        start: Stamp,
-        end: Stamp,
+        start: Lsn,
+        end: Lsn,
         time: u64,
         devices: u32,
         tables: Vec<CheckpointTable>,
@@ -82,13 +82,13 @@ impl Manifest {
     }
 
     /// Everything below is in it, unless the log from here on says otherwise.
-    pub fn start(&self) -> Stamp {
-        Stamp(self.start)
+    pub fn start(&self) -> Lsn {
+        Lsn(self.start)
     }
 
     /// The log must be there up to here.
-    pub fn end(&self) -> Stamp {
-        Stamp(self.end)
+    pub fn end(&self) -> Lsn {
+        Lsn(self.end)
     }
 
     /// The incarnation of the log that it lies on, if that was noted when it was installed.
@@ -113,7 +113,7 @@ impl Manifest {
     }
 
     /// How the manifest of a checkpoint that began at `start` is called.
-    pub fn path(directory: &Path, start: Stamp) -> PathBuf {
+    pub fn path(directory: &Path, start: Lsn) -> PathBuf {
         directory.join(format!("checkpoint-{:020}.manifest", start.0))
     }
 
@@ -174,19 +174,19 @@ impl Manifest {
         Ok(Self { incarnation: rest.first_chunk().map(|number| u64::from_le_bytes(*number)), ..manifest })
     }
 
-    /// The stamps of all installed checkpoints in `directory`, the newest first.
+    /// The LSNs of all installed checkpoints in `directory`, the newest first.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] when it cannot be listed.
-    pub fn installed(directory: &Path) -> Result<Vec<Stamp>, CheckpointError> {
+    pub fn installed(directory: &Path) -> Result<Vec<Lsn>, CheckpointError> {
         let failed = |source| CheckpointError::io("list", directory, source);
         let mut found = Vec::new();
         for entry in fs::read_dir(directory).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let stamp = name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.strip_suffix(".manifest"));
-            found.extend(stamp.and_then(|stamp| stamp.parse().ok()).map(Stamp));
+            let lsn = name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.strip_suffix(".manifest"));
+            found.extend(lsn.and_then(|lsn| lsn.parse().ok()).map(Lsn));
         }
-        found.sort_unstable_by_key(|stamp| std::cmp::Reverse(*stamp));
+        found.sort_unstable_by_key(|lsn| std::cmp::Reverse(*lsn));
         Ok(found)
     }
 
@@ -195,10 +195,10 @@ impl Manifest {
     ///
     /// # Errors
     /// [`CheckpointError::Io`] for the first thing that could not be removed.
-    pub fn remove_others(directory: &Path, devices: &[PathBuf], keep: &[Stamp]) -> Result<(), CheckpointError> {
+    pub fn remove_others(directory: &Path, devices: &[PathBuf], keep: &[Lsn]) -> Result<(), CheckpointError> {
         let ours = |name: &str| {
-            let stamp = name.strip_prefix("checkpoint-")?.get(..20)?.parse().ok()?;
-            Some(Stamp(stamp)).filter(|stamp| !keep.contains(stamp))
+            let lsn = name.strip_prefix("checkpoint-")?.get(..20)?.parse().ok()?;
+            Some(Lsn(lsn)).filter(|lsn| !keep.contains(lsn))
         };
         let places = std::iter::once((directory, false)).chain(devices.iter().map(|device| (&**device, true)));
         for (place, folders) in places {

@@ -1,10 +1,10 @@
 //! Checkpoints: the rows of the database in files, so that restart needs only the log since then
 //! (SiloR, section 4).
 //!
-//! A checkpoint is named by `start`, the stamp at which it began (SiloR's `e_l`). It is fuzzy: it
+//! A checkpoint is named by `start`, the LSN at which it began (SiloR's `e_l`). It is fuzzy: it
 //! holds, of each record, the version that was the newest when it was looked at, unless that is at
 //! or above `start`, since the log from `start` on must be replayed anyway. `end` (`e_h`) is the
-//! stamp by which all was looked at: only with the log up to there is it a state of the database,
+//! LSN by which all was looked at: only with the log up to there is it a state of the database,
 //! so it counts, *is installed*, when everything below `end` is committed. A consistent checkpoint
 //! is read at one snapshot; its start and end are the same. One that is sent while it is made, out
 //! of a mirror's memory, has a manifest in front and another one behind ([`Manifest::is_open`]).
@@ -19,7 +19,7 @@ pub mod rows;
 
 use std::{io, path::PathBuf};
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Lsn};
 use freshet_log::KEEP_ASIDE;
 
 pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
@@ -95,6 +95,6 @@ impl CheckpointError {
 }
 
 /// The folder of a checkpoint on a device.
-pub fn folder(device: &std::path::Path, start: Stamp) -> PathBuf {
+pub fn folder(device: &std::path::Path, start: Lsn) -> PathBuf {
     device.join(format!("checkpoint-{:020}", start.0))
 }

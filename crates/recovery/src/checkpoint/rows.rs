@@ -16,9 +16,9 @@
 //! | 0..4   | length of the whole block |
 //! | 4..8   | CRC-32C of everything behind |
 //! | 8..12  | number of rows |
-//! | then, for each row | record id (8 bytes), stamp (8), length (4), the row |
+//! | then, for each row | record id (8 bytes), LSN (8), length (4), the row |
 //!
-//! A length of all ones, and no row, says that the record was deleted at that stamp and its id is
+//! A length of all ones, and no row, says that the record was deleted at that LSN and its id is
 //! free.
 
 use std::{
@@ -28,7 +28,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, private};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, private};
 
 use super::{CheckpointError, CheckpointFile, folder};
 
@@ -59,16 +59,16 @@ impl RowsEncoder {
 
     /// What a file begins with that has rows of `fid`, in a checkpoint of `cluster` that began at
     /// `start`.
-    pub fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
+    pub fn head(cluster: ClusterId, start: Lsn, fid: Fid) -> [u8; HEAD] {
         head(cluster, start, fid)
     }
 
-    /// Adds a row to the block; without one, the record was deleted at that stamp, and its id is
+    /// Adds a row to the block; without one, the record was deleted at that LSN, and its id is
     /// free. Returns whether the block is full, and should be taken.
     #[inline]
-    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: Option<&[u8]>) -> bool {
+    pub fn push(&mut self, rid: Rid, lsn: Lsn, row: Option<&[u8]>) -> bool {
         self.block.extend_from_slice(&rid.0.to_le_bytes());
-        self.block.extend_from_slice(&stamp.0.to_le_bytes());
+        self.block.extend_from_slice(&lsn.0.to_le_bytes());
         // Rows are shorter than `Table::MAX_ROW`.
         self.block.extend_from_slice(&row.map_or(GONE, |row| row.len() as u32).to_le_bytes());
         self.block.extend_from_slice(row.unwrap_or_default());
@@ -108,7 +108,7 @@ impl Default for RowsEncoder {
     }
 }
 
-fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
+fn head(cluster: ClusterId, start: Lsn, fid: Fid) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
@@ -140,7 +140,7 @@ impl TableWriter {
     pub fn create(
         device: (u32, &Path),
         cluster: ClusterId,
-        start: Stamp,
+        start: Lsn,
         fid: Fid,
         files: Range<u32>,
         sync_bytes: u64,
@@ -165,11 +165,11 @@ impl TableWriter {
         })
     }
 
-    /// Adds a row to the block; without one, the record was deleted at that stamp, and its id is
+    /// Adds a row to the block; without one, the record was deleted at that LSN, and its id is
     /// free. Returns whether the block is full and should be [written](TableWriter::write_block).
     #[inline]
-    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: Option<&[u8]>) -> bool {
-        self.rows.push(rid, stamp, row)
+    pub fn push(&mut self, rid: Rid, lsn: Lsn, row: Option<&[u8]>) -> bool {
+        self.rows.push(rid, lsn, row)
     }
 
     /// Writes the block to the next file, and syncs when much was written since the last time.
@@ -239,7 +239,7 @@ pub struct RowsDecoder {
 impl RowsDecoder {
     /// For a file of a checkpoint of `cluster` that began at `start`, with rows of `fid`; `path` is
     /// for messages.
-    pub fn new(path: PathBuf, cluster: ClusterId, start: Stamp, fid: Fid, entry: &CheckpointFile) -> Self {
+    pub fn new(path: PathBuf, cluster: ClusterId, start: Lsn, fid: Fid, entry: &CheckpointFile) -> Self {
         let (head, bytes) = (head(cluster, start, fid), Vec::new());
         Self { path, cluster, head, at: 0, end: entry.bytes, bytes, begin: 0, filled: 0 }
     }
@@ -365,7 +365,7 @@ impl RowsReader {
     pub fn open(
         device: &Path,
         cluster: ClusterId,
-        start: Stamp,
+        start: Lsn,
         fid: Fid,
         entry: &CheckpointFile,
     ) -> Result<Self, CheckpointError> {
@@ -428,8 +428,8 @@ impl RowsBlock<'_> {
 }
 
 impl<'r> Iterator for RowsBlock<'r> {
-    /// Record id, stamp, and the row; without one, the record is gone.
-    type Item = (Rid, Stamp, Option<&'r [u8]>);
+    /// Record id, LSN, and the row; without one, the record is gone.
+    type Item = (Rid, Lsn, Option<&'r [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
         // `whole_rows` went the same way, so that only the end has no header.
@@ -438,11 +438,11 @@ impl<'r> Iterator for RowsBlock<'r> {
         let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i]));
         if length == GONE {
             self.bytes = rest;
-            return Some((Rid(word(0)), Stamp(word(8)), None));
+            return Some((Rid(word(0)), Lsn(word(8)), None));
         }
         let (row, rest) = rest.split_at_checked(length as usize)?;
         self.bytes = rest;
-        Some((Rid(word(0)), Stamp(word(8)), Some(row)))
+        Some((Rid(word(0)), Lsn(word(8)), Some(row)))
     }
 }
 
@@ -453,16 +453,16 @@ mod tests {
     #[test]
     fn rows_and_the_gone_are_read_as_they_were_written() {
         let directory = tempfile::tempdir().unwrap();
-        let (device, cluster, start, fid) = (directory.path(), ClusterId(7), Stamp(90_000), Fid(3));
+        let (device, cluster, start, fid) = (directory.path(), ClusterId(7), Lsn(90_000), Fid(3));
         let mut writer = TableWriter::create((0, device), cluster, start, fid, 0..2, 0).unwrap();
         let mut expected = Vec::new();
         for number in 0..40_000 {
-            let (rid, stamp) = (Rid(number), Stamp(number * 2));
+            let (rid, lsn) = (Rid(number), Lsn(number * 2));
             let row = (number % 3 != 1).then(|| vec![number as u8; number as usize % 20]);
-            if writer.push(rid, stamp, row.as_deref()) {
+            if writer.push(rid, lsn, row.as_deref()) {
                 writer.write_block().unwrap();
             }
-            expected.push((rid, stamp, row));
+            expected.push((rid, lsn, row));
         }
         let (rows, files) = writer.finish().unwrap();
         assert_eq!(rows as usize, expected.iter().filter(|(.., row)| row.is_some()).count());
@@ -470,7 +470,7 @@ mod tests {
         for file in &files {
             let mut reader = RowsReader::open(device, cluster, start, fid, file).unwrap();
             while let Some(block) = reader.next_block().unwrap() {
-                found.extend(block.map(|(rid, stamp, row)| (rid, stamp, row.map(<[u8]>::to_vec))));
+                found.extend(block.map(|(rid, lsn, row)| (rid, lsn, row.map(<[u8]>::to_vec))));
             }
         }
         found.sort_by_key(|(rid, ..)| *rid);
@@ -483,7 +483,7 @@ mod tests {
             for bytes in bytes.chunks(piece) {
                 decoder.take(bytes).unwrap();
                 while let Some(block) = decoder.next_block().unwrap() {
-                    came.extend(block.map(|(rid, stamp, row)| (rid, stamp, row.map(<[u8]>::to_vec))));
+                    came.extend(block.map(|(rid, lsn, row)| (rid, lsn, row.map(<[u8]>::to_vec))));
                 }
             }
             assert!(decoder.is_over());

@@ -1,6 +1,6 @@
 //! From the inputs form back to what blocks are. The bytes may be anything.
 
-use freshet_base::{Fid, Rid, Stamp, Term, varint};
+use freshet_base::{Fid, Lsn, Rid, Term, varint};
 use freshet_log::{
     BlockHeader, BlockKind,
     block::{BLOCK_HEADER, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, skip_header},
@@ -18,7 +18,7 @@ use super::{
 #[derive(Debug)]
 pub struct Decoder<'b> {
     from: &'b [u8],
-    at: Stamp,
+    at: Lsn,
     model: Model,
     predictor: Predictor,
     by_symbol: BySymbol,
@@ -33,7 +33,7 @@ pub struct Decoder<'b> {
 
 impl<'b> Decoder<'b> {
     /// Of the batch `from`, whose first block begins at `at`.
-    pub fn new(from: &'b [u8], at: Stamp) -> Self {
+    pub fn new(from: &'b [u8], at: Lsn) -> Self {
         Self {
             from,
             at,
@@ -50,7 +50,7 @@ impl<'b> Decoder<'b> {
     }
 
     /// Where the next block begins, or the batch ends.
-    pub fn at(&self) -> Stamp {
+    pub fn at(&self) -> Lsn {
         self.at
     }
 
@@ -100,7 +100,7 @@ impl<'b> Decoder<'b> {
 
     fn advance(&mut self, length: u64) -> Result<(), FormError> {
         let end = self.at.0.checked_add(length).ok_or(FormError::Invalid("the end of the log"))?;
-        self.at = Stamp(end);
+        self.at = Lsn(end);
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl<'b> Decoder<'b> {
         Ok(BlockHeader {
             length: length as u32,
             crc: u32::from_le_bytes(crc.try_into().expect("four bytes")),
-            stamp: self.at,
+            lsn: self.at,
             serial_key: self.at.0,
             term: self.model.term,
             record_count: self.written.len() as u16 + 1,
@@ -244,7 +244,7 @@ impl<'b> Decoder<'b> {
             let symbol = &mut self.model.symbols[usize::from(*symbol)];
             if symbol.deed == Deed::InsertAgain {
                 let distance = varint::unzigzag(varint::take(&mut self.from).ok_or(FormError::Truncated)?);
-                symbol.deletion = Stamp(symbol.deletion.0.wrapping_add(distance as u64));
+                symbol.deletion = Lsn(symbol.deletion.0.wrapping_add(distance as u64));
                 if symbol.deletion >= self.at {
                     return Err(FormError::Invalid("where a deletion lies"));
                 }

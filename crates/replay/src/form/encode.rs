@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use freshet_base::{Fid, RecordKind, Stamp, varint};
+use freshet_base::{Fid, Lsn, RecordKind, varint};
 use freshet_log::{
     Block, BlockHeader, BlockKind,
     block::{BLOCK_HEADER, skip_header},
@@ -39,7 +39,7 @@ pub struct Encoder {
     /// Whether the last block belongs to a transaction that continues behind it.
     midst: bool,
     /// What reads below this goes as its bytes.
-    floor: Stamp,
+    floor: Lsn,
 }
 
 impl Encoder {
@@ -55,7 +55,7 @@ impl Encoder {
 
     /// What reads below `floor` goes as its bytes from now on: it may see what a node that executes
     /// it again does not have.
-    pub fn reads_from(&mut self, floor: Stamp) {
+    pub fn reads_from(&mut self, floor: Lsn) {
         self.floor = floor;
     }
 
@@ -65,7 +65,7 @@ impl Encoder {
         if skip(block, into) {
             return Encoded::Skip;
         }
-        let inputs = block.inputs().filter(|row| is_within_reach(block.stamp(), row, self.floor));
+        let inputs = block.inputs().filter(|row| is_within_reach(block.lsn(), row, self.floor));
         match inputs.filter(|_| !midst && self.gather(block, keys)) {
             Some(inputs) => {
                 self.put(block.header(), inputs, into);
@@ -84,7 +84,7 @@ impl Encoder {
         let header = block.header();
         self.written.clear();
         self.keys.clear();
-        if header.kind != BlockKind::Redo || header.continued || header.serial_key != header.stamp.0 {
+        if header.kind != BlockKind::Redo || header.continued || header.serial_key != header.lsn.0 {
             return false;
         }
         let count = block.records().len() - 1;
@@ -95,14 +95,14 @@ impl Encoder {
             let written = Written { fid, rid, kind, length, deletion };
             // What is not a table's, executing again does not regenerate.
             if matches!(fid, Fid::CATALOG | Fid::MESSAGES | Fid::INPUTS)
-                || deletion.is_some_and(|deletion| deletion >= header.stamp)
+                || deletion.is_some_and(|deletion| deletion >= header.lsn)
             {
                 return false;
             }
             self.written.push(written);
             if enters(&written) {
                 let enter = |index, key: &[u8]| self.keys.push(number, index, key);
-                if !keys.keys_of(header.stamp, fid, record.row, &mut { enter }) {
+                if !keys.keys_of(header.lsn, fid, record.row, &mut { enter }) {
                     return false;
                 }
             }
@@ -145,7 +145,7 @@ impl Encoder {
         self.put_rids(into);
         self.put_deletions(into);
         self.put_keys(flags & INDEXES != 0, into);
-        put_inputs(header.stamp, inputs, into);
+        put_inputs(header.lsn, inputs, into);
         into.extend_from_slice(&header.crc.to_le_bytes());
     }
 
@@ -265,15 +265,15 @@ impl Encoder {
 }
 
 /// The oldest snapshot in the row of inputs of a block, if the row can be understood.
-pub fn oldest_snapshot(mut row: &[u8]) -> Option<Stamp> {
+pub fn oldest_snapshot(mut row: &[u8]) -> Option<Lsn> {
     let count = varint::take(&mut row).unwrap_or(0);
-    if count > 0 { varint::take(&mut row).map(Stamp) } else { None }
+    if count > 0 { varint::take(&mut row).map(Lsn) } else { None }
 }
 
-/// Whether the oldest snapshot in the row of inputs of a block at `stamp` is young enough, as far
+/// Whether the oldest snapshot in the row of inputs of a block at `lsn` is young enough, as far
 /// as the row can be understood.
-fn is_within_reach(stamp: Stamp, row: &[u8], floor: Stamp) -> bool {
-    oldest_snapshot(row).is_none_or(|oldest| oldest >= floor && stamp.since(oldest) < REACH)
+fn is_within_reach(lsn: Lsn, row: &[u8], floor: Lsn) -> bool {
+    oldest_snapshot(row).is_none_or(|oldest| oldest >= floor && lsn.since(oldest) < REACH)
 }
 
 /// Whether `block` is a skip block, which then is written.
@@ -282,7 +282,7 @@ fn skip(block: &Block<'_>, into: &mut Vec<u8>) -> bool {
     if header.kind != BlockKind::Skip {
         return false;
     }
-    let same = skip_header(header.stamp, header.length.into(), header.term, header.stream);
+    let same = skip_header(header.lsn, header.length.into(), header.term, header.stream);
     if block.bytes()[..BLOCK_HEADER] != same {
         return false;
     }
@@ -293,11 +293,11 @@ fn skip(block: &Block<'_>, into: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The row of the record that holds the inputs of the block at `stamp`: as its parts, where its
+/// The row of the record that holds the inputs of the block at `lsn`: as its parts, where its
 /// parts make just this row.
-fn put_inputs(stamp: Stamp, row: &[u8], into: &mut Vec<u8>) {
+fn put_inputs(lsn: Lsn, row: &[u8], into: &mut Vec<u8>) {
     let start = into.len();
-    if put_parts(stamp, row, into).is_none() {
+    if put_parts(lsn, row, into).is_none() {
         into.truncate(start);
         into.push(0);
         varint::put(into, row.len() as u64);
@@ -305,7 +305,7 @@ fn put_inputs(stamp: Stamp, row: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-fn put_parts(stamp: Stamp, row: &[u8], into: &mut Vec<u8>) -> Option<()> {
+fn put_parts(lsn: Lsn, row: &[u8], into: &mut Vec<u8>) -> Option<()> {
     let mut rest = row;
     let mut again = Vec::new();
     let mut number = |rest: &mut &[u8]| {
@@ -316,7 +316,7 @@ fn put_parts(stamp: Stamp, row: &[u8], into: &mut Vec<u8>) -> Option<()> {
     let count = number(&mut rest).filter(|count| (1..=row.len() as u64).contains(count))?;
     let first = number(&mut rest)?;
     varint::put(into, count);
-    varint::put(into, stamp.0.checked_sub(first)?);
+    varint::put(into, lsn.0.checked_sub(first)?);
     for _ in 1..count {
         varint::put(into, number(&mut rest)?);
     }

@@ -2,7 +2,7 @@
 //!
 //! A block whose last record holds its transaction's inputs ([`Block::inputs`]) can leave out what
 //! executing it again regenerates: rows, the addresses of the versions that it replaces, lengths
-//! that are known, its own stamp. What is left says what is written where, under which keys the
+//! that are known, its own LSN. What is left says what is written where, under which keys the
 //! insertions enter the indexes, the inputs, and the block's checksum, which proves what was
 //! regenerated. Every other block goes as its bytes.
 //!
@@ -24,7 +24,7 @@
 //! | deletions | of each insertion that uses an id again: difference of the address of the deletion that it replaces from the last one of the symbol, as zigzag |
 //! | indexes, if flagged | of each insertion: how many keys it has, and their indexes' numbers; else they are those of the symbol's last insertion |
 //! | keys | of each insertion, as [`keys`] says |
-//! | inputs | number of snapshots, and how far the first is below the stamp, and the others above the one before; or 0, where the record has another form. Then the length of the rest, and the rest |
+//! | inputs | number of snapshots, and how far the first is below the LSN, and the others above the one before; or 0, where the record has another form. Then the length of the rest, and the rest |
 //! | checksum, 4 bytes | as in the block's header |
 //!
 //! The length of the block, the number of its records and their places follow from these.
@@ -42,7 +42,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{
     BlockError, BlockHeader,
     block::{BLOCK_ALIGN, BLOCK_HEADER, RECORD_HEADER},
@@ -70,7 +70,7 @@ const LENGTHS: u8 = 1;
 const INDEXES: u8 = 2;
 const TERM: u8 = 4;
 
-/// A transaction that has read at a snapshot this many bytes of log below its stamp, or more, goes
+/// A transaction that has read at a snapshot this many bytes of log below its LSN, or more, goes
 /// as its bytes: a node that executes it again need not keep older versions. What it keeps, its
 /// transactions step over: records that were deleted and versions of those that are written often.
 pub const REACH: u64 = 1 << 20;
@@ -90,7 +90,7 @@ pub struct Written {
     /// The length of the row in bytes.
     pub length: u32,
     /// The deletion that it replaces, if it is an insertion that uses an id again.
-    pub deletion: Option<Stamp>,
+    pub deletion: Option<Lsn>,
 }
 
 /// A key that an insertion enters.
@@ -197,7 +197,7 @@ pub trait KeysOf {
     /// Calls `each` with the number of every index that table `fid` had at `at`, where `row` was
     /// written, and that has a key of it, and with that key. False when these indexes are not
     /// known.
-    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool;
+    fn keys_of(&mut self, at: Lsn, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool;
 }
 
 /// Those of the catalog's tables.
@@ -223,7 +223,7 @@ impl std::fmt::Debug for CatalogKeys<'_, '_> {
 }
 
 impl KeysOf for CatalogKeys<'_, '_> {
-    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+    fn keys_of(&mut self, at: Lsn, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
         let Some(content) = self.catalog.get(self.guard, fid).and_then(|table| table.content(self.guard)) else {
             return false;
         };

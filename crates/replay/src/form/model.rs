@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, Term};
 
 use super::{Written, keys::KeyModel};
 
@@ -79,7 +79,7 @@ pub(super) struct Symbol {
     /// The last record, plus one.
     pub next: u64,
     /// The deletion that the last record has replaced, if insertions use ids again.
-    pub deletion: Stamp,
+    pub deletion: Lsn,
     /// The indexes that the last insertion had keys of.
     pub indexes: Vec<u16>,
     /// By the index's number.
@@ -116,7 +116,7 @@ impl Model {
     pub fn add(&mut self, fid: Fid, deed: Deed, length: u32) -> u16 {
         let number = self.symbols.len() as u16;
         self.by_name.insert((fid, deed), number);
-        let (deletion, indexes, keys) = (Stamp::ZERO, Vec::new(), Vec::new());
+        let (deletion, indexes, keys) = (Lsn::ZERO, Vec::new(), Vec::new());
         self.symbols.push(Symbol { fid, deed, length, varies: false, next: 0, deletion, indexes, keys });
         number
     }

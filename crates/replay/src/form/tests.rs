@@ -1,6 +1,6 @@
 //! What comes out is what went in, whatever that was; and any bytes are stood.
 
-use freshet_base::{RecordKind, Stamp, Term, varint};
+use freshet_base::{Lsn, RecordKind, Term, varint};
 use freshet_log::{Block, BlockBuilder, BlockKind, block};
 use proptest::{collection::vec, prelude::*};
 
@@ -10,7 +10,7 @@ use super::*;
 struct Tables;
 
 impl KeysOf for Tables {
-    fn keys_of(&mut self, _: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+    fn keys_of(&mut self, _: Lsn, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
         if fid.0 > 4 {
             return false;
         }
@@ -33,7 +33,7 @@ struct Record {
     rid: Rid,
     kind: RecordKind,
     row: Vec<u8>,
-    prev: Option<Stamp>,
+    prev: Option<Lsn>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ fn record() -> impl Strategy<Value = Record> {
     let row = prop_oneof![3 => vec(0..3u8, 10), 1 => vec(any::<u8>(), 0..400)];
     let prev =
         prop_oneof![12 => (0..START.0).prop_map(Some), 12 => Just(None), 1 => ((1u64 << 40)..1 << 62).prop_map(Some)];
-    let prev = prev.prop_map(|prev| prev.map(Stamp));
+    let prev = prev.prop_map(|prev| prev.map(Lsn));
     (fid, rid, kind, row, prev).prop_map(|(fid, rid, kind, row, prev)| {
         let row = if kind == RecordKind::Delete { Vec::new() } else { row };
         Record { fid, rid: Rid(rid), kind, row, prev }
@@ -91,7 +91,7 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 /// The block at `at`, as bytes.
-fn build(made: &Made, at: Stamp, term: Term) -> Vec<u8> {
+fn build(made: &Made, at: Lsn, term: Term) -> Vec<u8> {
     match made {
         Made::Time => block::time_block(at, term, 77).to_vec(),
         Made::Skip(length) => {
@@ -126,7 +126,7 @@ fn log(made: &[Made]) -> Vec<Vec<u8>> {
 }
 
 /// All that is below is within reach.
-const START: Stamp = Stamp(REACH / 2);
+const START: Lsn = Lsn(REACH / 2);
 
 /// Whether the block has what the form can say.
 fn is_executable(made: &Made, midst: bool) -> bool {
@@ -164,7 +164,7 @@ fn compare(form: &Form<'_>, made: &Made, block: &Block<'_>, midst: bool) {
                 let (length, deletion) = (row.len() as u32, prev.filter(|_| *kind == RecordKind::Insert));
                 assert_eq!(*written, Written { fid: *fid, rid: *rid, kind: *kind, length, deletion });
                 if *kind == RecordKind::Insert {
-                    Tables.keys_of(Stamp::ZERO, *fid, row, &mut |index, key| {
+                    Tables.keys_of(Lsn::ZERO, *fid, row, &mut |index, key| {
                         assert_eq!(keys.next(), Some(Key { record: number, index: index.into(), key }));
                     });
                 }
@@ -176,7 +176,7 @@ fn compare(form: &Form<'_>, made: &Made, block: &Block<'_>, midst: bool) {
 }
 
 /// The log in batches of `each` blocks.
-fn encode(blocks: &[Vec<u8>], each: usize) -> Vec<(Stamp, Vec<u8>)> {
+fn encode(blocks: &[Vec<u8>], each: usize) -> Vec<(Lsn, Vec<u8>)> {
     let mut encoder = Encoder::new();
     let mut at = START;
     let batches = blocks.chunks(each).map(|blocks| {
@@ -257,7 +257,7 @@ proptest! {
 
 #[test]
 fn who_has_read_long_before_goes_as_bytes() {
-    let start = Stamp(REACH * 3);
+    let start = Lsn(REACH * 3);
     for (distance, executable) in [(0, true), (REACH - 1, true), (REACH, false), (REACH * 2, false)] {
         let mut inputs = vec![1];
         varint::put(&mut inputs, start.0 - distance);

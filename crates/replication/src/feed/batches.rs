@@ -10,7 +10,7 @@ use std::{
 };
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 use freshet_mirror::Batch;
@@ -34,7 +34,7 @@ pub(super) struct Batches {
 #[derive(Default)]
 struct Recent {
     /// By where they begin; none while one is made.
-    batches: VecDeque<(Stamp, Option<Arc<Batch>>)>,
+    batches: VecDeque<(Lsn, Option<Arc<Batch>>)>,
     spare: Vec<Batch>,
 }
 
@@ -43,9 +43,9 @@ pub(super) enum Taken {
     /// It was made.
     Made(Arc<Batch>),
     /// The caller makes it, up to here, and says so ([`Batches::made`]).
-    First(Stamp),
+    First(Lsn),
     /// The caller makes one for itself, up to here.
-    Alone(Stamp),
+    Alone(Lsn),
 }
 
 impl Batches {
@@ -56,7 +56,7 @@ impl Batches {
     /// The batch that begins at `from`, of no more bytes than `longest`. Blocks for a moment if
     /// another thread is making it. One that the caller makes ends at `to`, or where the next one
     /// begins that others have made: then all have the same again.
-    pub fn take(&self, from: Stamp, to: Stamp, longest: u64) -> Taken {
+    pub fn take(&self, from: Lsn, to: Lsn, longest: u64) -> Taken {
         let deadline = Instant::now() + PATIENCE;
         let mut recent = self.recent();
         loop {
@@ -80,7 +80,7 @@ impl Batches {
     }
 
     /// The batch was made that begins at `from`.
-    pub fn made(&self, from: Stamp, batch: &Arc<Batch>) {
+    pub fn made(&self, from: Lsn, batch: &Arc<Batch>) {
         if let Some((_, place)) = self.recent().batches.iter_mut().find(|(begin, _)| *begin == from) {
             *place = Some(Arc::clone(batch));
         }
@@ -107,12 +107,12 @@ impl Batches {
 
 impl Recent {
     /// Where the first batch behind `from` begins, if that is before `to`.
-    fn next_after(&self, from: Stamp, to: Stamp) -> Stamp {
+    fn next_after(&self, from: Lsn, to: Lsn) -> Lsn {
         let begins = self.batches.iter().map(|(begin, _)| *begin).filter(|begin| *begin > from);
         begins.min().map_or(to, |begin| begin.min(to))
     }
 
-    fn begin(&mut self, from: Stamp) {
+    fn begin(&mut self, from: Lsn) {
         self.batches.push_back((from, None));
         while self.batches.len() > 1
             && (self.batches.len() > KEPT || self.kept_bytes() > MOST_BYTES)
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn those_that_are_level_get_the_same_batch() {
-        let (batches, at) = (Batches::default(), Stamp);
+        let (batches, at) = (Batches::default(), Lsn);
         let made = |from| batches.made(at(from), &Arc::default());
         assert!(matches!(batches.take(at(0), at(9), 100), Taken::First(to) if to == at(9)));
         // The first one is slow.
@@ -168,10 +168,10 @@ mod tests {
     fn long_ones_are_not_kept() {
         let (batches, long) = (Batches::default(), 32 << 20);
         for from in 0..2 * KEPT as u64 {
-            assert!(matches!(batches.take(Stamp(from), Stamp(from + 1), 100), Taken::First(_)));
+            assert!(matches!(batches.take(Lsn(from), Lsn(from + 1), 100), Taken::First(_)));
             let mut batch = batches.blank();
             batch.room(long);
-            batches.made(Stamp(from), &Arc::new(batch));
+            batches.made(Lsn(from), &Arc::new(batch));
             assert!(batches.bytes() <= 2 * MOST_BYTES as u64 + long as u64, "{}", batches.bytes());
         }
         assert!(batches.bytes() >= long as u64, "the newest is");

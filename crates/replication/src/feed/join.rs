@@ -1,7 +1,7 @@
 //! Join: how one who may follow becomes one who is fed.
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, Ordering},
 };
 use freshet_cluster::{
@@ -39,7 +39,7 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
 /// been acknowledged to clients.
 ///
 /// A primary that was set back to an older copy of its disk finds out so, and one that was forced.
-fn has_enough(hello: &Hello, join: &Join, at: Stamp) -> Result<(), (Box<AheadStatus>, Refusal)> {
+fn has_enough(hello: &Hello, join: &Join, at: Lsn) -> Result<(), (Box<AheadStatus>, Refusal)> {
     let (node, acknowledged) = (hello.node, join.holds);
     if at >= acknowledged {
         return Ok(());
@@ -56,7 +56,7 @@ fn has_enough(hello: &Hello, join: &Join, at: Stamp) -> Result<(), (Box<AheadSta
 
 /// Refuses a node that holds more than this log, which is the same as its own up to `at`: notes
 /// that, and has all others know.
-fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Stamp) -> Result<(), Refusal> {
+fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Lsn) -> Result<(), Refusal> {
     if let Err((ahead, refusal)) = has_enough(hello, join, at) {
         let (node, address, term) = (ahead.node, ahead.address.clone(), ahead.term.0);
         let is_new = feeder.feeds().state().holds_more(*ahead);
@@ -146,7 +146,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         standby = %hello.node,
         address = hello.address,
         term = feeds.term.0,
-        stamp = from.0,
+        lsn = from.0,
         member,
         synchronous,
         mirror,

@@ -18,7 +18,7 @@
 use std::{collections::VecDeque, iter, time::Duration};
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{Moment, flow::Next};
@@ -111,9 +111,9 @@ impl Inbox {
 struct Posted {
     token: Token,
     /// Where its batch ends, if it has one.
-    batch: Option<Stamp>,
+    batch: Option<Lsn>,
     /// What it has written as the mark.
-    mark: Option<Stamp>,
+    mark: Option<Lsn>,
 }
 
 /// A mirror with no memory for a region is asked again after this time.
@@ -154,14 +154,14 @@ pub(super) struct MirrorLine {
     link: LinkMeter,
     looked: (Moment, Duration),
     /// It had everything below when this feed began.
-    base: Stamp,
+    base: Lsn,
     /// All batches up to here have completed.
-    completed: Stamp,
+    completed: Lsn,
     /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
-    acknowledged: Stamp,
-    asked: Stamp,
+    acknowledged: Lsn,
+    asked: Lsn,
     /// What was written as the mark.
-    marked: Stamp,
+    marked: Lsn,
     growth: Growth,
     /// The batch that waits does so for a region.
     lacks: bool,
@@ -212,7 +212,7 @@ impl Before for ReadBack<'_> {
 
 impl MirrorLine {
     /// Of a mirror that has all of the log below `from`.
-    pub fn new<F: Feeder>(sender: &Sender, from: Stamp, feeder: &F) -> Self {
+    pub fn new<F: Feeder>(sender: &Sender, from: Lsn, feeder: &F) -> Self {
         let undo = sender.lengths().get(UNDO).copied().unwrap_or(0);
         Self {
             layout: None,
@@ -229,8 +229,8 @@ impl MirrorLine {
             base: from,
             completed: from,
             acknowledged: from,
-            asked: Stamp::ZERO,
-            marked: Stamp::ZERO,
+            asked: Lsn::ZERO,
+            marked: Lsn::ZERO,
             growth: Growth::None,
             lacks: false,
             told: feeder.feeds().clock.now(),
@@ -249,7 +249,7 @@ impl MirrorLine {
     /// How far the mark may be moved when everything below `committed` is. Only over what has
     /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements). What
     /// the mirror had when it came is marked as well: it is not to follow a log without that.
-    fn next_mark(&self, committed: Stamp) -> Option<Stamp> {
+    fn next_mark(&self, committed: Lsn) -> Option<Lsn> {
         let (to, base) = (committed.min(self.completed), self.base);
         let to = self.ring.mark(to).or((to >= base).then_some(base))?;
         (to > self.marked && self.layout.is_some()).then_some(to)
@@ -399,7 +399,7 @@ impl<F: Feeder> Ship<'_, F> {
         match mirror.build.enter(&mut mirror.ring) {
             Ok(()) => self.note_lack(mirror, false),
             // What a transaction writes over, or one block, is more than the ring holds.
-            Err(full) if full.needed > full.all || mirror.ring.mark(Stamp::MAX).is_none() => {
+            Err(full) if full.needed > full.all || mirror.ring.mark(Lsn::MAX).is_none() => {
                 self.note_lack(mirror, true);
                 return self.grow(mirror, full.lacking_bytes(), Growing::Undo).map(|()| false);
             }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Stamp, Term,
+    Lsn, NodeId, Term,
     sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
 use freshet_cluster::{
@@ -51,7 +51,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn feeds(&self) -> &Feeds;
 
     /// Fills `into` with the log from `at` on.
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError>;
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError>;
 
     /// Has the log say of updates where rows differ, as long as the value lives. None where the log
     /// is as another node has made it.
@@ -169,7 +169,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     }
 
     /// This is globally persistent.
-    fn committed(&self, to: Stamp) {
+    fn committed(&self, to: Lsn) {
         let feeds = self.feeds();
         let shippers: Vec<_> = {
             let mut state = feeds.state();
@@ -220,7 +220,7 @@ pub(crate) struct State {
     ahead: BTreeMap<NodeId, AheadStatus>,
     /// Where the log begins that nodes need on which no commit counts, whose connections have
     /// ended, and when that was: they come again, since they are being filled.
-    held: BTreeMap<NodeId, (Stamp, Moment)>,
+    held: BTreeMap<NodeId, (Lsn, Moment)>,
 }
 
 /// The log is held for so long for a node that is being filled, when its connection has ended.
@@ -239,7 +239,7 @@ impl State {
         let feed = self.host.feed_of(shipper.node).filter(|(id, feed)| *id == shipper.id && !feed.member);
         let Some((_, feed)) = feed else { return };
         let from = feed.acked().min(feed.shipped());
-        if from > Stamp::ZERO && (self.held.len() < MOST_HELD || self.held.contains_key(&shipper.node)) {
+        if from > Lsn::ZERO && (self.held.len() < MOST_HELD || self.held.contains_key(&shipper.node)) {
             self.held.insert(shipper.node, (from, now));
         }
     }
@@ -380,10 +380,10 @@ impl Feeds {
     }
 
     /// Below this, no node needs anything of the log that is fed, or was a while ago.
-    pub fn needed(&self) -> Stamp {
+    pub fn needed(&self) -> Lsn {
         let (mut state, now) = (self.state(), self.clock.now());
         state.held.retain(|_, (_, since)| now.since(*since) < HOLD);
-        state.held.values().map(|(from, _)| *from).fold(state.host.needed(), Stamp::min)
+        state.held.values().map(|(from, _)| *from).fold(state.host.needed(), Lsn::min)
     }
 
     /// Those that are not fed, since they hold more than this log has.
@@ -392,7 +392,7 @@ impl Feeds {
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.
-    pub fn standbys(&self, members: BTreeMap<NodeId, Member>, global: Stamp) -> Vec<StandbyStatus> {
+    pub fn standbys(&self, members: BTreeMap<NodeId, Member>, global: Lsn) -> Vec<StandbyStatus> {
         let state = self.state();
         let filled = state.host.filled_to();
         let standbys = members.into_iter().map(|(node, member)| {
@@ -400,7 +400,7 @@ impl Feeds {
             let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
             let feed = feed.map(|(_, feed)| feed);
             let shipped = feed.map_or(member.acked, |feed| feed.shipped());
-            let visible = feed.map_or(Stamp::ZERO, |feed| feed.visible);
+            let visible = feed.map_or(Lsn::ZERO, |feed| feed.visible);
             let is_mirror = shipper.is_some_and(|shipper| shipper.mirror.is_some());
             StandbyStatus {
                 node,
@@ -421,7 +421,7 @@ impl Feeds {
                 lacks: shipper.and_then(|shipper| shipper.mirror.as_ref()?.lacks()),
                 shipped,
                 acked: member.acked,
-                replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),
+                replayed: feed.map_or(Lsn::ZERO, |feed| feed.replayed),
                 visible,
                 ship_lag_bytes: feed.map(|_| filled.since(shipped)),
                 ack_lag_bytes: filled.since(member.acked),

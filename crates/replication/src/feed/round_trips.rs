@@ -3,7 +3,7 @@
 //!
 //! One batch at a time is timed, so that nothing is kept of the others.
 
-use freshet_base::{Stamp, sync::Mutex};
+use freshet_base::{Lsn, sync::Mutex};
 use freshet_cluster::Moment;
 
 use crate::status::RoundTrips;
@@ -15,13 +15,13 @@ pub(crate) struct Timing(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// The end of the batch that is timed, and since when.
-    under_way: Option<(Stamp, Moment)>,
+    under_way: Option<(Lsn, Moment)>,
     told: RoundTrips,
 }
 
 impl Timing {
     /// A batch that ends at `to` is being sent.
-    pub fn sent(&self, to: Stamp, now: impl FnOnce() -> Moment) {
+    pub fn sent(&self, to: Lsn, now: impl FnOnce() -> Moment) {
         let mut state = self.0.lock().expect("no code panics under this mutex");
         if state.under_way.is_none() {
             state.under_way = Some((to, now()));
@@ -29,7 +29,7 @@ impl Timing {
     }
 
     /// Everything below `to` is persistent there.
-    pub fn held(&self, to: Stamp, now: impl FnOnce() -> Moment) {
+    pub fn held(&self, to: Lsn, now: impl FnOnce() -> Moment) {
         let mut state = self.0.lock().expect("no code panics under this mutex");
         let Some((_, begun)) = state.under_way.take_if(|(end, _)| *end <= to) else { return };
         let took = now().since(begun);
@@ -54,16 +54,16 @@ mod tests {
     fn one_batch_at_a_time_is_timed() {
         let timing = Timing::default();
         let at = |micros| move || Moment(micros);
-        timing.held(Stamp(8), at(1));
+        timing.held(Lsn(8), at(1));
         assert_eq!(timing.told(), RoundTrips::default(), "nothing was sent");
-        timing.sent(Stamp(100), at(1000));
-        timing.sent(Stamp(200), at(1500));
-        timing.held(Stamp(99), at(1700));
+        timing.sent(Lsn(100), at(1000));
+        timing.sent(Lsn(200), at(1500));
+        timing.held(Lsn(99), at(1700));
         assert_eq!(timing.told().count, 0, "it is not there yet");
-        timing.held(Stamp(200), at(1800));
-        timing.sent(Stamp(300), at(2000));
-        timing.held(Stamp(300), at(2200));
-        timing.held(Stamp(300), at(9000));
+        timing.held(Lsn(200), at(1800));
+        timing.sent(Lsn(300), at(2000));
+        timing.held(Lsn(300), at(2200));
+        timing.held(Lsn(300), at(9000));
         let (total, least) = (Duration::from_micros(1000), Duration::from_micros(200));
         assert_eq!(timing.told(), RoundTrips { count: 2, total, least });
     }

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use freshet_base::{
-    NodeId, Stamp,
+    Lsn, NodeId,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -162,7 +162,7 @@ impl Shipper {
     }
 
     /// It is connected, and has all of the log below `from`.
-    pub fn begin<F: Feeder>(&self, sender: Sender, from: Stamp, feeder: &F) {
+    pub fn begin<F: Feeder>(&self, sender: Sender, from: Lsn, feeder: &F) {
         // What goes to a mirror is computed first, which is work for a thread of its own.
         let is_prompt = sender.is_prompt() && self.mirror.is_none();
         let counters = sender.counters();
@@ -190,7 +190,7 @@ impl Shipper {
 
     /// The standby says whether something speaks against its state, and at which mark that was this
     /// primary's last.
-    pub fn note_proof(&self, in_doubt: bool, equal_at: Option<Stamp>) {
+    pub fn note_proof(&self, in_doubt: bool, equal_at: Option<Lsn>) {
         self.equal_at.store(equal_at.unwrap_or_default().0, Ordering::SeqCst);
         if !self.in_doubt.swap(in_doubt, Ordering::SeqCst) && in_doubt {
             tracing::error!(standby = %self.node, "the state of a standby is in doubt: see its status");
@@ -203,8 +203,8 @@ impl Shipper {
     }
 
     /// At which mark its state was this primary's last.
-    pub fn equal_at(&self) -> Option<Stamp> {
-        Some(Stamp(self.equal_at.load(Ordering::SeqCst))).filter(|at| *at > Stamp::ZERO)
+    pub fn equal_at(&self) -> Option<Lsn> {
+        Some(Lsn(self.equal_at.load(Ordering::SeqCst))).filter(|at| *at > Lsn::ZERO)
     }
 
     /// The standby says how busy it is, if it knows.
@@ -381,12 +381,12 @@ impl<F: Feeder> Ship<'_, F> {
             _ => return,
         };
         *behind = !*behind;
-        let (standby, stamp) = (self.shipper.node, from.0);
+        let (standby, lsn) = (self.shipper.node, from.0);
         let behind_bytes = self.feeder.feeds().state().host.filled_to().since(from);
         if *behind {
-            tracing::info!(%standby, stamp, behind_bytes, "a standby is behind: it is sent older log");
+            tracing::info!(%standby, lsn, behind_bytes, "a standby is behind: it is sent older log");
         } else {
-            tracing::info!(%standby, stamp, behind_bytes, "a standby has caught up with the log");
+            tracing::info!(%standby, lsn, behind_bytes, "a standby has caught up with the log");
         }
     }
 
@@ -442,7 +442,7 @@ impl<F: Feeder> Ship<'_, F> {
         Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
-    fn read(&mut self, from: Stamp, length: usize) -> Result<(), ReadError> {
+    fn read(&mut self, from: Lsn, length: usize) -> Result<(), ReadError> {
         let piece = &mut self.line.piece;
         if piece.len() < length {
             piece.resize(length, 0);
@@ -455,7 +455,7 @@ impl<F: Feeder> Ship<'_, F> {
         self.say_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
     }
 
-    fn send_old(&mut self, from: Stamp, upto: Stamp) -> Result<(), ShipError> {
+    fn send_old(&mut self, from: Lsn, upto: Lsn) -> Result<(), ShipError> {
         match self.read_old(from, upto)? {
             0 => Ok(()),
             length => self.send_read(from, length),
@@ -463,7 +463,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Reads old log: whole blocks, found by hopping; none if the first one has no room.
-    pub fn read_old(&mut self, from: Stamp, upto: Stamp) -> Result<usize, ShipError> {
+    pub fn read_old(&mut self, from: Lsn, upto: Lsn) -> Result<usize, ShipError> {
         let room = upto.since(from) as usize;
         let mut length = room.min(self.feeder.feeds().config.flow.frame as usize);
         let hops = loop {
@@ -491,7 +491,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Encodes what was read into a frame's form. Says whether that can be sent.
-    fn encode(&mut self, from: Stamp, length: usize) -> bool {
+    fn encode(&mut self, from: Lsn, length: usize) -> bool {
         let line = &mut *self.line;
         let Some(encoder) = line.encoder.as_mut() else { return false };
         line.form.clear();
@@ -515,7 +515,7 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Sends what was read: in its form, if that is wanted; else compressed, if that is wanted and
     /// makes it shorter.
-    fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
+    fn send_read(&mut self, from: Lsn, length: usize) -> Result<(), ShipError> {
         if self.encodes(length) && self.encode(from, length) {
             return self.tell(from, length, Way::Form);
         }
@@ -529,7 +529,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
-    pub fn shipped(&self, to: Option<Stamp>) -> Option<Note> {
+    pub fn shipped(&self, to: Option<Lsn>) -> Option<Note> {
         let feeds = self.feeder.feeds();
         feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
     }
@@ -545,7 +545,7 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with
     /// that.
-    fn tell(&mut self, from: Stamp, length: usize, way: Way) -> Result<(), ShipError> {
+    fn tell(&mut self, from: Lsn, length: usize, way: Way) -> Result<(), ShipError> {
         let to = from.plus(length as u64);
         let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
         let note = self.batch_note(note);

@@ -11,7 +11,7 @@
 //! other node does not have wholly is left out: so this node may have asked for more than is in its
 //! memory ([`reaches`](super::Holding::reaches)).
 
-use freshet_base::{Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
     mirror::Cut,
@@ -31,11 +31,11 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     let terms = shared.terms.get();
     let end = {
         let mut state = shared.state();
-        state.holding.fetched(Stamp::ZERO);
+        state.holding.fetched(Lsn::ZERO);
         state.holding.end()
     };
     let (history, capacity) = (terms.history.clone(), shared.memory().undo_bytes());
-    let log = Continue { history, received: end, persisted: end, capacity, may_send_until: Stamp::MAX };
+    let log = Continue { history, received: end, persisted: end, capacity, may_send_until: Lsn::MAX };
     let connection = connect(&**shared, from, shared.follow.order())?;
     let (answer, connection) = introduce(&**shared, from, connection, Purpose::Fetch { term, log }, term)?;
     let welcome = answer.log;
@@ -69,7 +69,7 @@ fn damaged(cause: &Damaged) -> SessionError {
 }
 
 /// Undoes what the other node's log does not have.
-fn cut(shared: &Shared, at: Stamp) -> Result<(), SessionError> {
+fn cut(shared: &Shared, at: Lsn) -> Result<(), SessionError> {
     if at < shared.state().holding.floor() {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
@@ -103,7 +103,7 @@ impl<'a> Arriving<'a> {
     }
 
     /// Takes the log in up to `upto` at least; says how far it has come.
-    fn run(&mut self, mut sender: Sender, mut receiver: Receiver, upto: Stamp) -> Result<Stamp, SessionError> {
+    fn run(&mut self, mut sender: Sender, mut receiver: Receiver, upto: Lsn) -> Result<Lsn, SessionError> {
         let &Welcome { term, end, .. } = self.welcome;
         while self.memory.received() < upto {
             let from = self.memory.received();
@@ -112,8 +112,8 @@ impl<'a> Arriving<'a> {
             receiver.payload_into(self.memory.room(header.payload as usize, ends))?;
             receiver.payload_done()?;
             self.put()?;
-            let (to, visible) = (self.memory.received(), Stamp::ZERO);
-            let ack = Ack { persisted: to, may_send_until: Stamp::MAX, replayed: to, visible };
+            let (to, visible) = (self.memory.received(), Lsn::ZERO);
+            let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible };
             if let Err(error) = sender.send(Kind::Ack as u8, term, &wire::encode(&ack)) {
                 tracing::debug!(cause = %error, "a node that sends its log is not told that it came");
             }
@@ -158,7 +158,7 @@ impl<'a> Arriving<'a> {
 }
 
 /// From here on the memory is written by this node, and what is there stays.
-fn begin_feed(shared: &Shared, welcome: &Welcome, base: Stamp) -> Result<(), SessionError> {
+fn begin_feed(shared: &Shared, welcome: &Welcome, base: Lsn) -> Result<(), SessionError> {
     let (cluster, term) = (welcome.cluster, welcome.history.last_term());
     let begun = shared.memory().begin_feed(cluster, shared.who.node, term, base);
     begun.map_err(|cause| local(&format_args!("a mirror's memory cannot be kept: {cause}")))

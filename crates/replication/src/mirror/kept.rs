@@ -52,7 +52,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, private};
+use freshet_base::{ClusterId, Lsn, NodeId, private};
 use freshet_cluster::term::{Life, TermHistory};
 use freshet_fabric::memory::{Method, SharedMemory};
 use freshet_log::sealed;
@@ -76,7 +76,7 @@ pub(super) struct KeptState {
     boot: String,
     generation: u64,
     /// See [`freshet_cluster::mirror::Holding::floor`].
-    pub floor: Stamp,
+    pub floor: Lsn,
     /// Nothing was missing that the mirror had ever acknowledged.
     pub whole: bool,
     /// What has completed survives a loss of power.
@@ -101,7 +101,7 @@ pub(super) struct Noted<'a> {
     /// How long the regions are.
     pub lengths: &'a [u64],
     /// See [`KeptState`].
-    pub floor: Stamp,
+    pub floor: Lsn,
     /// See there.
     pub whole: bool,
     /// See there.
@@ -120,7 +120,7 @@ pub(super) struct Kept {
     terms: Terms,
     life: u64,
     /// See [`Life::reached`].
-    reached: Stamp,
+    reached: Lsn,
 }
 
 /// What was left: a memory that counts, nothing, or why it does not count.
@@ -181,7 +181,7 @@ impl KeptState {
             life: u64::from_str_radix(field("life")?, 16).ok()?,
             boot: field("boot")?.to_owned(),
             generation: field("generation")?.parse().ok()?,
-            floor: Stamp(field("floor")?.parse().ok()?),
+            floor: Lsn(field("floor")?.parse().ok()?),
             whole: field("whole")?.parse().ok()?,
             durable: field("durable")?.parse().ok()?,
             regions: Vec::new(),
@@ -209,7 +209,7 @@ impl Kept {
     fn look(directory: &Path, method: Option<Method>, node: NodeId, terms: Terms) -> io::Result<(Self, Left)> {
         private::create_directories(directory)?;
         let (boot, directory) = (boot()?, directory.to_owned());
-        let reached = terms.get().life.map_or(Stamp::ZERO, |life| life.reached);
+        let reached = terms.get().life.map_or(Lsn::ZERO, |life| life.reached);
         let mut kept = Self { directory, boot, generation: 0, method, node, terms, life: 0, reached };
         let left = kept.left()?;
         if let Ok(Some(state)) = &left {
@@ -340,7 +340,7 @@ impl Kept {
     pub fn forget(&mut self) -> io::Result<()> {
         remove(&self.state())?;
         self.sync()?;
-        self.reached = Stamp::ZERO;
+        self.reached = Lsn::ZERO;
         self.begin_life(None)?;
         self.live()?;
         self.generation += 1;
@@ -368,13 +368,13 @@ impl Kept {
     }
 
     /// The memory was noted to have everything below.
-    pub fn reached(&self) -> Stamp {
+    pub fn reached(&self) -> Lsn {
         self.reached
     }
 
     /// The memory has everything below `to`, also when it is found again. Blocks until that is
     /// noted.
-    pub fn reaches(&mut self, to: Stamp) -> io::Result<()> {
+    pub fn reaches(&mut self, to: Lsn) -> io::Result<()> {
         if to == self.reached {
             return Ok(());
         }
@@ -430,7 +430,7 @@ mod tests {
             life: 11,
             boot: "1f0c".into(),
             generation: 3,
-            floor: Stamp(7),
+            floor: Lsn(7),
             whole: true,
             durable: false,
             regions: regions.map(|(bytes, file)| KeptRegion { bytes, file }).into(),

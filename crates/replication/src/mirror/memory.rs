@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, private, sync::Arc, words};
+use freshet_base::{ClusterId, Lsn, NodeId, Term, private, sync::Arc, words};
 use freshet_cluster::term::{Agreement, TermHistory, TermState};
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
 use freshet_mirror::{
@@ -37,7 +37,7 @@ pub(super) struct Memory {
     terms: Terms,
     /// Whose database it holds, if anything has begun here.
     cluster: ClusterId,
-    floor: Stamp,
+    floor: Lsn,
     whole: bool,
     arena: u64,
     most: u64,
@@ -47,7 +47,7 @@ pub(super) struct Memory {
     /// A primary may have written here since it was recovered.
     exposed: bool,
     /// Everything below was here when the last feed began.
-    base: Stamp,
+    base: Lsn,
     /// Counts feeds, and what is done to the memory when they end.
     session: u64,
     /// What is kept of a memory that does not count.
@@ -59,7 +59,7 @@ struct Aside {
     path: PathBuf,
     /// The terms of its log, and what it had of that at least.
     history: TermHistory,
-    reached: Stamp,
+    reached: Lsn,
 }
 
 fn length_of(region: &SharedMemory) -> u64 {
@@ -99,8 +99,8 @@ impl Memory {
                 (None, Ok(None))
             }
         };
-        let (regions, base) = (Vec::new(), Stamp::ZERO);
-        let (floor, whole, begun, exposed, session) = (Stamp::ZERO, false, false, false, 0);
+        let (regions, base) = (Vec::new(), Lsn::ZERO);
+        let (floor, whole, begun, exposed, session) = (Lsn::ZERO, false, false, false, 0);
         let cluster = ClusterId(0);
         let mut memory = Self {
             regions,
@@ -135,7 +135,7 @@ impl Memory {
                      without a voice at first"
                 );
                 let TermState { history, life, .. } = terms.get();
-                memory.set_aside(history, life.map_or(Stamp::ZERO, |life| life.reached))?;
+                memory.set_aside(history, life.map_or(Lsn::ZERO, |life| life.reached))?;
             }
         }
         memory.begin(&firsts)?;
@@ -177,8 +177,8 @@ impl Memory {
         }
         let regions = (0..).zip(lengths).map(|(number, bytes)| self.make(number, *bytes));
         self.regions = regions.collect::<io::Result<_>>()?;
-        (self.begun, self.exposed, self.base) = (false, false, Stamp::ZERO);
-        (self.floor, self.whole) = (Stamp::ZERO, false);
+        (self.begun, self.exposed, self.base) = (false, false, Lsn::ZERO);
+        (self.floor, self.whole) = (Lsn::ZERO, false);
         self.session += 1;
         Ok(())
     }
@@ -233,7 +233,7 @@ impl Memory {
 
     /// From where on it is a state of the database, and whether nothing is missing that this mirror
     /// has ever acknowledged: as the files say that it was found in.
-    pub fn noted(&self) -> (Stamp, bool) {
+    pub fn noted(&self) -> (Lsn, bool) {
         (self.floor, self.whole)
     }
 
@@ -257,7 +257,7 @@ impl Memory {
     }
 
     /// Everything below is known to be committed.
-    pub fn mark(&self) -> Stamp {
+    pub fn mark(&self) -> Lsn {
         mark_of(&*self.regions[0])
     }
 
@@ -301,7 +301,7 @@ impl Memory {
     /// Keeps what is here, before it is given up, if it lies in files: they go to a directory of
     /// their own. It has the log with this history up to there, as far as is known. Says where they
     /// are.
-    pub fn set_aside(&mut self, history: TermHistory, reached: Stamp) -> io::Result<Option<PathBuf>> {
+    pub fn set_aside(&mut self, history: TermHistory, reached: Lsn) -> io::Result<Option<PathBuf>> {
         let kept = self.kept.as_ref().map_or(Ok(None), Kept::set_aside)?;
         if let Some(path) = &kept {
             self.is_aside(path.clone(), history, reached);
@@ -310,7 +310,7 @@ impl Memory {
     }
 
     /// What is here was written to files in this directory.
-    pub fn is_aside(&mut self, path: PathBuf, history: TermHistory, reached: Stamp) {
+    pub fn is_aside(&mut self, path: PathBuf, history: TermHistory, reached: Lsn) {
         self.aside = Some(Aside { path, history, reached });
     }
 
@@ -321,7 +321,7 @@ impl Memory {
 
     /// This memory has the log with this history up to `end`: what was set aside is not needed any
     /// more, if it had no more.
-    pub fn drop_aside(&mut self, history: &TermHistory, end: Stamp) {
+    pub fn drop_aside(&mut self, history: &TermHistory, end: Lsn) {
         let has_all = |aside: &mut Aside| {
             let common = history.agreement(end, &aside.history, aside.reached);
             matches!(common, Agreement::Upto(at) if at >= aside.reached)
@@ -345,7 +345,7 @@ impl Memory {
         &mut self,
         cluster: ClusterId,
         (node, term): (NodeId, Term),
-        (base, floor): (Stamp, Stamp),
+        (base, floor): (Lsn, Lsn),
     ) -> io::Result<()> {
         begin_feed(&self.regions(), cluster, node, term, base);
         (self.begun, self.cluster, self.base, self.floor) = (true, cluster, base, floor);
@@ -359,7 +359,7 @@ impl Memory {
     }
 
     /// Whatever becomes of the feed, everything below stays, if anything is here.
-    pub fn stays_to(&self) -> Option<Stamp> {
+    pub fn stays_to(&self) -> Option<Lsn> {
         self.begun.then(|| self.base.max(self.mark()))
     }
 
@@ -369,7 +369,7 @@ impl Memory {
     }
 
     /// A feed begins that continues from `base`; what was written before is undone no more.
-    pub fn begin_feed(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) -> io::Result<()> {
+    pub fn begin_feed(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Lsn) -> io::Result<()> {
         begin_feed(&self.regions(), cluster, feeder, term, base);
         (self.begun, self.exposed, self.cluster, self.base) = (true, true, cluster, base);
         self.session += 1;
@@ -424,7 +424,7 @@ impl Memory {
 
     /// Undoes what lies beyond `at`, as far as the undo ring reaches; says where the memory ends
     /// then.
-    pub fn cut(&mut self, at: Stamp) -> Result<Stamp, RecoverError> {
+    pub fn cut(&mut self, at: Lsn) -> Result<Lsn, RecoverError> {
         if !self.begun {
             return Ok(at);
         }
@@ -436,13 +436,13 @@ impl Memory {
     }
 
     /// Where what was found ended before, at least, if it is what this node had last.
-    pub fn reached(&self) -> Stamp {
-        self.kept.as_ref().map_or(Stamp::ZERO, Kept::reached)
+    pub fn reached(&self) -> Lsn {
+        self.kept.as_ref().map_or(Lsn::ZERO, Kept::reached)
     }
 
     /// Notes for the process that finds the memory again that it has everything below `to`. Blocks
     /// until that is noted.
-    pub fn note_reached(&mut self, to: Stamp) -> io::Result<()> {
+    pub fn note_reached(&mut self, to: Lsn) -> io::Result<()> {
         match &mut self.kept {
             Some(kept) if self.begun => kept.reaches(to),
             _ => Ok(()),
@@ -520,7 +520,7 @@ mod tests {
             config.directory = kept;
             let terms = terms();
             let mut memory = Memory::new(&config, NodeId(2), &terms).unwrap();
-            let feed = |memory: &mut Memory| memory.begin_feed(ClusterId(7), NodeId(1), Term(1), Stamp(0)).unwrap();
+            let feed = |memory: &mut Memory| memory.begin_feed(ClusterId(7), NodeId(1), Term(1), Lsn(0)).unwrap();
             let mapped = |memory: &Memory| {
                 let region = &*memory.regions[UNDO];
                 SharedKey::of(region).unwrap().attach(region.file().unwrap().0.try_clone_to_owned().unwrap()).unwrap()
@@ -558,7 +558,7 @@ mod tests {
         config.directory = Some(directory.path().to_owned());
         let terms = terms();
         let mut memory = Memory::new(&config, NodeId(2), &terms).unwrap();
-        memory.filled(ClusterId(7), (NodeId(1), Term(1)), (Stamp(0), Stamp(0))).unwrap();
+        memory.filled(ClusterId(7), (NodeId(1), Term(1)), (Lsn(0), Lsn(0))).unwrap();
         // In the way of the next note, as a full disk is.
         std::fs::create_dir(directory.path().join("state.next")).unwrap();
         let why = memory.grow(1, Growing::Arenas).unwrap_err().to_string();

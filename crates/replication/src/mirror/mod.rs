@@ -39,7 +39,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Safety, Stamp, Term,
+    Lsn, NodeId, Safety, Term,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -161,7 +161,7 @@ struct State {
     /// A checkpoint comes.
     seeding: Option<Seeding>,
     /// The primary of this connection has said that everything below is committed.
-    committed: Stamp,
+    committed: Lsn,
     /// What the primary has said last, and when that was heard.
     heard: Option<(Heard, Moment)>,
     /// Who has said last that it reigns, or is about to, where, and when.
@@ -192,7 +192,7 @@ struct State {
 struct Heard {
     term: Term,
     /// How far its log reaches.
-    end: Stamp,
+    end: Lsn,
     in_sync: bool,
 }
 
@@ -284,7 +284,7 @@ impl Mirror {
 
     /// The end of the log that a take-over has fetched, if it begins its reign at `start`: empty if
     /// there was nothing to fetch.
-    pub fn fetched(&self, start: Stamp) -> FetchedLog {
+    pub fn fetched(&self, start: Lsn) -> FetchedLog {
         std::mem::take(&mut self.shared.state().fetched_log).up_to(start)
     }
 
@@ -481,7 +481,7 @@ impl Shared {
     }
 
     /// Up to where what is here is known to be committed: no log is followed that has less of it.
-    fn committed(&self) -> Stamp {
+    fn committed(&self) -> Lsn {
         let mark = self.memory().mark();
         let state = self.state();
         state.holding.committed(mark, state.committed)
@@ -489,7 +489,7 @@ impl Shared {
 
     /// The log of the node that this one is to follow has only what is below `here` of what is
     /// committed here up to `end`.
-    fn holds_more(&self, end: Stamp, here: Stamp) -> SessionError {
+    fn holds_more(&self, end: Lsn, here: Lsn) -> SessionError {
         let term = self.terms.get().history.cut(end).last_term();
         let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end, here };
         self.says_it_holds_more(&refusal);
@@ -502,7 +502,7 @@ impl Shared {
     }
 
     /// Whether what is here may be given up for what that log has up to there.
-    fn may_be_given_up(&self, theirs: &TermHistory, end: Stamp) -> bool {
+    fn may_be_given_up(&self, theirs: &TermHistory, end: Lsn) -> bool {
         let (committed, ours) = (self.committed(), self.terms.get().history);
         self.state().holding.may_be_given_up(committed, &ours, (theirs, end))
     }
@@ -534,7 +534,7 @@ impl Shared {
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
         self.state().holding.seeded(start, end);
-        tracing::info!(stamp = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
+        tracing::info!(lsn = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
         Ok(())
     }
 
@@ -670,12 +670,12 @@ impl Candidate for Shared {
     }
 
     /// What is here was brought to the end of a batch when the connection ended.
-    fn finish(&self, _: Duration) -> Result<Stamp, PromoteError> {
+    fn finish(&self, _: Duration) -> Result<Lsn, PromoteError> {
         self.is_database().map(|()| self.state().holding.end()).map_err(PromoteError::Local)
     }
 
     /// It ends between transactions.
-    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError> {
+    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError> {
         Ok(end)
     }
 }
@@ -750,7 +750,7 @@ impl Follows for Shared {
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         {
             let mut state = self.state();
-            state.holding.fetched(Stamp::ZERO);
+            state.holding.fetched(Lsn::ZERO);
             state.fetched_log = FetchedLog::default();
         }
         receive::offered(self, upstream, connection).map_err(|error| self.heard_why(error))

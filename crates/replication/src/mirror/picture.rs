@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Rid, Stamp, sync::Arc};
+use freshet_base::{Fid, Lsn, Rid, sync::Arc};
 use freshet_cluster::term::TermHistory;
 use freshet_mirror::Damaged;
 
@@ -115,12 +115,12 @@ impl Pictures {
 
 impl Picture {
     /// Where it begins.
-    pub fn start(&self) -> Stamp {
+    pub fn start(&self) -> Lsn {
         self.read.start()
     }
 
     /// The newest change so far that was left out.
-    pub fn newest(&self) -> Option<Stamp> {
+    pub fn newest(&self) -> Option<Lsn> {
         self.read.newest()
     }
 
@@ -134,15 +134,11 @@ impl Picture {
     ///
     /// # Errors
     /// Why the picture is given up.
-    pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Stamp, Option<&[u8]>)) -> Result<(), String> {
+    pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), String> {
         self.visited(chunk, visit).map_err(NotRead::told)
     }
 
-    pub(super) fn visited(
-        &mut self,
-        chunk: usize,
-        visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
-    ) -> Result<(), NotRead> {
+    pub(super) fn visited(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), NotRead> {
         let deadline = Instant::now() + PATIENCE;
         let again = || {
             let is_time = Instant::now() < deadline;
@@ -161,7 +157,7 @@ impl Picture {
     ///
     /// # Errors
     /// Why the picture is given up.
-    pub fn end(&self) -> Result<Stamp, String> {
+    pub fn end(&self) -> Result<Lsn, String> {
         let least = self.read.least();
         let committed = || {
             let (told, mark) = (self.shared.state().committed, self.shared.memory().mark());

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, sync::Arc};
+use freshet_base::{Lsn, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
     in_sync::InSyncSet,
@@ -91,7 +91,7 @@ pub(super) fn offered(
     let history = terms.history.clone();
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
-        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Stamp::MAX },
+        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX },
         member,
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
@@ -132,7 +132,7 @@ pub(super) fn offered(
 fn begin_feed(shared: &Shared, welcome: &Welcome) -> Result<Vec<u8>, SessionError> {
     {
         let mut state = shared.state();
-        (state.committed, state.holds_more) = (Stamp::ZERO, None);
+        (state.committed, state.holds_more) = (Lsn::ZERO, None);
         state.holding.continues();
     }
     let mut memory = shared.memory();
@@ -151,7 +151,7 @@ fn condemned(shared: &Shared, damaged: &Damaged) -> SessionError {
 }
 
 /// Makes this memory a state of the sender's log, and enters its terms.
-fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionError> {
+fn enter(shared: &Shared, welcome: &Welcome, end: Lsn) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     check_welcome(welcome, terms.cluster, &terms.history, end).map_err(SessionError::Refused)?;
     if let Some(primary) = welcome.above.first().filter(|_| shared.is_counted() || terms.may_wait_for(shared.node())) {
@@ -272,7 +272,7 @@ impl Session<'_> {
             _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
             Some(Kind::Watermark) => {
                 let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
-                self.heard(&note, Stamp(header.address))?;
+                self.heard(&note, Lsn(header.address))?;
                 answers = true;
             }
             Some(Kind::Peers) => {
@@ -307,7 +307,7 @@ impl Session<'_> {
     }
 
     /// The primary lives, and says that everything up to `to` is in this memory.
-    fn heard(&mut self, note: &BatchNote, to: Stamp) -> Result<(), SessionError> {
+    fn heard(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let State { holding, heard, committed, .. } = &mut *state;
         holding.heard(to, note.end);
@@ -328,9 +328,9 @@ impl Session<'_> {
     /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
     /// it is noted. There is room for all of the log. And how busy this node is: what is on its way
     /// to it, the primary sees.
-    fn answer(&mut self, to: Stamp) -> Result<(), SessionError> {
+    fn answer(&mut self, to: Lsn) -> Result<(), SessionError> {
         self.told = self.receiver.taken();
-        let ack = Ack { persisted: to, may_send_until: Stamp::MAX, replayed: to, visible: Stamp::ZERO };
+        let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO };
         self.load.look(|| Done { following: self.shared.cpu.total(), ..Done::default() });
         let told = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
         told.map_err(|error| lost(error, &self.receiver))

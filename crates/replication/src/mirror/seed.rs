@@ -18,7 +18,7 @@
 //! to hold a snapshot for as long as it takes.
 
 use freshet_base::{
-    ClusterId, Stamp,
+    ClusterId, Lsn,
     sync::{Arc, Ordering},
 };
 use freshet_cluster::term::TermHistory;
@@ -46,9 +46,9 @@ pub struct Beginning {
     /// The sender's terms, as far as the checkpoint reaches.
     pub history: TermHistory,
     /// The log is needed from here on.
-    pub start: Stamp,
+    pub start: Lsn,
     /// With the log up to here it is a state of the database.
-    pub end: Stamp,
+    pub end: Lsn,
     /// How long its files are.
     pub bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{CommitGate, Stamp, Term, sync::Arc};
+use freshet_base::{CommitGate, Lsn, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule,
     handshake::{Agreed, Sender, check_comes_back},
@@ -85,7 +85,7 @@ impl Service for PrimaryService {
 /// when a candidate first asked: what has become durable since was acknowledged to no client, and a
 /// candidate that is still asking must not find another end each time. A mirror may hold what was
 /// on its way to the disk here, and can pass it on to no other node: so that is waited for.
-fn log_end(shared: &Shared) -> Stamp {
+fn log_end(shared: &Shared) -> Lsn {
     if !shared.is_fenced() {
         return shared.commit.reading().1;
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, NodeId, OutcomeOpen, Stamp, WaitError, Watermark,
+    CommitGate, Lsn, NodeId, OutcomeOpen, WaitError, Watermark,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -172,7 +172,7 @@ impl CommitStage {
     }
 
     /// Transactions end there, in what is about to be flushed.
-    pub(crate) fn enter_ends(&self, transaction_ends: &[Stamp]) {
+    pub(crate) fn enter_ends(&self, transaction_ends: &[Lsn]) {
         let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
@@ -203,7 +203,7 @@ impl CommitStage {
         self.state().rule.relies_on(standby)
     }
 
-    pub(crate) fn reading(&self) -> (Standing, Stamp, BTreeMap<NodeId, Member>) {
+    pub(crate) fn reading(&self) -> (Standing, Lsn, BTreeMap<NodeId, Member>) {
         let rule = &self.state().rule;
         let members = rule.members().map(|(node, member)| (node, *member)).collect();
         (rule.standing(), rule.durable(), members)
@@ -239,8 +239,8 @@ fn refused(refusal: Refusal) -> OutcomeOpen {
 }
 
 impl CommitGate for CommitStage {
-    /// Also the globally persistent stamp. It always stands between transactions.
-    fn committed(&self) -> Stamp {
+    /// Also the globally persistent LSN. It always stands between transactions.
+    fn committed(&self) -> Lsn {
         self.committed.get()
     }
 
@@ -249,7 +249,7 @@ impl CommitGate for CommitStage {
     }
 
     fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        let until = Stamp(self.log.reserved().0.saturating_sub(self.uncommitted));
+        let until = Lsn(self.log.reserved().0.saturating_sub(self.uncommitted));
         if self.committed() >= until {
             return true;
         }
@@ -260,7 +260,7 @@ impl CommitGate for CommitStage {
         self.wait(until, deadline) != Err(OutcomeOpen::Deadline)
     }
 
-    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+    fn wait(&self, until: Lsn, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
         let refusing = || self.refusing.load(Ordering::SeqCst);
         match self.committed.wait_unless(until, deadline, refusing) {
             Ok(_) => Ok(()),
@@ -272,7 +272,7 @@ impl CommitGate for CommitStage {
         }
     }
 
-    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
+    fn outcome(&self, until: Lsn) -> Option<Result<(), OutcomeOpen>> {
         if self.committed() >= until {
             return Some(Ok(()));
         }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, CommitGate, NodeId, Stamp, StateProof, Term,
+    ClusterId, CommitGate, Lsn, NodeId, StateProof, Term,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -84,19 +84,19 @@ pub struct Reigning {
     /// Its term.
     pub term: Term,
     /// The end of the log when the reign began, or when the process started.
-    pub start: Stamp,
+    pub start: Lsn,
     /// What of the log below `start` is known to be persistent wherever the safety level demands
     /// it, between transactions: after a take-over what the standby was told, at a restart zero, or
     /// what was noted. The rest is committed when something of this reign is. Where commits count
     /// on no standby, all of it is, and this says nothing.
-    pub committed: Stamp,
+    pub committed: Lsn,
     /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe
     /// nothing commits then before [`Primary::record_sets`] says how to.
     pub succession: Option<Succession>,
 }
 
 /// Puts an in-sync set, encoded, into the log, and says where its block ends.
-type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Stamp, String> + Send>;
+type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Lsn, String> + Send>;
 
 /// Why an in-sync set could not be recorded.
 enum NotRecorded {
@@ -137,7 +137,7 @@ struct Successor {
     /// It reigns.
     reigns: bool,
     /// Where the log of this reign, which is over, ends for those who take over.
-    end: Option<Stamp>,
+    end: Option<Lsn>,
 }
 
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
@@ -218,7 +218,7 @@ impl Primary {
     /// From now on changes of the in-sync set are recorded by `record`, which puts a block with
     /// these bytes into the log and says where it ends. It is called by a thread of this primary's
     /// own, and may block.
-    pub fn record_sets(&self, record: impl FnMut(&[u8]) -> Result<Stamp, String> + Send + 'static) {
+    pub fn record_sets(&self, record: impl FnMut(&[u8]) -> Result<Lsn, String> + Send + 'static) {
         *self.shared.record.lock().expect("no code panics under this mutex") = Some(Box::new(record));
         self.shared.commit.look();
     }
@@ -298,11 +298,11 @@ impl Sink for Shared {
         self.batch_ready(batch);
     }
 
-    fn durable(&self, to: Stamp) {
+    fn durable(&self, to: Lsn) {
         self.tell(Event::Durable(to));
     }
 
-    fn needed(&self) -> Stamp {
+    fn needed(&self) -> Lsn {
         self.feeds.needed()
     }
 }
@@ -335,7 +335,7 @@ impl Shared {
     /// The hold thread, where the log has no store: workers may not overwrite what standbys have
     /// yet to be sent. What is committed has been sent to everyone that the safety level waits for.
     fn hold(&self, sink: &SinkHandle) {
-        let mut at = Stamp::ZERO;
+        let mut at = Lsn::ZERO;
         // Block by block, or a transaction that is longer than the buffer would never get there.
         while let Ok(to) = self.commit.reached().wait(at.plus(1), None) {
             sink.release(to);
@@ -430,7 +430,7 @@ impl Shared {
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
-            self.feeds.state().host.recorded(Stamp::MAX);
+            self.feeds.state().host.recorded(Lsn::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
             self.feeds.state().host.recorded(end);
             self.tell(Event::Written { number, end });
@@ -443,7 +443,7 @@ impl Shared {
 
     /// Whether a standby whose state is in doubt since the mark `since` may begin again. If so, it
     /// is first let go by commits and in-sync sets: what it holds counts nowhere when it goes.
-    fn may_begin_again(&self, standby: NodeId, since: Stamp) -> Verdict {
+    fn may_begin_again(&self, standby: NodeId, since: Lsn) -> Verdict {
         if self.is_fenced() {
             return Verdict::Wait("the reign of this primary is over".into());
         }
@@ -524,7 +524,7 @@ impl Feeder for Shared {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
         self.log.read(at, into)
     }
 

@@ -477,7 +477,7 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::Stamp;
+    use freshet_base::Lsn;
     use freshet_fabric::tcp::ReceiveError;
 
     use super::*;
@@ -485,7 +485,7 @@ mod tests {
     /// It would be told the same each time.
     #[test]
     fn one_that_is_told_why_it_cannot_follow_waits_longer_each_time() {
-        let gone = || Refusal::LogGone { from: Stamp(0), why: String::new() };
+        let gone = || Refusal::LogGone { from: Lsn(0), why: String::new() };
         assert!(!SessionError::Goodbye(gone()).followed());
         assert!(SessionError::Receive(ReceiveError::Closed { peer: ([127, 0, 0, 1], 1).into() }).followed());
     }

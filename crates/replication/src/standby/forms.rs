@@ -10,7 +10,7 @@ use std::{
 };
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{Arc, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::follower::{Event, Room};
@@ -35,15 +35,15 @@ pub(super) enum OpenError {
         "this node has acknowledged transactions behind {end}, where its log ends, and cannot execute them again as it \
          is configured now: start it as it was before, until it has"
     )]
-    Lost { end: Stamp },
+    Lost { end: Lsn },
 }
 
 /// A batch that has arrived.
 #[derive(Clone, Copy)]
 pub(super) struct Arriving {
     /// Where its first block begins.
-    pub from: Stamp,
-    pub to: Stamp,
+    pub from: Lsn,
+    pub to: Lsn,
     /// How many bytes have come for it.
     pub carried: u64,
     /// It is kept in the journal; else it is persistent when it is part of the log.
@@ -71,16 +71,16 @@ struct JournalState {
     waiting: Vec<Found>,
     /// What was written and is durable, without gaps: where it begins and ends. Between two of them
     /// lies what counts only as part of the log; what the log has leaves them.
-    runs: Vec<(Stamp, Stamp)>,
+    runs: Vec<(Lsn, Lsn)>,
     /// What was given to the journal last ends here.
-    given: Stamp,
+    given: Lsn,
     /// A restart regenerates nothing that reads below this.
-    floor: Stamp,
+    floor: Lsn,
     stopped: bool,
 }
 
 impl JournalState {
-    fn wrote(&mut self, from: Stamp, to: Stamp) {
+    fn wrote(&mut self, from: Lsn, to: Lsn) {
         match self.runs.last_mut().filter(|(_, end)| *end == from) {
             Some((_, end)) => *end = to,
             None => self.runs.push((from, to)),
@@ -92,7 +92,7 @@ impl JournalState {
 #[derive(Default)]
 pub(super) struct Backlog {
     /// What had arrived when it was looked at last.
-    arrived: Stamp,
+    arrived: Lsn,
     /// How often the room was doubled since something came.
     doublings: u32,
 }
@@ -101,7 +101,7 @@ impl Backlog {
     /// How much may be ahead of what is complete, where `ahead` is wanted. If the node `waits`,
     /// since what the sender has does not come and nothing is left to do, the next block is longer
     /// than the room: it becomes four times as much with each such turn.
-    fn bound(&mut self, ahead: u64, arrived: Stamp, waits: bool) -> u64 {
+    fn bound(&mut self, ahead: u64, arrived: Lsn, waits: bool) -> u64 {
         if waits && arrived == self.arrived {
             self.doublings = (self.doublings + 2).min(62);
         } else if arrived != self.arrived {
@@ -121,8 +121,8 @@ impl FormsStage {
     pub fn open(
         regenerate: Option<Arc<dyn Regenerate>>,
         place: Option<&JournalPlace>,
-        end: Stamp,
-        floor: Stamp,
+        end: Lsn,
+        floor: Lsn,
     ) -> Result<(Option<Self>, Vec<Found>), OpenError> {
         let is_there = |place: &JournalPlace| place.directory.exists() || place.newest.newest_file().is_some();
         let Some(JournalPlace { directory, newest }) = place.filter(|place| regenerate.is_some() || is_there(place))
@@ -150,16 +150,16 @@ impl FormsStage {
     }
 
     /// How far everything is durable here, if the log is up to `durable`.
-    pub fn held(&self, durable: Stamp) -> Stamp {
+    pub fn held(&self, durable: Lsn) -> Lsn {
         self.journal.as_ref().map_or(durable, |journal| {
             let state = journal.state();
-            let continues = |held: Stamp, (from, to): &(Stamp, Stamp)| if *from <= held { held.max(*to) } else { held };
+            let continues = |held: Lsn, (from, to): &(Lsn, Lsn)| if *from <= held { held.max(*to) } else { held };
             state.runs.iter().fold(durable, continues)
         })
     }
 
     /// A batch has arrived, which reads at `oldest` and above.
-    fn keep(&self, from: Stamp, to: Stamp, form: &[u8], oldest: Stamp) {
+    fn keep(&self, from: Lsn, to: Lsn, form: &[u8], oldest: Lsn) {
         let Some(journal) = &self.journal else { return };
         let mut state = journal.state();
         // Else it counts when the log has it, and so does what follows, up to there.
@@ -172,8 +172,8 @@ impl FormsStage {
 
     /// A restart regenerates nothing any more that reads below `floor`: that is not kept from now
     /// on. Returns up to where it may be.
-    fn raise_floor(&self, floor: Stamp) -> Stamp {
-        self.journal.as_ref().map_or(Stamp::ZERO, |journal| {
+    fn raise_floor(&self, floor: Lsn) -> Lsn {
+        self.journal.as_ref().map_or(Lsn::ZERO, |journal| {
             let mut state = journal.state();
             state.floor = state.floor.max(floor);
             state.given
@@ -181,7 +181,7 @@ impl FormsStage {
     }
 
     /// The log is cut at `at`, durably here when this returns.
-    pub fn cut(&self, at: Stamp) -> Result<(), String> {
+    pub fn cut(&self, at: Lsn) -> Result<(), String> {
         self.regenerate.cut(at);
         let Some(stage) = &self.journal else { return Ok(()) };
         let mut journal = stage.journal();
@@ -193,7 +193,7 @@ impl FormsStage {
             state.runs.iter_mut().for_each(|(_, to)| *to = at.min(*to));
             state.given = state.given.min(at);
         }
-        let cut = journal.in_room(&stage.room, || Stamp::ZERO, |journal| journal.cut(at));
+        let cut = journal.in_room(&stage.room, || Lsn::ZERO, |journal| journal.cut(at));
         cut.map_err(|error| error.to_string())
     }
 
@@ -227,7 +227,7 @@ impl JournalStage {
     }
 
     /// Writes what waits, as soon as there is room. `durable` says up to where the log has it.
-    fn write(&self, durable: impl Fn() -> Stamp) -> Result<(), StoreError> {
+    fn write(&self, durable: impl Fn() -> Lsn) -> Result<(), StoreError> {
         // A cut comes before all of this, or behind it.
         let mut journal = self.journal();
         let batches = std::mem::take(&mut self.state().waiting);
@@ -268,7 +268,7 @@ impl Complete for Completing {
         let Some(shared) = self.0.upgrade() else { return Err("the standby has ended".into()) };
         let from = shared.log.received().get();
         let ends = hop(blocks, from, PARTITION).map_err(|error| error.to_string())?.ends;
-        let ends: Vec<Stamp> = ends.iter().map(|end| from.plus(u64::from(*end))).collect();
+        let ends: Vec<Lsn> = ends.iter().map(|end| from.plus(u64::from(*end))).collect();
         let appended = shared.receiver().as_mut().map(|receiver| receiver.append(blocks));
         match appended {
             None => return Err("the log is another's to fill".into()),
@@ -335,10 +335,10 @@ impl ArrivedLog {
     ///
     /// # Errors
     /// Why it is not: the standby ends, or `stops`.
-    pub fn raise_floor(&self, floor: Stamp, stops: &dyn Fn() -> bool) -> Result<(), String> {
+    pub fn raise_floor(&self, floor: Lsn, stops: &dyn Fn() -> bool) -> Result<(), String> {
         let Some(shared) = self.0.upgrade() else { return Ok(()) };
         let Some(forms) = &shared.forms else { return Ok(()) };
-        let mut to = Stamp::MAX;
+        let mut to = Lsn::MAX;
         loop {
             // What is given from now on reads nothing below, and what is cut does not come. What is
             // shown may be durable in the journal alone, and a restart needs the log up to there.
@@ -399,13 +399,13 @@ impl Shared {
 
     /// How far this node may be sent the log, if its buffer is free up to `free`. `turn`: this is
     /// asked once in a while, not because something has happened.
-    pub(super) fn room(&self, state: &mut State, free: Stamp, turn: bool) -> Room {
+    pub(super) fn room(&self, state: &mut State, free: Lsn, turn: bool) -> Room {
         let all = state.follower.room().step;
         let Some(forms) = &self.forms else { return Room { until: free, step: all } };
         let (arrived, complete) = (state.follower.received(), self.log.received().get());
         let waits = turn && arrived == complete && state.lag.end() > arrived;
         let ahead = state.backlog.bound(forms.regenerate.ahead(), arrived, waits);
-        Room { until: free.min(Stamp(complete.0.saturating_add(ahead))), step: all.min(ahead / 4).max(1) }
+        Room { until: free.min(Lsn(complete.0.saturating_add(ahead))), step: all.min(ahead / 4).max(1) }
     }
 
     /// Begins to regenerate, with what the journal held when this node started.
@@ -428,7 +428,7 @@ impl Shared {
     }
 
     /// Whether this node lacks the block at `at`, as those do that ask for it.
-    pub(super) fn lacks_block(&self, at: Stamp) -> bool {
+    pub(super) fn lacks_block(&self, at: Lsn) -> bool {
         self.state().originals.lacks(at)
     }
 
@@ -466,7 +466,7 @@ impl Shared {
     }
 
     /// How far everything that has arrived is durable here.
-    pub(super) fn held(&self) -> Stamp {
+    pub(super) fn held(&self) -> Lsn {
         let durable = self.log.durable();
         self.forms.as_ref().map_or(durable, |forms| forms.held(durable))
     }

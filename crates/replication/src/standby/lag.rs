@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::Moment;
 
 use crate::status::{Lag, STALE};
@@ -19,14 +19,14 @@ const LIMIT: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct LagMeter {
     /// (end of the primary's log, when it said so, by its clock), both ascending.
-    words: VecDeque<(Stamp, Moment)>,
+    words: VecDeque<(Lsn, Moment)>,
     /// The primary's clock at its last word, and ours.
     last: Option<(Moment, Moment)>,
-    end: Stamp,
+    end: Lsn,
     /// How far the log reached at the primary's first word: when it reached less, it has not said.
-    first: Stamp,
+    first: Lsn,
     /// Everything below is committed there, by its last word.
-    global: Stamp,
+    global: Lsn,
     /// Since when there is something that is not, by our clock.
     commits_nothing: Option<Moment>,
     in_sync: Option<bool>,
@@ -35,7 +35,7 @@ pub(super) struct LagMeter {
 impl LagMeter {
     /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here.
     /// `visible` is where readers are.
-    pub fn heard(&mut self, end: Stamp, time: Moment, in_sync: bool, visible: Stamp, now: Moment) {
+    pub fn heard(&mut self, end: Lsn, time: Moment, in_sync: bool, visible: Lsn, now: Moment) {
         if self.last.is_none() {
             self.first = end;
         }
@@ -61,7 +61,7 @@ impl LagMeter {
     }
 
     /// The primary said that everything below `global` is committed; its log reaches `end`.
-    pub fn committed(&mut self, global: Stamp, end: Stamp, now: Moment) {
+    pub fn committed(&mut self, global: Lsn, end: Lsn, now: Moment) {
         if global >= end {
             self.commits_nothing = None;
         } else if global > self.global || self.commits_nothing.is_none() {
@@ -78,7 +78,7 @@ impl LagMeter {
     }
 
     /// How far the primary's log reached at its last word.
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.end
     }
 
@@ -97,35 +97,35 @@ impl LagMeter {
         self.last.map(|(_, heard)| now.since(heard))
     }
 
-    /// How far a step is behind that has reached `stamp`; none where nobody knows.
-    pub fn at(&self, stamp: Stamp, now: Moment) -> Option<Lag> {
+    /// How far a step is behind that has reached `lsn`; none where nobody knows.
+    pub fn at(&self, lsn: Lsn, now: Moment) -> Option<Lag> {
         if !self.is_known(now) {
             return None;
         }
-        let bytes = self.end.since(stamp);
+        let bytes = self.end.since(lsn);
         if bytes == 0 {
             return Some(Lag::default());
         }
         let (_, heard) = self.last?;
-        Some(Lag { bytes, time: self.before_last(stamp).map(|time| time + now.since(heard)) })
+        Some(Lag { bytes, time: self.before_last(lsn).map(|time| time + now.since(heard)) })
     }
 
-    /// How old what readers see may be who are at `stamp`; none where nobody knows. It grows
+    /// How old what readers see may be who are at `lsn`; none where nobody knows. It grows
     /// while the primary is silent.
-    pub fn age(&self, stamp: Stamp, now: Moment) -> Option<Duration> {
-        Some(self.silence(now)? + self.before_last(stamp)?)
+    pub fn age(&self, lsn: Lsn, now: Moment) -> Option<Duration> {
+        Some(self.silence(now)? + self.before_last(lsn)?)
     }
 
-    /// How long before its last word the primary's log went beyond `stamp`, if it has said so.
-    fn before_last(&self, stamp: Stamp) -> Option<Duration> {
+    /// How long before its last word the primary's log went beyond `lsn`, if it has said so.
+    fn before_last(&self, lsn: Lsn) -> Option<Duration> {
         let (time, _) = self.last?;
-        if self.end <= stamp {
+        if self.end <= lsn {
             return Some(Duration::ZERO);
         }
-        if stamp < self.first {
+        if lsn < self.first {
             return None;
         }
-        let first_missing = self.words.partition_point(|word| word.0 <= stamp);
+        let first_missing = self.words.partition_point(|word| word.0 <= lsn);
         let since = self.words.get(first_missing).map_or(time, |word| word.1);
         Some(time.since(since))
     }
@@ -140,37 +140,37 @@ mod tests {
     #[test]
     fn lag_is_what_is_missing_and_since_when() {
         let mut lag = LagMeter::default();
-        assert_eq!(lag.at(Stamp(0), MS(5)), None, "nobody has said anything");
-        assert_eq!((lag.age(Stamp(0), MS(5)), lag.in_sync(MS(5))), (None, None));
+        assert_eq!(lag.at(Lsn(0), MS(5)), None, "nobody has said anything");
+        assert_eq!((lag.age(Lsn(0), MS(5)), lag.in_sync(MS(5))), (None, None));
         // The primary's clock is 1 s ahead of ours; that plays no part.
-        lag.heard(Stamp(100), MS(1000), true, Stamp(0), MS(10));
-        lag.heard(Stamp(200), MS(1020), true, Stamp(0), MS(30));
-        lag.heard(Stamp(300), MS(1050), true, Stamp(0), MS(60));
+        lag.heard(Lsn(100), MS(1000), true, Lsn(0), MS(10));
+        lag.heard(Lsn(200), MS(1020), true, Lsn(0), MS(30));
+        lag.heard(Lsn(300), MS(1050), true, Lsn(0), MS(60));
         let behind = |bytes, ms: Option<u64>| Some(Lag { bytes, time: ms.map(Duration::from_millis) });
-        assert_eq!(lag.at(Stamp(300), MS(70)), Some(Lag::default()));
-        assert_eq!(lag.at(Stamp(150), MS(65)), behind(150, Some(35)));
-        assert_eq!(lag.age(Stamp(150), MS(65)), Some(Duration::from_millis(35)));
+        assert_eq!(lag.at(Lsn(300), MS(70)), Some(Lag::default()));
+        assert_eq!(lag.at(Lsn(150), MS(65)), behind(150, Some(35)));
+        assert_eq!(lag.age(Lsn(150), MS(65)), Some(Duration::from_millis(35)));
         // The log was there already when this standby came: since when, nobody has said.
-        assert_eq!(lag.at(Stamp(0), MS(65)), behind(300, None));
-        assert_eq!(lag.age(Stamp(0), MS(65)), None);
+        assert_eq!(lag.at(Lsn(0), MS(65)), behind(300, None));
+        assert_eq!(lag.age(Lsn(0), MS(65)), None);
         // Idle: keep-alives with the same end; whoever has it all has no lag.
-        lag.heard(Stamp(300), MS(1500), true, Stamp(300), MS(510));
-        assert_eq!(lag.at(Stamp(300), MS(900)), Some(Lag::default()));
+        lag.heard(Lsn(300), MS(1500), true, Lsn(300), MS(510));
+        assert_eq!(lag.at(Lsn(300), MS(900)), Some(Lag::default()));
         assert_eq!(lag.silence(MS(520)), Some(Duration::from_millis(10)));
         assert_eq!(lag.in_sync(MS(900)), Some(true));
         // A primary that is frozen, or cut off: nobody knows what it has by now.
-        assert_eq!((lag.at(Stamp(300), MS(3000)), lag.in_sync(MS(3000))), (None, None));
-        assert_eq!(lag.age(Stamp(300), MS(3000)), Some(Duration::from_millis(2490)));
-        lag.heard(Stamp(300), MS(4000), true, Stamp(300), MS(3010));
-        assert_eq!(lag.at(Stamp(300), MS(3020)), Some(Lag::default()));
+        assert_eq!((lag.at(Lsn(300), MS(3000)), lag.in_sync(MS(3000))), (None, None));
+        assert_eq!(lag.age(Lsn(300), MS(3000)), Some(Duration::from_millis(2490)));
+        lag.heard(Lsn(300), MS(4000), true, Lsn(300), MS(3010));
+        assert_eq!(lag.at(Lsn(300), MS(3020)), Some(Lag::default()));
     }
 
     #[test]
     fn a_primary_that_commits_nothing_is_noticed() {
         let mut lag = LagMeter::default();
         let hear = |lag: &mut LagMeter, end, global, at| {
-            lag.heard(Stamp(end), MS(at), true, Stamp(global), MS(at));
-            lag.committed(Stamp(global), Stamp(end), MS(at));
+            lag.heard(Lsn(end), MS(at), true, Lsn(global), MS(at));
+            lag.committed(Lsn(global), Lsn(end), MS(at));
         };
         hear(&mut lag, 100, 100, 10);
         assert_eq!(lag.commits_nothing(MS(1000)), None, "there is nothing to commit");
@@ -188,9 +188,9 @@ mod tests {
     fn memory_is_bounded() {
         let mut lag = LagMeter::default();
         for k in 1..=3 * LIMIT as u64 {
-            lag.heard(Stamp(k), MS(k), true, Stamp(0), MS(k));
+            lag.heard(Lsn(k), MS(k), true, Lsn(0), MS(k));
         }
         assert_eq!(lag.words.len(), LIMIT);
-        assert_eq!(lag.at(Stamp(0), MS(3 * LIMIT as u64)).unwrap().bytes, 3 * LIMIT as u64);
+        assert_eq!(lag.at(Lsn(0), MS(3 * LIMIT as u64)).unwrap().bytes, 3 * LIMIT as u64);
     }
 }

@@ -28,7 +28,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Safety, Stamp, Watermark,
+    Lsn, NodeId, Safety, Watermark,
     sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
 pub use freshet_cluster::follower::ReplayMode;
@@ -182,12 +182,12 @@ pub struct Starting {
     /// Whom to follow; `None` to wait until it is told.
     pub upstream: Option<String>,
     /// The restart has replayed the log up to here.
-    pub replayed: Stamp,
+    pub replayed: Lsn,
     /// Known to be persistent wherever the safety level demands, at most what is persistent here:
     /// readers see that much at once.
-    pub global: Stamp,
+    pub global: Lsn,
     /// Readers see nothing below this: where a fuzzy checkpoint ends, with which this node began.
-    pub floor: Stamp,
+    pub floor: Lsn,
 }
 
 impl Standby {
@@ -333,7 +333,7 @@ impl Standby {
 
     /// How far replay has been told of what has arrived; [`OwnStatus::received`] may be ahead.
     #[cfg(test)]
-    pub(crate) fn accepted(&self) -> Stamp {
+    pub(crate) fn accepted(&self) -> Lsn {
         self.shared.state().follower.received()
     }
 
@@ -569,7 +569,7 @@ impl Shared {
     }
 
     /// What it can acknowledge, and up to where it knows that clients were told of commits.
-    fn holds(&self, terms: &TermState) -> (Stamp, Stamp) {
+    fn holds(&self, terms: &TermState) -> (Lsn, Lsn) {
         let follower = &self.state().follower;
         (follower.to_join(), follower.acknowledged(terms))
     }
@@ -596,7 +596,7 @@ impl Shared {
     pub(crate) fn settle(&self, deadline: Instant) -> Result<(), String> {
         // What counts as persistent, or has counted, is so in the log itself from now on.
         let counted = || self.state().follower.persisted();
-        let counts = if self.config.fabric.appliance { Stamp::MAX } else { self.held().max(counted()) };
+        let counts = if self.config.fabric.appliance { Lsn::MAX } else { self.held().max(counted()) };
         self.drain(Some(deadline))?;
         let received = self.log.received().get().min(counts);
         if received <= self.log.durable() {
@@ -652,7 +652,7 @@ impl Shared {
     ///
     /// # Errors
     /// Why this node cannot continue.
-    pub(crate) fn cut(&self, at: Stamp, save: bool) -> Result<(), String> {
+    pub(crate) fn cut(&self, at: Lsn, save: bool) -> Result<(), String> {
         let seen = |Seen { visible }| {
             format!(
                 "the primary's log parts from this one at {at}, but readers here have seen up to {visible}: \
@@ -706,7 +706,7 @@ impl Shared {
         }
         self.changed.notify_all();
         // The cut has taken it back.
-        self.log.note_replayed(self.config.replay.releases(Stamp::ZERO));
+        self.log.note_replayed(self.config.replay.releases(Lsn::ZERO));
         outcome
     }
 
@@ -720,7 +720,7 @@ impl Shared {
         let (replayed, visible) = (follower.replayed(), follower.visible());
         // What was heard before the connection ended says nothing of now.
         let follows = self.follow.following().is_some();
-        let behind = |stamp| lag.at(stamp, now).filter(|_| follows);
+        let behind = |lsn| lag.at(lsn, now).filter(|_| follows);
         OwnStatus {
             node: self.node,
             replay: self.config.replay,
@@ -762,7 +762,7 @@ const NO_MEMORY: &str = "no memory left for tables: it receives and keeps the lo
 
 /// What the node's checkpoint, up to `floor`, holds is no part of the log, which is another one
 /// from `at` on.
-fn of_another_log(at: Stamp, floor: Stamp) -> String {
+fn of_another_log(at: Lsn, floor: Lsn) -> String {
     format!(
         "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
          {KEEP_ASIDE}"

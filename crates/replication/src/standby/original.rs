@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_fabric::tcp::Connection;
 use freshet_log::{Block, BlockHeader, Log, ReadError, StoreError};
 use freshet_membership::Credentials;
@@ -35,7 +35,7 @@ pub(crate) struct Originals {
     /// How often blocks were asked for.
     asked: u64,
     /// Those that were not found when they were asked for last, and which asking that was.
-    missing: BTreeMap<Stamp, (u64, Missing)>,
+    missing: BTreeMap<Lsn, (u64, Missing)>,
     /// The node that has given a block last.
     giver: Option<String>,
     /// The connection to it, on which it can be asked for more.
@@ -70,25 +70,25 @@ impl Originals {
     }
 
     /// Whether the block at `at` was not found.
-    pub fn lacks(&self, at: Stamp) -> bool {
+    pub fn lacks(&self, at: Lsn) -> bool {
         self.missing.contains_key(&at)
     }
 
     /// The log is complete up to `to`.
-    pub fn completed(&mut self, to: Stamp) {
+    pub fn completed(&mut self, to: Lsn) {
         while self.missing.first_entry().is_some_and(|first| *first.key() < to) {
             self.missing.pop_first();
         }
     }
 
     /// The log was cut at `at`.
-    pub fn cut(&mut self, at: Stamp) {
+    pub fn cut(&mut self, at: Lsn) {
         self.missing.split_off(&at);
     }
 
     /// What has come of an asking for a block. Returns whether that is news.
     fn heard(&mut self, number: u64, outcome: &Result<Vec<u8>, Missing>, wanted: &Wanted) -> bool {
-        let at = wanted.header.stamp;
+        let at = wanted.header.lsn;
         match outcome {
             Ok(_) => {
                 self.missing.remove(&at);
@@ -133,7 +133,7 @@ struct Asked {
 /// The blocks with these headers.
 pub(crate) fn originals(of: &Weak<Shared>, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>> {
     let ended = || {
-        let ended = |wanted: &Wanted| Err(Missing { at: wanted.header.stamp, nowhere: false, said: Vec::new() });
+        let ended = |wanted: &Wanted| Err(Missing { at: wanted.header.lsn, nowhere: false, said: Vec::new() });
         wanted.iter().map(ended).collect()
     };
     let Some(shared) = of.upgrade() else { return ended() };
@@ -193,7 +193,7 @@ impl Asking {
 
     fn ask(&self, headers: &[&BlockHeader], mut kept: Option<Connection>) -> Asked {
         let nowhere = !self.addresses.is_empty();
-        let missing = |header: &&BlockHeader| Err(Missing { at: header.stamp, nowhere, said: Vec::new() });
+        let missing = |header: &&BlockHeader| Err(Missing { at: header.lsn, nowhere, said: Vec::new() });
         let mut asked = Asked { outcomes: headers.iter().map(missing).collect(), giver: None, connections: 0 };
         let (first, others) = self.addresses.split_at(self.addresses.len().min(1));
         for group in [first, others] {
@@ -273,7 +273,7 @@ impl Asking {
         answers: &mut Answers,
     ) -> Result<(), SessionError> {
         let wanted: Vec<AskedBlock> =
-            headers.iter().map(|header| AskedBlock { at: header.stamp, length: header.length }).collect();
+            headers.iter().map(|header| AskedBlock { at: header.lsn, length: header.length }).collect();
         connection.sender().send(Kind::Blocks as u8, self.term, &wire::encode(&wanted)).map_err(CallError::from)?;
         let receiver = connection.receiver();
         for header in headers {
@@ -288,11 +288,11 @@ impl Asking {
                         other => Refused { said: other.to_string(), later: true },
                     }));
                 }
-                (Some(Kind::Piece), length) if (frame.address, length) == (header.stamp.0, header.length) => {
+                (Some(Kind::Piece), length) if (frame.address, length) == (header.lsn.0, header.length) => {
                     let mut bytes = vec![0; length as usize];
                     receiver.payload_into(&mut bytes)?;
                     receiver.payload_done()?;
-                    answers.push(match Block::parse(&bytes, header.stamp) {
+                    answers.push(match Block::parse(&bytes, header.lsn) {
                         Ok(found) if found.header() == *header => Ok(bytes),
                         _ => Err(Refused { said: "its log has another block there".into(), later: false }),
                     });
@@ -315,7 +315,7 @@ fn unanswered(answers: &mut Answers, count: usize, error: &SessionError) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AskedBlock {
     /// Where it begins.
-    pub at: Stamp,
+    pub at: Lsn,
     /// How many bytes it has.
     pub length: u32,
 }
@@ -326,7 +326,7 @@ impl AskedBlock {
     ///
     /// # Errors
     /// What is there instead.
-    pub fn read(self, log: &Log, end: Stamp, stuck: impl Fn() -> bool) -> Result<Vec<u8>, Refusal> {
+    pub fn read(self, log: &Log, end: Lsn, stuck: impl Fn() -> bool) -> Result<Vec<u8>, Refusal> {
         let Self { at, length } = self;
         if length as usize > freshet_log::block::MAX_BLOCK {
             return Err(Refusal::Violation("no block is that long".into()));

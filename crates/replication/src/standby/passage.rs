@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::Moment;
 
 use crate::status::Passage;
@@ -17,7 +17,7 @@ const SAMPLES: usize = 8192;
 #[derive(Debug, Default)]
 pub(super) struct PassageMeter {
     /// (end of the batch, when the primary's group commit handed it over), ascending.
-    waiting: VecDeque<(Stamp, Moment)>,
+    waiting: VecDeque<(Lsn, Moment)>,
     /// Microseconds, round and round.
     samples: Vec<u32>,
     count: u64,
@@ -25,14 +25,14 @@ pub(super) struct PassageMeter {
 
 impl PassageMeter {
     /// A batch has arrived that ends at `end`.
-    pub fn arrived(&mut self, end: Stamp, filled_at: Moment) {
+    pub fn arrived(&mut self, end: Lsn, filled_at: Moment) {
         if self.waiting.len() < WAITING && self.waiting.back().is_none_or(|last| last.0 < end) {
             self.waiting.push_back((end, filled_at));
         }
     }
 
     /// Readers see up to `visible`.
-    pub fn visible(&mut self, visible: Stamp, now: Moment) {
+    pub fn visible(&mut self, visible: Lsn, now: Moment) {
         while let Some((_, filled_at)) = self.waiting.pop_front_if(|batch| batch.0 <= visible) {
             let took = u32::try_from(now.since(filled_at).as_micros()).unwrap_or(u32::MAX);
             if self.samples.len() < SAMPLES {
@@ -68,18 +68,18 @@ mod tests {
         let mut meter = PassageMeter::default();
         assert_eq!(meter.reading(), None);
         for batch in 1..=100u64 {
-            meter.arrived(Stamp(batch * 10), Moment(1000));
+            meter.arrived(Lsn(batch * 10), Moment(1000));
         }
         for batch in 1..=100u64 {
-            meter.visible(Stamp(batch * 10 + 9), Moment(1000 + batch));
+            meter.visible(Lsn(batch * 10 + 9), Moment(1000 + batch));
         }
         let micros = |passage: Duration| passage.as_micros();
         let reading = meter.reading().unwrap();
         assert_eq!((micros(reading.p50), micros(reading.p99), micros(reading.max)), (51, 100, 100));
         assert_eq!(reading.batches, 100);
-        meter.arrived(Stamp(5000), Moment(0));
+        meter.arrived(Lsn(5000), Moment(0));
         meter.forget();
-        meter.visible(Stamp(6000), Moment(9_000_000));
+        meter.visible(Lsn(6000), Moment(9_000_000));
         assert_eq!(meter.reading(), Some(reading));
     }
 }

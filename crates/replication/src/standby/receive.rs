@@ -16,7 +16,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use freshet_base::{Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     follower::{Entry, Event, NotEntered},
     handshake::Welcome,
@@ -306,8 +306,8 @@ struct Session<'a> {
     told: u64,
     unpacked: Vec<u8>,
     form: Vec<u8>,
-    ends: Vec<Stamp>,
-    piece: Vec<Stamp>,
+    ends: Vec<Lsn>,
+    piece: Vec<Lsn>,
 }
 
 impl Session<'_> {
@@ -418,7 +418,7 @@ impl Session<'_> {
     }
 
     /// Decompresses a batch that came compressed; says whether it did.
-    fn unpack(&mut self, header: &Header, from: Stamp) -> Result<bool, SessionError> {
+    fn unpack(&mut self, header: &Header, from: Lsn) -> Result<bool, SessionError> {
         if self.receiver.inline().is_empty() {
             return Ok(false);
         }
@@ -445,7 +445,7 @@ impl Session<'_> {
     }
 
     /// Where a batch begins and ends that follows what has arrived.
-    fn arrives(&self, header: &Header, note: &BatchNote) -> Result<(Stamp, Stamp), SessionError> {
+    fn arrives(&self, header: &Header, note: &BatchNote) -> Result<(Lsn, Lsn), SessionError> {
         let from = self.shared.state().follower.received();
         check_batch(header, note, from)?;
         let (to, room) = (from.plus(u64::from(header.payload)), self.shared.log.free_until());
@@ -480,7 +480,7 @@ impl Session<'_> {
     }
 
     /// Makes a batch part of the log. Returns whether all of it are rows and marks.
-    fn accept(&mut self, header: &Header, note: &BatchNote, from: Stamp) -> Result<bool, SessionError> {
+    fn accept(&mut self, header: &Header, note: &BatchNote, from: Lsn) -> Result<bool, SessionError> {
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
         // If it came compressed, this node puts it into its place.
@@ -496,7 +496,7 @@ impl Session<'_> {
 }
 
 /// Puts bytes into the log buffer at the end of the log, or behind.
-fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
+fn write(shared: &Shared, at: Lsn, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
         Ok(())
@@ -504,14 +504,14 @@ fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
 }
 
 /// Makes everything below `to` part of the log: whole blocks, that were put there.
-fn accept(shared: &Shared, to: Stamp) -> Result<Accepted, SessionError> {
+fn accept(shared: &Shared, to: Lsn) -> Result<Accepted, SessionError> {
     shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
         AcceptError::Receive(error) => error.into(),
         damaged => violation(damaged.to_string()),
     })
 }
 
-fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), SessionError> {
+fn check_batch(header: &Header, note: &BatchNote, from: Lsn) -> Result<(), SessionError> {
     if header.address != from.0 {
         return Err(violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
     }
@@ -523,7 +523,7 @@ fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), Ses
 }
 
 /// Decompresses what was `length` bytes of the batch at `from`.
-fn unpack(packed: &[u8], length: usize, from: Stamp, into: &mut Vec<u8>) -> Result<(), SessionError> {
+fn unpack(packed: &[u8], length: usize, from: Lsn, into: &mut Vec<u8>) -> Result<(), SessionError> {
     // No batch and no form is longer than a frame.
     into.resize(length.min(MAX_FRAME), 0);
     let unpacked = lz4_flex::block::decompress_into(packed, into);
@@ -539,7 +539,7 @@ pub(crate) fn next_fetched(
     shared: &impl Follows,
     receiver: &mut tcp::Receiver,
     term: Term,
-    (from, until): (Stamp, Stamp),
+    (from, until): (Lsn, Lsn),
 ) -> Result<(Header, BatchNote), SessionError> {
     let header = receiver.receive()?;
     if header.term != term || !shared.terms().admits(term) {
@@ -567,7 +567,7 @@ fn fetched(
     receiver: &mut tcp::Receiver,
     term: Term,
     scratch: &mut [u8],
-    until: Stamp,
+    until: Lsn,
 ) -> Result<(), SessionError> {
     let from = shared.log.received().get();
     let (header, note) = next_fetched(shared, receiver, term, (from, until))?;

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use freshet_base::{
-    NodeId, Safety, Stamp, Term,
+    Lsn, NodeId, Safety, Term,
     sync::{Arc, Mutex, MutexGuard},
 };
 use freshet_cluster::{
@@ -147,7 +147,7 @@ impl Sink for Session {
         self.batch_ready(batch);
     }
 
-    fn needed(&self) -> Stamp {
+    fn needed(&self) -> Lsn {
         self.feeds.needed()
     }
 }
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// What the primary, or the relay above, said.
-    pub fn heard(&self, end: Stamp, time: Moment) {
+    pub fn heard(&self, end: Lsn, time: Moment) {
         self.feeds.state().host.heard(end, time, self.feeds.clock.now());
     }
 
@@ -241,7 +241,7 @@ impl Feeder for Session {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
         self.shared.log.read(at, into)
     }
 

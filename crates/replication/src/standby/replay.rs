@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{Stamp, sync::Arc};
+use freshet_base::{Lsn, sync::Arc};
 use freshet_cluster::follower::Event;
 use freshet_log::Log;
 
@@ -15,7 +15,7 @@ use crate::forms::Regenerate;
 #[error("replay failed at {at}: {why}")]
 pub struct ReplayError {
     /// Where in the log.
-    pub at: Stamp,
+    pub at: Lsn,
     /// What is wrong, and what to do.
     pub why: String,
 }
@@ -28,12 +28,12 @@ pub trait ReplayTarget: Send + Sync {
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
-    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
+    fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError>;
 
     /// Makes `[from, to)` of `log` durable, by [`Log::persist_share`] for each part; the threads
     /// that replay divide the parts among themselves (persist-upon-replay; Query Fresh, section
     /// 3.1). When it returns, all is durable. Only called where the log leaves that to replay.
-    fn persist(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], log: &Arc<Log>) {
+    fn persist(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn], log: &Arc<Log>) {
         let _ = partition_ends;
         log.persist_share(from, to);
     }
@@ -66,7 +66,7 @@ pub trait ReplayTarget: Send + Sync {
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
-    fn cut(&self, at: Stamp) -> Result<(), ReplayError>;
+    fn cut(&self, at: Lsn) -> Result<(), ReplayError>;
 }
 
 /// How often it is looked whether there is memory again.
@@ -80,7 +80,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`ReplayError`] when replay has failed.
-    pub(crate) fn finish_replay(&self, to: Stamp) -> Result<(), ReplayError> {
+    pub(crate) fn finish_replay(&self, to: Lsn) -> Result<(), ReplayError> {
         let mut state = self.state();
         // Whatever memory that takes.
         if state.follower.replay_until(to) {
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// Blocks for the next piece of at most `limit` bytes (more if a single block is longer).
-    fn next_piece(&self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
+    fn next_piece(&self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
         let mut state = self.state();
         loop {
             if self.stopping() || state.failure.is_some() {
@@ -125,20 +125,20 @@ impl Shared {
         if lacks {
             // What is not replayed is read from the files.
             if files {
-                self.log.note_replayed(Stamp::MAX);
+                self.log.note_replayed(Lsn::MAX);
             }
             tracing::warn!(
-                stamp = replayed,
+                lsn = replayed,
                 "this standby has no memory left for its tables, and replays no more: it receives and keeps the log, \
                  and acknowledges nothing; raise memory-bytes, or give it more memory"
             );
         } else {
-            tracing::info!(stamp = replayed, "this standby has memory for its tables again, and replays");
+            tracing::info!(lsn = replayed, "this standby has memory for its tables again, and replays");
         }
     }
 
     /// Replays a piece that was taken.
-    fn replay_piece(&self, from: Stamp, piece: &[Stamp]) {
+    fn replay_piece(&self, from: Lsn, piece: &[Lsn]) {
         let to = *piece.last().expect("a piece has an end");
         let outcome = self.persist_received(piece).and_then(|()| self.target.replay(from, to, piece));
         match outcome {
@@ -174,7 +174,7 @@ impl Shared {
     /// With persist-upon-replay, the threads that replay make all that was received durable before
     /// they replay any more of it, each its parts; when all have, the primary hears of it, and
     /// replay is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
-    fn persist_received(&self, piece: &[Stamp]) -> Result<(), ReplayError> {
+    fn persist_received(&self, piece: &[Lsn]) -> Result<(), ReplayError> {
         if !self.log.persists_upon_replay() {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Shared {
     /// A batch was received; `plain` is how many bytes it has, if they are rows and marks only.
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
-    pub(super) fn accepted(&self, ends: &[Stamp], plain: Option<u32>, piece: &mut Vec<Stamp>) {
+    pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>, piece: &mut Vec<Lsn>) {
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.target.is_prompt();
         let (decision, from) = {
             let mut state = self.state();

@@ -8,7 +8,7 @@ use std::{
 
 pub use freshet_base::CommitGate;
 use freshet_base::{
-    ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
+    ClusterId, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term,
     sync::{Arc, Condvar, Mutex},
 };
 use freshet_cluster::{
@@ -41,24 +41,24 @@ pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Blocks of these lengths, at least 64 each, from `at` on, and where they end.
-pub fn blocks(at: Stamp, lengths: &[usize]) -> (Vec<u8>, Vec<Stamp>) {
+pub fn blocks(at: Lsn, lengths: &[usize]) -> (Vec<u8>, Vec<Lsn>) {
     part(at, lengths, true)
 }
 
 /// The same of a transaction that continues behind them, unless they are the last.
-fn part(at: Stamp, lengths: &[usize], is_last: bool) -> (Vec<u8>, Vec<Stamp>) {
+fn part(at: Lsn, lengths: &[usize], is_last: bool) -> (Vec<u8>, Vec<Lsn>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut builder = BlockBuilder::new();
     for (number, length) in lengths.iter().enumerate() {
-        let stamp = at.plus(bytes.len() as u64);
+        let lsn = at.plus(bytes.len() as u64);
         builder.begin();
-        let row = vec![(stamp.0 / 8 % 251) as u8; length - 64];
+        let row = vec![(lsn.0 / 8 % 251) as u8; length - 64];
         // No block is shorter.
-        builder.push(None, Fid(1), Rid(stamp.0 / 64), RecordKind::Insert, &row).unwrap();
+        builder.push(None, Fid(1), Rid(lsn.0 / 64), RecordKind::Insert, &row).unwrap();
         assert_eq!(builder.seal_records(), *length as u64);
         let ends_here = is_last && (number + 1 == lengths.len());
-        bytes.extend_from_slice(builder.finish_part(stamp, Term(1), BlockKind::Redo, ends_here));
-        ends.push(stamp.plus(*length as u64));
+        bytes.extend_from_slice(builder.finish_part(lsn, Term(1), BlockKind::Redo, ends_here));
+        ends.push(lsn.plus(*length as u64));
     }
     (bytes, ends)
 }
@@ -76,7 +76,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// `node` says that it reigns.
 pub fn announces(node: NodeId, term: Term, address: &str) -> Purpose {
-    let reign = Reign { term, start: Stamp(0), node, nonce: 1 };
+    let reign = Reign { term, start: Lsn(0), node, nonce: 1 };
     Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: address.to_owned() }
 }
 
@@ -106,13 +106,13 @@ impl TestLog {
 
     /// One that a primary fills in `term`.
     pub fn filled(term: Term) -> Arc<Self> {
-        Self::new(|store, _| (Log::open(log_config(), store, Stamp(0), term).unwrap(), None))
+        Self::new(|store, _| (Log::open(log_config(), store, Lsn(0), term).unwrap(), None))
     }
 
     /// The same, without a store.
     pub fn in_ring(capacity: usize) -> Arc<Self> {
         let config = LogConfig { capacity, ..log_config() };
-        Self::new(|_, _| (Log::open(config, Persistence::None, Stamp(0), Term(1)).unwrap(), None))
+        Self::new(|_, _| (Log::open(config, Persistence::None, Lsn(0), Term(1)).unwrap(), None))
     }
 
     /// A standby's.
@@ -138,7 +138,7 @@ impl TestLog {
     fn receive(capacity: u64, upon_replay: bool, persistence: Persistence) -> (Log, Option<Receiver>) {
         let config =
             ReceiveConfig { capacity: capacity as usize, partition: 512, upon_replay, ..ReceiveConfig::default() };
-        let (log, receiver) = Log::receive_with(&config, persistence, Stamp(0)).unwrap();
+        let (log, receiver) = Log::receive_with(&config, persistence, Lsn(0)).unwrap();
         (log, Some(receiver))
     }
 
@@ -159,17 +159,17 @@ impl TestLog {
     }
 
     /// Where it ends.
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.log.filled()
     }
 
-    pub fn persisted(&self) -> Stamp {
+    pub fn persisted(&self) -> Lsn {
         self.log.durable()
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.end().0 as usize];
-        self.log.read(Stamp(0), &mut bytes).unwrap();
+        self.log.read(Lsn(0), &mut bytes).unwrap();
         bytes
     }
 
@@ -226,8 +226,8 @@ impl Tape {
         self.state.lock().unwrap().cuts.clone()
     }
 
-    pub fn replayed(&self) -> Stamp {
-        Stamp(self.state.lock().unwrap().upto)
+    pub fn replayed(&self) -> Lsn {
+        Lsn(self.state.lock().unwrap().upto)
     }
 
     pub fn calls(&self) -> Vec<(u64, Vec<u64>)> {
@@ -240,7 +240,7 @@ impl Tape {
 }
 
 impl ReplayTarget for Tape {
-    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError> {
         let mut state = self.state.lock().unwrap();
         while state.gate.is_some_and(|gate| to.0 > gate) {
             state = self.changed.wait(state).unwrap();
@@ -253,7 +253,7 @@ impl ReplayTarget for Tape {
         Ok(())
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, _: &[Stamp], log: &Arc<Log>) {
+    fn persist(&self, from: Lsn, to: Lsn, _: &[Lsn], log: &Arc<Log>) {
         log.persist_share(from, to);
         self.state.lock().unwrap().shares.push((from.0, to.0));
     }
@@ -262,7 +262,7 @@ impl ReplayTarget for Tape {
         self.regenerates.then(|| Arc::new(toy::Shared(Arc::clone(&self.toy))) as _)
     }
 
-    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+    fn cut(&self, at: Lsn) -> Result<(), ReplayError> {
         let mut state = self.state.lock().unwrap();
         state.upto = state.upto.min(at.0);
         state.cuts.push(at.0);
@@ -320,7 +320,7 @@ impl PrimaryNode {
     }
 
     pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<TestLog>, terms: Terms) -> Self {
-        Self::succeed(endpoint, node, config, log, terms, Stamp::ZERO)
+        Self::succeed(endpoint, node, config, log, terms, Lsn::ZERO)
     }
 
     /// Of the log, what lies below `committed` is known to be committed.
@@ -330,7 +330,7 @@ impl PrimaryNode {
         config: PrimaryConfig,
         log: Arc<TestLog>,
         terms: Terms,
-        committed: Stamp,
+        committed: Lsn,
     ) -> Self {
         Self::start(endpoint, node, config, log, terms, (committed, None))
     }
@@ -342,7 +342,7 @@ impl PrimaryNode {
         config: PrimaryConfig,
         log: Arc<TestLog>,
         terms: Terms,
-        (committed, succession): (Stamp, Option<Succession>),
+        (committed, succession): (Lsn, Option<Succession>),
     ) -> Self {
         let who = Reigning {
             cluster: CLUSTER,
@@ -367,18 +367,18 @@ impl PrimaryNode {
     }
 
     /// Appends blocks of these lengths, which are shipped.
-    pub fn ship(&self, lengths: &[usize]) -> Stamp {
+    pub fn ship(&self, lengths: &[usize]) -> Lsn {
         let mut writer = self.writer.lock().unwrap();
         let reservation = writer.reserve(lengths.iter().sum::<usize>() as u64).unwrap();
         let end = reservation.end();
-        let (bytes, _) = blocks(reservation.stamp(), lengths);
+        let (bytes, _) = blocks(reservation.lsn(), lengths);
         reservation.fill(&bytes).unwrap();
         self.log.log.nudge(end);
         end
     }
 
     /// Appends blocks and waits until they are durable here.
-    pub fn write(&self, lengths: &[usize]) -> Stamp {
+    pub fn write(&self, lengths: &[usize]) -> Lsn {
         let to = self.ship(lengths);
         self.log.log.wait_durable(to, None).unwrap();
         to
@@ -393,7 +393,7 @@ impl PrimaryNode {
             let mut writer = log.writer().unwrap();
             let length = parts.iter().flatten().sum::<usize>();
             let mut reservation = writer.reserve(length as u64).unwrap();
-            begins.send((reservation.stamp(), reservation.end())).unwrap();
+            begins.send((reservation.lsn(), reservation.end())).unwrap();
             for (number, lengths) in parts.iter().enumerate() {
                 // Without a word it is left half-done.
                 let Ok(()) = more.recv() else { return };
@@ -422,7 +422,7 @@ impl PrimaryNode {
     }
 
     #[track_caller]
-    pub fn commits(&self, to: Stamp) {
+    pub fn commits(&self, to: Lsn) {
         self.primary
             .commit()
             .wait(to, Some(Instant::now() + PATIENCE))
@@ -433,14 +433,14 @@ impl PrimaryNode {
 /// A long transaction on its way.
 pub struct Long {
     next: mpsc::Sender<()>,
-    durable: mpsc::Receiver<Stamp>,
-    pub start: Stamp,
-    pub end: Stamp,
+    durable: mpsc::Receiver<Lsn>,
+    pub start: Lsn,
+    pub end: Lsn,
 }
 
 impl Long {
     /// Appends the next part, and makes it durable here.
-    pub fn put(&self) -> Stamp {
+    pub fn put(&self) -> Lsn {
         self.next.send(()).unwrap();
         self.durable.recv().unwrap()
     }
@@ -576,8 +576,8 @@ impl NewStandby {
             address: endpoint.address().to_string(),
             upstream,
             replayed,
-            global: Stamp::ZERO,
-            floor: Stamp::ZERO,
+            global: Lsn::ZERO,
+            floor: Lsn::ZERO,
         };
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
         let receiver = log.receiver.lock().unwrap().take().expect("no other standby has it");
@@ -603,7 +603,7 @@ impl StandbyNode {
     }
 
     #[track_caller]
-    pub fn shows(&self, to: Stamp) {
+    pub fn shows(&self, to: Lsn) {
         self.standby
             .visible()
             .wait(to, Some(Instant::now() + PATIENCE))

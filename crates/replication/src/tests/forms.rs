@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Ordering};
+use freshet_base::{Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Ordering};
 use freshet_cluster::term::{TermHistory, TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::{BlockBuilder, BlockHeader, BlockKind};
@@ -44,7 +44,7 @@ fn below(primary: &PrimaryNode) -> (StandbyNode, Arc<Toy>) {
 }
 
 /// A primary whose commits count on a standby that regenerates nothing, and how far it has written.
-fn held(config: PrimaryConfig) -> (PrimaryNode, StandbyNode, Arc<Toy>, Stamp) {
+fn held(config: PrimaryConfig) -> (PrimaryNode, StandbyNode, Arc<Toy>, Lsn) {
     let primary = PrimaryNode::first(config);
     let (standby, toy) = below(&primary);
     toy.gate(Some(0));
@@ -57,7 +57,7 @@ fn held(config: PrimaryConfig) -> (PrimaryNode, StandbyNode, Arc<Toy>, Stamp) {
 fn what_has_arrived_counts_before_it_is_regenerated() {
     let (config, forms) = encoding(Safety::VerySafe, 0);
     let (primary, standby, toy, end) = held(config);
-    assert_eq!((standby.log.end(), standby.standby.visible().get()), (Stamp(0), Stamp(0)));
+    assert_eq!((standby.log.end(), standby.standby.visible().get()), (Lsn(0), Lsn(0)));
     assert!(forms.encoded.load(Ordering::SeqCst) > 0);
     toy.gate(None);
     standby.shows(end);
@@ -69,7 +69,7 @@ fn forms_and_bytes_come_in_turn() {
     let (config, forms) = encoding(Safety::VerySafe, 3);
     let primary = PrimaryNode::first(config);
     let (standby, toy) = below(&primary);
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     for round in 0..60 {
         toy.gate((round % 2 == 0).then_some(end.0));
         for _ in 0..3 {
@@ -88,7 +88,7 @@ fn the_form_changes_while_the_log_flows() {
     let (config, forms) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);
     let (standby, toy) = below(&primary);
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     for round in 0..6 {
         let asked = if round % 2 == 0 { Encoding::Bytes } else { Encoding::Inputs };
         // What came before is not regenerated yet.
@@ -121,10 +121,10 @@ fn no_more_arrives_than_is_wanted_ahead_of_what_is_complete_but_a_long_block_doe
     standby.joined();
     toy.gate(Some(0));
     let end = primary.write(&[64; 20]);
-    until("what is wanted has arrived", || standby.standby.status().arrived == Stamp(64 * 4));
+    until("what is wanted has arrived", || standby.standby.status().arrived == Lsn(64 * 4));
     toy.gate(Some(64 * 3));
-    until("as much more as is complete has arrived", || standby.standby.status().arrived == Stamp(64 * 7));
-    assert_eq!(standby.log.end(), Stamp(64 * 3));
+    until("as much more as is complete has arrived", || standby.standby.status().arrived == Lsn(64 * 7));
+    assert_eq!(standby.log.end(), Lsn(64 * 3));
     toy.gate(None);
     standby.shows(end);
     let end = primary.write(&[64, 64 * 9, 64]);
@@ -216,7 +216,7 @@ fn a_take_over_finds_what_was_acknowledged() {
         let promoted = scope.spawn(|| promote(&standby.standby, &PromoteOptions::default()));
         // It waits for that.
         toy.gate(Some(64 * 7));
-        until("some of it is regenerated", || standby.log.end() == Stamp(64 * 7));
+        until("some of it is regenerated", || standby.log.end() == Lsn(64 * 7));
         toy.gate(None);
         promoted.join().unwrap().unwrap()
     });
@@ -282,7 +282,7 @@ fn no_terms() -> Terms {
 fn transactions(lengths: &[usize]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for length in lengths {
-        let block = blocks(Stamp(bytes.len() as u64), &[*length]).0;
+        let block = blocks(Lsn(bytes.len() as u64), &[*length]).0;
         bytes.extend(block);
     }
     bytes
@@ -290,7 +290,7 @@ fn transactions(lengths: &[usize]) -> Vec<u8> {
 
 /// A standby of a primary that is gone, which holds the forms of 20 blocks and cannot regenerate
 /// those from number 10 on; what it is to have, and where that ends.
-fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Stamp) {
+fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Lsn) {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);
     let asking = StandbyConfig { peers, ..asking() };
@@ -302,7 +302,7 @@ fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Stamp) {
     primary.commits(end);
     let bytes = primary.log.bytes();
     drop(primary);
-    until("what can be regenerated is", || standby.log.end() == Stamp(64 * 10));
+    until("what can be regenerated is", || standby.log.end() == Lsn(64 * 10));
     (standby, bytes, end)
 }
 
@@ -329,7 +329,7 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
         builder.begin();
         builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[]).unwrap();
         assert_eq!(builder.seal_records(), 64);
-        builder.finish(Stamp(640), Term(1), BlockKind::Redo).to_vec()
+        builder.finish(Lsn(640), Term(1), BlockKind::Redo).to_vec()
     };
     bytes.extend_from_slice(&wrong);
     let liar = with_log(3, &bytes);
@@ -380,7 +380,7 @@ fn a_standby_stops_when_a_block_is_nowhere_and_says_which_nodes_were_asked() {
     drop(liar);
     assert!(promote(&standby.standby, &PromoteOptions::default()).is_err());
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-    assert_eq!(promote(&standby.standby, &options).unwrap().start, Stamp(640));
+    assert_eq!(promote(&standby.standby, &options).unwrap().start, Lsn(640));
 }
 
 /// A mirror has no log, and what the lost block has written: so the block is not given up.
@@ -494,7 +494,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     assert!(refused.contains("only 1 of 2"), "{refused}");
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
     let promoted = promote(&standby.standby, &options).unwrap();
-    assert_eq!((promoted.start, standby.log.bytes()), (Stamp(640), bytes[..640].to_vec()));
+    assert_eq!((promoted.start, standby.log.bytes()), (Lsn(640), bytes[..640].to_vec()));
 }
 
 #[test]
@@ -547,11 +547,11 @@ fn the_floor_is_raised_when_what_has_arrived_before_is_part_of_the_log() {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let (primary, standby, toy, end) = held(config);
     let arrived = standby.standby.arrived();
-    assert!(arrived.raise_floor(Stamp(64), &|| true).is_err(), "it is not part of it yet");
+    assert!(arrived.raise_floor(Lsn(64), &|| true).is_err(), "it is not part of it yet");
     std::thread::scope(|scope| {
-        let raised = scope.spawn(|| arrived.raise_floor(Stamp(64), &|| false));
+        let raised = scope.spawn(|| arrived.raise_floor(Lsn(64), &|| false));
         toy.gate(Some(64 * 7));
-        until("some of it is regenerated", || standby.log.end() == Stamp(64 * 7));
+        until("some of it is regenerated", || standby.log.end() == Lsn(64 * 7));
         assert!(!raised.is_finished());
         toy.gate(None);
         raised.join().unwrap().unwrap();

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use std::sync::atomic::Ordering;
 
-use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::Standing,
     flow::Mode,
@@ -25,7 +25,7 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let (fence, mirror, encoding, incarnation, holds) = (Term(0), false, Encoding::Bytes, 0, Stamp::ZERO);
+    let (fence, mirror, encoding, incarnation, holds) = (Term(0), false, Encoding::Bytes, 0, Lsn::ZERO);
     let join =
         Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation, holds };
     (Purpose::Join(join), side)
@@ -38,10 +38,10 @@ pub fn hello(node: u64, purpose: Purpose) -> Hello {
 pub fn empty_log(capacity: u64) -> Continue {
     Continue {
         history: TermHistory::default(),
-        received: Stamp(0),
-        persisted: Stamp(0),
+        received: Lsn(0),
+        persisted: Lsn(0),
         capacity,
-        may_send_until: Stamp(capacity),
+        may_send_until: Lsn(capacity),
     }
 }
 
@@ -105,7 +105,7 @@ fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
         let standby =
             NewStandby::new(2).following(primary.address()).config(over(fabric)).log(Arc::clone(&log)).start();
         standby.joined();
-        let mut end = Stamp(0);
+        let mut end = Lsn(0);
         for _ in 0..20 {
             // 7 kB in one batch through a ring of 4 kB.
             end = primary.write(&[96; 75]);
@@ -337,7 +337,7 @@ fn a_standby_that_lies_is_hung_up_on() {
     let (reply, connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
     let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
     let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
-    let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
+    let lie = Ack { persisted: Lsn(999), may_send_until: Lsn(0), replayed: Lsn(0), visible: Lsn(0) };
     sender.status(wire::ack_words(&lie, Asks::default(), None)).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();
@@ -370,7 +370,7 @@ fn keep_alives_are_sent_and_answered() {
     let before = traffic();
     until("keep-alives are sent", || traffic() > before + 500);
     until("they are heard", heard);
-    assert_eq!(standby.log.end(), Stamp(0));
+    assert_eq!(standby.log.end(), Lsn(0));
 }
 
 #[test]
@@ -449,6 +449,6 @@ fn the_log_is_held_for_a_node_that_is_being_filled() {
             status.observers.is_empty() && status.standbys.iter().all(|standby| !standby.connected)
         });
         primary.write(&[64; 4]);
-        assert_eq!(needed(), if member { Stamp::MAX } else { end });
+        assert_eq!(needed(), if member { Lsn::MAX } else { end });
     }
 }

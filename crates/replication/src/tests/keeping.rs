@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::term::{Reign, TermHistory, TermState};
 use freshet_fabric::FabricKind;
 
@@ -13,13 +13,13 @@ use crate::{
     terms::{Terms, VolatileTerms},
 };
 
-fn reign(start: Stamp, node: NodeId) -> Reign {
+fn reign(start: Lsn, node: NodeId) -> Reign {
     Reign { term: Term(2), start, node, nonce: 1 }
 }
 
 /// A primary whose log ends with these bytes of term 1, and that begins term 2 there.
 pub fn set_back(log: &[u8], node: NodeId) -> PrimaryNode {
-    let (next, end) = (TestLog::received(CAPACITY), Stamp(log.len() as u64));
+    let (next, end) = (TestLog::received(CAPACITY), Lsn(log.len() as u64));
     next.append(log);
     next.promote(Term(2));
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
@@ -59,7 +59,7 @@ fn is_kept(mirror: &MirrorNode, primary: &PrimaryNode, log: &[u8]) {
     let status = mirror.mirror.status();
     assert!(matches!(status.link, LinkStatus::Connecting { .. }), "{status:?}");
     assert_eq!((status.term, status.whole), (Term(1), true), "it has promised nothing");
-    assert!(mirror.records(Stamp(log.len() as u64)) == newest(log), "{status:?}");
+    assert!(mirror.records(Lsn(log.len() as u64)) == newest(log), "{status:?}");
     assert!(primary.primary.status().standbys.is_empty(), "it is not counted each time it tries");
 }
 
@@ -71,8 +71,8 @@ fn a_mirror_keeps_what_it_knows_to_be_committed() {
             let next = set_back(&log[..first], NodeId(node));
             if gives {
                 let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-                history.begin(reign(Stamp(first as u64), NodeId(node))).unwrap();
-                let door = Door(Toy::of(&log[..first], Stamp(64)), history);
+                history.begin(reign(Lsn(first as u64), NodeId(node))).unwrap();
+                let door = Door(Toy::of(&log[..first], Lsn(64)), history);
                 next.endpoint.set_checkpoints(Some(Arc::new(door)));
             }
             mirror.mirror.follow(&next.address());
@@ -106,13 +106,13 @@ fn a_mirror_keeps_what_it_has_although_the_log_is_gone() {
     next.append(&log[..first]);
     next.promote(Term(2));
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-    history.begin(reign(Stamp(first as u64), NodeId(1))).unwrap();
+    history.begin(reign(Lsn(first as u64), NodeId(1))).unwrap();
     let terms = Terms::new(TermState::of(CLUSTER, history.clone()), Arc::new(VolatileTerms));
     let next = PrimaryNode::reign(open(1), NodeId(1), config(rule(Safety::OneSafe, 1)), next, terms);
-    while next.log.log.read(Stamp(first as u64), &mut [0; 8]).is_ok() {
+    while next.log.log.read(Lsn(first as u64), &mut [0; 8]).is_ok() {
         next.write(&[904; 8]);
     }
-    let door = Door(Toy::of(&log[..first], Stamp(64)), history);
+    let door = Door(Toy::of(&log[..first], Lsn(64)), history);
     next.endpoint.set_checkpoints(Some(Arc::new(door)));
     mirror.mirror.follow(&next.address());
     is_kept(&mirror, &next, &log);
@@ -123,13 +123,13 @@ fn a_mirror_keeps_what_it_has_although_the_log_is_gone() {
 fn a_mirror_that_was_away_for_too_long_is_not_filled_with_less() {
     let (mirror, log, first) = level(false, false);
     let gone = PrimaryNode::first_on(TestLog::in_ring(1 << 16), config(rule(Safety::OneSafe, 1)));
-    while gone.log.log.read(Stamp(log.len() as u64), &mut [0; 8]).is_ok() || gone.log.end().0 < log.len() as u64 {
+    while gone.log.log.read(Lsn(log.len() as u64), &mut [0; 8]).is_ok() || gone.log.end().0 < log.len() as u64 {
         gone.write(&[904; 8]);
     }
     mirror.mirror.follow(&gone.address());
     until("the log is gone", || super::joining::cannot_follow(mirror.mirror.status().link).is_some());
     let next = set_back(&log[..first], NodeId(1));
-    let door = Door(Toy::of(&log[..first], Stamp(64)), next.terms.get().history);
+    let door = Door(Toy::of(&log[..first], Lsn(64)), next.terms.get().history);
     next.endpoint.set_checkpoints(Some(Arc::new(door)));
     mirror.mirror.follow(&next.address());
     is_kept(&mirror, &next, &log);

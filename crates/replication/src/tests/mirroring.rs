@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{commit_rule::RuleConfig, flow::FlowConfig, term::TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::{Block, sealed};
@@ -75,7 +75,7 @@ impl MirrorNode {
     }
 
     /// Its records, when nothing is written there and everything below `end` is there.
-    pub fn records(&self, end: Stamp) -> Records {
+    pub fn records(&self, end: Lsn) -> Records {
         let memory = Contents::open(self.mirror.memory(), end).unwrap();
         let mut records = Records::new();
         for chunk in 0..memory.chunk_count() {
@@ -89,13 +89,13 @@ impl MirrorNode {
 }
 
 /// What records are: where in the log, and the row unless they were deleted.
-pub type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
+pub type Records = BTreeMap<(Fid, Rid), (Lsn, Option<Vec<u8>>)>;
 
 /// What a log says that records are.
 pub fn newest(log: &[u8]) -> Records {
     let (mut records, mut at) = (Records::new(), 0);
     while at < log.len() {
-        let block = Block::parse(&log[at..], Stamp(at as u64)).unwrap();
+        let block = Block::parse(&log[at..], Lsn(at as u64)).unwrap();
         for record in block.records() {
             let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
             records.insert((record.header.fid, record.header.rid), (record.address, row));
@@ -388,7 +388,7 @@ fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
             // Two entries, and this takes more: a chunk's entry in the directory for each of many
             // records.
             let long = primary.long((0..blocks).map(|_| vec![1000; 2]).collect());
-            let end = (0..blocks).fold(Stamp::ZERO, |_, _| long.put());
+            let end = (0..blocks).fold(Lsn::ZERO, |_, _| long.put());
             primary.commits(end);
             // So do those behind it.
             primary.commits(primary.write(&[64]));
@@ -401,7 +401,7 @@ fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
         let before = primary.log.end();
         until("all of it is marked", || mirrors.iter().all(|mirror| mirror.mirror.status().mark == before));
         let long = primary.long((0..100).map(|_| vec![1000; 2]).collect());
-        let part = (0..90).fold(Stamp::ZERO, |_, _| long.put());
+        let part = (0..90).fold(Lsn::ZERO, |_, _| long.put());
         until("it is there", || primary.primary.status().standbys.iter().all(|standby| standby.shipped == part));
         let log = primary.log.bytes();
         drop((long, primary));
@@ -539,7 +539,7 @@ fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
         let next = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| (0..200).map(|_| primary.write(&[64, 72, 400])).last().unwrap());
-            until("it is fed", || mirror.mirror.status().mark > Stamp::ZERO);
+            until("it is fed", || mirror.mirror.status().mark > Lsn::ZERO);
             // The same files: what is written into them is there, too.
             for file in files_in(directory.path()) {
                 match file.file_name().to_str().unwrap() {
@@ -548,7 +548,7 @@ fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
                 }
             }
             let another = MirrorNode::with(2, primary.address(), kept(&next), terms.clone());
-            continued += u32::from(another.mirror.status().end > Stamp::ZERO);
+            continued += u32::from(another.mirror.status().end > Lsn::ZERO);
             mirror = another;
             writing.join().unwrap();
         });
@@ -609,7 +609,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
         drop(mirror);
         spoil();
         let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), config.clone(), terms.clone());
-        assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (Stamp(0), false));
+        assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (Lsn(0), false));
         mirror.mirror.follow(&primary.address());
         until("it has everything again", || mirror.mirror.status().end == end);
         holds(&mirror, &primary.log);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::Place,
     in_sync::{Holder, InSyncSet},
@@ -89,7 +89,7 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
         leaf.shows(next);
         assert!(leaf.log.bytes() == primary.log.bytes());
         // Each notes for itself, now and then, what was committed.
-        let terms = |node: &StandbyNode| TermState { committed: Stamp(0), ..node.terms.get() };
+        let terms = |node: &StandbyNode| TermState { committed: Lsn(0), ..node.terms.get() };
         assert_eq!(terms(&leaf), terms(&relay), "terms pass through");
         until("an idle leaf has no lag", || leaf.standby.status().visible_lag == Some(Lag::default()));
         until("the relay hears what the leaf shows", || passes_on(&relay).standbys[0].visible == next);
@@ -381,7 +381,7 @@ fn two_relays_do_not_follow_one_another() {
     one.standby.follow(&primary.address());
     let end = primary.write(&[64]);
     two.shows(end);
-    assert_eq!(two.standby.visible().get(), Stamp(128));
+    assert_eq!(two.standby.visible().get(), Lsn(128));
 }
 
 /// A leaf below two relays wants the log in another form: the second relay says it in that, and the

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshet_base::{Safety, Stamp};
+use freshet_base::{Lsn, Safety};
 
 use freshet_log::persist::Method;
 
@@ -18,7 +18,7 @@ fn acknowledgements_do_not_wait_for_pipelined_replay() {
     standby.tape.gate(Some(0));
     let end = primary.write(&[64; 5]);
     primary.commits(end);
-    assert_eq!(standby.standby.visible().get(), Stamp(0));
+    assert_eq!(standby.standby.visible().get(), Lsn(0));
     until("the lag says so", || {
         let lag = standby.standby.status();
         (lag.persist_lag.map(|lag| lag.bytes), lag.replay_lag.map(|lag| lag.bytes)) == (Some(0), Some(end.0))
@@ -38,7 +38,7 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     standby.tape.gate(Some(0));
     let first = primary.write(&[64; 5]);
     primary.commits(first);
-    assert_eq!((standby.standby.visible().get(), standby.standby.status().replayed), (Stamp(0), Stamp(0)));
+    assert_eq!((standby.standby.visible().get(), standby.standby.status().replayed), (Lsn(0), Lsn(0)));
     let mut end = first;
     // As much as there is room for.
     while end.0 + 5 * 64 <= CAPACITY / 2 {
@@ -68,7 +68,7 @@ fn what_is_persistent_when_it_is_received_is_acknowledged_then() {
     for _ in 0..20 {
         primary.commits(primary.write(&[64; 5]));
     }
-    assert_eq!(standby.standby.status().replayed, Stamp(0));
+    assert_eq!(standby.standby.status().replayed, Lsn(0));
     assert_eq!(standby.tape.shares(), []);
     standby.tape.gate(None);
 }
@@ -95,14 +95,14 @@ fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
     let config = StandbyConfig { replay: ReplayMode::None, ..StandbyConfig::default() };
     let standby = NewStandby::new(2).following(primary.address()).config(config).start();
     standby.joined();
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     while end.0 < 5 * CAPACITY {
         end = primary.write(&[64; 20]);
         primary.commits(end);
     }
     let status = standby.standby.status();
-    assert_eq!((status.persisted, status.replayed, status.visible), (end, Stamp(0), Stamp(0)));
-    assert_eq!((standby.tape.replayed(), status.replay), (Stamp(0), ReplayMode::None));
+    assert_eq!((status.persisted, status.replayed, status.visible), (end, Lsn(0), Lsn(0)));
+    assert_eq!((standby.tape.replayed(), status.replay), (Lsn(0), ReplayMode::None));
     are_named(&[(1, &primary.terms), (2, &standby.terms)], 2);
     drop(primary);
     let promoted = promote(&standby.standby, &PromoteOptions::default()).unwrap();
@@ -115,7 +115,7 @@ fn replay_that_stands_still_holds_back_the_sender_not_its_memory() {
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
     standby.tape.gate(Some(0));
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     for _ in 0..100 {
         end = primary.write(&[64; 20]);
     }
@@ -134,7 +134,7 @@ fn room_that_has_grown_is_used_at_once() {
     config.feed.flow.keep_alive = Duration::from_secs(3600);
     let primary = PrimaryNode::first(config);
     // All of it is committed before anybody has heard of it: no watermark wakes the shipper.
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     for _ in 0..100 {
         end = primary.write(&[400; 10]);
     }

@@ -47,7 +47,7 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
-        Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Stamp(1) },
+        Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
         Some(Purpose::BeginAgain { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })

@@ -2,7 +2,7 @@
 
 use std::{io::Write, sync::mpsc, time::Instant};
 
-use freshet_base::{Fid, NodeId, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{
     relay::RelayAck,
     term::{Reign, TermHistory},
@@ -52,7 +52,7 @@ impl Keeper for ToyKeeper<'_, '_> {
             self.manifest.extend_from_slice(bytes);
             assert!(last);
             let [start, end, bytes] = [0, 8, 16].map(|at| word(&self.manifest, at));
-            let (start, end, history) = (Stamp(start), Stamp(end), self.history.clone());
+            let (start, end, history) = (Lsn(start), Lsn(end), self.history.clone());
             return self.seed.begin(Beginning { cluster: CLUSTER, history, start, end, bytes });
         }
         self.rest.extend_from_slice(bytes);
@@ -61,7 +61,7 @@ impl Keeper for ToyKeeper<'_, '_> {
             let record: Vec<u8> = self.rest.drain(..length).collect();
             let [fid, rid, address] = [8, 16, 24].map(|at| word(&record, at));
             let record =
-                Record { fid: Fid(fid as u32), rid: Rid(rid), address: Stamp(address), row: Some(&record[32..]) };
+                Record { fid: Fid(fid as u32), rid: Rid(rid), address: Lsn(address), row: Some(&record[32..]) };
             self.seed.record(&record)?;
         }
         self.seed.came(bytes.len() as u64)
@@ -72,13 +72,13 @@ impl Keeper for ToyKeeper<'_, '_> {
 /// log up to the end it is all.
 #[derive(Clone)]
 pub struct Toy {
-    start: Stamp,
-    end: Stamp,
+    start: Lsn,
+    end: Lsn,
     rows: Vec<u8>,
 }
 
 impl Toy {
-    pub fn of(log: &[u8], start: Stamp) -> Self {
+    pub fn of(log: &[u8], start: Lsn) -> Self {
         let mut rows = Vec::new();
         for ((fid, rid), (address, row)) in newest(log) {
             let row = row.expect("none was deleted");
@@ -89,7 +89,7 @@ impl Toy {
                 rows.extend_from_slice(&row);
             }
         }
-        Self { start, end: Stamp(log.len() as u64), rows }
+        Self { start, end: Lsn(log.len() as u64), rows }
     }
 
     fn manifest(&self) -> Vec<u8> {
@@ -149,7 +149,7 @@ pub fn history() -> TermHistory {
 }
 
 /// Another node reigned from there on.
-fn parted(at: Stamp) -> TermHistory {
+fn parted(at: Lsn) -> TermHistory {
     let mut history = history();
     history.begin(Reign { term: Term(2), start: at, node: NodeId(3), nonce: 1 }).unwrap();
     history
@@ -167,14 +167,14 @@ struct Forgetful {
 impl Forgetful {
     fn new() -> Self {
         let primary = PrimaryNode::first_on(TestLog::in_ring(1 << 16), config(rule(Safety::OneSafe, 1)));
-        let toy = Toy { start: Stamp(0), end: Stamp(0), rows: Vec::new() };
+        let toy = Toy { start: Lsn(0), end: Lsn(0), rows: Vec::new() };
         Self { primary, toy, log: Vec::new() }
     }
 
     fn note(&mut self) {
         let (from, end) = (self.log.len(), self.primary.log.end());
         self.log.resize(end.0 as usize, 0);
-        self.primary.log.log.read(Stamp(from as u64), &mut self.log[from..]).unwrap();
+        self.primary.log.log.read(Lsn(from as u64), &mut self.log[from..]).unwrap();
     }
 
     fn write(&mut self, bytes: usize) {
@@ -191,7 +191,7 @@ impl Forgetful {
         self.write(1 << 10);
         self.toy = Toy::of(&self.log, start);
         self.write(48 << 10);
-        assert!(self.primary.log.log.read(Stamp(0), &mut [0; 64]).is_err(), "it is gone");
+        assert!(self.primary.log.log.read(Lsn(0), &mut [0; 64]).is_err(), "it is gone");
     }
 
     fn gives(&self, service: Option<impl Service + 'static>) {
@@ -233,7 +233,7 @@ fn a_mirror_that_commits_may_wait_for_is_sent_to_the_primary_by_a_relay() {
     let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
     let end = primary.write(&[64, 104, 72]);
     relay.shows(end);
-    let toy = Toy::of(&primary.log.bytes(), Stamp(64));
+    let toy = Toy::of(&primary.log.bytes(), Lsn(64));
     relay.endpoint.set_checkpoints(Some(Arc::new(Door(toy, history()))));
     let mirror = MirrorNode::new(3, relay.address(), small(FabricKind::Tcp));
     mirror.joined();
@@ -297,7 +297,7 @@ fn half_a_checkpoint_is_nothing() {
         status.seeding.is_none() && status.granted_bytes == empty.head + empty.undo
     });
     let status = mirror.mirror.status();
-    assert_eq!((status.end, status.floor, status.whole), (Stamp(0), Stamp(0), false));
+    assert_eq!((status.end, status.floor, status.whole), (Lsn(0), Lsn(0), false));
     let force = PromoteOptions { force: true, ..PromoteOptions::default() };
     let refused = promote_mirror(&mirror.mirror, &force).unwrap_err().to_string();
     assert!(refused.contains("no state of it yet"), "{refused}");
@@ -344,7 +344,7 @@ fn a_mirror_without_room_for_the_database_says_what_to_set() {
         LinkStatus::Failed { why } => why.contains("mirror.bytes"),
         _ => false,
     });
-    assert_eq!(mirror.mirror.status().end, Stamp(0));
+    assert_eq!(mirror.mirror.status().end, Lsn(0));
 }
 
 /// It was fed, was away, and the log continues without it.

@@ -2,7 +2,7 @@
 //! sizes, lost connections, disks and replay that stand still. What is told to clients and shown to
 //! readers is held against what is really persistent.
 
-use freshet_base::{Safety, Stamp};
+use freshet_base::{Lsn, Safety};
 use freshet_fabric::FabricKind;
 
 use super::fixture::*;
@@ -48,9 +48,9 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         Safety::Quorum(k) => k as usize - 1,
         _ => standbys.len(),
     };
-    let mut told = Stamp(0);
+    let mut told = Lsn(0);
     // Where long transactions begin and end; the last one may be on its way.
-    let mut long: Vec<(Stamp, Stamp)> = Vec::new();
+    let mut long: Vec<(Lsn, Lsn)> = Vec::new();
     let mut under_way: Option<(Long, u64)> = None;
     for _ in 0..600 {
         let one = &standbys[dice.below(2) as usize];
@@ -87,7 +87,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         let held = |node: &StandbyNode| node.log.persisted();
         assert!(committed >= told, "committed went back");
         told = committed;
-        let whole = |at: Stamp| long.iter().all(|(start, end)| at <= *start || *end <= at);
+        let whole = |at: Lsn| long.iter().all(|(start, end)| at <= *start || *end <= at);
         assert!(whole(committed), "{committed} is within a transaction");
         assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");
         for node in &standbys {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::term::{Reign, TermHistory, TermState};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
@@ -51,7 +51,7 @@ fn knowing(address: String, node: u64) -> PromoteOptions {
 
 /// What the mirror has to pass on is the end of that log, whole transactions.
 #[track_caller]
-fn passes_on(mirror: &MirrorNode, promoted: &Promoted, log: &TestLog, from: Stamp) {
+fn passes_on(mirror: &MirrorNode, promoted: &Promoted, log: &TestLog, from: Lsn) {
     let fetched = mirror.mirror.fetched(promoted.start);
     assert_eq!(fetched.from, from);
     assert!(fetched.blocks == log.bytes()[from.0 as usize..promoted.start.0 as usize]);
@@ -68,7 +68,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
         are_named(&[(1, &primary.terms), (2, mirror.terms())], 2);
         let (promoted, told) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                let mut told = Stamp::ZERO;
+                let mut told = Lsn::ZERO;
                 while !primary.primary.is_fenced() {
                     let end = primary.write(&[64, 72, 400]);
                     if primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok() {
@@ -77,7 +77,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
                 }
                 told
             });
-            until("clients are told of commits", || primary.primary.commit().committed() > Stamp(20_000));
+            until("clients are told of commits", || primary.primary.commit().committed() > Lsn(20_000));
             let promoted = promote_mirror(&mirror.mirror, &PromoteOptions::default()).unwrap();
             (promoted, writing.join().unwrap())
         });

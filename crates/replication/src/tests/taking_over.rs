@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshet_base::{NodeId, OutcomeOpen, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
@@ -200,7 +200,7 @@ fn who_has_yielded_is_not_named_as_the_primary() {
 /// A primary in term 2, which knows of another address.
 fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-    terms.begin(Term(2), NodeId(node), Stamp(0), &Succession::New(1)).unwrap();
+    terms.begin(Term(2), NodeId(node), Lsn(0), &Succession::New(1)).unwrap();
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
     let endpoint = open(node);
@@ -339,7 +339,7 @@ fn what_a_primary_has_acknowledged_alone_it_keeps() {
 #[test]
 fn a_living_primary_is_deposed_without_loss() {
     let (old, a, b) = trio(Safety::OneSafe);
-    let mut end = Stamp(0);
+    let mut end = Lsn(0);
     for _ in 0..50 {
         end = old.write(&[64; 3]);
     }
@@ -413,8 +413,8 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         node: NodeId(1),
         term: Term(3),
         history: TermHistory::first(Term(3), NodeId(1), 1),
-        cut_at: Stamp(0),
-        end: Stamp(0),
+        cut_at: Lsn(0),
+        end: Lsn(0),
         keep_alive_ms: 60_000,
     };
     let welcome = Reply::Welcome(Welcome { log, offer: Some(side.offer().clone()), bare: false });
@@ -422,7 +422,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();
     // It says what it has room for.
-    while wire::ack_of_words(receiver.status()).0.may_send_until == Stamp(0) {
+    while wire::ack_of_words(receiver.status()).0.may_send_until == Lsn(0) {
         assert_eq!(receiver.next(PATIENCE).unwrap(), Some(Arrival::Status));
     }
     (standby, sender, receiver)
@@ -430,9 +430,9 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
 
 /// Writes a batch of one block and says that it is there; as a primary does with the appliance
 /// method, before it reads it back.
-fn place(sender: &mut Sender, at: Stamp) -> Stamp {
+fn place(sender: &mut Sender, at: Lsn) -> Lsn {
     let (bytes, ends) = blocks(at, &[64]);
-    let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
+    let (global, time, end) = (Lsn(0), Moment(1), ends[0]);
     let note = BatchNote {
         global,
         time,
@@ -461,7 +461,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
         standby.log.stall(true);
         // Over TCP the receiving thread answers reads; this one is only there to hear that.
         let listening = std::thread::spawn(move || while receiver.next(PATIENCE).is_ok() {});
-        let first = place(&mut sender, Stamp(0));
+        let first = place(&mut sender, Lsn(0));
         sender.read_back(first.0).unwrap();
         until("it is received", || standby.log.end() == first);
         let (mut counts, mut taking_in) = (first, None);
@@ -511,14 +511,14 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     // A record of an in-sync set counts when the standby has noted it, and so does what follows.
     let endpoint = open(1);
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-    let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
+    let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Lsn(0), Some(Succession::New(1))));
     let primary = PrimaryNode::start(endpoint, NodeId(1), rule, TestLog::filled(Term(1)), terms, sets);
     let log = TestLog::received(CAPACITY);
     let standby = NewStandby::new(2).following(primary.address()).config(appliance(FabricKind::Shm)).log(log).start();
     standby.joined();
     standby.log.stall(true);
     let read_back = primary.write(&[64; 4]);
-    let acked = || primary.primary.status().standbys.first().map_or(Stamp(0), |standby| standby.acked);
+    let acked = || primary.primary.status().standbys.first().map_or(Lsn(0), |standby| standby.acked);
     until("reading back is enough", || acked() == read_back);
     let recorded = std::sync::Arc::new(std::sync::Mutex::new(()));
     let (held, recording) = (recorded.lock().unwrap(), std::sync::Arc::clone(&recorded));
@@ -546,9 +546,9 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
 }
 
 /// Sends one batch in `term` and returns what is acknowledged, and why the connection ends.
-fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
-    let (bytes, ends) = blocks(Stamp(0), &[64]);
-    let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
+fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Lsn, Option<Refusal>) {
+    let (bytes, ends) = blocks(Lsn(0), &[64]);
+    let (global, time, end) = (Lsn(0), Moment(1), ends[0]);
     let note = BatchNote {
         global,
         time,
@@ -561,7 +561,7 @@ fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, 
     };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
-    let mut acked = Stamp(0);
+    let mut acked = Lsn(0);
     while let Ok(Some(arrival)) = receiver.next(PATIENCE) {
         if let Arrival::Frame(header) = arrival {
             assert_eq!(header.kind, Kind::Goodbye as u8);
@@ -579,11 +579,11 @@ fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, 
 fn a_batch_of_an_old_term_is_refused_on_a_living_connection() {
     let (_standby, mut sender, mut receiver) = impostor();
     let (acked, refusal) = ship_in(Term(2), &mut sender, &mut receiver);
-    assert_eq!(acked, Stamp(0));
+    assert_eq!(acked, Lsn(0));
     assert!(matches!(refusal, Some(Refusal::Fenced { asked: Term(2), highest: Term(3), .. })), "{refusal:?}");
     // In the right term the same batch is welcome.
     let (_standby, mut sender, mut receiver) = impostor();
-    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver), (Stamp(64), None));
+    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver), (Lsn(64), None));
 }
 
 #[test]
@@ -597,7 +597,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));
-    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver).0, Stamp(0));
+    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver).0, Lsn(0));
     assert_eq!(standby.terms.get().fence.highest(), Term(4));
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, thread::JoinHandle};
 
 use freshet_base::{
-    Stamp, Watermark,
+    Lsn, Watermark,
     sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering},
 };
 use freshet_log::{Block, BlockHeader};
@@ -57,7 +57,7 @@ impl Forms for ToyForms {
 }
 
 impl Encode for ToyEncoder {
-    fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool {
+    fn encode(&mut self, from: Lsn, blocks: &[u8], into: &mut Vec<u8>) -> bool {
         assert!(Block::parse(blocks, from).is_ok(), "a batch begins with a block");
         self.number += 1;
         if self.leaves > 0 && self.number.is_multiple_of(self.leaves) {
@@ -84,7 +84,7 @@ struct State {
     /// Blocks from here on are read from other nodes.
     lost: Option<u64>,
     originals: usize,
-    /// Regenerating reads at this stamp; none if it reads nothing.
+    /// Regenerating reads at this LSN; none if it reads nothing.
     reads: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ impl Toy {
                 Err(_) => std::thread::yield_now(),
             }
             let state = self.state.lock().unwrap();
-            if state.stopped || header.stamp.0 >= state.at {
+            if state.stopped || header.lsn.0 >= state.at {
                 return None;
             }
         }
@@ -177,13 +177,13 @@ impl Toy {
 pub struct Shared(pub Arc<Toy>);
 
 impl Regenerate for Shared {
-    fn begin(&self, at: Stamp, _: &Arc<Watermark>, complete: Arc<dyn Complete>) {
+    fn begin(&self, at: Lsn, _: &Arc<Watermark>, complete: Arc<dyn Complete>) {
         self.0.state.lock().unwrap().at = at.0;
         let toy = Arc::clone(&self.0);
         *self.0.thread.lock().unwrap() = Some(std::thread::spawn(move || toy.run(&*complete)));
     }
 
-    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Stamp, String> {
+    fn enter(&self, from: Lsn, to: Lsn, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Lsn, String> {
         let bytes: Vec<u8> = form.iter().map(|byte| byte ^ MASK).collect();
         let mut at = from;
         let mut state = self.0.state.lock().unwrap();
@@ -201,7 +201,7 @@ impl Regenerate for Shared {
         assert_eq!(at, to, "blocks end where the batch does");
         state.at = state.at.max(to.0);
         self.0.changed.notify_all();
-        Ok(state.reads.map_or(Stamp::MAX, Stamp))
+        Ok(state.reads.map_or(Lsn::MAX, Lsn))
     }
 
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
@@ -213,7 +213,7 @@ impl Regenerate for Shared {
         self.0.state.lock().unwrap().ahead.unwrap_or(u64::MAX)
     }
 
-    fn cut(&self, at: Stamp) {
+    fn cut(&self, at: Lsn) {
         let mut state = self.0.state.lock().unwrap();
         state.waiting.retain(|(begin, _)| *begin < at.0);
         state.at = state.at.min(at.0);

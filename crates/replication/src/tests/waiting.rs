@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use freshet_base::{OutcomeOpen, Safety, Stamp, Term};
+use freshet_base::{Lsn, OutcomeOpen, Safety, Term};
 use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
 
 use super::fixture::*;
@@ -49,7 +49,7 @@ fn very_safe_refuses_after_its_patience_and_says_that_the_outcome_is_open() {
 }
 
 /// While commits are refused a wait ends at once; afterwards it succeeds.
-fn primary_commits_again(primary: &PrimaryNode, end: Stamp) {
+fn primary_commits_again(primary: &PrimaryNode, end: Lsn) {
     until("commits go on", || primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok());
     until("writers are let in", || primary.primary.commit().admit().is_ok());
 }
@@ -63,7 +63,7 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
     let end = primary.ship(&[64; 3]);
     until("the standby holds it", || primary.primary.status().standbys[0].acked == end);
     assert_eq!(primary.primary.commit().outcome(end), None, "not durable here");
-    assert_eq!(standby.standby.visible().get(), Stamp(0), "not shown before it is committed");
+    assert_eq!(standby.standby.visible().get(), Lsn(0), "not shown before it is committed");
     primary.log.stall(false);
     primary.commits(end);
     standby.shows(end);

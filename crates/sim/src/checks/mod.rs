@@ -22,7 +22,7 @@ pub enum Property {
     Acknowledged,
     /// A standby shows a prefix of whole transactions that no such take-over loses (invariant 2).
     Views,
-    /// A stamp in a reign identifies a block (invariant 4).
+    /// An LSN in a reign identifies a block (invariant 4).
     Logs,
     /// No two primaries acknowledge (invariant 5).
     OnePrimary,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{ClusterId, Fid, RecordKind, Rid, Stamp, Term, words};
+use freshet_base::{ClusterId, Fid, Lsn, RecordKind, Rid, Term, words};
 use freshet_cluster::{handshake::Sender, mirror::Rule, term::TermHistory};
 use freshet_fabric::{Place, memory::Region};
 use freshet_log::{Block, BlockBuilder, BlockError, BlockKind};
@@ -39,7 +39,7 @@ const BATCH: usize = 8 << 10;
 /// The longest stretch of the log that clients wait for.
 const BACKLOG: u64 = 100_000;
 /// Where the first log begins.
-const FIRST: Stamp = Stamp::ZERO;
+const FIRST: Lsn = Lsn::ZERO;
 /// All nodes are of this cluster.
 pub(super) const CLUSTER: ClusterId = ClusterId(1);
 /// How many records a chunk has.
@@ -47,16 +47,16 @@ const SLOTS: u64 = 4096;
 
 /// A log, as far as a node has it.
 pub(crate) struct Log {
-    pub from: Stamp,
-    pub end: Stamp,
+    pub from: Lsn,
+    pub end: Lsn,
     pub bytes: Vec<u8>,
     /// Where its blocks end.
-    pub blocks: Vec<Stamp>,
+    pub blocks: Vec<Lsn>,
 }
 
 impl Log {
     /// That begins with these blocks.
-    pub fn of(from: Stamp, bytes: Vec<u8>) -> Result<Self, BlockError> {
+    pub fn of(from: Lsn, bytes: Vec<u8>) -> Result<Self, BlockError> {
         let (mut end, mut blocks) = (from, Vec::new());
         while end.since(from) < bytes.len() as u64 {
             let block = Block::parse(&bytes[end.since(from) as usize..], end)?;
@@ -67,7 +67,7 @@ impl Log {
     }
 
     /// What lies from there on, where a block begins.
-    pub fn from(&self, at: Stamp) -> Self {
+    pub fn from(&self, at: Lsn) -> Self {
         let behind = self.blocks.partition_point(|end| *end <= at);
         let bytes = self.bytes[at.since(self.from) as usize..].to_vec();
         Self { from: at, end: self.end, bytes, blocks: self.blocks[behind..].to_vec() }
@@ -79,26 +79,26 @@ pub(crate) struct Reign {
     pub term: Term,
     history: TermHistory,
     /// Where it began.
-    begin: Stamp,
+    begin: Lsn,
     pub log: Log,
     /// What is below is not kept.
-    kept_from: Stamp,
+    kept_from: Lsn,
     records: Records,
     batches: Vec<Arc<Batch>>,
     feeds: Vec<Feed>,
     /// Those for which commits wait.
     members: BTreeSet<usize>,
     /// All members have it, and the marks of it.
-    committed: Stamp,
-    marked: Stamp,
-    acknowledged: Stamp,
+    committed: Lsn,
+    marked: Lsn,
+    acknowledged: Lsn,
 }
 
 /// What the completion of a list means.
 #[derive(Clone, Copy, Debug)]
 enum Done {
     Batch(Extent),
-    Mark(Stamp),
+    Mark(Lsn),
 }
 
 struct Feed {
@@ -112,16 +112,16 @@ struct Feed {
     /// The batch that `build` has and that is not posted.
     waits: Option<Extent>,
     /// Where the next batch begins.
-    next: Stamp,
+    next: Lsn,
     under_way: VecDeque<(u64, Done)>,
     /// Its memory was a state of the database when it came.
     member: bool,
     /// Where it began: nothing before can be undone.
-    base: Stamp,
-    completed: Stamp,
+    base: Lsn,
+    completed: Lsn,
     /// Up to where a mark was posted, and has arrived.
-    told: Stamp,
-    marked: Stamp,
+    told: Lsn,
+    marked: Lsn,
 }
 
 impl fmt::Debug for Feed {
@@ -173,7 +173,7 @@ impl Reign {
     }
 
     /// How it introduces itself, and from where on its log is kept.
-    pub fn sender(&self, node: usize) -> (Sender, Stamp) {
+    pub fn sender(&self, node: usize) -> (Sender, Lsn) {
         let sender = Sender {
             cluster: CLUSTER,
             node: id_of(node),
@@ -187,12 +187,12 @@ impl Reign {
         (sender, self.kept_from)
     }
 
-    fn built_to(&self) -> Stamp {
+    fn built_to(&self) -> Lsn {
         self.batches.last().map_or(self.log.from, |batch| batch.extent().to)
     }
 
     /// These bytes of the log as a batch.
-    fn batch(&self, from: Stamp, to: Stamp) -> Result<Batch, Violation> {
+    fn batch(&self, from: Lsn, to: Lsn) -> Result<Batch, Violation> {
         let (mut batch, length) = (Batch::new(), to.since(from) as usize);
         let at = from.since(self.log.from) as usize;
         batch.room(length).copy_from_slice(&self.log.bytes[at..at + length]);
@@ -205,7 +205,7 @@ impl Reign {
     /// The batch that begins there for one mirror, if it is built. One that comes within one gets
     /// the rest alone. So does one that does not `share`, since it may not have exactly the log up
     /// to there.
-    fn next_batch(&self, from: Stamp, share: bool) -> Result<Option<Arc<Batch>>, Violation> {
+    fn next_batch(&self, from: Lsn, share: bool) -> Result<Option<Arc<Batch>>, Violation> {
         let number = self.batches.partition_point(|batch| batch.extent().to <= from);
         match self.batches.get(number) {
             Some(batch) if share && batch.extent().from == from => Ok(Some(Arc::clone(batch))),
@@ -215,7 +215,7 @@ impl Reign {
     }
 
     /// A block of these changes at the end of the log.
-    fn append(&mut self, changes: &[(Id, RecordKind, Row)], is_last: bool) -> Vec<(Stamp, Id, Row)> {
+    fn append(&mut self, changes: &[(Id, RecordKind, Row)], is_last: bool) -> Vec<(Lsn, Id, Row)> {
         let mut builder = BlockBuilder::new();
         builder.begin();
         let push = |((fid, rid), kind, row): &(Id, RecordKind, Row)| {
@@ -452,7 +452,7 @@ impl World {
                 self.grow(feed, bytes.max(ARENA_BYTES));
             }
             while let Err(full) = feed.build.enter(&mut feed.ring) {
-                if full.needed <= full.all && feed.ring.mark(Stamp::MAX).is_some() {
+                if full.needed <= full.all && feed.ring.mark(Lsn::MAX).is_some() {
                     return Ok(());
                 }
                 // A transaction writes over more than it holds.
@@ -537,7 +537,7 @@ impl World {
 
     /// Takes mirrors in that have what is committed, and tells clients what is.
     fn settle(&mut self, node: usize, reign: &mut Reign) -> Result<(), Violation> {
-        let of = |reign: &Reign, what: fn(&Feed) -> Stamp| {
+        let of = |reign: &Reign, what: fn(&Feed) -> Lsn| {
             let members = reign.feeds.iter().filter(|feed| reign.members.contains(&feed.mirror));
             members.map(what).min()
         };
@@ -578,7 +578,7 @@ impl World {
     }
 
     /// Clients are told of what ends at `upto` or before.
-    fn acknowledge(&mut self, reign: &mut Reign, upto: Stamp) -> Result<(), Violation> {
+    fn acknowledge(&mut self, reign: &mut Reign, upto: Lsn) -> Result<(), Violation> {
         let history = self.histories.of(reign.term);
         let ((whole, count), (_, before)) = (history.ended(upto), history.ended(reign.acknowledged));
         if whole <= reign.acknowledged {
@@ -598,7 +598,7 @@ impl World {
     }
 
     /// `primary` feeds `node`, whose memory has everything up to `at`.
-    pub(super) fn feed(&mut self, primary: usize, node: usize, at: Stamp) -> Result<(), Violation> {
+    pub(super) fn feed(&mut self, primary: usize, node: usize, at: Lsn) -> Result<(), Violation> {
         let memory = &self.nodes[node].memory;
         let mirror = Contents::open(memory.clone(), at).and_then(|mirror| mirror.description());
         let (ring, lengths) = Ring::of(memory);
@@ -638,11 +638,11 @@ impl World {
         let from = reign.begin.max(reign.kept_from);
         let mut ends = self.histories.ends(term, from, reign.committed);
         // By the paper's rule all mirrors have the same batches.
-        let is_end = |at: &Stamp| {
+        let is_end = |at: &Lsn| {
             let of = |batch: &Arc<Batch>| batch.extent().kept_to() == Some(*at);
             !marked || *at == reign.begin || reign.batches.iter().any(of)
         };
-        let starts: Vec<Stamp> = ends.iter().copied().filter(|at| *at > Stamp::ZERO && is_end(at)).collect();
+        let starts: Vec<Lsn> = ends.iter().copied().filter(|at| *at > Lsn::ZERO && is_end(at)).collect();
         let start = *starts.get(self.dice.below(starts.len().max(1) as u64) as usize)?;
         ends.retain(|end| *end >= start);
         let mut draw = || ends[self.dice.below(ends.len() as u64) as usize];

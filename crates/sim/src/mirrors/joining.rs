@@ -3,7 +3,7 @@
 
 use std::vec;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
     mirror::{Cut, Holding, Keep, Rule},
@@ -34,16 +34,16 @@ pub(crate) struct Joining {
 /// A checkpoint comes.
 struct Seeding {
     filling: Filling,
-    records: vec::IntoIter<(Id, Stamp, Row)>,
+    records: vec::IntoIter<(Id, Lsn, Row)>,
     checkpoint: Checkpoint,
 }
 
 /// What a primary gives of itself: the state with the log from `start` up to `end`.
 pub(crate) struct Checkpoint {
     pub history: TermHistory,
-    pub start: Stamp,
-    pub end: Stamp,
-    pub records: Vec<(Id, Stamp, Row)>,
+    pub start: Lsn,
+    pub end: Lsn,
+    pub records: Vec<(Id, Lsn, Row)>,
 }
 
 impl World {
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// The memory ends there. A process that has just begun learns that so.
-    pub(super) fn is_recovered(&mut self, node: usize, end: Stamp) -> Result<(), Violation> {
+    pub(super) fn is_recovered(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let noted = state.noted.expect("it has a memory that counts");
         match &mut state.holding {
@@ -96,9 +96,9 @@ impl World {
 
     /// Up to where what `node` has is known there to be committed. By the paper's rule a mark alone
     /// says nothing: others may not have it.
-    fn committed(&mut self, node: usize) -> Stamp {
+    fn committed(&mut self, node: usize) -> Lsn {
         if self.rule == Rule::Marked {
-            return Stamp::ZERO;
+            return Lsn::ZERO;
         }
         let (mark, told) = (mark_of(&*self.nodes[node].memory[0]), self.nodes[node].told);
         self.holding(node).committed(mark, told)
@@ -115,7 +115,7 @@ impl World {
     }
 
     /// It begins from a checkpoint, if it has nothing that can be continued and there is one.
-    pub(super) fn prepare(&mut self, node: usize, end: Stamp) -> Result<(), Violation> {
+    pub(super) fn prepare(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         self.is_recovered(node, end)?;
         self.ask(node)
     }
@@ -152,7 +152,7 @@ impl World {
             received: end,
             persisted: end,
             capacity: UNDO_BYTES,
-            may_send_until: Stamp::MAX,
+            may_send_until: Lsn::MAX,
         };
         let (sender, kept_from) = self.nodes[primary].reign.as_ref().expect("it reigns").sender(primary);
         let refused = |why: &dyn std::fmt::Display| Violation { property: Property::Mirrors, what: why.to_string() };
@@ -185,7 +185,7 @@ impl World {
         self.enter(node, welcome)
     }
 
-    pub(super) fn was_cut(&mut self, node: usize, welcome: Welcome, end: Stamp) -> Result<(), Violation> {
+    pub(super) fn was_cut(&mut self, node: usize, welcome: Welcome, end: Lsn) -> Result<(), Violation> {
         self.note(|| format!("node {node} is cut to {end}, for {}", welcome.cut_at));
         match self.holding(node).cut(welcome.cut_at, end) {
             Cut::Done => self.enter(node, welcome),
@@ -224,7 +224,7 @@ impl World {
         let state = &mut self.nodes[node];
         let whole = state.noted.is_some_and(|(_, whole)| whole);
         state.noted = Some((floor, whole));
-        (state.base, state.told) = (welcome.cut_at, Stamp::ZERO);
+        (state.base, state.told) = (welcome.cut_at, Lsn::ZERO);
         self.note_whole(node);
         let Some(primary) = self.upstream(node) else { return Ok(()) };
         self.nodes[node].joining = None;
@@ -233,7 +233,7 @@ impl World {
 
     /// It hears how far everything has completed, and joins once more when that makes it a state of
     /// the database.
-    pub(super) fn hear(&mut self, node: usize, link: usize, to: Stamp, end: Stamp, committed: Stamp) {
+    pub(super) fn hear(&mut self, node: usize, link: usize, to: Lsn, end: Lsn, committed: Lsn) {
         if self.nodes[node].link != Some(link) || self.nodes[node].recovering.is_some() {
             return;
         }

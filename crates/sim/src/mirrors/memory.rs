@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
-use freshet_base::{Fid, Rid, Stamp, Term, sync::AtomicU64};
+use freshet_base::{Fid, Lsn, Rid, Term, sync::AtomicU64};
 use freshet_fabric::memory::{Region, Registered, copy_words};
 use freshet_mirror::{Contents, Damaged};
 
@@ -40,35 +40,35 @@ pub(crate) type Id = (Fid, Rid);
 /// Nothing of a record that was deleted.
 pub(crate) type Row = Option<Rc<[u8]>>;
 /// What records are: where in the log, and the row.
-pub(crate) type Records = BTreeMap<Id, (Stamp, Row)>;
+pub(crate) type Records = BTreeMap<Id, (Lsn, Row)>;
 
 /// What was written in one reign, and before.
 pub(crate) struct History {
     /// Where the reign began.
-    pub begin: Stamp,
+    pub begin: Lsn,
     /// The reign that the log is of below that.
     parent: Option<Term>,
     before: Records,
-    changes: Vec<(Stamp, Id, Row)>,
+    changes: Vec<(Lsn, Id, Row)>,
     /// Where its transactions end.
-    ends: Vec<Stamp>,
+    ends: Vec<Lsn>,
 }
 
 impl History {
-    pub fn new(begin: Stamp, parent: Option<Term>, before: Records) -> Self {
+    pub fn new(begin: Lsn, parent: Option<Term>, before: Records) -> Self {
         Self { begin, parent, before, changes: Vec::new(), ends: Vec::new() }
     }
 
-    pub fn change(&mut self, at: Stamp, id: Id, row: Row) {
+    pub fn change(&mut self, at: Lsn, id: Id, row: Row) {
         self.changes.push((at, id, row));
     }
 
-    pub fn end_transaction(&mut self, at: Stamp) {
+    pub fn end_transaction(&mut self, at: Lsn) {
         self.ends.push(at);
     }
 
     /// Where the last transaction up to `upto` ends, and how many there are.
-    pub fn ended(&self, upto: Stamp) -> (Stamp, usize) {
+    pub fn ended(&self, upto: Lsn) -> (Lsn, usize) {
         let count = self.ends.partition_point(|end| *end <= upto);
         (count.checked_sub(1).map_or(self.begin, |last| self.ends[last]), count)
     }
@@ -88,7 +88,7 @@ impl Histories {
     }
 
     /// Which part of the log of this reign has what ends at `at`.
-    fn part(&self, term: Term, at: Stamp) -> &History {
+    fn part(&self, term: Term, at: Lsn) -> &History {
         let mut part = self.of(term);
         while let Some(parent) = part.parent.filter(|_| at < part.begin) {
             part = self.of(parent);
@@ -97,7 +97,7 @@ impl Histories {
     }
 
     /// The state with the log of this reign up to `end`.
-    pub fn at(&self, term: Term, end: Stamp) -> Records {
+    pub fn at(&self, term: Term, end: Lsn) -> Records {
         let part = self.part(term, end);
         let mut records = part.before.clone();
         for (at, id, row) in part.changes.iter().filter(|(at, ..)| *at < end) {
@@ -107,13 +107,13 @@ impl Histories {
     }
 
     /// Whether a transaction ends there.
-    pub fn is_end(&self, term: Term, at: Stamp) -> bool {
+    pub fn is_end(&self, term: Term, at: Lsn) -> bool {
         let part = self.part(term, at);
         at == part.begin || part.ends.binary_search(&at).is_ok()
     }
 
     /// Where transactions end in this reign's own part of the log, from `from` up to `to`.
-    pub fn ends(&self, term: Term, from: Stamp, to: Stamp) -> Vec<Stamp> {
+    pub fn ends(&self, term: Term, from: Lsn, to: Lsn) -> Vec<Lsn> {
         let part = self.of(term);
         let all = [part.begin].into_iter().chain(part.ends.iter().copied());
         all.filter(|end| (from..=to).contains(end)).collect()
@@ -122,7 +122,7 @@ impl Histories {
 
 /// Compares all that a mirror has with what it has to have with the log up to `end`, by the history
 /// of the reign in which it was fed. Returns that reign's term.
-pub(crate) fn check(memory: &[Region], end: Stamp, histories: &Histories) -> Result<Term, Violation> {
+pub(crate) fn check(memory: &[Region], end: Lsn, histories: &Histories) -> Result<Term, Violation> {
     let refused = |damaged: Damaged| Violation { property: Property::Mirrors, what: damaged.to_string() };
     let mirror = Contents::open(memory.to_vec(), end).map_err(refused)?;
     let term = mirror.superblock().term;

@@ -41,7 +41,7 @@ mod working;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     mirror::{Footprint, Holding, Recovering, Rule},
     term::TermHistory,
@@ -128,9 +128,9 @@ pub(super) enum What {
         node: usize,
         life: u32,
         link: usize,
-        to: Stamp,
-        end: Stamp,
-        committed: Stamp,
+        to: Lsn,
+        end: Lsn,
+        committed: Lsn,
     },
     /// The next part of a picture.
     Picture {
@@ -174,15 +174,15 @@ pub(super) struct Node {
     pub recovering: Option<Recovering>,
     /// Of the memory, as long as that counts for the next process: its floor, and whether it is
     /// whole.
-    pub noted: Option<(Stamp, bool)>,
+    pub noted: Option<(Lsn, bool)>,
     /// The terms of the log that the memory is a state of.
     pub history: TermHistory,
     /// What the process knows of the memory.
     pub holding: Option<Holding>,
     /// Everything below was there when the last feed began.
-    pub base: Stamp,
+    pub base: Lsn,
     /// What the primary has said to be committed.
-    pub told: Stamp,
+    pub told: Lsn,
     /// Changes with all that is done to the memory but by the primary that feeds it.
     pub session: u64,
     /// What it still has to write into its own memory.
@@ -191,7 +191,7 @@ pub(super) struct Node {
     pub picture: Option<Pictured>,
     pub reign: Option<Box<Reign>>,
     /// Where its own reign began: as long as its memory is below that.
-    pub rests_on: Option<Stamp>,
+    pub rests_on: Option<Lsn>,
 }
 
 impl Node {
@@ -207,8 +207,8 @@ impl Node {
             noted: None,
             history: TermHistory::default(),
             holding: None,
-            base: Stamp::ZERO,
-            told: Stamp::ZERO,
+            base: Lsn::ZERO,
+            told: Lsn::ZERO,
             session: 0,
             work: None,
             joining: None,
@@ -245,7 +245,7 @@ pub(crate) struct World {
     /// By term.
     pub(super) histories: Histories,
     /// Clients were told of everything below.
-    pub(super) acknowledged: Stamp,
+    pub(super) acknowledged: Lsn,
     pub(super) report: Report,
     pub(super) calm: bool,
     pub(super) writing: bool,
@@ -272,7 +272,7 @@ impl World {
             links: Vec::new(),
             manager: Manager::default(),
             histories: Histories::default(),
-            acknowledged: Stamp::ZERO,
+            acknowledged: Lsn::ZERO,
             report: Report::default(),
             calm: false,
             writing: true,

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::VecDeque};
 
-use freshet_base::{Fid, Stamp};
+use freshet_base::{Fid, Lsn};
 use freshet_mirror::{Damaged, Picture, mark_of};
 
 use super::{What, World, memory::Records, posted::Posted, recovering::damaged};
@@ -44,7 +44,7 @@ impl World {
         Ok(())
     }
 
-    fn mark(&self, node: usize) -> Stamp {
+    fn mark(&self, node: usize) -> Lsn {
         mark_of(&*self.nodes[node].memory[0])
     }
 
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// With the log from where it begins, it is the state where it ends.
-    fn check_picture(&mut self, node: usize, pictured: Pictured, end: Stamp) -> Result<(), Violation> {
+    fn check_picture(&mut self, node: usize, pictured: Pictured, end: Lsn) -> Result<(), Violation> {
         let term = self.nodes[node].history.last_term();
         let Pictured { picture, mut records, .. } = pictured;
         self.note(|| format!("a picture of node {node}, from {} to {end}", picture.start()));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::mirror::{Keep, Recovering, Rule, Step};
 use freshet_mirror::{Damaged, MARK, Plan, footprint, plan};
 
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Round {
     /// Those that have not, and those that have.
     under_way: BTreeSet<usize>,
-    done: BTreeMap<usize, Stamp>,
+    done: BTreeMap<usize, Lsn>,
     /// One of them has died since.
     died: bool,
 }
@@ -168,7 +168,7 @@ impl World {
     /// When all have come to an end, the one that is ahead reigns.
     pub(super) fn succession(&mut self) -> Result<(), Violation> {
         let Some(round) = self.manager.round.take_if(|round| round.under_way.is_empty()) else { return Ok(()) };
-        let ends: BTreeSet<Stamp> = round.done.values().copied().collect();
+        let ends: BTreeSet<Lsn> = round.done.values().copied().collect();
         let Some(end) = ends.last().copied() else { return Ok(()) };
         if self.rule == Rule::Marked && ends.len() > 1 && !round.died {
             return Property::Mirrors.violated(format!("mirrors do not agree: {:?}", round.done));

@@ -1,7 +1,7 @@
 //! A mirror that takes over while the primary of before lives: it gets the rest of that one's log,
 //! and puts it into its own memory.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
     mirror::Keep,
@@ -44,7 +44,7 @@ fn refused(why: &dyn std::fmt::Display) -> Violation {
 impl World {
     /// `node` is ahead of the others, and ends there: it reigns, or gets the rest of the log first,
     /// if the node lives that has fed it.
-    pub(super) fn succeed(&mut self, node: usize, end: Stamp, others: Vec<usize>) -> Result<(), Violation> {
+    pub(super) fn succeed(&mut self, node: usize, end: Lsn, others: Vec<usize>) -> Result<(), Violation> {
         let superblock = self.superblock(node)?;
         let old = superblock.feeder.0 as usize;
         let state = &self.nodes[old];
@@ -54,7 +54,7 @@ impl World {
             return self.succeeded(node, end, FetchedLog { from: end, blocks: Vec::new() }, others);
         };
         let history = self.nodes[node].history.clone();
-        let log = Continue { history, received: end, persisted: end, capacity: UNDO_BYTES, may_send_until: Stamp::MAX };
+        let log = Continue { history, received: end, persisted: end, capacity: UNDO_BYTES, may_send_until: Lsn::MAX };
         let sender = reign.sender(old).0;
         let welcome = consider(&sender, Some(CLUSTER), id_of(node), reign.term, &log).map_err(|why| refused(&why))?;
         let (welcome, from) = (welcome.welcome, (old, state.life));
@@ -77,19 +77,19 @@ impl World {
 
     /// Whose mirror it is; no node writes there.
     fn superblock(&self, node: usize) -> Result<Superblock, Violation> {
-        let contents = Contents::open(self.nodes[node].memory.clone(), Stamp::MAX).map_err(damaged)?;
+        let contents = Contents::open(self.nodes[node].memory.clone(), Lsn::MAX).map_err(damaged)?;
         Ok(*contents.superblock())
     }
 
     /// The memory is written by its node from now on, and what is there stays.
-    fn clear(&mut self, node: usize, at: Stamp, then: Then) {
+    fn clear(&mut self, node: usize, at: Lsn, then: Then) {
         let Some(TakingOver { welcome, .. }) = &self.manager.taking else { return };
         let term = welcome.history.last_term();
         let writes: Vec<_> = beginning(&self.nodes[node].memory, CLUSTER, id_of(node), term, at).collect();
         self.write(node, &writes, then);
     }
 
-    pub(super) fn begin_taking(&mut self, node: usize, at: Stamp) -> Result<(), Violation> {
+    pub(super) fn begin_taking(&mut self, node: usize, at: Lsn) -> Result<(), Violation> {
         let memory = Taking::new(self.nodes[node].memory.clone(), at).map_err(damaged)?;
         self.manager.taking.as_mut().expect("it takes over").memory = Some(memory);
         self.take_in(node)
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn fetched(&mut self, node: usize, end: Stamp) -> Result<(), Violation> {
+    pub(super) fn fetched(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         self.is_recovered(node, end)?;
         let Some(TakingOver { fetched, others, .. }) = self.manager.taking.take() else { return Ok(()) };
         self.report.fetched += 1;
@@ -184,7 +184,7 @@ impl World {
     fn succeeded(
         &mut self,
         node: usize,
-        end: Stamp,
+        end: Lsn,
         FetchedLog { from, blocks }: FetchedLog,
         others: Vec<usize>,
     ) -> Result<(), Violation> {
@@ -212,7 +212,7 @@ impl World {
 }
 
 /// The history of a log that ends at `end`, in which a new reign begins.
-pub(super) fn begun(history: &TermHistory, term: freshet_base::Term, node: usize, end: Stamp) -> TermHistory {
+pub(super) fn begun(history: &TermHistory, term: freshet_base::Term, node: usize, end: Lsn) -> TermHistory {
     let mut history = history.cut(end);
     if let Err(why) = history.begin(term::Reign { term, start: end, node: id_of(node), nonce: 1 }) {
         panic!("a reign that cannot begin: {why}");

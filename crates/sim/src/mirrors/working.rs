@@ -1,6 +1,6 @@
 //! What a node writes into its own memory, a few writes at a time: its process may end in between.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_cluster::handshake::Welcome;
 use freshet_fabric::Place;
 
@@ -16,11 +16,11 @@ pub(crate) struct Work {
 /// What follows.
 pub(crate) enum Then {
     /// In a round, the memory is recovered up to there.
-    Undone(Stamp),
+    Undone(Lsn),
     /// The same before a node joins.
-    Recovered(Stamp),
+    Recovered(Lsn),
     /// It was cut, and ends there.
-    Cut(Box<Welcome>, Stamp),
+    Cut(Box<Welcome>, Lsn),
     /// A feed can begin.
     FeedBegun(Box<Welcome>),
     /// A record of a checkpoint is there.
@@ -28,13 +28,13 @@ pub(crate) enum Then {
     /// All are, and a superblock says so.
     Seeded,
     /// The log can be taken in, from here on.
-    Begun(Stamp),
+    Begun(Lsn),
     /// The undo ring is empty once more.
     Cleared,
     /// A batch is there.
     Taken,
     /// What was taken in is recovered up to there.
-    Fetched(Stamp),
+    Fetched(Lsn),
 }
 
 impl World {

@@ -188,7 +188,7 @@ session_functions! {
     SearchTemplateIsVisible = "pg_ts_template_is_visible" (Oid) -> Bool, false, "The same of a template.";
     ToRegprocedure = "to_regprocedure" (Text) -> Regprocedure, false, "A function's id, null if there is none.";
     CurrentLsn = "pg_current_wal_lsn" () -> Text, true, "How far the primary's log is filled.";
-    InsertLsn = "pg_current_wal_insert_lsn" () -> Text, true, "How far stamps are handed out.";
+    InsertLsn = "pg_current_wal_insert_lsn" () -> Text, true, "How far LSNs are handed out.";
     FlushLsn = "pg_current_wal_flush_lsn" () -> Text, true, "How far the primary's log is durable.";
     ReceiveLsn = "pg_last_wal_receive_lsn" () -> Text, true, "How far this standby has persisted its primary's log.";
     ReplayLsn = "pg_last_wal_replay_lsn" () -> Text, true, "How far readers of this standby see.";
@@ -212,7 +212,7 @@ session_functions! {
     ExportSnapshot = "pg_export_snapshot" () -> Text, true, "Lets other sessions see what this one sees.";
     AssignedTransaction = "txid_current_if_assigned" () -> Int8, true, "The transaction's number: it gets one when it commits.";
     JitAvailable = "pg_jit_available" () -> Bool, false, "Whether expressions are compiled.";
-    LastCommit = "freshet_last_commit" () -> Text, true, "The stamp of the session's last commit.";
+    LastCommit = "freshet_last_commit" () -> Text, true, "The LSN of the session's last commit.";
 }
 
 impl SessionFunction {

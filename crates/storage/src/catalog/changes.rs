@@ -7,7 +7,7 @@ use freshet_base::Fid;
 use super::Catalog;
 
 impl Catalog {
-    /// A transaction that changes tables is about to take its stamp. A thread that takes a later
+    /// A transaction that changes tables is about to take its LSN. A thread that takes a later
     /// one finds that it has, by [`Catalog::changes_begun`].
     pub fn begin_change(&self) {
         // SeqCst: before the `fetch_add` on the log that follows, which later ones read from.

@@ -289,7 +289,7 @@ mod model {
                 let (shared, announced) = (Arc::clone(&shared), Arc::clone(&announced));
                 thread::spawn(move || {
                     shared.write();
-                    // Release: pairs with the acquire load below, as stamps do in the log.
+                    // Release: pairs with the acquire load below, as LSNs do in the log.
                     announced.store(1, Ordering::Release);
                 })
             };

@@ -63,7 +63,7 @@ use std::marker::PhantomData;
 
 pub use bulk::{BulkLoadError, BulkPart};
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicPtr, Ordering},
 };
 use latch::VersionLatch;
@@ -104,15 +104,15 @@ pub struct BTree {
 pub struct LeafVersion<'g> {
     latch: &'g VersionLatch,
     version: u64,
-    removed: Stamp,
+    removed: Lsn,
 }
 
 impl LeafVersion<'_> {
     /// A reader that finds nothing in the leaf, or less than there once was, depends on no deletion
-    /// with a larger stamp: the pairs here of records that were deleted later are still there, and
+    /// with a larger LSN: the pairs here of records that were deleted later are still there, and
     /// lead to their tombstones.
     #[inline]
-    pub fn removed(&self) -> Stamp {
+    pub fn removed(&self) -> Lsn {
         self.removed
     }
 
@@ -120,7 +120,7 @@ impl LeafVersion<'_> {
     /// was read, and nobody is about to. A "no" may be a false alarm: repeat the read to be sure.
     ///
     /// Insertions that happen before this call (in the sense of the memory model: the caller has
-    /// seen the stamp of the transaction that made them, say) are always noticed.
+    /// seen the LSN of the transaction that made them, say) are always noticed.
     #[inline]
     pub fn unchanged(&self) -> bool {
         self.latch.is(self.version)

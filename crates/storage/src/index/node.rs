@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
@@ -36,7 +36,7 @@ pub(super) struct Leaf {
     pub(super) header: Header,
     pub(super) next: AtomicPtr<Header>,
     /// No entry that was removed from what the leaf covers belonged to a record whose deletion has
-    /// a larger stamp. Read and written as the page is: relaxed, and ordered by the latch.
+    /// a larger LSN. Read and written as the page is: relaxed, and ordered by the latch.
     removed: AtomicU64,
     pub(super) page: Page<LEAF_WORDS>,
 }
@@ -99,18 +99,18 @@ impl Leaf {
         NonNull::from(Box::leak(leaf))
     }
 
-    /// The largest stamp of a deletion whose entry is gone from here. Optimistic: means something
+    /// The largest LSN of a deletion whose entry is gone from here. Optimistic: means something
     /// once the latch's version was validated.
     #[inline(always)]
-    pub(super) fn removed(&self) -> Stamp {
-        Stamp(self.removed.load(Ordering::Relaxed))
+    pub(super) fn removed(&self) -> Lsn {
+        Lsn(self.removed.load(Ordering::Relaxed))
     }
 
     /// An entry goes, or came here with what another leaf covered, of a record that was deleted at
-    /// `stamp`. Under the latch, after it was said that the leaf changes.
-    pub(super) fn note_removed(&self, stamp: Stamp) {
-        if stamp > self.removed() {
-            self.removed.store(stamp.0, Ordering::Relaxed);
+    /// `lsn`. Under the latch, after it was said that the leaf changes.
+    pub(super) fn note_removed(&self, lsn: Lsn) {
+        if lsn > self.removed() {
+            self.removed.store(lsn.0, Ordering::Relaxed);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use freshet_base::{Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, Rid, sync::Ordering};
 
 use super::{
     BTree, KeyTooLong, MAX_KEY,
@@ -271,7 +271,7 @@ impl BTree {
 
     /// Removes a pair; `false` when it was not there.
     pub fn remove(&self, guard: &Guard<'_>, key: &[u8], rid: Rid) -> bool {
-        self.remove_if(guard, key, rid, Stamp::ZERO, || true)
+        self.remove_if(guard, key, rid, Lsn::ZERO, || true)
     }
 
     /// Removes a pair if it is there and `condition` holds, and says whether it did. The condition
@@ -284,7 +284,7 @@ impl BTree {
         guard: &Guard<'_>,
         key: &[u8],
         rid: Rid,
-        deleted: Stamp,
+        deleted: Lsn,
         condition: impl FnOnce() -> bool,
     ) -> bool {
         if key.len() > MAX_KEY || rid > Rid::MAX {

@@ -1,7 +1,7 @@
 //! What certification asks of a record.
 
 use freshet_base::{
-    Rid, Stamp,
+    Lsn, Rid,
     sync::{Backoff, Ordering},
 };
 
@@ -16,10 +16,10 @@ use crate::{
 /// What stands in the way of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Newest {
-    /// A record that the snapshot sees, of this stamp, or our own, which has none yet.
-    Committed(Option<Stamp>),
-    /// A record that has come since the snapshot, at this stamp.
-    CommittedSince(Stamp),
+    /// A record that the snapshot sees, of this LSN, or our own, which has none yet.
+    Committed(Option<Lsn>),
+    /// A record that has come since the snapshot, at this LSN.
+    CommittedSince(Lsn),
     /// A record that another transaction is about to make, change or delete, or has deleted since
     /// the snapshot: there the first to come wins.
     Contested,
@@ -45,9 +45,9 @@ impl Content {
         // SAFETY: found under the guard. Acquire: pairs with `Installed::commit`.
         let (bits, goes) = unsafe {
             let head = word.as_pointer()?;
-            ((*head).stamp.load(Ordering::Acquire), Version::is_tombstone(head))
+            ((*head).lsn.load(Ordering::Acquire), Version::is_tombstone(head))
         };
-        let owner = Owner::from_stamp_bits(bits).filter(|owner| context.me != Some(*owner))?;
+        let owner = Owner::from_lsn_bits(bits).filter(|owner| context.me != Some(*owner))?;
         matches!(context.owners.phase(owner), Phase::Active | Phase::Committing(_)).then_some((owner, goes))
     }
 
@@ -73,7 +73,7 @@ impl Content {
                 let (state, goes) =
                     unsafe { (Self::state(current, context.me, context.owners), Version::is_tombstone(current)) };
                 match state {
-                    State::Committed(stamp) if stamp < context.snapshot => {
+                    State::Committed(lsn) if lsn < context.snapshot => {
                         return Ok(if goes { Lockable::Gone } else { Lockable::Free });
                     }
                     State::Mine => return Ok(if goes { Lockable::Gone } else { Lockable::Free }),
@@ -99,10 +99,10 @@ impl Content {
         }
     }
 
-    /// Whether a version by somebody else that is visible at `stamp` was not visible in the
+    /// Whether a version by somebody else that is visible at `lsn` was not visible in the
     /// context's snapshot, and `counts`: the check of certification, for each record that a
-    /// serializable transaction has read. Such versions are shown to `counts` by their stamps, the
-    /// newest first, until one does. Waits, bounded, for transactions that commit below `stamp`.
+    /// serializable transaction has read. Such versions are shown to `counts` by their LSNs, the
+    /// newest first, until one does. Waits, bounded, for transactions that commit below `lsn`.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -110,9 +110,9 @@ impl Content {
         &self,
         _guard: &Guard<'_>,
         rid: Rid,
-        stamp: Stamp,
+        lsn: Lsn,
         context: &ReadContext<'_>,
-        mut counts: impl FnMut(Stamp) -> bool,
+        mut counts: impl FnMut(Lsn) -> bool,
     ) -> Result<bool, ReadError> {
         let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
         // In the log only: nobody has written to it since it was last in memory, so nobody since
@@ -125,13 +125,13 @@ impl Content {
                 // We could only write over what our snapshot sees.
                 State::Mine => return Ok(false),
                 State::Committed(theirs) if theirs < context.snapshot => return Ok(false),
-                State::Committed(theirs) if theirs < stamp => {
+                State::Committed(theirs) if theirs < lsn => {
                     if counts(theirs) {
                         return Ok(true);
                     }
                 }
                 State::Committed(_) | State::Later | State::Aborted => {}
-                State::Committing(Some(theirs)) if theirs > stamp => {}
+                State::Committing(Some(theirs)) if theirs > lsn => {}
                 State::Committing(_) => {
                     if backoff.rounds() > PATIENCE {
                         return Err(ReadError::Stalled);
@@ -175,11 +175,11 @@ impl Content {
                 match state {
                     State::Mine => return Ok(has.then_some(Newest::Committed(None))),
                     State::Committed(_) if has && going => return Ok(Some(Newest::Contested)),
-                    State::Committed(stamp) if has && stamp < context.snapshot => {
-                        return Ok(Some(Newest::Committed(Some(stamp))));
+                    State::Committed(lsn) if has && lsn < context.snapshot => {
+                        return Ok(Some(Newest::Committed(Some(lsn))));
                     }
-                    State::Committed(stamp) if has => return Ok(Some(Newest::CommittedSince(stamp))),
-                    State::Committed(stamp) if stamp < context.snapshot => return Ok(None),
+                    State::Committed(lsn) if has => return Ok(Some(Newest::CommittedSince(lsn))),
+                    State::Committed(lsn) if lsn < context.snapshot => return Ok(None),
                     State::Later | State::Committing(_) if has => return Ok(Some(Newest::Contested)),
                     State::Committed(_) | State::Later | State::Committing(_) => going = true,
                     State::Aborted => {

@@ -3,7 +3,7 @@
 //! Nothing is changed here, and no version is made. What is looked at may change in the meantime,
 //! so what is found counts only when it is found again later.
 
-use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, RecordKind, Rid, sync::Ordering};
 
 use super::{Content, LoadError, ReadContext, ReadError, RecordSource, Visible};
 use crate::{
@@ -19,44 +19,44 @@ pub enum Damage {
     /// A version's bytes are not those that it was made with.
     #[error(
         "the row that it has since {} is not the one that was put there",
-        stamp.map_or_else(|| "not yet".to_owned(), |at| at.to_string())
+        lsn.map_or_else(|| "not yet".to_owned(), |at| at.to_string())
     )]
     Row {
-        /// The version's stamp; none of one that is not committed.
-        stamp: Option<Stamp>,
+        /// The version's LSN; none of one that is not committed.
+        lsn: Option<Lsn>,
     },
     /// The version below another one is not older.
-    #[error("its version of {stamp} lies above one of {below}")]
+    #[error("its version of {lsn} lies above one of {below}")]
     Order {
-        /// The stamp above.
-        stamp: Stamp,
-        /// The stamp below.
-        below: Stamp,
+        /// The LSN above.
+        lsn: Lsn,
+        /// The LSN below.
+        below: Lsn,
     },
     /// Its word in the data array leads to a place in the log where it is not.
     #[error("its word leads to {address} in the log, where no version of it lies")]
     Word {
         /// Where that is.
-        address: Stamp,
+        address: Lsn,
     },
     /// Its word in the replay array does.
     #[error("its replay word leads to {address} in the log, where no version of it lies")]
     Replay {
         /// Where that is.
-        address: Stamp,
+        address: Lsn,
     },
     /// Its word in the replay array says that its version there is the first, and that replaced
     /// another one.
     #[error("its replay word calls the version at {address} its first, and there was one before")]
     First {
         /// Where that is.
-        address: Stamp,
+        address: Lsn,
     },
     /// The log could not be read.
     #[error("the log, to which its word leads, cannot be read at {address}: {cause}")]
     Unreadable {
         /// Where.
-        address: Stamp,
+        address: Lsn,
         /// Why.
         cause: String,
     },
@@ -76,13 +76,13 @@ pub enum Examined<'r> {
 /// What is in memory of a record.
 #[derive(Default)]
 struct InMemory<'g> {
-    /// The stamp of its newest committed version, or what the word says.
-    newest: Option<Stamp>,
-    /// Of the newest that the snapshot sees: its stamp, and its row unless it is a deletion.
-    seen: Option<(Stamp, Option<&'g [u8]>)>,
+    /// The LSN of its newest committed version, or what the word says.
+    newest: Option<Lsn>,
+    /// Of the newest that the snapshot sees: its LSN, and its row unless it is a deletion.
+    seen: Option<(Lsn, Option<&'g [u8]>)>,
     /// Whether a committed version is newer than the snapshot.
     later: bool,
-    /// Whether a version has the stamp that was asked for.
+    /// Whether a version has the LSN that was asked for.
     has: bool,
     /// What lies in the log, or is gone, below all versions.
     below: Word,
@@ -147,14 +147,14 @@ impl Content {
         &self,
         guard: &'r Guard<'_>,
         rid: Rid,
-        snapshot: Stamp,
+        snapshot: Lsn,
         source: &dyn RecordSource,
         row: &'r mut Vec<u8>,
     ) -> Result<Examined<'r>, Damage> {
         // The word before the announcement: readers put what was announced on top.
         let word = self.data.get(rid).map_or(Word::EMPTY, |place| Word(place.load(Ordering::Acquire)));
         let word_of_replay = self.announced(rid);
-        let announced = Some(Stamp(word_of_replay.address())).filter(|at| *at != Stamp::ZERO);
+        let announced = Some(Lsn(word_of_replay.address())).filter(|at| *at != Lsn::ZERO);
         let memory = Self::examine_chain(guard, word, snapshot, announced)?;
         row.clear();
         let mut load = |address| source.load(address, self.fid, rid, row);
@@ -208,44 +208,44 @@ impl Content {
         context: &ReadContext<'_>,
     ) -> Result<Option<(Visible<'g>, bool)>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
-        let Some((version, stamp)) = self.walk(head, rid, context)? else { return Ok(None) };
+        let Some((version, lsn)) = self.walk(head, rid, context)? else { return Ok(None) };
         // SAFETY: reached under `guard`, which outlives 'g.
-        Ok(Some(unsafe { (Visible { stamp, row: Version::row(version) }, Version::is_whole(version)) }))
+        Ok(Some(unsafe { (Visible { lsn, row: Version::row(version) }, Version::is_whole(version)) }))
     }
 
     fn examine_chain<'g>(
         _guard: &'g Guard<'_>,
         word: Word,
-        snapshot: Stamp,
-        announced: Option<Stamp>,
+        snapshot: Lsn,
+        announced: Option<Lsn>,
     ) -> Result<InMemory<'g>, Damage> {
         let mut found = InMemory { below: word, ..InMemory::default() };
-        let mut above: Option<Stamp> = None;
+        let mut above: Option<Lsn> = None;
         while let Some(version) = found.below.as_pointer() {
             found.versions = true;
             // SAFETY: reached under the guard, which outlives 'g. Acquire: pairs with
             // `Installed::commit`, and with the thread that linked the older version.
             let (bits, next, row, whole) = unsafe {
                 let row = Version::row(version);
-                let bits = (*version).stamp.load(Ordering::Acquire);
+                let bits = (*version).lsn.load(Ordering::Acquire);
                 (bits, (*version).next.load(Ordering::Acquire), row, Version::is_whole(version))
             };
-            let is_final = Owner::from_stamp_bits(bits).is_none() && bits != ABORTED;
-            let stamp = is_final.then_some(Stamp(bits));
+            let is_final = Owner::from_lsn_bits(bits).is_none() && bits != ABORTED;
+            let lsn = is_final.then_some(Lsn(bits));
             if !whole {
-                return Err(Damage::Row { stamp });
+                return Err(Damage::Row { lsn });
             }
-            if let Some(stamp) = stamp {
-                if let Some(newer) = above.filter(|newer| *newer <= stamp) {
-                    return Err(Damage::Order { stamp: newer, below: stamp });
+            if let Some(lsn) = lsn {
+                if let Some(newer) = above.filter(|newer| *newer <= lsn) {
+                    return Err(Damage::Order { lsn: newer, below: lsn });
                 }
-                above = Some(stamp);
-                found.newest = found.newest.or(Some(stamp));
-                found.has |= announced == Some(stamp);
-                if stamp >= snapshot {
+                above = Some(lsn);
+                found.newest = found.newest.or(Some(lsn));
+                found.has |= announced == Some(lsn);
+                if lsn >= snapshot {
                     found.later = true;
                 } else if found.seen.is_none() {
-                    found.seen = Some((stamp, row));
+                    found.seen = Some((lsn, row));
                 }
             }
             found.below = Word(next);
@@ -254,7 +254,7 @@ impl Content {
         if let (Some(newer), Some(below)) = (above, below)
             && newer <= below
         {
-            return Err(Damage::Order { stamp: newer, below });
+            return Err(Damage::Order { lsn: newer, below });
         }
         found.newest = found.newest.or(below);
         Ok(found)

@@ -1,7 +1,7 @@
 //! Entering the records that were there before an index was added: on standbys and after restarts,
 //! where nobody writes.
 
-use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, RecordKind, Rid, sync::Ordering};
 
 use super::{Content, Index, LoadError, RecordSource};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
@@ -23,7 +23,7 @@ impl Content {
         guard: &Guard<'_>,
         index: &Index,
         rid: Rid,
-        since: Stamp,
+        since: Lsn,
         source: &dyn RecordSource,
         key: &mut KeyBuffer,
     ) -> Result<(), LoadError> {
@@ -47,7 +47,7 @@ impl Content {
         &self,
         _guard: &Guard<'_>,
         rid: Rid,
-        since: Stamp,
+        since: Lsn,
         source: &dyn RecordSource,
         mut each: impl FnMut(&[u8]),
     ) -> Result<(), LoadError> {
@@ -58,8 +58,8 @@ impl Content {
         loop {
             let base = match (word.as_pointer(), word.as_address().or(word.as_gone())) {
                 // SAFETY: found under the guard. Acquire: pairs with the release of its
-                // publication; nobody writes here, so stamps are final.
-                (Some(version), _) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Acquire))),
+                // publication; nobody writes here, so LSNs are final.
+                (Some(version), _) => Some(Lsn(unsafe { &*version }.lsn.load(Ordering::Acquire))),
                 (None, address) => address,
             };
             // What is announced, as far as it is newer than what is in memory.

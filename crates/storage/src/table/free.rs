@@ -10,7 +10,7 @@
 //! old readers find the old record. Where the tombstone is not known, the id is never used again.
 
 use freshet_base::{
-    Fid, Rid, Stamp,
+    Fid, Lsn, Rid,
     sync::{AtomicU64, Mutex, Ordering},
 };
 
@@ -26,7 +26,7 @@ pub struct Reclaimed {
     /// The id, free for another record.
     pub rid: Rid,
     /// Where the tombstone lies in the log: what the next record's insertion replaces.
-    pub tombstone: Option<Stamp>,
+    pub tombstone: Option<Lsn>,
 }
 
 /// What a table knows of its free ids.
@@ -122,7 +122,7 @@ impl Content {
     /// Calls `each` with the ids that nobody has, and whose records were deleted before `below`:
     /// what a checkpoint has to say for them to be used again after a restart. Those that workers
     /// keep for themselves are not among them.
-    pub fn gone_before(&self, below: Stamp, mut each: impl FnMut(Rid, Stamp)) {
+    pub fn gone_before(&self, below: Lsn, mut each: impl FnMut(Rid, Lsn)) {
         let listed = self.free.list.lock().map(|list| list.clone()).unwrap_or_default();
         for Reclaimed { rid, tombstone } in listed {
             if let Some(tombstone) = tombstone.filter(|tombstone| *tombstone < below) {

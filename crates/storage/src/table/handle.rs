@@ -13,7 +13,7 @@ use std::{
 };
 
 use freshet_base::{
-    Fid, Stamp,
+    Fid, Lsn,
     sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
@@ -121,20 +121,20 @@ impl Table {
     }
 
     /// Where the log says that it was dropped, if it was.
-    pub fn dropped_at(&self) -> Option<Stamp> {
+    pub fn dropped_at(&self) -> Option<Lsn> {
         let at = self.dropped_at.load(Ordering::Acquire);
-        (at != NEVER).then_some(Stamp(at))
+        (at != NEVER).then_some(Lsn(at))
     }
 
     /// Whether a snapshot sees the table: it was not dropped before.
     #[inline]
-    pub fn exists_at(&self, snapshot: Stamp) -> bool {
-        // Acquire: a thread that has a snapshot above the drop has seen its stamp.
+    pub fn exists_at(&self, snapshot: Lsn) -> bool {
+        // Acquire: a thread that has a snapshot above the drop has seen its LSN.
         self.dropped_at.load(Ordering::Acquire) >= snapshot.0
     }
 
     /// It is dropped at `at`, or, with none, it was not after all.
-    pub(crate) fn set_dropped(&self, at: Option<Stamp>) {
+    pub(crate) fn set_dropped(&self, at: Option<Lsn>) {
         self.dropped_at.store(at.map_or(NEVER, |at| at.0), Ordering::Release);
     }
 

@@ -5,7 +5,7 @@
 //! of record ids, and says how far it is. Replay counts what it changes below that; what lies above
 //! is counted when the sweep comes there. So no job waits for more than a range.
 
-use freshet_base::{Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, Rid, sync::Ordering};
 
 use super::Content;
 use crate::{
@@ -36,9 +36,9 @@ impl Content {
 
     /// What the records with ids in `[from, to)` add to the identity of the state at `at`: of each
     /// its newest version below, if that is a row. Everything below `at` is there, each version
-    /// with its final stamp, and none that a snapshot at `at` needs is taken away. What replay has
+    /// with its final LSN, and none that a snapshot at `at` needs is taken away. What replay has
     /// announced lies below.
-    pub fn identity_sum(&self, guard: &Guard<'_>, from: Rid, to: Rid, at: Stamp) -> u64 {
+    pub fn identity_sum(&self, guard: &Guard<'_>, from: Rid, to: Rid, at: Lsn) -> u64 {
         let mut sum = 0_u64;
         let mut rid = from;
         while rid < to.min(self.records_end()) {
@@ -55,7 +55,7 @@ impl Content {
 
     /// What one record adds to the identity of the state at `at`; zero when it is not there. As
     /// [`Content::identity_sum`].
-    pub fn identity_of(&self, guard: &Guard<'_>, rid: Rid, at: Stamp) -> u64 {
+    pub fn identity_of(&self, guard: &Guard<'_>, rid: Rid, at: Lsn) -> u64 {
         let announced = self.announced(rid);
         match Self::newest_below(guard, self.word(rid), at) {
             Some((made, is_gone)) if made.0 >= announced.address() => {
@@ -66,17 +66,17 @@ impl Content {
                 }
             }
             _ if announced.address() == 0 || announced.is_gone() => 0,
-            _ => identity(self.fid, rid, Stamp(announced.address())),
+            _ => identity(self.fid, rid, Lsn(announced.address())),
         }
     }
 
     /// The record's newest version below `at` of those in memory, and whether that is a deletion.
-    pub(super) fn newest_in_memory(&self, guard: &Guard<'_>, rid: Rid, at: Stamp) -> Option<(Stamp, bool)> {
+    pub(super) fn newest_in_memory(&self, guard: &Guard<'_>, rid: Rid, at: Lsn) -> Option<(Lsn, bool)> {
         Self::newest_below(guard, self.word(rid), at)
     }
 
     /// Whether the version at `address` is in memory, or can be loaded by who reads.
-    pub fn has_version(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) -> bool {
+    pub fn has_version(&self, guard: &Guard<'_>, rid: Rid, address: Lsn) -> bool {
         Self::newest_below(guard, self.word(rid), address.plus(1)).is_some_and(|(made, _)| made == address)
     }
 
@@ -87,7 +87,7 @@ impl Content {
 
     /// The newest committed version below `at` in the chain that begins with `word`, and whether it
     /// is a deletion.
-    fn newest_below(_guard: &Guard<'_>, mut word: Word, at: Stamp) -> Option<(Stamp, bool)> {
+    fn newest_below(_guard: &Guard<'_>, mut word: Word, at: Lsn) -> Option<(Lsn, bool)> {
         loop {
             // A deletion that is not in memory has another word.
             let there = (word.as_address().map(|address| (address, false))).or(word.as_gone().map(|gone| (gone, true)));
@@ -96,10 +96,10 @@ impl Content {
             }
             let version = word.as_pointer()?;
             // SAFETY: reached under the guard. Acquire: pairs with `Installed::commit`.
-            let bits = unsafe { &*version }.stamp.load(Ordering::Acquire);
-            if bits < at.0 && bits != ABORTED && Owner::from_stamp_bits(bits).is_none() {
+            let bits = unsafe { &*version }.lsn.load(Ordering::Acquire);
+            if bits < at.0 && bits != ABORTED && Owner::from_lsn_bits(bits).is_none() {
                 // SAFETY: as above.
-                return Some((Stamp(bits), unsafe { Version::is_tombstone(version) }));
+                return Some((Lsn(bits), unsafe { Version::is_tombstone(version) }));
             }
             // SAFETY: as above. Acquire: pairs with the thread that linked the older version.
             word = Word(unsafe { &*version }.next.load(Ordering::Acquire));

@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 
 use freshet_base::{
-    RecordKind, Rid, Stamp,
+    Lsn, RecordKind, Rid,
     sync::{AtomicU64, Ordering},
 };
 
@@ -26,7 +26,7 @@ fn is_one_of_few(address: u64) -> bool {
 
 /// What comes below the version that was loaded from `address`. All that an insertion can replace
 /// is a deletion.
-fn word_below(address: Stamp, loaded: &Loaded) -> Word {
+fn word_below(address: Lsn, loaded: &Loaded) -> Word {
     match loaded.prev {
         Some(prev) if prev < address && loaded.kind == RecordKind::Insert => Word::gone(prev),
         Some(prev) if prev < address => Word::address(prev),
@@ -48,8 +48,8 @@ impl Content {
         context: &ReadContext<'_>,
     ) -> Result<bool, LoadError> {
         let base = match (word.as_pointer(), word.as_address().or(word.as_gone())) {
-            // SAFETY: found under the caller's guard; `is_behind` saw a final stamp.
-            (Some(head), _) => unsafe { &*head }.stamp.load(Ordering::Acquire),
+            // SAFETY: found under the caller's guard; `is_behind` saw a final LSN.
+            (Some(head), _) => unsafe { &*head }.lsn.load(Ordering::Acquire),
             (None, Some(address)) => address.0,
             (None, None) => 0,
         };
@@ -70,7 +70,7 @@ impl Content {
             if next <= base || seen {
                 break Ok(());
             }
-            let address = Stamp(next);
+            let address = Lsn(next);
             row.clear();
             let loaded = match context.source.load(address, self.fid, rid, &mut row) {
                 Ok(loaded) => loaded,
@@ -147,7 +147,7 @@ impl Content {
         &self,
         place: &AtomicU64,
         word: Word,
-        address: Stamp,
+        address: Lsn,
         rid: Rid,
         context: &ReadContext<'_>,
     ) -> Result<(), ReadError> {

@@ -2,18 +2,18 @@
 //!
 //! # Access protocol
 //!
-//! `Content::indexes` is a list that never changes but for the stamps in it. Who changes the list,
+//! `Content::indexes` is a list that never changes but for the LSNs in it. Who changes the list,
 //! under the catalog's lock, puts another one in its place (release) and retires the old one; a
 //! thread that has found a list under a guard may use it, and the trees in it, while the guard
 //! lives.
 //!
-//! The stamps of an index say for whom it is there. They are stored by the thread that publishes or
+//! The LSNs of an index say for whom it is there. They are stored by the thread that publishes or
 //! replays the catalog's record, before the list is changed, and taken back when the log is cut.
 
 use std::{fmt, ptr, sync::Arc};
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
@@ -91,7 +91,7 @@ impl Index {
 
     /// Whether a snapshot finds in it whatever it sees.
     #[inline]
-    pub fn exists_at(&self, snapshot: Stamp) -> bool {
+    pub fn exists_at(&self, snapshot: Lsn) -> bool {
         // Acquire: a thread that has a snapshot above these has seen them.
         let ready = self.ready_at.load(Ordering::Acquire);
         (ready < snapshot.0 || ready == 0) && self.dropped_at.load(Ordering::Acquire) >= snapshot.0
@@ -99,7 +99,7 @@ impl Index {
 
     /// Whether those who wrote at `at` had to keep it.
     #[inline]
-    pub fn is_kept_at(&self, at: Stamp) -> bool {
+    pub fn is_kept_at(&self, at: Lsn) -> bool {
         self.added_at.load(Ordering::Acquire) <= at.0 && self.dropped_at.load(Ordering::Acquire) >= at.0
     }
 
@@ -120,14 +120,14 @@ impl Index {
     }
 
     /// Where the log says that writers enter what they write.
-    pub fn added_at(&self) -> Stamp {
-        Stamp(self.added_at.load(Ordering::Acquire))
+    pub fn added_at(&self) -> Lsn {
+        Lsn(self.added_at.load(Ordering::Acquire))
     }
 
     /// Where the log says that it was dropped, if it was.
-    pub(crate) fn dropped_at(&self) -> Option<Stamp> {
+    pub(crate) fn dropped_at(&self) -> Option<Lsn> {
         let at = self.dropped_at.load(Ordering::Acquire);
-        (at != NEVER).then_some(Stamp(at))
+        (at != NEVER).then_some(Lsn(at))
     }
 
     /// Whether this node has entered what was there before it was added.
@@ -148,7 +148,7 @@ impl Index {
 
     /// A record at `at` of the catalog says this of it. Such records may come in any order.
     /// Returns whether it is dropped by that.
-    pub(crate) fn note(&self, state: IndexState, at: Stamp) -> bool {
+    pub(crate) fn note(&self, state: IndexState, at: Lsn) -> bool {
         self.added_at.fetch_min(at.0, Ordering::AcqRel);
         match state {
             IndexState::Building => false,
@@ -161,12 +161,12 @@ impl Index {
     }
 
     /// The log was cut at `at`. Returns whether the index was dropped before and is not any more.
-    pub(crate) fn cut(&self, at: Stamp) -> bool {
-        let take_back = |stamp: &AtomicU64| {
-            let before = stamp.load(Ordering::Acquire);
+    pub(crate) fn cut(&self, at: Lsn) -> bool {
+        let take_back = |lsn: &AtomicU64| {
+            let before = lsn.load(Ordering::Acquire);
             let taken = before != NEVER && before >= at.0;
             if taken {
-                stamp.store(NEVER, Ordering::Release);
+                lsn.store(NEVER, Ordering::Release);
             }
             taken
         };
@@ -181,7 +181,7 @@ impl Index {
 pub struct IndexList {
     indexes: Box<[Option<Arc<Index>>]>,
     /// Those that are not here any more were dropped below this.
-    given_up: Stamp,
+    given_up: Lsn,
 }
 
 impl IndexList {
@@ -193,11 +193,11 @@ impl IndexList {
             index.set_filled();
             Some(Arc::new(index))
         };
-        Self::of(definition.indexes.iter().map(original).collect(), Stamp::ZERO)
+        Self::of(definition.indexes.iter().map(original).collect(), Lsn::ZERO)
     }
 
     /// These indexes, by number. Those that are missing were dropped below `given_up`.
-    pub(crate) fn of(indexes: Vec<Option<Arc<Index>>>, given_up: Stamp) -> Self {
+    pub(crate) fn of(indexes: Vec<Option<Arc<Index>>>, given_up: Lsn) -> Self {
         Self { indexes: indexes.into(), given_up }
     }
 
@@ -208,12 +208,12 @@ impl IndexList {
 
     /// Whether all indexes are here that there were at `at`. Those that were dropped before are not
     /// missed.
-    pub fn has_all_of(&self, at: Stamp) -> bool {
+    pub fn has_all_of(&self, at: Lsn) -> bool {
         at >= self.given_up
     }
 
     /// Indexes are missing that were dropped below this; zero if none was.
-    pub(crate) fn given_up(&self) -> Stamp {
+    pub(crate) fn given_up(&self) -> Lsn {
         self.given_up
     }
 

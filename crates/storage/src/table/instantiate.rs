@@ -5,16 +5,16 @@
 //! # Access protocol
 //!
 //! Several threads replay parts of a range of the log in no order, beside readers, while nobody
-//! writes. A version goes where its stamp belongs in its record's chain: on top by exchanging the
-//! word, below a newer one by exchanging that one's `next`. All stamps that are being replayed are
-//! at or above the read view, hence above the stamp below which anybody trims; so a `next` that is
+//! writes. A version goes where its LSN belongs in its record's chain: on top by exchanging the
+//! word, below a newer one by exchanging that one's `next`. All LSNs that are being replayed are
+//! at or above the read view, hence above the LSN below which anybody trims; so a `next` that is
 //! exchanged here is that of a version which nobody trims below, and no reader comes to it before
 //! the whole range was replayed.
 //!
 //! What a restart or an earlier life has left in the replay array comes first: it is loaded from
 //! the log and put on top, as a reader would do it.
 
-use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, RecordKind, Rid, sync::Ordering};
 
 use super::{Content, LoadError, ReadContext};
 use crate::{
@@ -29,9 +29,9 @@ use crate::{
 pub enum Instantiated {
     /// It is the only one of its record.
     First,
-    /// There are others. Some of them can go when every snapshot is above this stamp:
+    /// There are others. Some of them can go when every snapshot is above this LSN:
     /// [`Content::trim_replayed`].
-    Beside(Stamp),
+    Beside(Lsn),
     /// It was there already.
     Known,
     /// The record id is beyond the table's limit.
@@ -51,7 +51,7 @@ impl Content {
         guard: &Guard<'_>,
         kind: RecordKind,
         rid: Rid,
-        address: Stamp,
+        address: Lsn,
         row: &[u8],
         context: &ReadContext<'_>,
     ) -> Result<Instantiated, LoadError> {
@@ -67,8 +67,7 @@ impl Content {
         let mut word = Word(place.load(Ordering::Acquire));
         loop {
             let announced = self.replayed(rid);
-            if let Some(announced) =
-                announced.filter(|it| Self::word_stamp(guard, word).is_none_or(|there| there < *it))
+            if let Some(announced) = announced.filter(|it| Self::word_lsn(guard, word).is_none_or(|there| there < *it))
             {
                 let caught_up = self.catch_up(guard, word, rid, context);
                 let before = std::mem::replace(&mut word, Word(place.load(Ordering::Acquire)));
@@ -86,16 +85,16 @@ impl Content {
                 // SAFETY: reached under the guard. Acquire: pairs with the release of its
                 // publication.
                 let newer = unsafe { &*newer };
-                let stamp = newer.stamp.load(Ordering::Acquire);
-                if stamp == address.0 {
+                let lsn = newer.lsn.load(Ordering::Acquire);
+                if lsn == address.0 {
                     drop_version();
                     return Ok(Instantiated::Known);
                 }
-                if stamp < address.0 {
+                if lsn < address.0 {
                     break;
                 }
                 link = &newer.next;
-                above = Some(Stamp(stamp));
+                above = Some(Lsn(lsn));
                 below = Word(link.load(Ordering::Acquire));
             }
             // An address or a tombstone's place here is what a reader has left, or a restart, of
@@ -119,14 +118,14 @@ impl Content {
 
     /// Drops the versions of a record that full replay has made and that nobody can see any more:
     /// those below the first one older than `horizon`. Touches no index.
-    pub fn trim_replayed(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) {
+    pub fn trim_replayed(&self, guard: &Guard<'_>, rid: Rid, horizon: Lsn) {
         self.trim_versions(guard, rid, horizon);
     }
 
     /// Takes the version at `address` back, if full replay has put it there: the log was cut at or
     /// below that. Those above it were taken back before; nobody replays in the meantime, and no
     /// snapshot sees it.
-    pub fn instantiate_cut(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) {
+    pub fn instantiate_cut(&self, guard: &Guard<'_>, rid: Rid, address: Lsn) {
         self.note_leftovers();
         let Some(place) = self.data.get(rid) else { return };
         loop {
@@ -135,9 +134,9 @@ impl Content {
             let Some(head) = word.as_pointer() else { return };
             // SAFETY: reached under the guard. Acquire: pairs with the release of its publication,
             // and with the thread that linked the one below.
-            let (stamp, below) =
-                unsafe { ((*head).stamp.load(Ordering::Acquire), Word((*head).next.load(Ordering::Acquire))) };
-            if stamp != address.0 {
+            let (lsn, below) =
+                unsafe { ((*head).lsn.load(Ordering::Acquire), Word((*head).next.load(Ordering::Acquire))) };
+            if lsn != address.0 {
                 return;
             }
             // AcqRel: passes on what lies below. Failure: a reader has put on top what was
@@ -155,7 +154,7 @@ impl Content {
     }
 
     /// The newest committed version of `rid` that replay has announced or made, or a writer.
-    pub(super) fn newest_known(&self, _guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
+    pub(super) fn newest_known(&self, _guard: &Guard<'_>, rid: Rid) -> Option<Lsn> {
         // Acquire: here and below, pairs with the release of the thread that installed what the
         // word points to.
         let mut word = self.data.get(rid).map_or(Word::EMPTY, |place| Word(place.load(Ordering::Acquire)));
@@ -163,9 +162,9 @@ impl Content {
             let Some(version) = word.as_pointer() else { break word.as_address().or(word.as_gone()) };
             // SAFETY: reached under the guard.
             let version = unsafe { &*version };
-            let bits = version.stamp.load(Ordering::Acquire);
-            if Owner::from_stamp_bits(bits).is_none() && bits != ABORTED {
-                break Some(Stamp(bits));
+            let bits = version.lsn.load(Ordering::Acquire);
+            if Owner::from_lsn_bits(bits).is_none() && bits != ABORTED {
+                break Some(Lsn(bits));
             }
             word = Word(version.next.load(Ordering::Acquire));
         };

@@ -5,7 +5,7 @@
 //! Tables are made without indexes here, which have models of their own.
 
 use freshet_base::{
-    Fid, RecordKind, Rid, Stamp,
+    Fid, Lsn, RecordKind, Rid,
     sync::{Arc, AtomicU64, Ordering, thread},
 };
 
@@ -41,7 +41,7 @@ impl Scene {
                 name: "bare".into(),
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
-                indexes: IndexList::of(Vec::new(), Stamp::ZERO).publish(),
+                indexes: IndexList::of(Vec::new(), Lsn::ZERO).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
                 leftovers: std::sync::atomic::AtomicBool::new(false),
@@ -73,19 +73,19 @@ impl Scene {
         scene
     }
 
-    fn commit(&self, owner: crate::Owner, installed: impl IntoIterator<Item = super::Installed>) -> Stamp {
+    fn commit(&self, owner: crate::Owner, installed: impl IntoIterator<Item = super::Installed>) -> Lsn {
         self.owners.committing(owner);
-        let stamp = Stamp(self.end.fetch_add(8, Ordering::SeqCst));
-        self.owners.stamp(owner, stamp);
+        let lsn = Lsn(self.end.fetch_add(8, Ordering::SeqCst));
+        self.owners.lsn(owner, lsn);
         self.owners.decided(owner, true);
         for installed in installed {
-            installed.commit(stamp);
+            installed.commit(lsn);
         }
-        stamp
+        lsn
     }
 
-    fn pin<'p>(&self, participant: &'p Participant) -> (crate::Guard<'p>, Stamp) {
-        participant.pin(|| Stamp(self.end.load(Ordering::SeqCst)))
+    fn pin<'p>(&self, participant: &'p Participant) -> (crate::Guard<'p>, Lsn) {
+        participant.pin(|| Lsn(self.end.load(Ordering::SeqCst)))
     }
 }
 
@@ -96,7 +96,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A reader sees a writer's version just when the writer's stamp is below its snapshot, whole, and
+/// A reader sees a writer's version just when the writer's LSN is below its snapshot, whole, and
 /// the one before otherwise.
 #[test]
 fn a_reader_sees_a_commit_or_what_was_before() {
@@ -125,9 +125,9 @@ fn a_reader_sees_a_commit_or_what_was_before() {
                 }
             }
         };
-        let stamp = writer.join().unwrap();
+        let lsn = writer.join().unwrap();
         if let Some((snapshot, row)) = seen {
-            assert_eq!(row.as_deref(), Some(if stamp < snapshot { &b"second"[..] } else { b"first" }));
+            assert_eq!(row.as_deref(), Some(if lsn < snapshot { &b"second"[..] } else { b"first" }));
         }
     });
 }
@@ -179,10 +179,10 @@ fn a_replaced_version_stands_for_its_replacement() {
                 let participant = scene.participants.join().unwrap();
                 let guard = participant.pin_without_snapshot();
                 scene.table.replace(&guard, &mut installed, owner, Change::Row(b"second"));
-                let stamp = scene.commit(owner, [installed]);
+                let lsn = scene.commit(owner, [installed]);
                 // The worker continues.
                 scene.owners.begin(0);
-                stamp
+                lsn
             })
         };
         let seen = {
@@ -206,9 +206,9 @@ fn a_replaced_version_stands_for_its_replacement() {
                 }
             }
         };
-        let stamp = writer.join().unwrap();
+        let lsn = writer.join().unwrap();
         if let Some((snapshot, row)) = seen {
-            assert_eq!(row.as_deref(), (stamp < snapshot).then_some(&b"second"[..]));
+            assert_eq!(row.as_deref(), (lsn < snapshot).then_some(&b"second"[..]));
         }
     });
 }
@@ -258,17 +258,17 @@ fn trimming_leaves_what_readers_see() {
         let trimmer = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                let stamp = scene.commit(second.0, [second.1]);
+                let lsn = scene.commit(second.0, [second.1]);
                 let participant = scene.participants.join().unwrap();
                 {
                     let guard = participant.pin_without_snapshot();
-                    let horizon = scene.participants.horizon(|| Stamp(scene.end.load(Ordering::SeqCst)));
+                    let horizon = scene.participants.horizon(|| Lsn(scene.end.load(Ordering::SeqCst)));
                     // The record goes if all see its end.
                     let reclaimed = scene.table.trim(&guard, RID, horizon);
-                    assert_eq!(reclaimed.is_some(), stamp < horizon);
+                    assert_eq!(reclaimed.is_some(), lsn < horizon);
                 }
                 participant.collect();
-                stamp
+                lsn
             })
         };
         let seen = {
@@ -277,9 +277,9 @@ fn trimming_leaves_what_readers_see() {
             let context = context(&scene.owners, &scene.log, snapshot.0, 0);
             see(&scene.table, &guard, RID, &context).ok().map(|row| (snapshot, row.map(<[u8]>::to_vec)))
         };
-        let stamp = trimmer.join().unwrap();
+        let lsn = trimmer.join().unwrap();
         if let Some((snapshot, row)) = seen {
-            assert_eq!(row.as_deref(), (stamp >= snapshot).then_some(&b"first"[..]));
+            assert_eq!(row.as_deref(), (lsn >= snapshot).then_some(&b"first"[..]));
         }
     });
 }
@@ -289,18 +289,18 @@ fn trimming_leaves_what_readers_see() {
 fn two_readers_install_what_replay_announces() {
     explore(2, || {
         let scene = Scene::standby();
-        assert!(scene.table.replay_store(RID, Announcement::at(Stamp(10))));
-        assert!(scene.table.replay_store(RID, Announcement::at(Stamp(20))));
+        assert!(scene.table.replay_store(RID, Announcement::at(Lsn(10))));
+        assert!(scene.table.replay_store(RID, Announcement::at(Lsn(20))));
         let replay = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                assert!(scene.table.replay_store(RID, Announcement::at(Stamp(30))));
+                assert!(scene.table.replay_store(RID, Announcement::at(Lsn(30))));
             })
         };
         let look = |scene: &Scene, snapshot: u64, expected: &[u8]| {
             let participant = scene.participants.join().unwrap();
             {
-                let (guard, _) = participant.pin(|| Stamp(snapshot));
+                let (guard, _) = participant.pin(|| Lsn(snapshot));
                 let context = context(&scene.owners, &scene.log, snapshot, 0);
                 assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(expected));
             }
@@ -324,36 +324,36 @@ fn a_cut_is_never_seen() {
     explore(3, || {
         let scene = Scene::standby();
         for address in [10, 20, 30] {
-            assert!(scene.table.replay_store(RID, Announcement::at(Stamp(address))));
+            assert!(scene.table.replay_store(RID, Announcement::at(Lsn(address))));
         }
         scene.log.limit.store(25, Ordering::Release);
         let taker = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                scene.table.replay_cut(RID, RecordKind::Update, Stamp(30), Some(Stamp(20)));
+                scene.table.replay_cut(RID, RecordKind::Update, Lsn(30), Some(Lsn(20)));
                 scene.log.cut(25);
                 // Lower than what was announced before: without the cut it would go unnoticed.
                 scene.log.append(28, RID, RecordKind::Update, Some(20), b"new");
-                assert!(scene.table.replay_store(RID, Announcement::at(Stamp(28))));
+                assert!(scene.table.replay_store(RID, Announcement::at(Lsn(28))));
                 scene.log.limit.store(35, Ordering::Release);
             })
         };
         {
             let participant = scene.participants.join().unwrap();
             let limit = scene.log.limit.load(Ordering::Acquire);
-            let (guard, snapshot) = participant.pin(|| Stamp(limit));
+            let (guard, snapshot) = participant.pin(|| Lsn(limit));
             let context = context(&scene.owners, &scene.log, snapshot.0, 0);
             // A reader that was led to the place of the cut may give up; it never sees what was
             // there.
             match see(&scene.table, &guard, RID, &context) {
                 Ok(row) => assert_eq!(row, Some(if limit == 35 { &b"new"[..] } else { b"twenty" })),
-                Err(ReadError::Load(super::LoadError::Mismatch { address })) => assert_eq!(address, Stamp(30)),
+                Err(ReadError::Load(super::LoadError::Mismatch { address })) => assert_eq!(address, Lsn(30)),
                 Err(error) => panic!("{error}"),
             }
         }
         taker.join().unwrap();
         let participant = scene.participants.join().unwrap();
-        let (guard, _) = participant.pin(|| Stamp(35));
+        let (guard, _) = participant.pin(|| Lsn(35));
         let context = context(&scene.owners, &scene.log, 35, 0);
         assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(&b"new"[..]));
     });
@@ -368,7 +368,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
         for address in [10, 20] {
-            assert!(scene.table.replay_store(RID, Announcement::at(Stamp(address))));
+            assert!(scene.table.replay_store(RID, Announcement::at(Lsn(address))));
         }
         let janitor = {
             let scene = Arc::clone(&scene);
@@ -377,20 +377,20 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
                 {
                     let guard = participant.pin_without_snapshot();
                     let context = context(&scene.owners, &scene.log, 25, 25);
-                    scene.table.reclaim_replayed(&guard, RID, Stamp(20), &context).unwrap();
+                    scene.table.reclaim_replayed(&guard, RID, Lsn(20), &context).unwrap();
                 }
                 participant.collect();
             })
         };
         {
             let participant = scene.participants.join().unwrap();
-            let (guard, _) = participant.pin(|| Stamp(25));
+            let (guard, _) = participant.pin(|| Lsn(25));
             let context = context(&scene.owners, &scene.log, 25, 0);
             assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), None);
         }
         janitor.join().unwrap();
         let mut free = Vec::new();
-        scene.table.gone_before(Stamp::MAX, |rid, tombstone| free.push((rid, tombstone)));
-        assert_eq!(free, [(RID, Stamp(20))]);
+        scene.table.gone_before(Lsn::MAX, |rid, tombstone| free.push((rid, tombstone)));
+        assert_eq!(free, [(RID, Lsn(20))]);
     });
 }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use freshet_base::{
-    Rid, Stamp,
+    Lsn, Rid,
     sync::{Backoff, Ordering},
 };
 
@@ -21,35 +21,35 @@ const MISMATCHES: u32 = if cfg!(loom) { 2 } else { 1000 };
 /// What a reader needs to know besides the record.
 #[derive(Clone, Copy)]
 pub struct ReadContext<'c> {
-    /// Versions below this stamp are visible.
-    pub snapshot: Stamp,
+    /// Versions below this LSN are visible.
+    pub snapshot: Lsn,
     /// The reader's own transaction, if it has written.
     pub me: Option<Owner>,
     /// What has become of everybody's.
     pub owners: &'c Owners,
     /// Where versions come from that are not in memory.
     pub source: &'c dyn RecordSource,
-    /// A stamp at or below every announced snapshot (see [`crate::Participants::horizon`]).
-    pub horizon: Stamp,
+    /// An LSN at or below every announced snapshot (see [`crate::Participants::horizon`]).
+    pub horizon: Lsn,
 }
 
 /// The version that a snapshot sees.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'g> {
-    /// Its stamp; `None` for the reader's own.
-    pub stamp: Option<Stamp>,
+    /// Its LSN; `None` for the reader's own.
+    pub lsn: Option<Lsn>,
     /// Its row; `None` when it says that the record is deleted.
     pub row: Option<&'g [u8]>,
 }
 
 /// A version seen from one reader.
 pub(super) enum State {
-    Committed(Stamp),
+    Committed(Lsn),
     Mine,
-    /// Not committed, and when it commits its stamp will be above every stamp taken so far.
+    /// Not committed, and when it commits its LSN will be above every LSN taken so far.
     Later,
-    /// Taking or validating this stamp.
-    Committing(Option<Stamp>),
+    /// Taking or validating this LSN.
+    Committing(Option<Lsn>),
     Aborted,
 }
 
@@ -70,9 +70,9 @@ impl Content {
     ) -> Result<Option<Visible<'g>>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
         Version::prefetch_row(head.as_ptr());
-        let Some((version, stamp)) = self.walk(head, rid, context)? else { return Ok(None) };
+        let Some((version, lsn)) = self.walk(head, rid, context)? else { return Ok(None) };
         // SAFETY: reached under `guard`, which outlives 'g.
-        Ok(Some(Visible { stamp, row: unsafe { Version::row(version) } }))
+        Ok(Some(Visible { lsn, row: unsafe { Version::row(version) } }))
     }
 
     /// Which record has the row of this one, for the context's snapshot, since a transaction has
@@ -89,7 +89,7 @@ impl Content {
         own: bool,
     ) -> Result<Option<Rid>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
-        let found = self.walk(head, rid, context)?.filter(|(_, stamp)| own || stamp.is_some());
+        let found = self.walk(head, rid, context)?.filter(|(_, lsn)| own || lsn.is_some());
         let Some((version, _)) = found else { return Ok(None) };
         // SAFETY: reached under `guard`.
         Ok(unsafe { Version::moved_to(version) })
@@ -136,13 +136,10 @@ impl Content {
         match (word.as_pointer(), word.as_address().or(word.as_gone())) {
             (Some(head), _) => {
                 // SAFETY: found under the caller's guard. Acquire: pairs with `Installed::commit`.
-                let bits = unsafe { &*head }.stamp.load(Ordering::Acquire);
+                let bits = unsafe { &*head }.lsn.load(Ordering::Acquire);
                 // An owner's version was put on top of everything that was announced; and below an
                 // invisible head the chain is whole (section 3.4.3).
-                Owner::from_stamp_bits(bits).is_none()
-                    && bits != ABORTED
-                    && bits < announced
-                    && bits < context.snapshot.0
+                Owner::from_lsn_bits(bits).is_none() && bits != ABORTED && bits < announced && bits < context.snapshot.0
             }
             (None, Some(address)) => address.0 < announced,
             // Of what is being loaded, a reader from before must not ask the log record by record.
@@ -150,23 +147,23 @@ impl Content {
         }
     }
 
-    /// From `head` to the version that the snapshot sees, and its stamp; none of the reader's own.
+    /// From `head` to the version that the snapshot sees, and its LSN; none of the reader's own.
     #[inline]
     pub(super) fn walk(
         &self,
         head: NonNull<Version>,
         rid: Rid,
         context: &ReadContext<'_>,
-    ) -> Result<Option<(*const Version, Option<Stamp>)>, ReadError> {
+    ) -> Result<Option<(*const Version, Option<Lsn>)>, ReadError> {
         let mut current: *const Version = head.as_ptr();
         let mut backoff = Backoff::new();
         loop {
             // SAFETY: `current` was reached under the guard of our caller.
             let visible = match unsafe { Self::state(current, context.me, context.owners) } {
-                State::Committed(stamp) if stamp < context.snapshot => Some(Some(stamp)),
+                State::Committed(lsn) if lsn < context.snapshot => Some(Some(lsn)),
                 State::Mine => Some(None),
                 State::Committed(_) | State::Later | State::Aborted => None,
-                State::Committing(Some(stamp)) if stamp >= context.snapshot => None,
+                State::Committing(Some(lsn)) if lsn >= context.snapshot => None,
                 State::Committing(_) => {
                     // Its outcome decides what we see (design: bounded wait).
                     if backoff.rounds() > PATIENCE {
@@ -176,8 +173,8 @@ impl Content {
                     continue;
                 }
             };
-            if let Some(stamp) = visible {
-                return Ok(Some((current, stamp)));
+            if let Some(lsn) = visible {
+                return Ok(Some((current, lsn)));
             }
             // SAFETY: as above. Acquire: pairs with the thread that linked the older version.
             let next = unsafe { &(*current).next };
@@ -199,19 +196,19 @@ impl Content {
         loop {
             // SAFETY: by this function's contract. Acquire: pairs with the release in
             // `Installed::commit`.
-            let bits = unsafe { &*version }.stamp.load(Ordering::Acquire);
-            let Some(owner) = Owner::from_stamp_bits(bits) else {
-                return if bits == ABORTED { State::Aborted } else { State::Committed(Stamp(bits)) };
+            let bits = unsafe { &*version }.lsn.load(Ordering::Acquire);
+            let Some(owner) = Owner::from_lsn_bits(bits) else {
+                return if bits == ABORTED { State::Aborted } else { State::Committed(Lsn(bits)) };
             };
             if me == Some(owner) {
                 return State::Mine;
             }
             return match owners.phase(owner) {
                 Phase::Active => State::Later,
-                Phase::Committing(stamp) => State::Committing(stamp),
-                Phase::Committed(stamp) => State::Committed(stamp),
+                Phase::Committing(lsn) => State::Committing(lsn),
+                Phase::Committed(lsn) => State::Committed(lsn),
                 Phase::Aborted => State::Aborted,
-                // It is over, and before it was, each of its versions got its final stamp, or was
+                // It is over, and before it was, each of its versions got its final LSN, or was
                 // given up, or replaced: once more suffices.
                 Phase::Over => continue,
             };

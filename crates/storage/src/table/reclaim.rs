@@ -4,7 +4,7 @@
 //! since transactions that begin while the log is stalled read what is durable. Reclamation does
 //! not wait for standbys, so a slow one makes no chain or scan longer.
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, sync::Ordering};
 
 use super::{Content, LoadError, ReadContext, Reclaimed};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
@@ -17,22 +17,22 @@ const ROUNDS: u32 = 8;
 struct Cut {
     /// The version that stays, the last of its chain.
     last: *mut Version,
-    /// Its stamp.
-    stamp: Stamp,
+    /// Its LSN.
+    lsn: Lsn,
     /// What was below it: now nobody's but the cutter's.
     chain: *mut Version,
 }
 
 impl Content {
     /// Cuts off what is below the first version older than `horizon`, from `head` on.
-    fn cut(_guard: &Guard<'_>, head: *mut Version, horizon: Stamp) -> Option<Cut> {
+    fn cut(_guard: &Guard<'_>, head: *mut Version, horizon: Lsn) -> Option<Cut> {
         let mut last = head;
-        let stamp = loop {
+        let lsn = loop {
             // SAFETY: here and below, versions are reached under the guard. Acquire: pairs with
             // `Installed::commit`.
-            let bits = unsafe { &*last }.stamp.load(Ordering::Acquire);
+            let bits = unsafe { &*last }.lsn.load(Ordering::Acquire);
             if bits < horizon.0 {
-                break Stamp(bits);
+                break Lsn(bits);
             }
             // SAFETY: as above. Acquire: pairs with the thread that linked the older version.
             last = Word(unsafe { &*last }.next.load(Ordering::Acquire)).as_pointer()?;
@@ -40,12 +40,12 @@ impl Content {
         // SAFETY: as above. AcqRel: a thread that gets the chain sees it whole and is the only one
         // to do so.
         let chain = Word(unsafe { &*last }.next.swap(0, Ordering::AcqRel)).as_pointer()?;
-        Some(Cut { last, stamp, chain })
+        Some(Cut { last, lsn, chain })
     }
 
     /// Drops the versions of a record that nobody can see any more: those below the first one
     /// older than `horizon`. Touches no index.
-    pub(super) fn trim_versions(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) {
+    pub(super) fn trim_versions(&self, guard: &Guard<'_>, rid: Rid, horizon: Lsn) {
         // Acquire: pairs with the release of the thread that installed the head.
         let head = self.data.get(rid).and_then(|place| Word(place.load(Ordering::Acquire)).as_pointer());
         if let Some(Cut { chain, .. }) = head.and_then(|head| Self::cut(guard, head, horizon)) {
@@ -67,16 +67,16 @@ impl Content {
     /// ([`LeafVersion::removed`](crate::index::LeafVersion::removed)). Records are read by id only
     /// where an index has led to it under the same snapshot, and that snapshot keeps what it has
     /// found.
-    pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
+    pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Lsn) -> Option<Reclaimed> {
         let place = self.data.get(rid)?;
         // Acquire: pairs with the release of the thread that installed the head.
         let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
-        let Cut { last, stamp, chain } = Self::cut(guard, head, horizon)?;
+        let Cut { last, lsn, chain } = Self::cut(guard, head, horizon)?;
         let mut reclaimed = None;
         // File ids are never used again, and the next one is found by looking which were: a
         // tombstone of the catalog leaves a trace.
         let (after, is_file) = match self.fid {
-            Fid::CATALOG => (Word::gone(stamp).0, true),
+            Fid::CATALOG => (Word::gone(lsn).0, true),
             _ => (0, false),
         };
         // SAFETY: reached under `guard`.
@@ -84,18 +84,18 @@ impl Content {
             // SAFETY: as above; below a tombstone lies the row that it deleted.
             if let Some(row) = unsafe { Version::row(chain) } {
                 let announced = self.replayed(rid);
-                self.forget(guard, rid, row, stamp, || self.replayed(rid) == announced, |_, _| false);
+                self.forget(guard, rid, row, lsn, || self.replayed(rid) == announced, |_, _| false);
             }
             // What replay announced for this record, on a primary that was a standby, is older than
             // the tombstone.
-            self.replay_forget(rid, stamp);
+            self.replay_forget(rid, lsn);
             // Nobody installs over a committed tombstone, and only we got its chain. AcqRel: a
             // thread that finds the id free finds its index entries gone. Failure: asserted.
             let result = place.compare_exchange(Word::pointer(head).0, after, Ordering::AcqRel, Ordering::Relaxed);
             assert!(result.is_ok(), "a tombstone that all can see stays on top of {rid:?} of {self:?}");
             // SAFETY: unlinked just now; its chain goes separately.
             unsafe { guard.retire(head.cast(), Version::bytes_of(head), Version::free) };
-            reclaimed = (!is_file).then_some(Reclaimed { rid, tombstone: Some(stamp) });
+            reclaimed = (!is_file).then_some(Reclaimed { rid, tombstone: Some(lsn) });
         }
         // SAFETY: unlinked by the cut.
         unsafe { guard.retire(chain.cast(), Version::chain_bytes(chain), Version::free_chain) };
@@ -113,7 +113,7 @@ impl Content {
         guard: &Guard<'_>,
         rid: Rid,
         row: &[u8],
-        deleted: Stamp,
+        deleted: Lsn,
         still: impl Fn() -> bool,
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
@@ -136,7 +136,7 @@ impl Content {
         &self,
         guard: &Guard<'_>,
         rid: Rid,
-        tombstone: Stamp,
+        tombstone: Lsn,
         context: &ReadContext<'_>,
     ) -> Result<(), LoadError> {
         debug_assert!(tombstone < context.horizon);
@@ -152,7 +152,7 @@ impl Content {
             let later = self.rows_since(rid, announced, tombstone, context)?;
             let still = || self.newest_known(guard, rid) == announced;
             // Readers here see what is committed, deletions as well.
-            self.forget(guard, rid, &row, Stamp::ZERO, still, |index, key| {
+            self.forget(guard, rid, &row, Lsn::ZERO, still, |index, key| {
                 later
                     .iter()
                     .any(|row| self.indexes(guard).get(index).is_some_and(|index| index.definition().matches(row, key)))
@@ -167,7 +167,7 @@ impl Content {
 
     /// Says in the word that the record is gone since `tombstone`, unless the id has another record
     /// since.
-    fn mark_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) {
+    fn mark_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Lsn) {
         // What is in memory is the tombstone and older, or nothing yet.
         let Some(place) = self.data.get_or_grow(rid) else { return };
         // Acquire: pairs with the release of the thread that installed the head.
@@ -177,7 +177,7 @@ impl Content {
             let is_older = match head {
                 // SAFETY: reached under `guard`. Acquire: pairs with the release of its
                 // publication.
-                Some(head) => unsafe { &*head }.stamp.load(Ordering::Acquire) <= tombstone.0,
+                Some(head) => unsafe { &*head }.lsn.load(Ordering::Acquire) <= tombstone.0,
                 // A worker that has the id already has forgotten what was announced, and emptied
                 // the word after that.
                 None => {
@@ -211,8 +211,8 @@ impl Content {
     fn rows_since(
         &self,
         rid: Rid,
-        announced: Option<Stamp>,
-        tombstone: Stamp,
+        announced: Option<Lsn>,
+        tombstone: Lsn,
         context: &ReadContext<'_>,
     ) -> Result<Vec<Vec<u8>>, LoadError> {
         let mut rows = Vec::new();

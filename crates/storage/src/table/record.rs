@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 
 /// What a record in the log says besides its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct Loaded {
     /// What it does.
     pub kind: RecordKind,
     /// Where the version lies that it replaced.
-    pub prev: Option<Stamp>,
+    pub prev: Option<Lsn>,
 }
 
 /// Why a record could not be loaded from the log.
@@ -19,7 +19,7 @@ pub enum LoadError {
     /// The bytes at this address are not this record: the log was cut there, or is damaged.
     Mismatch {
         /// Where it should have been.
-        address: Stamp,
+        address: Lsn,
     },
     /// The log could not be read.
     Log(String),
@@ -45,11 +45,11 @@ pub trait RecordSource: Send + Sync {
     ///
     /// # Errors
     /// When it is not there.
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError>;
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError>;
 
-    /// Versions at or above this stamp must not be made from the log: a take-over could still
+    /// Versions at or above this LSN must not be made from the log: a take-over could still
     /// cut them off.
-    fn limit(&self) -> Stamp;
+    fn limit(&self) -> Lsn;
 }
 
 /// Why a read gave no answer.

@@ -1,7 +1,7 @@
 //! What replay does to a record: next to nothing (Query Fresh, section 3.4.1).
 
 use freshet_base::{
-    Fid, RecordKind, Rid, Stamp,
+    Fid, Lsn, RecordKind, Rid,
     sync::{AtomicU64, Ordering},
 };
 
@@ -49,7 +49,7 @@ impl Announced {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// Where its version lies in the log.
-    pub address: Stamp,
+    pub address: Lsn,
     /// Whether the log says that the record had no version before.
     pub is_first: bool,
     /// Whether it is a deletion.
@@ -58,7 +58,7 @@ pub struct Announcement {
 
 impl Announcement {
     /// Of a version at `address` that is neither the record's first nor its end.
-    pub const fn at(address: Stamp) -> Self {
+    pub const fn at(address: Lsn) -> Self {
         Self { address, is_first: false, is_gone: false }
     }
 }
@@ -112,12 +112,12 @@ impl Content {
         rid: Rid,
         what: Announcement,
         counting: &mut Counting,
-    ) -> Option<Stamp> {
+    ) -> Option<Lsn> {
         let before = self.announce(rid, Announced::new(what))?;
         let (there, is_gone) = match before.address() {
             // Once for each record: what a restart has found lies in the other array.
-            0 => self.newest_in_memory(guard, rid, counting.from).unwrap_or((Stamp::ZERO, true)),
-            address => (Stamp(address), before.is_gone()),
+            0 => self.newest_in_memory(guard, rid, counting.from).unwrap_or((Lsn::ZERO, true)),
+            address => (Lsn(address), before.is_gone()),
         };
         if there < what.address && self.is_counted(rid) {
             let of = |lsn, is_gone: bool| if is_gone { 0 } else { identity(self.fid, rid, lsn) };
@@ -139,7 +139,7 @@ impl Content {
     /// At restart, before there are readers: a version of the record lies at `address` in the log.
     /// The largest address wins, against versions from a checkpoint too. Returns `false` when the
     /// record id is beyond the table's limit.
-    pub fn restore(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) -> bool {
+    pub fn restore(&self, guard: &Guard<'_>, rid: Rid, address: Lsn) -> bool {
         let Some(place) = self.data.get_or_grow(rid) else { return false };
         self.restore_word(guard, place, Word::address(address), address);
         self.note_rid(rid);
@@ -147,15 +147,15 @@ impl Content {
     }
 
     /// At restart, before there are readers: a checkpoint holds this version of the record. The
-    /// largest stamp wins. Returns `false` when the record id is beyond the table's limit or the
+    /// largest LSN wins. Returns `false` when the record id is beyond the table's limit or the
     /// row is none of this table.
-    pub fn restore_version(&self, guard: &Guard<'_>, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
+    pub fn restore_version(&self, guard: &Guard<'_>, rid: Rid, lsn: Lsn, row: &[u8]) -> bool {
         if !self.indexes(guard).may_have(row) {
             return false;
         }
         let Some(place) = self.data.get_or_grow(rid) else { return false };
-        let version = Version::create(stamp.0, Word::EMPTY, Some(row));
-        if !self.restore_word(guard, place, Word::pointer(version.as_ptr()), stamp) {
+        let version = Version::create(lsn.0, Word::EMPTY, Some(row));
+        if !self.restore_word(guard, place, Word::pointer(version.as_ptr()), lsn) {
             // SAFETY: made above and never published.
             unsafe { Version::free(version.as_ptr().cast()) };
         }
@@ -164,9 +164,9 @@ impl Content {
     }
 
     /// At restart, before there are readers: a checkpoint says that the record was deleted at
-    /// `tombstone` and its id has not been used again. The largest stamp wins. Returns `false` when
+    /// `tombstone` and its id has not been used again. The largest LSN wins. Returns `false` when
     /// the record id is beyond the table's limit.
-    pub fn restore_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) -> bool {
+    pub fn restore_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Lsn) -> bool {
         let Some(place) = self.data.get_or_grow(rid) else { return false };
         if self.restore_word(guard, place, Word::gone(tombstone), tombstone) {
             self.free.noted(rid);
@@ -177,7 +177,7 @@ impl Content {
 
     /// At restart, before there are readers: what was restored at `tombstone` is a deletion, and
     /// nothing can take it back.
-    pub fn restored_is_gone(&self, rid: Rid, tombstone: Stamp) {
+    pub fn restored_is_gone(&self, rid: Rid, tombstone: Lsn) {
         let Some(place) = self.data.get(rid) else { return };
         let (address, gone) = (Word::address(tombstone).0, Word::gone(tombstone).0);
         // A failure means that it was said before.
@@ -186,15 +186,15 @@ impl Content {
         }
     }
 
-    /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns
+    /// Puts `new`, a version of `lsn`, into the word unless something as new is there. Returns
     /// whether it did.
-    fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, stamp: Stamp) -> bool {
+    fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, lsn: Lsn) -> bool {
         self.note_leftovers();
-        // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp
+        // Acquire: pairs with the release half of other threads' exchanges, so the version's LSN
         // can be read.
         let mut word = Word(place.load(Ordering::Acquire));
         loop {
-            if Self::word_stamp(guard, word).is_some_and(|there| there >= stamp) {
+            if Self::word_lsn(guard, word).is_some_and(|there| there >= lsn) {
                 return false;
             }
             match place.compare_exchange_weak(word.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
@@ -210,13 +210,13 @@ impl Content {
         true
     }
 
-    /// The stamp of what a restored word stands for; none for no record.
-    pub(super) fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
+    /// The LSN of what a restored word stands for; none for no record.
+    pub(super) fn word_lsn(_guard: &Guard<'_>, word: Word) -> Option<Lsn> {
         match (word.as_address().or(word.as_gone()), word.as_pointer()) {
             (Some(address), _) => Some(address),
             // SAFETY: found under the guard. Relaxed: it was final when the word was published, and
             // the word was acquired.
-            (None, Some(version)) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Relaxed))),
+            (None, Some(version)) => Some(Lsn(unsafe { &*version }.lsn.load(Ordering::Relaxed))),
             (None, None) => None,
         }
     }
@@ -231,14 +231,14 @@ impl Content {
     }
 
     /// The largest address that replay has announced for `rid`.
-    pub fn replayed(&self, rid: Rid) -> Option<Stamp> {
-        Some(self.announced(rid).address()).filter(|address| *address != 0).map(Stamp)
+    pub fn replayed(&self, rid: Rid) -> Option<Lsn> {
+        Some(self.announced(rid).address()).filter(|address| *address != 0).map(Lsn)
     }
 
     /// Takes an announcement back: the log was cut at or below `address`, where a version of this
     /// kind was, and before it the record's newest version was at `prev`. Does nothing when
     /// something else is announced.
-    pub fn replay_cut(&self, rid: Rid, kind: RecordKind, address: Stamp, prev: Option<Stamp>) {
+    pub fn replay_cut(&self, rid: Rid, kind: RecordKind, address: Lsn, prev: Option<Lsn>) {
         self.note_leftovers();
         let announced = self.announced(rid);
         if announced.address() == address.0 {
@@ -251,7 +251,7 @@ impl Content {
     }
 
     /// Forgets what was announced at or below `tombstone`.
-    pub(super) fn replay_forget(&self, rid: Rid, tombstone: Stamp) {
+    pub(super) fn replay_forget(&self, rid: Rid, tombstone: Lsn) {
         let announced = self.announced(rid);
         if announced.address() != 0 && announced.address() <= tombstone.0 {
             self.announce_instead(rid, announced, Announced(0));
@@ -266,10 +266,10 @@ impl Content {
         }
     }
 
-    /// The stamp of the newest version of `rid` that a restart has restored, or full replay or a
+    /// The LSN of the newest version of `rid` that a restart has restored, or full replay or a
     /// reader has made since.
-    pub fn restored(&self, guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
+    pub fn restored(&self, guard: &Guard<'_>, rid: Rid) -> Option<Lsn> {
         // Acquire: pairs with the release half in `restore_word`.
-        self.data.get(rid).and_then(|word| Self::word_stamp(guard, Word(word.load(Ordering::Acquire))))
+        self.data.get(rid).and_then(|word| Self::word_lsn(guard, Word(word.load(Ordering::Acquire))))
     }
 }

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::BTreeMap, sync::Mutex};
 
 use freshet_base::{
-    Fid, RecordKind, Rid, Stamp,
+    Fid, Lsn, RecordKind, Rid,
     sync::{AtomicU64, Ordering},
 };
 
@@ -12,19 +12,19 @@ use crate::{owner::Owners, reclaim::Guard};
 
 struct Logged {
     kind: RecordKind,
-    prev: Option<Stamp>,
+    prev: Option<Lsn>,
     row: Vec<u8>,
 }
 
 /// A log: records by address, each record id with addresses of its own. Its lock is not modelled,
 /// as the real log's bytes are not.
 pub(super) struct FakeLog {
-    records: Mutex<BTreeMap<(Stamp, Rid), Logged>>,
+    records: Mutex<BTreeMap<(Lsn, Rid), Logged>>,
     pub(super) limit: AtomicU64,
 }
 
 /// What happens before a load from its address.
-type Hook = Box<dyn FnMut(Stamp)>;
+type Hook = Box<dyn FnMut(Lsn)>;
 
 thread_local! {
     /// Called before each load, with its address.
@@ -39,14 +39,14 @@ impl FakeLog {
     }
 
     pub(super) fn append(&self, address: u64, rid: Rid, kind: RecordKind, prev: Option<u64>, row: &[u8]) {
-        let record = Logged { kind, prev: prev.map(Stamp), row: row.to_vec() };
-        self.records.lock().unwrap().insert((Stamp(address), rid), record);
+        let record = Logged { kind, prev: prev.map(Lsn), row: row.to_vec() };
+        self.records.lock().unwrap().insert((Lsn(address), rid), record);
     }
 
     /// Loses the record at `address`.
     #[cfg(not(loom))]
     pub(super) fn lose(&self, address: u64, rid: Rid) {
-        self.records.lock().unwrap().remove(&(Stamp(address), rid));
+        self.records.lock().unwrap().remove(&(Lsn(address), rid));
     }
 
     /// Cuts off everything at or above `at`.
@@ -55,7 +55,7 @@ impl FakeLog {
     }
 
     #[cfg(not(loom))]
-    pub(super) fn before_load(call: impl FnMut(Stamp) + 'static) {
+    pub(super) fn before_load(call: impl FnMut(Lsn) + 'static) {
         BEFORE_LOAD.with(|hook| *hook.borrow_mut() = Some(Box::new(call)));
     }
 
@@ -67,7 +67,7 @@ impl FakeLog {
 }
 
 impl RecordSource for FakeLog {
-    fn load(&self, address: Stamp, _fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, _fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         LOADS.with(|loads| loads.set(loads.get() + 1));
         if let Some(mut hook) = BEFORE_LOAD.with(|hook| hook.borrow_mut().take()) {
             hook(address);
@@ -79,14 +79,14 @@ impl RecordSource for FakeLog {
         Ok(Loaded { kind: record.kind, prev: record.prev })
     }
 
-    fn limit(&self) -> Stamp {
-        Stamp(self.limit.load(Ordering::Acquire))
+    fn limit(&self) -> Lsn {
+        Lsn(self.limit.load(Ordering::Acquire))
     }
 }
 
 /// A reader's context at `snapshot`, which trims at `horizon`.
 pub(super) fn context<'c>(owners: &'c Owners, log: &'c FakeLog, snapshot: u64, horizon: u64) -> ReadContext<'c> {
-    ReadContext { snapshot: Stamp(snapshot), me: None, owners, source: log, horizon: Stamp(horizon) }
+    ReadContext { snapshot: Lsn(snapshot), me: None, owners, source: log, horizon: Lsn(horizon) }
 }
 
 /// The row that the context's snapshot sees.

@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, ptr::NonNull};
 
 use freshet_base::{
-    Fid, RecordKind, Rid, Stamp,
+    Fid, Lsn, RecordKind, Rid,
     sync::{Backoff, Ordering},
 };
 
@@ -30,11 +30,11 @@ pub enum Change<'r> {
 }
 
 impl Change<'_> {
-    fn version(self, stamp: u64, next: Word) -> NonNull<Version> {
+    fn version(self, lsn: u64, next: Word) -> NonNull<Version> {
         match self {
-            Self::Row(row) => Version::create(stamp, next, Some(row)),
-            Self::Gone => Version::create(stamp, next, None),
-            Self::Moved(to) => Version::create_moved(stamp, next, to),
+            Self::Row(row) => Version::create(lsn, next, Some(row)),
+            Self::Gone => Version::create(lsn, next, None),
+            Self::Moved(to) => Version::create_moved(lsn, next, to),
         }
     }
 
@@ -50,7 +50,7 @@ pub struct Installed {
     version: NonNull<Version>,
     rid: Rid,
     kind: RecordKind,
-    prev: Option<Stamp>,
+    prev: Option<Lsn>,
 }
 
 // SAFETY: versions belong to no thread; the thread that has this is the only one that changes or
@@ -69,7 +69,7 @@ impl Installed {
     }
 
     /// The version below it.
-    pub fn prev(&self) -> Option<Stamp> {
+    pub fn prev(&self) -> Option<Lsn> {
         self.prev
     }
 
@@ -77,7 +77,7 @@ impl Installed {
     /// what it is to the record, `kind`: what it has replaced, as that was found in the chain, no
     /// longer counts, and its own row does.
     #[inline]
-    pub fn identity(&self, table: Fid, kind: RecordKind, address: Stamp) -> u64 {
+    pub fn identity(&self, table: Fid, kind: RecordKind, address: Lsn) -> u64 {
         let of = |lsn| identity(table, self.rid, lsn);
         match kind {
             // What an insertion replaces is a tombstone.
@@ -120,29 +120,29 @@ impl Installed {
         unsafe { row_below(self.version.as_ptr()) }
     }
 
-    /// Gives the version its final stamp: the address of its record in the log.
-    pub fn commit(self, address: Stamp) {
+    /// Gives the version its final LSN: the address of its record in the log.
+    pub fn commit(self, address: Lsn) {
         // SAFETY: as in `row`. Release: pairs with the acquire load in `state`.
-        unsafe { self.version.as_ref() }.stamp.store(address.0, Ordering::Release);
+        unsafe { self.version.as_ref() }.lsn.store(address.0, Ordering::Release);
     }
 
     /// The same for an owner who has yet to write the record to the log. The guard is the one under
     /// which it was installed.
-    pub fn publish<'g>(self, _guard: &'g Guard<'_>, address: Stamp) -> Published<'g> {
+    pub fn publish<'g>(self, _guard: &'g Guard<'_>, address: Lsn) -> Published<'g> {
         let Self { version, rid, kind, prev } = self;
         self.commit(address);
         Published { version, rid, kind, prev, guard: PhantomData }
     }
 }
 
-/// A version that has its final stamp, for the thread that put it there: what the log is to hold of
+/// A version that has its final LSN, for the thread that put it there: what the log is to hold of
 /// it.
 #[derive(Debug)]
 pub struct Published<'g> {
     version: NonNull<Version>,
     rid: Rid,
     kind: RecordKind,
-    prev: Option<Stamp>,
+    prev: Option<Lsn>,
     guard: PhantomData<&'g ()>,
 }
 
@@ -158,7 +158,7 @@ impl Published<'_> {
     }
 
     /// The version below it.
-    pub fn prev(&self) -> Option<Stamp> {
+    pub fn prev(&self) -> Option<Lsn> {
         self.prev
     }
 
@@ -220,7 +220,7 @@ impl Content {
     /// When the record exists, or the row is longer than [`Table::MAX_ROW`](super::Table::MAX_ROW).
     pub fn insert(&self, place: Reclaimed, me: Owner, row: &[u8]) -> Result<Installed, InstallError> {
         let Some(word) = self.data.get_or_grow(place.rid) else { return Err(InstallError::Gone) };
-        let version = Version::create(me.stamp_bits(), Word::EMPTY, Some(row));
+        let version = Version::create(me.lsn_bits(), Word::EMPTY, Some(row));
         // Release: publishes the version.
         let before = word.swap(Word::pointer(version.as_ptr()).0, Ordering::AcqRel);
         assert_eq!(before, 0, "{:?} of {self:?} was handed out twice", place.rid);
@@ -245,7 +245,7 @@ impl Content {
             let Some(head) = self.head(guard, rid, context)? else { return Err(InstallError::Gone) };
             // SAFETY: reached under `guard`.
             match unsafe { Self::state(head.as_ptr(), Some(me), context.owners) } {
-                State::Committed(stamp) if stamp < context.snapshot => {}
+                State::Committed(lsn) if lsn < context.snapshot => {}
                 State::Mine => unreachable!("{rid:?} of {self:?}: own versions are replaced, not installed over"),
                 State::Committed(_) | State::Later | State::Committing(_) => return Err(InstallError::Conflict),
                 State::Aborted => {
@@ -258,9 +258,9 @@ impl Content {
                 }
             }
             // SAFETY: as above. Acquire: pairs with `Installed::commit`.
-            let prev = unsafe { head.as_ref() }.stamp.load(Ordering::Acquire);
-            if Owner::from_stamp_bits(prev).is_some() {
-                // Committed, and about to carry its final stamp, which our log record needs.
+            let prev = unsafe { head.as_ref() }.lsn.load(Ordering::Acquire);
+            if Owner::from_lsn_bits(prev).is_some() {
+                // Committed, and about to carry its final LSN, which our log record needs.
                 if backoff.rounds() > PATIENCE {
                     return Err(InstallError::Read(ReadError::Stalled));
                 }
@@ -272,7 +272,7 @@ impl Content {
                 return Err(InstallError::Gone);
             }
             let below = Word::pointer(head.as_ptr());
-            let version = change.version(me.stamp_bits(), below);
+            let version = change.version(me.lsn_bits(), below);
             let place = self.data.get(rid).expect("it has a head");
             // SeqCst: publishes the version, and that before the caller looks for locks on the
             // record, which are held elsewhere. Failure: another writer came first, or a reader
@@ -282,7 +282,7 @@ impl Content {
                 .is_ok()
             {
                 let kind = if change.is_row() { RecordKind::Update } else { RecordKind::Delete };
-                return Ok(Installed { version, rid, kind, prev: Some(Stamp(prev)) });
+                return Ok(Installed { version, rid, kind, prev: Some(Lsn(prev)) });
             }
             // SAFETY: never published.
             unsafe { Version::free(version.as_ptr().cast()) };
@@ -300,12 +300,12 @@ impl Content {
         // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed
         // in the meantime.
         let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
-        let version = change.version(me.stamp_bits(), below);
+        let version = change.version(me.lsn_bits(), below);
         self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
         // SAFETY: as above. Release: pairs with the acquire load in `state`; a thread that finds it
         // given up finds another word than this version's. Without this it would keep the name of a
         // transaction that ends.
-        unsafe { old.as_ref() }.stamp.store(ABORTED, Ordering::Release);
+        unsafe { old.as_ref() }.lsn.store(ABORTED, Ordering::Release);
         installed.version = version;
         installed.kind = match (installed.kind, change.is_row()) {
             (_, false) => RecordKind::Delete,
@@ -320,7 +320,7 @@ impl Content {
     pub fn roll_back(&self, guard: &Guard<'_>, installed: Installed) {
         let version = installed.version;
         // SAFETY: ours, see `Installed::row`. Release: pairs with the acquire load in `state`.
-        unsafe { version.as_ref() }.stamp.store(ABORTED, Ordering::Release);
+        unsafe { version.as_ref() }.lsn.store(ABORTED, Ordering::Release);
         // SAFETY: as above.
         let below = Word(unsafe { version.as_ref() }.next.load(Ordering::Acquire));
         self.exchange_own(installed.rid, version, below);

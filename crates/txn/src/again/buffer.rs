@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
-use freshet_base::{Fid, IdHasher, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Lsn, RecordKind, Rid};
 use freshet_storage::Kept;
 
 use super::{Entry, Mismatch};
@@ -42,7 +42,7 @@ pub(crate) struct Buffer {
     places: HashMap<(Fid, Rid), usize, BuildHasherDefault<IdHasher>>,
     /// Of each table that was inserted into, where to look for the next insertion.
     insertions: Vec<(Fid, usize)>,
-    snapshots: Vec<Stamp>,
+    snapshots: Vec<Lsn>,
     /// How many of these have been taken.
     taken: usize,
     /// How often a row was written.
@@ -58,7 +58,7 @@ fn name(fid: Fid, rid: Rid) -> u64 {
 
 impl Buffer {
     /// Forgets the last transaction and begins the next.
-    pub(super) fn begin(&mut self, snapshots: &[Stamp], entries: &[Entry]) {
+    pub(super) fn begin(&mut self, snapshots: &[Lsn], entries: &[Entry]) {
         self.entries.clear();
         self.entries.extend_from_slice(entries);
         self.done.clear();
@@ -142,7 +142,7 @@ impl Buffer {
     }
 
     /// The next snapshot; none when all are taken, which is a mismatch.
-    pub(super) fn next_snapshot(&mut self) -> Option<Stamp> {
+    pub(super) fn next_snapshot(&mut self) -> Option<Lsn> {
         let next = self.snapshots.get(self.taken).copied();
         self.taken += 1;
         if next.is_none() {

@@ -13,12 +13,12 @@
 //! looks there, [`Past`] has waited until the newest version below the snapshot is in the table.
 //!
 //! Versions come into the tables in no order, above the node's read view. A chain is in the order
-//! of stamps all the same, and what lies above the snapshot is passed by, as for all readers. What
+//! of LSNs all the same, and what lies above the snapshot is passed by, as for all readers. What
 //! the snapshot sees is kept for as long as it is announced. A cut of the log takes versions back
 //! only from its place on, and who would miss them is cut off, too. So the version that is found is
 //! the one that the first execution has found, however far the snapshot lies above the read view.
 //!
-//! Indexes have the keys of all insertions up to the transaction's own stamp, its own included:
+//! Indexes have the keys of all insertions up to the transaction's own LSN, its own included:
 //! entries are hints, so a scan that comes to a record too early finds no row there. One
 //! thing differs from the first execution: there an insertion into a range that is being scanned
 //! may come too late for the scan, which depends on where leaves begin; here it never does.
@@ -35,7 +35,7 @@ mod write;
 
 use std::{cell::RefCell, sync::Arc};
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, Term};
 use freshet_log::{BlockBuilder, BlockKind};
 use freshet_storage::{Content, LoadError, Loaded, ReadContext, ReadError, RecordSource, Visible};
 use thiserror::Error;
@@ -56,18 +56,18 @@ pub struct Entry {
     /// The length of the row in the log, in bytes.
     pub length: u32,
     /// The version that was replaced.
-    pub prev: Option<Stamp>,
+    pub prev: Option<Lsn>,
 }
 
 /// What is not in the tables yet: versions of transactions that are executed again, or wait for
 /// that.
 pub trait Past: Send + Sync {
-    /// Blocks until the newest version of a record below the stamp `below` is in its table, if
+    /// Blocks until the newest version of a record below the LSN `below` is in its table, if
     /// there is one.
     ///
     /// # Errors
     /// When it will not come.
-    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError>;
+    fn wait(&self, fid: Fid, rid: Rid, below: Lsn) -> Result<(), ReadError>;
 
     /// Whether nobody wants any more what comes of the transaction that asks. It is looked at
     /// before each record that the transaction reads or writes, and by what works for long in
@@ -134,27 +134,27 @@ pub enum Mismatch {
 
 /// What a transaction has that is executed again.
 pub(crate) struct Again {
-    /// Its stamp. It reads below.
-    stamp: Stamp,
+    /// Its LSN. It reads below.
+    lsn: Lsn,
     past: Arc<dyn Past>,
     source: Below,
     buffer: RefCell<Buffer>,
 }
 
-/// The log as a source of versions below a stamp, whether readers of the node see them yet or not:
+/// The log as a source of versions below an LSN, whether readers of the node see them yet or not:
 /// a restart announces all that it finds, and its readers see nothing before another node has said
-/// what is committed. No cut comes below the stamp before the transaction there is given up.
+/// what is committed. No cut comes below the LSN before the transaction there is given up.
 struct Below {
     source: Arc<dyn RecordSource>,
-    limit: Stamp,
+    limit: Lsn,
 }
 
 impl RecordSource for Below {
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         self.source.load(address, fid, rid, row)
     }
 
-    fn limit(&self) -> Stamp {
+    fn limit(&self) -> Lsn {
         self.limit.max(self.source.limit())
     }
 }
@@ -170,9 +170,9 @@ impl Again {
         self.buffer.borrow().has_written(fid)
     }
 
-    /// The snapshot that it has taken after `before`. Never above its stamp.
-    pub(crate) fn next_snapshot(&self, before: Stamp) -> Stamp {
-        self.buffer.borrow_mut().next_snapshot().map_or(before, |next| next.min(self.stamp))
+    /// The snapshot that it has taken after `before`. Never above its LSN.
+    pub(crate) fn next_snapshot(&self, before: Lsn) -> Lsn {
+        self.buffer.borrow_mut().next_snapshot().map_or(before, |next| next.min(self.lsn))
     }
 
     /// Fails when nobody wants any more what comes of it.
@@ -198,7 +198,7 @@ fn given_up() -> ReadError {
 }
 
 impl Worker {
-    /// Begins a transaction that is executed again, with the stamp that it had: it reads at
+    /// Begins a transaction that is executed again, with the LSN that it had: it reads at
     /// `snapshots`, one after the other, as [`Transaction::refresh`] is called, and writes what
     /// `entries` announce, which are in the order of its block. Nothing of it reaches the tables,
     /// other transactions or the log; it is not committed, but
@@ -210,12 +210,12 @@ impl Worker {
     ///
     /// # Panics
     /// When this worker has a transaction already.
-    pub fn again(&self, stamp: Stamp, snapshots: &[Stamp], entries: &[Entry], past: Arc<dyn Past>) -> Transaction<'_> {
+    pub fn again(&self, lsn: Lsn, snapshots: &[Lsn], entries: &[Entry], past: Arc<dyn Past>) -> Transaction<'_> {
         let mut buffer = self.again.take();
         buffer.begin(snapshots, entries);
-        let source = Below { source: Arc::clone(&self.core.source), limit: stamp };
-        let again = Again { stamp, past, source, buffer: RefCell::new(buffer) };
-        let snapshot = again.next_snapshot(stamp);
+        let source = Below { source: Arc::clone(&self.core.source), limit: lsn };
+        let again = Again { lsn, past, source, buffer: RefCell::new(buffer) };
+        let snapshot = again.next_snapshot(lsn);
         Transaction::again(self, snapshot, again)
     }
 }
@@ -240,7 +240,7 @@ impl Transaction<'_> {
             Done::Row(row) => Some(self.guard().kept(row)),
             Done::Gone(_) | Done::Moved(..) => None,
         };
-        Ok(Some(Visible { stamp: None, row }))
+        Ok(Some(Visible { lsn: None, row }))
     }
 
     /// What the snapshot shows of a record, without the transaction's own writes.
@@ -295,6 +295,6 @@ impl Transaction<'_> {
         let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, inputs_row);
         pushed.map_err(|_| Mismatch::Entry { fid: Fid::INPUTS, rid: Rid(0) })?;
         builder.seal_records();
-        Ok(builder.finish(again.stamp, term, BlockKind::Redo).into())
+        Ok(builder.finish(again.lsn, term, BlockKind::Redo).into())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The safety net asks two things about transactions that have committed (`ssn.rs`): before which
 //! transaction does the maker of this version come, and which ones have read what I write? The
-//! paper keeps the answers in each version, as two stamps and a set of readers. Here versions stay
+//! paper keeps the answers in each version, as two LSNs and a set of readers. Here versions stay
 //! as short as they are: each worker keeps a list of what its transactions have read, as hashes,
 //! one after another. To add to it costs a transaction next to nothing. Only a transaction whose
 //! reads were changed looks through the lists, from the time of the first change on.
@@ -12,20 +12,20 @@
 //! A list is guarded by a mutex that is held briefly. A transaction
 //!
 //! 1. enters what it has read, as undecided ([`Histories::announce`]);
-//! 2. takes its stamp, or, if it has written nothing, looks where the log ends;
+//! 2. takes its LSN, or, if it has written nothing, looks where the log ends;
 //! 3. certifies, and looks through all lists if it has to;
-//! 4. enters its stamp ([`Announced::enter`]), or takes its entry away;
+//! 4. enters its LSN ([`Announced::enter`]), or takes its entry away;
 //! 5. publishes its outcome.
 //!
 //! So (a) a transaction that finds the outcome of another one finds its entry decided, and (b) of
-//! two transactions, the one with the larger stamp finds the entry of the other one, decided or
+//! two transactions, the one with the larger LSN finds the entry of the other one, decided or
 //! not, or the other one has failed. For (b), let the other one do its step 1 after this one has
 //! looked at the list. Then, by the mutex, it does its step 2 after this one has done its own, and
-//! its stamp is not the smaller one. This needs no more of the counter than that it is one variable
+//! its LSN is not the smaller one. This needs no more of the counter than that it is one variable
 //! to which each thread's accesses are in program order and follow the mutex, which they are with
 //! any ordering.
 //!
-//! An undecided entry counts, whatever its stamp will be: this costs one needless abort at most,
+//! An undecided entry counts, whatever its LSN will be: this costs one needless abort at most,
 //! and no transaction waits for another.
 //!
 //! What ends below every snapshot is forgotten, and so is the oldest when a list becomes too long
@@ -38,7 +38,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use freshet_base::{Fid, IdHasher, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Lsn, Rid};
 
 /// How many reads of one worker's transactions are remembered, 8 MiB, and how many transactions, 6
 /// MiB.
@@ -56,7 +56,7 @@ pub(crate) struct Histories(Box<[Place]>);
 #[repr(align(128))]
 struct Place(Mutex<History>);
 
-/// One worker's transactions in the order of their stamps; an undecided one is the last.
+/// One worker's transactions in the order of their LSNs; an undecided one is the last.
 #[derive(Debug, Default)]
 struct History {
     entries: VecDeque<Entry>,
@@ -66,20 +66,20 @@ struct History {
     gone: u64,
     /// How many of their reads.
     gone_reads: u64,
-    /// All transactions that were forgotten have smaller stamps.
-    forgotten: Stamp,
+    /// All transactions that were forgotten have smaller LSNs.
+    forgotten: Lsn,
 }
 
 /// A transaction.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Its stamp, [`Stamp::MAX`] while it is undecided. Of one that has written nothing: the last
-    /// place before the next stamp.
-    stamp: Stamp,
+    /// Its LSN, [`Lsn::MAX`] while it is undecided. Of one that has written nothing: the last
+    /// place before the next LSN.
+    lsn: Lsn,
     /// Where its versions' addresses end.
-    end: Stamp,
-    /// Before whom it comes in the serial order: π of the paper, its own stamp or a smaller one.
-    first: Stamp,
+    end: Lsn,
+    /// Before whom it comes in the serial order: π of the paper, its own LSN or a smaller one.
+    first: Lsn,
     /// Which is the first of its reads, counted from the list's beginning.
     from: u64,
     /// How many it has read; none when they are too many to be kept: then it counts as having read
@@ -89,7 +89,7 @@ struct Entry {
 
 impl Entry {
     fn is_undecided(&self) -> bool {
-        self.stamp == Stamp::MAX
+        self.lsn == Lsn::MAX
     }
 }
 
@@ -100,12 +100,12 @@ impl History {
         self.reads.drain(..reads);
         self.gone += 1;
         self.gone_reads += reads as u64;
-        self.forgotten = self.forgotten.max(entry.stamp.plus(1));
+        self.forgotten = self.forgotten.max(entry.lsn.plus(1));
     }
 
-    /// Which entry is the first one with at least this stamp.
-    fn since(&self, stamp: Stamp) -> usize {
-        self.entries.partition_point(|entry| entry.stamp < stamp)
+    /// Which entry is the first one with at least this LSN.
+    fn since(&self, lsn: Lsn) -> usize {
+        self.entries.partition_point(|entry| entry.lsn < lsn)
     }
 
     fn reads_of(&self, entry: &Entry, count: usize) -> impl Iterator<Item = u64> {
@@ -173,12 +173,12 @@ impl Histories {
         self.0[place].lock()
     }
 
-    /// A transaction of the worker at `place` is going to take its stamp. It has read these things,
+    /// A transaction of the worker at `place` is going to take its LSN. It has read these things,
     /// `most` at most. Nobody has a snapshot below `horizon`.
     pub(crate) fn announce(
         &self,
         place: usize,
-        horizon: Stamp,
+        horizon: Lsn,
         most: usize,
         reads: impl Iterator<Item = u64>,
     ) -> Announced<'_> {
@@ -196,20 +196,20 @@ impl Histories {
             history.reads.extend(reads);
             history.reads.len() - before
         });
-        let open = Stamp::MAX;
-        history.entries.push_back(Entry { stamp: open, end: open, first: open, from, reads });
+        let open = Lsn::MAX;
+        history.entries.push_back(Entry { lsn: open, end: open, first: open, from, reads });
         Announced { histories: self, place, is_entered: false }
     }
 
     /// Before whom the first of those comes that have made the versions at these addresses, which
     /// ascend, and are not below `from`.
-    pub(crate) fn first_of(&self, addresses: &[Stamp], from: Stamp) -> Stamp {
-        let (mut found, mut first) = (0, Stamp::MAX);
+    pub(crate) fn first_of(&self, addresses: &[Lsn], from: Lsn) -> Lsn {
+        let (mut found, mut first) = (0, Lsn::MAX);
         for place in &self.0 {
             let history = place.lock();
             let mut left = addresses;
             for entry in history.entries.range(history.since(from)..) {
-                left = &left[left.partition_point(|address| *address < entry.stamp)..];
+                left = &left[left.partition_point(|address| *address < entry.lsn)..];
                 if left.is_empty() {
                     break;
                 }
@@ -225,9 +225,9 @@ impl Histories {
         if found < addresses.len() { first.min(from) } else { first }
     }
 
-    /// Whether something of `written` was read by a transaction that has a stamp from `since` to
+    /// Whether something of `written` was read by a transaction that has an LSN from `since` to
     /// `before`, or may get one; except by the one that the worker at `me` is about to commit.
-    pub(crate) fn have_read(&self, written: &Written, since: Stamp, before: Stamp, me: usize) -> bool {
+    pub(crate) fn have_read(&self, written: &Written, since: Lsn, before: Lsn, me: usize) -> bool {
         self.0.iter().enumerate().any(|(number, place)| place.has_read(written, since, before, number == me))
     }
 }
@@ -237,7 +237,7 @@ impl Place {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_read(&self, written: &Written, since: Stamp, before: Stamp, mine: bool) -> bool {
+    fn has_read(&self, written: &Written, since: Lsn, before: Lsn, mine: bool) -> bool {
         // The number of the entry to continue with, counted from the list's beginning.
         let mut next = None;
         loop {
@@ -248,7 +248,7 @@ impl Place {
             let begin = next.map_or_else(|| history.since(since), |next: u64| (next - history.gone) as usize);
             let (mut looked, mut at) = (0, begin);
             for entry in history.entries.range(begin..) {
-                let over = if entry.is_undecided() { mine } else { entry.stamp >= before };
+                let over = if entry.is_undecided() { mine } else { entry.lsn >= before };
                 if over {
                     return false;
                 }
@@ -278,18 +278,18 @@ pub(crate) struct Announced<'h> {
 }
 
 impl Announced<'_> {
-    /// It commits with this stamp, and comes before the transaction with the stamp `first`. To be
+    /// It commits with this LSN, and comes before the transaction with the LSN `first`. To be
     /// called before the outcome is published.
-    pub(crate) fn enter(mut self, stamp: Stamp, end: Stamp, first: Stamp) {
+    pub(crate) fn enter(mut self, lsn: Lsn, end: Lsn, first: Lsn) {
         let mut history = self.histories.of(self.place);
         let entry = history.entries.back_mut().expect("it was announced");
-        (entry.stamp, entry.end, entry.first) = (stamp, end, first);
+        (entry.lsn, entry.end, entry.first) = (lsn, end, first);
         self.is_entered = true;
     }
 
-    /// The same for one that has written nothing, and comes after all that have stamps below `end`.
-    pub(crate) fn enter_reader(self, end: Stamp, first: Stamp) {
-        let last = Stamp(end.0 - 1);
+    /// The same for one that has written nothing, and comes after all that have LSNs below `end`.
+    pub(crate) fn enter_reader(self, end: Lsn, first: Lsn) {
+        let last = Lsn(end.0 - 1);
         self.enter(last, last, first);
     }
 }
@@ -312,10 +312,10 @@ mod tests {
     const FID: Fid = Fid(9);
 
     /// Enters a transaction of worker `place` that has read these records.
-    fn enter(histories: &Histories, place: usize, (stamp, end): (u64, u64), first: u64, rids: &[u64]) {
+    fn enter(histories: &Histories, place: usize, (lsn, end): (u64, u64), first: u64, rids: &[u64]) {
         let reads = rids.iter().map(|rid| record(FID, Rid(*rid)));
-        let announced = histories.announce(place, Stamp::ZERO, rids.len(), reads);
-        announced.enter(Stamp(stamp), Stamp(end), Stamp(first));
+        let announced = histories.announce(place, Lsn::ZERO, rids.len(), reads);
+        announced.enter(Lsn(lsn), Lsn(end), Lsn(first));
     }
 
     fn written(rids: &[u64]) -> Written {
@@ -323,24 +323,24 @@ mod tests {
     }
 
     #[test]
-    fn readers_count_from_one_stamp_to_another() {
+    fn readers_count_from_one_lsn_to_another() {
         let histories = Histories::new(3);
         enter(&histories, 0, (100, 120), 100, &[1, 2]);
         enter(&histories, 1, (120, 130), 110, &[3]);
         enter(&histories, 0, (200, 220), 200, &[4]);
-        let read = |rid, since, before| histories.have_read(&written(&[77, rid]), Stamp(since), Stamp(before), 2);
+        let read = |rid, since, before| histories.have_read(&written(&[77, rid]), Lsn(since), Lsn(before), 2);
         assert!(read(2, 100, 150) && read(3, 100, 150) && !read(4, 100, 150));
         assert!(!read(2, 101, 150) && read(4, 101, 201) && !read(4, 101, 200));
-        // Of one that has only read, that is the place before the next stamp.
-        let announced = histories.announce(1, Stamp::ZERO, 1, std::iter::once(record(FID, Rid(5))));
-        assert!(read(5, 300, 400), "one that is undecided may get any stamp");
-        assert!(!histories.have_read(&written(&[5]), Stamp(300), Stamp(400), 1), "but not to itself");
-        announced.enter_reader(Stamp(260), Stamp(260));
+        // Of one that has only read, that is the place before the next LSN.
+        let announced = histories.announce(1, Lsn::ZERO, 1, std::iter::once(record(FID, Rid(5))));
+        assert!(read(5, 300, 400), "one that is undecided may get any LSN");
+        assert!(!histories.have_read(&written(&[5]), Lsn(300), Lsn(400), 1), "but not to itself");
+        announced.enter_reader(Lsn(260), Lsn(260));
         assert!(read(5, 259, 260) && !read(5, 260, 400) && !read(5, 100, 259));
         // One that fails has read nothing.
-        drop(histories.announce(0, Stamp::ZERO, 1, std::iter::once(record(FID, Rid(6)))));
+        drop(histories.announce(0, Lsn::ZERO, 1, std::iter::once(record(FID, Rid(6)))));
         assert!(!read(6, 0, 400) && read(4, 0, 400));
-        assert!(!histories.have_read(&Written::new([]), Stamp(0), Stamp(400), 2));
+        assert!(!histories.have_read(&Written::new([]), Lsn(0), Lsn(400), 2));
     }
 
     #[test]
@@ -350,8 +350,8 @@ mod tests {
         enter(&histories, 1, (120, 130), 90, &[]);
         enter(&histories, 0, (130, 150), 130, &[]);
         let first = |addresses: &[u64], from| {
-            let addresses: Vec<Stamp> = addresses.iter().map(|address| Stamp(*address)).collect();
-            histories.first_of(&addresses, Stamp(from)).0
+            let addresses: Vec<Lsn> = addresses.iter().map(|address| Lsn(*address)).collect();
+            histories.first_of(&addresses, Lsn(from)).0
         };
         assert_eq!((first(&[100], 100), first(&[119], 100), first(&[149], 100)), (100, 100, 130));
         assert_eq!((first(&[105, 110, 140], 100), first(&[119, 120], 100)), (100, 90));
@@ -366,27 +366,27 @@ mod tests {
         for number in 0..10 {
             enter(&histories, 0, (number * 10, number * 10 + 10), number * 10, &[number]);
         }
-        let announced = histories.announce(0, Stamp(50), 1, std::iter::once(record(FID, Rid(50))));
-        announced.enter(Stamp(100), Stamp(110), Stamp(100));
-        let read = |rid, since| histories.have_read(&written(&[rid]), Stamp(since), Stamp(900), 0);
+        let announced = histories.announce(0, Lsn(50), 1, std::iter::once(record(FID, Rid(50))));
+        announced.enter(Lsn(100), Lsn(110), Lsn(100));
+        let read = |rid, since| histories.have_read(&written(&[rid]), Lsn(since), Lsn(900), 0);
         assert!(read(5, 50) && !read(4, 50) && read(50, 50) && !read(70, 50));
         assert!(read(70, 40), "somebody from there on was forgotten");
         {
             let history = histories.of(0);
-            assert_eq!((history.entries.len(), history.reads.len(), history.forgotten), (6, 6, Stamp(41)));
+            assert_eq!((history.entries.len(), history.reads.len(), history.forgotten), (6, 6, Lsn(41)));
         }
         // More than can be kept: the oldest go.
         let many = |from: u64| (from..from + KEPT as u64 / 2).map(|rid| record(FID, Rid(rid)));
         for number in 0..3 {
-            let announced = histories.announce(0, Stamp::ZERO, KEPT / 2, many(1 << 30));
-            let stamp = 200 + 10 * number;
-            announced.enter(Stamp(stamp), Stamp(stamp + 10), Stamp(stamp));
+            let announced = histories.announce(0, Lsn::ZERO, KEPT / 2, many(1 << 30));
+            let lsn = 200 + 10 * number;
+            announced.enter(Lsn(lsn), Lsn(lsn + 10), Lsn(lsn));
         }
         assert!(read(70, 200) && !read(70, 210) && read(1 << 30, 210) && read((1 << 30) + KEPT as u64 / 2 - 1, 220));
         assert!(histories.of(0).reads.len() <= KEPT);
         // One that alone has read too much has read everything.
-        let announced = histories.announce(0, Stamp::ZERO, KEPT + 1, std::iter::empty());
-        announced.enter(Stamp(300), Stamp(310), Stamp(300));
+        let announced = histories.announce(0, Lsn::ZERO, KEPT + 1, std::iter::empty());
+        announced.enter(Lsn(300), Lsn(310), Lsn(300));
         assert!(read(70, 230));
     }
 

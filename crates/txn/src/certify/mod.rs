@@ -1,7 +1,7 @@
-//! Certify: may a serializable transaction commit with the stamp that it has taken?
+//! Certify: may a serializable transaction commit with the LSN that it has taken?
 //!
 //! Both certifiers ask the same question: what of that which the transaction has read was changed
-//! by others with stamps between its snapshot and its own? That covers records that were looked at
+//! by others with LSNs between its snapshot and its own? That covers records that were looked at
 //! and not seen; and for ranges the records that came into them: a leaf of the index that has not
 //! changed since tells that none came (a first filter), else the range is looked through again.
 //! Index leaves alone are not enough in a multi-version store, where an entry may be there before
@@ -10,19 +10,19 @@
 //! They differ in what follows from the answer:
 //!
 //! - *validation*: any change is too much. Each transaction reads what all those with smaller
-//!   stamps have left, so all are equivalent to their execution one by one in stamp order.
+//!   LSNs have left, so all are equivalent to their execution one by one in LSN order.
 //! - *ssn* (`ssn.rs`): the transaction comes before those that made the changes, unless it must
 //!   come after one of them, too.
 //!
-//! A transaction with a smaller stamp that is still undecided is waited for, bounded;
-//! waits only go to smaller stamps, so there is no circle of them.
+//! A transaction with a smaller LSN that is still undecided is waited for, bounded;
+//! waits only go to smaller LSNs, so there is no circle of them.
 
 mod history;
 mod ssn;
 
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::{Certifier, Fid, Stamp};
+use freshet_base::{Certifier, Fid, Lsn};
 use freshet_storage::{Catalog, LeafSet, ReadContext, Visible, index::ScanBuffer};
 
 pub(crate) use self::history::Announced;
@@ -45,10 +45,10 @@ impl Certification {
         }
     }
 
-    /// Whether the serial order is that of stamps. Then every snapshot is a state of it, and a
+    /// Whether the serial order is that of LSNs. Then every snapshot is a state of it, and a
     /// transaction that only reads needs no certification.
     #[inline]
-    pub(crate) fn is_by_stamps(&self) -> bool {
+    pub(crate) fn is_by_lsns(&self) -> bool {
         matches!(self, Self::Validation)
     }
 }
@@ -98,7 +98,7 @@ impl ScannedRange {
 }
 
 impl Transaction<'_> {
-    /// Says what the transaction has read, before it takes its stamp, where others ask for that.
+    /// Says what the transaction has read, before it takes its LSN, where others ask for that.
     pub(crate) fn announce(&self) -> Option<Announced<'_>> {
         match &self.worker.core.certification {
             Certification::Validation => None,
@@ -106,18 +106,18 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether the transaction may commit with this stamp, which it has taken. Returns the stamp
+    /// Whether the transaction may commit with this LSN, which it has taken. Returns the LSN
     /// before which it comes in the serial order: its own, or a smaller one.
-    pub(crate) fn certify(&self, stamp: Stamp) -> Result<Stamp, CommitError> {
+    pub(crate) fn certify(&self, lsn: Lsn) -> Result<Lsn, CommitError> {
         if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
-            self.check_tables(stamp)?;
+            self.check_tables(lsn)?;
         }
         if !self.is_certified() {
-            return Ok(stamp);
+            return Ok(lsn);
         }
         match &self.worker.core.certification {
-            Certification::Validation => self.find_changes(stamp, &mut |_| true).map(|()| stamp),
-            Certification::Ssn(histories) => self.exclude(histories, stamp),
+            Certification::Validation => self.find_changes(lsn, &mut |_| true).map(|()| lsn),
+            Certification::Ssn(histories) => self.exclude(histories, lsn),
         }
     }
 
@@ -127,7 +127,7 @@ impl Transaction<'_> {
             && self.is_certified()
         {
             let announced = self.announce_in(histories);
-            // It comes after all that have taken a stamp by now, and before all others.
+            // It comes after all that have taken an LSN by now, and before all others.
             let end = primary.log.reserved();
             let first = self.exclude(histories, end)?;
             announced.enter_reader(end, first);
@@ -135,14 +135,14 @@ impl Transaction<'_> {
         Ok(self.seen())
     }
 
-    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to,
+    /// Tables are being changed: are all there, at `lsn`, that this transaction has written to,
     /// and have they no more indexes than it has entered that into?
     #[cold]
-    fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
+    fn check_tables(&self, lsn: Lsn) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let catalog = &self.worker.core.catalog;
         let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
-        let context = ReadContext { snapshot: stamp, ..self.context() };
+        let context = ReadContext { snapshot: lsn, ..self.context() };
         let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
         if self.is_certified() {
             // That they were there is something that it has read.
@@ -155,11 +155,11 @@ impl Transaction<'_> {
         for (fid, indexes) in fids {
             let Some(rid) = Catalog::rid_of(fid) else { continue };
             let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
-            // Waits for a change that has a smaller stamp, and is not decided. One's own is no
+            // Waits for a change that has a smaller LSN, and is not decided. One's own is no
             // obstacle.
             match content.read(self.guard(), rid, &context)? {
-                Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
-                Some(Visible { row: Some(row), stamp: Some(_) })
+                Some(Visible { row: None, lsn: Some(_) }) => return Err(CommitError::Dropped(name())),
+                Some(Visible { row: Some(row), lsn: Some(_) })
                     if Catalog::definition_in(row).is_ok_and(|definition| definition.indexes.len() > indexes) =>
                 {
                     return Err(CommitError::Altered(name()));
@@ -170,16 +170,16 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Looks whether what was read is the same at `stamp`. Shows the stamps of the versions that
+    /// Looks whether what was read is the same at `lsn`. Shows the LSNs of the versions that
     /// have come since the snapshot, and fails at the first that `counts`.
-    fn find_changes(&self, stamp: Stamp, counts: &mut dyn FnMut(Stamp) -> bool) -> Result<(), CommitError> {
+    fn find_changes(&self, lsn: Lsn, counts: &mut dyn FnMut(Lsn) -> bool) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let core = &self.worker.core;
         let context = self.context();
         for (fid, rid) in &state.reads {
             // No table goes that this snapshot sees.
             let Some(content) = core.content(self.guard(), *fid) else { return Err(CommitError::ReadChanged) };
-            if content.changed_before(self.guard(), *rid, stamp, &context, &mut *counts)? {
+            if content.changed_before(self.guard(), *rid, lsn, &context, &mut *counts)? {
                 return Err(CommitError::ReadChanged);
             }
         }
@@ -202,7 +202,7 @@ impl Transaction<'_> {
                 &mut buffer,
                 |_| {},
                 |_, rid| {
-                    result = match content.changed_before(self.guard(), rid, stamp, &context, &mut *counts) {
+                    result = match content.changed_before(self.guard(), rid, lsn, &context, &mut *counts) {
                         Ok(false) => return ControlFlow::Continue(()),
                         Ok(true) => Err(CommitError::Phantom),
                         Err(cause) => Err(cause.into()),

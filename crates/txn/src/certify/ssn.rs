@@ -2,13 +2,13 @@
 //! Concurrency Control on Modern Hardware", DaMoN 2015; VLDB Journal 26, 2017).
 //!
 //! A transaction T whose reads were overwritten since its snapshot need not fail: it may come
-//! *before* those that did it, although its stamp is larger. It must fail only if it must come
+//! *before* those that did it, although its LSN is larger. It must fail only if it must come
 //! *after* one of them, too, or after somebody who comes after one of them. With c(T) for T's
-//! stamp:
+//! LSN:
 //!
 //! - π(T), here `first`: the smallest of c(T) and π(U), for each U that has changed something that
-//!   T has read, and has a smaller stamp than T. Such U are T's *back edges*.
-//! - η(T): the largest c(V) of those that T must come after and that have smaller stamps: the
+//!   T has read, and has a smaller LSN than T. Such U are T's *back edges*.
+//! - η(T): the largest c(V) of those that T must come after and that have smaller LSNs: the
 //!   makers of what T has read or overwritten, and the readers of what T overwrites.
 //!
 //! T commits unless π(T) ≤ η(T), its *exclusion window*. Without a back edge π(T) is c(T), and
@@ -19,21 +19,21 @@
 //! The graph has an edge from one transaction to another where the first must come before the
 //! second: the second has read or overwritten what the first has made (w:r, w:w), or has changed
 //! what the first has read (r:w), which for ranges is whatever comes into them or leaves them. Say
-//! that there is a cycle. An edge is *back* when it leads to a smaller stamp. Let X be the
-//! transaction of the cycle with the smallest stamp. The edge that leads to it is back. From X
-//! follow the cycle backwards for as long as edges are back; they cannot all be, since stamps grow
+//! that there is a cycle. An edge is *back* when it leads to a smaller LSN. Let X be the
+//! transaction of the cycle with the smallest LSN. The edge that leads to it is back. From X
+//! follow the cycle backwards for as long as edges are back; they cannot all be, since LSNs grow
 //! with each. So there are V, T with a forward edge from V to T, and back edges from T to X, and
 //! c(X) ≤ c(V) < c(T). Going from X to T, π of each is at most c(X); so π(T) ≤ c(X) ≤ c(V) ≤ η(T),
 //! and T has not committed. (Paper, section 3.)
 //!
 //! What must hold for this:
 //!
-//! 1. *Only r:w edges are back*, since snapshots are prefixes of the stamp order, and the first to
+//! 1. *Only r:w edges are back*, since snapshots are prefixes of the LSN order, and the first to
 //!    update a record wins.
-//! 2. *When T certifies, it finds every back edge, and π of each is final.* It takes its stamp
+//! 2. *When T certifies, it finds every back edge, and π of each is final.* It takes its LSN
 //!    first and then looks at what it has read, as validation does, and waits for those with
-//!    smaller stamps which are undecided. An outcome is published after π ([`super::history`]).
-//! 3. *It finds every forward edge.* The makers of what it has read: the largest stamp that it has
+//!    smaller LSNs which are undecided. An outcome is published after π ([`super::history`]).
+//! 3. *It finds every forward edge.* The makers of what it has read: the largest LSN that it has
 //!    seen, deletions that it may have missed included. The makers of what it overwrites: the
 //!    versions below its own. The readers of what it overwrites: in the lists of what was read, in
 //!    which an earlier reader stands, decided or not, by the protocol of [`super::history`].
@@ -55,8 +55,8 @@
 //!
 //! # Those that only read
 //!
-//! They have no stamp, but they have a place: the end of the log when they end, after all that have
-//! a stamp by then and before all others. With it they are certified as the others, and their reads
+//! They have no LSN, but they have a place: the end of the log when they end, after all that have
+//! an LSN by then and before all others. With it they are certified as the others, and their reads
 //! are kept. So a transaction that only reads, and is to be serializable, can fail: then it has
 //! seen one that must come after another that it has not seen (Fekete, O'Neil, O'Neil: "A Read-Only
 //! Transaction Anomaly Under Snapshot Isolation", 2004). One that reads a snapshot without being
@@ -65,16 +65,16 @@
 //! # Those of other levels
 //!
 //! They are not certified. They have no back edges that count: at their levels reads may be
-//! outdated. So π is their stamp, and the proof holds for the edges that serializable transactions
+//! outdated. So π is their LSN, and the proof holds for the edges that serializable transactions
 //! ask for (Adya's mixed graph).
 //!
-//! # Stamps
+//! # LSNs
 //!
-//! A version's stamp is an address in its maker's blocks, from c to the end. π is always a c: of an
+//! A version's LSN is an address in its maker's blocks, from c to the end. π is always a c: of an
 //! address that is found as a back edge, the list says whose it is. So an address on the side of η
 //! is not below π when it is of the same transaction.
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 
 use super::{
     ScannedRange,
@@ -110,15 +110,15 @@ impl Transaction<'_> {
         histories.announce(self.worker.place(), self.worker.horizon.get(), most, reads)
     }
 
-    /// Before whom the transaction comes with this stamp: the rule of the safety net.
-    pub(super) fn exclude(&self, histories: &Histories, stamp: Stamp) -> Result<Stamp, CommitError> {
+    /// Before whom the transaction comes with this LSN: the rule of the safety net.
+    pub(super) fn exclude(&self, histories: &Histories, lsn: Lsn) -> Result<Lsn, CommitError> {
         let mut overwriters = Vec::new();
-        self.find_changes(stamp, &mut |theirs| {
+        self.find_changes(lsn, &mut |theirs| {
             overwriters.push(theirs);
             false
         })?;
         if overwriters.is_empty() {
-            return Ok(stamp);
+            return Ok(lsn);
         }
         overwriters.sort_unstable();
         overwriters.dedup();
@@ -127,26 +127,26 @@ impl Transaction<'_> {
             return Err(CommitError::Exclusion);
         }
         let written = self.written();
-        if histories.have_read(&written, first, stamp, self.worker.place()) {
+        if histories.have_read(&written, first, lsn, self.worker.place()) {
             return Err(CommitError::Exclusion);
         }
         Ok(first)
     }
 
-    /// Whether it is such a transaction that its reads must be as they were at its stamp: it
+    /// Whether it is such a transaction that its reads must be as they were at its LSN: it
     /// changes tables, which others read without saying so, or is going to be executed again as of
-    /// its stamp (`inputs.rs`).
+    /// its LSN (`inputs.rs`).
     fn must_not_go_back(&self) -> bool {
         let state = self.worker.state.borrow();
         state.changes || state.inputs.is_some()
     }
 
-    /// The stamp of the newest version that it has read or overwritten.
-    fn newest_made(&self) -> Stamp {
+    /// The LSN of the newest version that it has read or overwritten.
+    fn newest_made(&self) -> Lsn {
         let state = self.worker.state.borrow();
         let guessed = !state.locks.is_empty() || state.writes.iter().any(|write| write.inserted);
         let below = state.writes.iter().filter_map(|write| write.installed.prev()).max();
-        let guess = guessed.then(|| Stamp(self.snapshot().0.saturating_sub(1)));
+        let guess = guessed.then(|| Lsn(self.snapshot().0.saturating_sub(1)));
         self.worker.seen.get().max(below.unwrap_or_default()).max(guess.unwrap_or_default())
     }
 

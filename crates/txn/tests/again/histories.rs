@@ -1,7 +1,7 @@
 //! The anomalies that isolation levels allow, each as a history: executed again, the transactions
 //! read what they have read, and so write what they have written.
 
-use freshet_base::{Certifier, Isolation, Stamp};
+use freshet_base::{Certifier, Isolation, Lsn};
 use freshet_txn::{Direction, Inputs};
 
 use crate::{
@@ -39,7 +39,7 @@ fn history_under(certifier: Certifier, programs: &[Program], schedule: &[usize],
     assert_eq!((counted, schedule.next()), (committed, None));
     let mut standby = Standby::new(scene.log(), programs.len() + 1);
     let holder = standby.core().participants.join().unwrap();
-    let (_guard, _) = holder.pin(|| Stamp::ZERO);
+    let (_guard, _) = holder.pin(|| Lsn::ZERO);
     standby.batch(programs, programs.len(), |order| order.reverse());
     assert_eq!((standby.tally.executed, standby.tally.kept), (committed, programs.len() - committed));
 }
@@ -61,7 +61,7 @@ fn write_skew_between_serializable_transactions() {
 
 #[test]
 fn one_that_commits_back_in_time() {
-    // It writes what it has made of the old X, after the new one: with a larger stamp.
+    // It writes what it has made of the old X, after the new one: with a larger LSN.
     let reader = Program::new(Isolation::Serializable, [Step::Get(X), Step::Change(Y)]);
     let writer = Program::new(Isolation::Serializable, [Step::Change(X)]);
     for (certifier, committed) in [(Certifier::Validation, 1), (Certifier::Ssn, 2)] {
@@ -70,7 +70,7 @@ fn one_that_commits_back_in_time() {
 }
 
 #[test]
-fn only_validation_makes_a_transaction_what_it_would_be_at_its_stamp() {
+fn only_validation_makes_a_transaction_what_it_would_be_at_its_lsn() {
     for (certifier, is_serial) in [(Certifier::Validation, true), (Certifier::Ssn, false)] {
         for (isolation, serial) in [(Isolation::Serializable, is_serial), (SNAPSHOT, false)] {
             let scene = Scene::new(1, &[(X, X, 0)], certifier);

@@ -1,6 +1,6 @@
 //! Transactions that are not what they were.
 
-use freshet_base::{Certifier, Fid, Isolation, RecordKind, Rid, Stamp};
+use freshet_base::{Certifier, Fid, Isolation, Lsn, RecordKind, Rid};
 use freshet_txn::{Entry, Mismatch, ProcedureError, WriteError};
 
 use crate::{
@@ -81,7 +81,7 @@ fn whatever_the_entries_say_there_is_no_panic() {
         assert_ne!(changed(|entry| entry.fid = Fid(77)), Ok(true));
         assert_ne!(changed(|entry| entry.fid = Fid::INPUTS), Ok(true));
         assert_ne!(changed(|entry| entry.length += 1), Ok(true));
-        assert_ne!(changed(|entry| entry.prev = entry.prev.xor(Some(Stamp(8)))), Ok(true));
+        assert_ne!(changed(|entry| entry.prev = entry.prev.xor(Some(Lsn(8)))), Ok(true));
         for kind in kinds {
             let outcome = again(&steps, &steps, |entries| {
                 let before = std::mem::replace(&mut entries[place].kind, kind);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Certifier, Fid, Isolation, NodeId, Rid, Stamp, Term, Watermark};
+use freshet_base::{Certifier, Fid, Isolation, Lsn, NodeId, Rid, Term, Watermark};
 use freshet_log::{Block, BlockKind, Log, LogConfig, Persistence};
 use freshet_storage::{Catalog, LoadError, Loaded, Participants, RecordSource, Table};
 use freshet_txn::{Core, Inputs, OpenGate, Primary, ProcedureError, Snapshots, Worker};
@@ -13,19 +13,19 @@ use crate::program::{Program, Run, Step, definition};
 struct Nothing;
 
 impl RecordSource for Nothing {
-    fn load(&self, address: Stamp, _: Fid, _: Rid, _: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, _: Fid, _: Rid, _: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         Err(LoadError::Mismatch { address })
     }
 
-    fn limit(&self) -> Stamp {
-        Stamp::MAX
+    fn limit(&self) -> Lsn {
+        Lsn::MAX
     }
 }
 
 /// A transaction, or something else of the log.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    pub stamp: Stamp,
+    pub lsn: Lsn,
     pub bytes: Arc<[u8]>,
     /// The number of its program, if that was recorded.
     pub program: Option<usize>,
@@ -33,7 +33,7 @@ pub struct Logged {
 
 impl Logged {
     pub fn block(&self) -> Block<'_> {
-        Block::parse(&self.bytes, self.stamp).unwrap()
+        Block::parse(&self.bytes, self.lsn).unwrap()
     }
 }
 
@@ -46,8 +46,8 @@ pub struct Scene {
 impl Scene {
     /// A table with these records, of id, name and group.
     pub fn new(workers: usize, records: &[(u64, u64, u32)], certifier: Certifier) -> Self {
-        let log = Log::open(LogConfig::default(), Persistence::None, Stamp(0), Term(1)).unwrap();
-        let snapshots = Snapshots::standby(Arc::new(Watermark::new(Stamp::ZERO)));
+        let log = Log::open(LogConfig::default(), Persistence::None, Lsn(0), Term(1)).unwrap();
+        let snapshots = Snapshots::standby(Arc::new(Watermark::new(Lsn::ZERO)));
         let (participants, catalog) = (Participants::new(workers + 1), Arc::new(Catalog::new()));
         let core =
             Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default(), Arc::default(), certifier);
@@ -87,7 +87,7 @@ impl Scene {
                 if number < usize::MAX / 2 {
                     run.transaction.record_inputs((number as u32).to_le_bytes().to_vec());
                 }
-                committed += usize::from(run.transaction.commit().is_ok_and(|ticket| ticket.stamp.is_some()));
+                committed += usize::from(run.transaction.commit().is_ok_and(|ticket| ticket.lsn.is_some()));
                 continue;
             };
             *at += 1;
@@ -105,17 +105,17 @@ impl Scene {
     pub fn log(&self) -> (Vec<u8>, Vec<Logged>) {
         let log = &self.core.snapshots.primary().unwrap().log;
         let mut bytes = vec![0; log.reserved().0 as usize];
-        log.read(Stamp::ZERO, &mut bytes).unwrap();
+        log.read(Lsn::ZERO, &mut bytes).unwrap();
         let (mut at, mut logged) = (0, Vec::new());
         while at < bytes.len() {
-            let stamp = Stamp(at as u64);
-            let block = Block::parse(&bytes[at..], stamp).unwrap();
+            let lsn = Lsn(at as u64);
+            let block = Block::parse(&bytes[at..], lsn).unwrap();
             let inputs = block.inputs().filter(|_| block.header().kind == BlockKind::Redo);
             let program = inputs.map(|row| {
                 let body = Inputs::decode(row).unwrap().body;
                 u32::from_le_bytes(body.try_into().unwrap()) as usize
             });
-            logged.push(Logged { stamp, bytes: block.bytes().into(), program });
+            logged.push(Logged { lsn, bytes: block.bytes().into(), program });
             at += block.bytes().len();
         }
         (bytes, logged)

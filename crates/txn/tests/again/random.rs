@@ -3,7 +3,7 @@
 
 use std::{env, time::SystemTime};
 
-use freshet_base::{Certifier, Isolation, Stamp};
+use freshet_base::{Certifier, Isolation, Lsn};
 use freshet_txn::Direction;
 
 use crate::{
@@ -93,7 +93,7 @@ fn random_transactions_are_executed_again_in_any_order() {
         let mut standby = Standby::new(scene.log(), MOST);
         // What its snapshots see stays.
         let holder = standby.core().participants.join().unwrap();
-        let (_guard, _) = holder.pin(|| Stamp::ZERO);
+        let (_guard, _) = holder.pin(|| Lsn::ZERO);
         while standby.left() > 0 {
             let count = 1 + draws.below(MOST - 2);
             standby.batch(&programs, count, |order| draws.shuffle(order));

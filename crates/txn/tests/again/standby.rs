@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{Certifier, Fid, RecordKind, Rid, Stamp, Watermark};
+use freshet_base::{Certifier, Fid, Lsn, RecordKind, Rid, Watermark};
 use freshet_log::{Block, BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
 use freshet_storage::{
     Announcement, Catalog, Guard, Instantiated, KeyBuffer, LoadError, Loaded, Participants, ReadContext, ReadError,
@@ -32,7 +32,7 @@ struct Bytes {
 }
 
 impl RecordSource for Bytes {
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         assert!(address.0 < self.replayed.load(SeqCst), "{address} is not there yet");
         let bytes = &self.log[address.0 as usize..];
         let header = RecordHeader::decode(bytes).unwrap();
@@ -41,7 +41,7 @@ impl RecordSource for Bytes {
         Ok(Loaded { kind: header.kind, prev: header.prev })
     }
 
-    fn limit(&self) -> Stamp {
+    fn limit(&self) -> Lsn {
         self.visible.get()
     }
 }
@@ -50,12 +50,12 @@ impl RecordSource for Bytes {
 struct Unlimited(Arc<Bytes>);
 
 impl RecordSource for Unlimited {
-    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+    fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         self.0.load(address, fid, rid, row)
     }
 
-    fn limit(&self) -> Stamp {
-        Stamp::MAX
+    fn limit(&self) -> Lsn {
+        Lsn::MAX
     }
 }
 
@@ -77,7 +77,7 @@ impl Coming {
 /// A version that will be: its address, and the block that makes it.
 #[derive(Clone)]
 struct Announced {
-    address: Stamp,
+    address: Lsn,
     block: Arc<Coming>,
 }
 
@@ -93,14 +93,14 @@ struct Window {
 }
 
 impl Window {
-    fn newest(&self, fid: Fid, rid: Rid, below: Stamp) -> Option<&Announced> {
+    fn newest(&self, fid: Fid, rid: Rid, below: Lsn) -> Option<&Announced> {
         let versions = self.versions.get(&(fid, rid))?;
         versions[..versions.partition_point(|version| version.address < below)].last()
     }
 }
 
 impl Past for Window {
-    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError> {
+    fn wait(&self, fid: Fid, rid: Rid, below: Lsn) -> Result<(), ReadError> {
         let Some(Announced { block, .. }) = self.newest(fid, rid, below) else { return Ok(()) };
         self.read.fetch_add(1, SeqCst);
         let mut made = block.made.lock().unwrap();
@@ -164,7 +164,7 @@ impl Standby {
     /// One that has replayed what comes before the first recorded transaction; `most` are
     /// executed at a time.
     pub fn new((log, logged): (Vec<u8>, Vec<Logged>), most: usize) -> Self {
-        let visible = Arc::new(Watermark::new(Stamp::ZERO));
+        let visible = Arc::new(Watermark::new(Lsn::ZERO));
         let source = Arc::new(Bytes { log, replayed: AtomicU64::new(0), visible: Arc::clone(&visible) });
         let snapshots = Snapshots::standby(visible);
         let (participants, catalog) = (Participants::new(most + 2), Arc::new(Catalog::new()));
@@ -186,7 +186,7 @@ impl Standby {
     }
 
     pub fn table(&self) -> Arc<Table> {
-        self.core.catalog.by_name("items", Stamp::MAX).unwrap()
+        self.core.catalog.by_name("items", Lsn::MAX).unwrap()
     }
 
     /// How many blocks are still to come.
@@ -195,20 +195,20 @@ impl Standby {
     }
 
     /// Where block number `number` begins, or the log ends.
-    fn stamp(&self, number: usize) -> Stamp {
-        self.logged.get(number).map_or(Stamp(self.source.log.len() as u64), |logged| logged.stamp)
+    fn lsn(&self, number: usize) -> Lsn {
+        self.logged.get(number).map_or(Lsn(self.source.log.len() as u64), |logged| logged.lsn)
     }
 
     /// Readers see everything that is replayed.
     fn show(&mut self) {
-        self.source.visible.advance(self.stamp(self.replayed));
+        self.source.visible.advance(self.lsn(self.replayed));
     }
 
     /// Announces what is in the blocks up to number `to`.
     fn replay(&mut self, to: usize) {
         let participant = self.core.participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
-        self.source.replayed.store(self.stamp(to).0, SeqCst);
+        self.source.replayed.store(self.lsn(to).0, SeqCst);
         for logged in &self.logged[self.replayed..to] {
             let block = logged.block();
             if block.header().kind == BlockKind::Schema {
@@ -252,7 +252,7 @@ impl Standby {
         let participant = self.core.participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
         let source = Unlimited(Arc::clone(&self.source));
-        for RecordRef { header, address, row } in Block::parse(bytes, logged.stamp).unwrap().records() {
+        for RecordRef { header, address, row } in Block::parse(bytes, logged.lsn).unwrap().records() {
             if header.fid == Fid::INPUTS {
                 continue;
             }
@@ -262,7 +262,7 @@ impl Standby {
                 me: None,
                 owners: &self.core.owners,
                 source: &source,
-                horizon: Stamp::ZERO,
+                horizon: Lsn::ZERO,
             };
             let made = content.instantiate(&guard, header.kind, header.rid, address, row, &context).unwrap();
             assert!(matches!(made, Instantiated::First | Instantiated::Beside(_)), "{made:?} at {address}");
@@ -318,8 +318,8 @@ impl Standby {
                 scope.spawn(move || {
                     let _failing = Failing(window, coming);
                     let bytes = this.again(logged, entries, program, Arc::clone(window) as _);
-                    let bytes = bytes.unwrap_or_else(|cause| panic!("{}: {cause}\n{program:?}", logged.stamp));
-                    assert!(*bytes == *logged.bytes, "{}: other bytes\n{program:?}", logged.stamp);
+                    let bytes = bytes.unwrap_or_else(|cause| panic!("{}: {cause}\n{program:?}", logged.lsn));
+                    assert!(*bytes == *logged.bytes, "{}: other bytes\n{program:?}", logged.lsn);
                     this.make(logged, &bytes);
                     coming[place].set();
                 });
@@ -331,7 +331,7 @@ impl Standby {
         self.tally.read += window.read.load(SeqCst);
         self.tally.waited += window.waited.load(SeqCst);
         self.show();
-        self.source.replayed.store(self.stamp(numbers.end).0, SeqCst);
+        self.source.replayed.store(self.lsn(numbers.end).0, SeqCst);
         self.replayed = numbers.end;
     }
 
@@ -347,7 +347,7 @@ impl Standby {
         let row = block.inputs().unwrap();
         let worker = Worker::new(&self.core).unwrap();
         let snapshots = Inputs::decode(row).unwrap().snapshots;
-        let mut run = Run::new(worker.again(logged.stamp, &snapshots, entries, past), self.table());
+        let mut run = Run::new(worker.again(logged.lsn, &snapshots, entries, past), self.table());
         for step in &program.steps {
             match run.step(*step) {
                 Ok(()) => {}

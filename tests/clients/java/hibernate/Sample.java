@@ -207,16 +207,16 @@ public final class Sample {
             worked(factory);
         }
         open("PRIMARY", "validate").close();
-        String stamp;
+        String lsn;
         try (SessionFactory factory = open("PRIMARY", "none")) {
-            stamp = factory.fromSession(session -> session.createNativeQuery(System.getProperty("stamp", "SHOW freshet.last_commit"), String.class).getSingleResult());
+            lsn = factory.fromSession(session -> session.createNativeQuery(System.getProperty("lsn", "SHOW freshet.last_commit"), String.class).getSingleResult());
         }
         // The standby has the same catalog.
         try (SessionFactory factory = open("STANDBY", "validate")) {
             factory.inSession(session -> {
                 session.doWork(connection -> {
                     try (var statement = connection.createStatement()) {
-                        if (System.getProperty("stamp") == null) statement.execute("SET freshet.read_after = '" + stamp + "'");
+                        if (System.getProperty("lsn") == null) statement.execute("SET freshet.read_after = '" + lsn + "'");
                     }
                 });
                 same(session.createQuery("select count(m) from Member m join m.team t", Long.class).getSingleResult(), 50L, "at the standby");

@@ -5,7 +5,7 @@ fn counting() -> CommitRule {
     let rule = rule(Safety::Quorum(2), 2);
     let mut rule = rule.recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     write(&mut rule, 1, 10, ms(0));
-    expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(0), 0);
     for standby in [A, B] {
         let _ = rule.apply(joined(standby, 10), ms(1));
     }
@@ -20,7 +20,7 @@ fn settle(rule: &mut CommitRule, standbys: &[NodeId], at: Moment) -> u64 {
     while let Some(number) = rule.to_write().map(|set| set.number) {
         end += 10;
         write(rule, number, end, at);
-        let _ = rule.apply(Event::Durable(Stamp(end)), at);
+        let _ = rule.apply(Event::Durable(Lsn(end)), at);
         standbys.iter().for_each(|standby| _ = rule.apply(acked(*standby, end), at));
     }
     end
@@ -30,18 +30,18 @@ fn settle(rule: &mut CommitRule, standbys: &[NodeId], at: Moment) -> u64 {
 fn a_quorum_counts_logs_that_are_on_record() {
     let mut rule = counting();
     let end = rule.durable().0;
-    expect(&mut rule, Event::Durable(Stamp(end + 100)), ms(3), end);
+    expect(&mut rule, Event::Durable(Lsn(end + 100)), ms(3), end);
     expect(&mut rule, acked(A, end + 60), ms(4), end + 60);
     // It was emptied: what the other log of its node acknowledges does not count before it is on
     // record.
-    let again = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(0), synchronous: true };
+    let again = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(0), synchronous: true };
     let _ = rule.apply(again, ms(5));
     expect(&mut rule, acked(A, end + 100), ms(6), end + 60);
     let newest = rule.to_write().expect("the lost log goes").clone();
     assert_eq!(newest.members, [me(), Holder::new(B, 1)].into());
     // The others have to hold that it went: they may have promised something with it.
     write(&mut rule, newest.number, end + 110, ms(7));
-    expect(&mut rule, Event::Durable(Stamp(end + 110)), ms(8), end + 60);
+    expect(&mut rule, Event::Durable(Lsn(end + 110)), ms(8), end + 60);
     expect(&mut rule, acked(B, end + 110), ms(9), end + 110);
     settle(&mut rule, &[A, B], ms(10));
     let members = rule.in_sync_set().unwrap().members.clone();

@@ -4,8 +4,7 @@ use super::*;
 use crate::{in_sync::Counting, term::may_come_back};
 
 fn history(reigns: &[(u32, u64)]) -> TermHistory {
-    let reign =
-        |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9), nonce: 1 };
+    let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
     let reigns: Vec<_> = reigns.iter().map(reign).collect();
     reigns.try_into().unwrap()
 }
@@ -13,10 +12,10 @@ fn history(reigns: &[(u32, u64)]) -> TermHistory {
 fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
     LogState {
         history: history(reigns),
-        end: Stamp(end),
+        end: Lsn(end),
         set,
         synchronous: true,
-        committed: Stamp::ZERO,
+        committed: Lsn::ZERO,
         log: true,
         incarnation: 1,
     }
@@ -44,7 +43,7 @@ fn a_quorum_take_over_needs_enough_voices() {
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
     assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Reign { term: Term(2) });
     candidate.promised(NodeId(2), log(&[(1, 0)], 80, set()));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
     candidate.fetched(log(&[(1, 0)], 80, set()));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
@@ -60,18 +59,18 @@ fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect()
     let mine = log(&[(4, 0), (5, 40)], 70, later);
     let with = |committed, set| {
         let mut candidate = Candidacy::new(NodeId(1), mine.clone(), &fence);
-        let earlier = LogState { committed: Stamp(committed), ..log(&[(4, 0)], 60, set) };
+        let earlier = LogState { committed: Lsn(committed), ..log(&[(4, 0)], 60, set) };
         candidate.promised(NodeId(3), earlier);
         candidate.plan(Safety::TwoSafe, false)
     };
-    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Stamp(40), upto: Stamp(60) };
+    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) };
     assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
     // Nothing that was committed is in the candidate's way.
     assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Reign { term: Term(6) });
     // The later term was in effect without that node.
     let without = LogState { set: newest(12, 5, &[1, 2]), ..mine.clone() };
     let mut candidate = Candidacy::new(NodeId(1), without, &fence);
-    candidate.promised(NodeId(3), LogState { committed: Stamp(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
+    candidate.promised(NodeId(3), LogState { committed: Lsn(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(6) });
 }
 
@@ -114,7 +113,7 @@ fn a_term_without_a_record_counts_for_nothing() {
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(3) });
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
@@ -159,13 +158,13 @@ fn what_others_hold_of_the_own_last_reign_outranks_the_own_disk() {
         let back = Candidacy::new(NodeId(1), log(50), &Fence::new(Term(1), Some(NodeId(1)))).comes_back(false);
         let mut back = back.reigned(Some(Term(1)));
         back.promised(NodeId(2), log(80));
-        let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+        let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(back.plan(safety, false), fetch);
         // It began the next term before, and does not know.
         let mut twice = history.clone();
-        twice.begin(Reign { term: Term(2), start: Stamp(60), node: NodeId(1), nonce: 7 }).unwrap();
+        twice.begin(Reign { term: Term(2), start: Lsn(60), node: NodeId(1), nonce: 7 }).unwrap();
         let mut again = history.clone();
-        again.begin(Reign { term: Term(2), start: Stamp(50), node: NodeId(1), nonce: 8 }).unwrap();
+        again.begin(Reign { term: Term(2), start: Lsn(50), node: NodeId(1), nonce: 8 }).unwrap();
         let mine = LogState { history: again, ..log(55) };
         let mut back = Candidacy::new(NodeId(1), mine, &Fence::new(Term(2), Some(NodeId(1))));
         back.promised(NodeId(2), LogState { history: twice, ..log(80) });
@@ -175,7 +174,7 @@ fn what_others_hold_of_the_own_last_reign_outranks_the_own_disk() {
 
 #[test]
 fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
-    let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1), nonce: 1 };
+    let reign = Reign { term: Term(1), start: Lsn::ZERO, node: NodeId(1), nonce: 1 };
     let history: TermHistory = vec![reign].try_into().unwrap();
     let mine = LogState { history, ..log(&[], 50, set(2, &[1, 2], 0)) };
     let mut fence = Fence::new(Term(1), Some(NodeId(1)));
@@ -199,17 +198,17 @@ fn a_restart_notices_that_another_has_gone_on() {
     let of = |reigns: &[(u32, u64, u64)], end| {
         let reign = |(term, start, node): &(u32, u64, u64)| Reign {
             term: Term(*term),
-            start: Stamp(*start),
+            start: Lsn(*start),
             node: NodeId(*node),
             nonce: 1,
         };
         let reigns: Vec<_> = reigns.iter().map(reign).collect();
         LogState {
             history: reigns.try_into().unwrap(),
-            end: Stamp(end),
+            end: Lsn(end),
             set: None,
             synchronous: true,
-            committed: Stamp::ZERO,
+            committed: Lsn::ZERO,
             log: true,
             incarnation: 1,
         }
@@ -226,16 +225,16 @@ fn a_restart_notices_that_another_has_gone_on() {
 #[test]
 fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
     let fence = Fence::new(Term(1), None);
-    let told = |log: LogState, committed| LogState { committed: Stamp(committed), ..log };
+    let told = |log: LogState, committed| LogState { committed: Lsn(committed), ..log };
     let mut candidate = Candidacy::new(NodeId(1), told(log(&[(1, 0)], 50, None), 10), &fence);
-    assert_eq!(candidate.known_committed(), Stamp(10));
+    assert_eq!(candidate.known_committed(), Lsn(10));
     candidate.promised(NodeId(2), told(log(&[(1, 0)], 40, None), 30));
-    assert_eq!(candidate.known_committed(), Stamp(30));
+    assert_eq!(candidate.known_committed(), Lsn(30));
     // Of what parts from the own log at 20 nothing beyond counts.
     candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 20)], 45, None), 45));
-    assert_eq!(candidate.known_committed(), Stamp(30));
+    assert_eq!(candidate.known_committed(), Lsn(30));
     candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 45)], 60, None), 60));
-    assert_eq!(candidate.known_committed(), Stamp(45));
+    assert_eq!(candidate.known_committed(), Lsn(45));
 }
 
 #[test]
@@ -300,7 +299,7 @@ fn a_later_term_outranks_a_longer_log() {
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 500, None), &Fence::new(Term(4), None));
     candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, None));
     candidate.promised(NodeId(3), log(&[(1, 0)], 900, None));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(60), upto: Stamp(70) };
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(60), upto: Lsn(70) };
     assert_eq!(candidate.plan(Safety::OneSafe, false), fetch);
 }
 
@@ -329,7 +328,7 @@ fn asynchronous_standbys_have_no_voice() {
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
     candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
     // Heard they are, and what they hold does not count.
-    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Stamp(50), upto: Stamp(70) };
+    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(70) };
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
@@ -355,7 +354,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
     assert_eq!(uncertain(plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0))])), (1, 2));
     // With everybody of the newest set it may reign: after it has fetched what they hold.
     let known = plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0)), (9, 70, set(5, &[9, 2], 0))]);
-    assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Stamp(50), upto: Stamp(70) });
+    assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Lsn(50), upto: Lsn(70) });
     // With a floor the primary cannot have gone on alone.
     let floored = set(4, &[9, 1, 2], 1);
     assert_eq!(uncertain(plan(floored.clone(), &[])), (1, 2));
@@ -389,7 +388,7 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         other.met(Holder::new(NodeId(9), 1), set(5, &[9, 1], floor));
         other.plan(Safety::TwoSafe, false)
     };
-    assert_eq!(of(0), Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) });
+    assert_eq!(of(0), Plan::Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) });
     assert!(matches!(of(1), Plan::Newcomer { newest } if newest.number == 5));
 }
 
@@ -453,7 +452,7 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     out.met(Holder::new(NodeId(3), 1), without());
     assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
     out.promised(NodeId(1), log(&history, 80, without()));
-    assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Stamp(50), upto: Stamp(80) });
+    assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) });
 }
 
 #[test]
@@ -474,15 +473,15 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(behind.plan(Safety::VerySafe, true), reigns, "with force");
     // One with a log that has as much can pass it on.
     let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
-    assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Stamp(50), upto: Stamp(80) });
+    assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Lsn(50), upto: Lsn(80) });
     // A mirror takes a log in as well, unless it would have to undo for that what is committed.
     let takes = at(3, mirror(short.clone()), &[(2, long.clone())]);
-    assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) });
+    assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
     let other = log(&[(1, 0), (2, 40)], 80, later());
-    let undoes = at(3, mirror(LogState { committed: Stamp(40), ..short.clone() }), &[(2, other.clone())]);
-    assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(40), upto: Stamp(80) });
-    let keeps = at(3, mirror(LogState { committed: Stamp(48), ..short.clone() }), &[(2, other)]);
-    let holds_more = Plan::HoldsMore { than: NodeId(2), at: Stamp(40), committed: Stamp(48) };
+    let undoes = at(3, mirror(LogState { committed: Lsn(40), ..short.clone() }), &[(2, other.clone())]);
+    assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Lsn(40), upto: Lsn(80) });
+    let keeps = at(3, mirror(LogState { committed: Lsn(48), ..short.clone() }), &[(2, other)]);
+    let holds_more = Plan::HoldsMore { than: NodeId(2), at: Lsn(40), committed: Lsn(48) };
     assert_eq!(plan(&keeps), holds_more);
     // Of two mirrors neither has a log for the other.
     assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
@@ -490,7 +489,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     // The log that wrote what the mirror has more, and does not have it, has committed none of it;
     // unless the mirror knows that it has: then that disk was set back.
     assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);
-    let acknowledged = LogState { committed: Stamp(51), ..mirror(long) };
+    let acknowledged = LogState { committed: Lsn(51), ..mirror(long) };
     assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Better { node: NodeId(3) });
     let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
     assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Better { node: NodeId(3) });
@@ -502,12 +501,12 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
 fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
     let begun = |nonce| {
         let mut history = history(&[(1, 0)]);
-        history.begin(Reign { term: Term(2), start: Stamp(40), node: NodeId(9), nonce }).unwrap();
+        history.begin(Reign { term: Term(2), start: Lsn(40), node: NodeId(9), nonce }).unwrap();
         history
     };
     let of = |history: &TermHistory, end, committed| LogState {
         history: history.clone(),
-        committed: Stamp(committed),
+        committed: Lsn(committed),
         ..log(&[], end, set(4, &[1, 2, 9], 0))
     };
     let (later, twice) = (history(&[(1, 0), (2, 40)]), begun(2));
@@ -520,18 +519,18 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
         let reigns = Plan::Reign { term: Term(3) };
         for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
             let mut it = candidate(48);
-            let holds_more = Plan::HoldsMore { than: NodeId(9), at: Stamp(40), committed: Stamp(48) };
+            let holds_more = Plan::HoldsMore { than: NodeId(9), at: Lsn(40), committed: Lsn(48) };
             assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, reigns.clone()));
             // Another may have still more of that.
             it.promised(NodeId(2), of(mine, 60, 48));
-            let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(60) };
+            let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) };
             assert_eq!(it.plan(safety, true), fetch);
             it.fetched(of(mine, 60, 48));
             assert_eq!(it.plan(safety, true), reigns);
         }
         // Nothing would be given up.
         let plans = [false, true].map(|force| candidate(40).plan(Safety::OneSafe, force));
-        let fetch = || Plan::Fetch { from: NodeId(9), cut_at: Stamp(40), upto: Stamp(80) };
+        let fetch = || Plan::Fetch { from: NodeId(9), cut_at: Lsn(40), upto: Lsn(80) };
         let begun_twice = Plan::SameTermTwice { with: NodeId(9), term: Term(2) };
         assert_eq!(plans, if *other == later { [fetch(), fetch()] } else { [begun_twice, reigns.clone()] });
         // A former primary that comes back may be the one that was set back.

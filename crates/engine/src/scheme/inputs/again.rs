@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::Log;
 use freshet_replay::{Deleted, Redo};
 use freshet_replication::{
@@ -104,7 +104,7 @@ struct Regenerating {
 }
 
 impl ReplayTarget for Regenerating {
-    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+    fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError> {
         let window = self.regenerate.window();
         let making = window.making();
         self.live.replay(from, to, partition_ends)?;
@@ -113,7 +113,7 @@ impl ReplayTarget for Regenerating {
         Ok(())
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+    fn persist(&self, from: Lsn, to: Lsn, ends: &[Lsn], log: &Arc<Log>) {
         self.live.persist(from, to, ends, log);
     }
 
@@ -133,7 +133,7 @@ impl ReplayTarget for Regenerating {
         self.live.processor_time() + self.regenerate.processor_time()
     }
 
-    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+    fn cut(&self, at: Lsn) -> Result<(), ReplayError> {
         let _still = self.regenerate.window().still();
         self.live.cut(at)
     }

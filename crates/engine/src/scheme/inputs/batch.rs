@@ -6,7 +6,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_log::{Block, BlockHeader, BlockKind};
 use freshet_replay::form::{self, Decoder, Form, REACH};
 use freshet_txn::Entry;
@@ -17,32 +17,32 @@ use super::{
 };
 
 enum Arrived {
-    /// The block's bytes, which begin at this stamp.
-    Bytes(Stamp, Arc<[u8]>),
+    /// The block's bytes, which begin at this LSN.
+    Bytes(Lsn, Arc<[u8]>),
     /// To be executed again: where its parts lie in the batch's memory.
     Inputs { header: BlockHeader, entries: Range<usize>, keys: Range<usize>, inputs: Range<usize> },
 }
 
 impl Arrived {
-    fn at(&self) -> Stamp {
+    fn at(&self) -> Lsn {
         match self {
             Self::Bytes(at, _) => *at,
-            Self::Inputs { header, .. } => header.stamp,
+            Self::Inputs { header, .. } => header.lsn,
         }
     }
 }
 
 /// Blocks that wait to be entered, one behind the other.
 pub(super) struct Batch {
-    pub from: Stamp,
+    pub from: Lsn,
     /// Where it ends. Blocks behind that were cut off.
-    pub to: Stamp,
-    /// The oldest snapshot that its transactions read at; the largest stamp if none is executed.
+    pub to: Lsn,
+    /// The oldest snapshot that its transactions read at; the largest LSN if none is executed.
     /// Zero if one reads below the last change of tables before it, or further back than versions
     /// are kept: then a restart does not execute it.
-    pub oldest: Stamp,
+    pub oldest: Lsn,
     /// Tables were changed last below this.
-    pub defined: Stamp,
+    pub defined: Lsn,
     blocks: Vec<Arrived>,
     entries: Vec<Entry>,
     keys: Keys,
@@ -57,15 +57,15 @@ impl Batch {
     /// # Errors
     /// What is wrong with the form.
     pub fn decode(
-        (from, to): (Stamp, Stamp),
+        (from, to): (Lsn, Lsn),
         form: &[u8],
-        known: Stamp,
-        defined: Stamp,
+        known: Lsn,
+        defined: Lsn,
         members: &mut dyn FnMut(&[u8]),
     ) -> Result<Self, String> {
         let mut decoder = Decoder::new(form, from);
         let (blocks, entries, keys, inputs) = (Vec::new(), Vec::new(), Keys::default(), Vec::new());
-        let mut batch = Self { from, to, oldest: Stamp::MAX, defined, blocks, entries, keys, inputs };
+        let mut batch = Self { from, to, oldest: Lsn::MAX, defined, blocks, entries, keys, inputs };
         while decoder.at() < to {
             let at = decoder.at();
             let form = decoder.next_form().map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl Batch {
         self.blocks.partition_point(|block| block.at() < self.to) as u64
     }
 
-    fn arrived(&mut self, at: Stamp, form: Form<'_>) -> Arrived {
+    fn arrived(&mut self, at: Lsn, form: Form<'_>) -> Arrived {
         match form {
             Form::Bytes(bytes) => Arrived::Bytes(at, bytes.into()),
             Form::Skip(header, head) => {
@@ -118,7 +118,7 @@ impl Batch {
                 }
                 self.inputs.extend_from_slice(block.inputs);
                 let oldest = form::oldest_snapshot(block.inputs);
-                let is_there = |oldest: &Stamp| *oldest >= self.defined && at.0.saturating_sub(oldest.0) <= REACH;
+                let is_there = |oldest: &Lsn| *oldest >= self.defined && at.0.saturating_sub(oldest.0) <= REACH;
                 self.oldest = self.oldest.min(oldest.filter(is_there).unwrap_or_default());
                 Arrived::Inputs {
                     header: block.header,
@@ -131,7 +131,7 @@ impl Batch {
     }
 
     /// Enters its blocks from `known` on.
-    pub fn enter(&self, entrance: &mut Entrance, known: Stamp) -> Result<(), Closed> {
+    pub fn enter(&self, entrance: &mut Entrance, known: Lsn) -> Result<(), Closed> {
         let blocks = self.blocks.iter().skip_while(|block| block.at() < known);
         for block in blocks.take_while(|block| block.at() < self.to) {
             match block {

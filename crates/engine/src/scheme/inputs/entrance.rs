@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{Block, BlockHeader, BlockKind, RecordHeader};
 use freshet_replay::ReplayError;
 use freshet_storage::{Catalog, Guard, KeyBuffer, Known, Participant};
@@ -168,15 +168,15 @@ impl Kept {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
     /// Below this old versions, tables or indexes may be missing.
-    pub floor: Stamp,
+    pub floor: Lsn,
     /// For how many bytes of log below the window old versions are kept.
     pub slack: u64,
 }
 
 impl Reach {
     /// The oldest snapshot that is read at when the window begins at `begin`.
-    pub fn oldest(&self, begin: Stamp) -> Stamp {
-        Stamp(begin.0.saturating_sub(self.slack)).max(self.floor)
+    pub fn oldest(&self, begin: Lsn) -> Lsn {
+        Lsn(begin.0.saturating_sub(self.slack)).max(self.floor)
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct Entrance {
     /// since, the block is not entered.
     cuts: u64,
     /// Everything below is replayed before a block enters that is to be executed.
-    barrier: Stamp,
+    barrier: Lsn,
     /// How many blocks of records came with their bytes.
     came_as_bytes: u64,
     keys: Keys,
@@ -201,7 +201,7 @@ impl Entrance {
     pub fn new(window: &Arc<Window>, catalog: &Arc<Catalog>, participant: Participant, reach: Reach) -> Self {
         let (window, catalog) = (Arc::clone(window), Arc::clone(catalog));
         let (keys, key) = (Keys::default(), KeyBuffer::new());
-        Self { window, catalog, participant, reach, cuts: 0, barrier: Stamp::ZERO, came_as_bytes: 0, keys, key }
+        Self { window, catalog, participant, reach, cuts: 0, barrier: Lsn::ZERO, came_as_bytes: 0, keys, key }
     }
 
     /// The blocks that are entered from now on came when the window had been cut so often.
@@ -215,7 +215,7 @@ impl Entrance {
     }
 
     /// The window was cut at `at`.
-    pub fn cut(&mut self, at: Stamp) {
+    pub fn cut(&mut self, at: Lsn) {
         self.barrier = self.barrier.min(at);
     }
 
@@ -228,7 +228,7 @@ impl Entrance {
         // replayed.
         let knows = header.kind != BlockKind::Schema && self.knows_tables_of(block);
         // Below the floor changes enter the indexes as insertions do, which is replay's work.
-        if !knows || header.stamp < self.reach.floor || image.len() > LONG || !self.window.is_replayed(self.barrier) {
+        if !knows || header.lsn < self.reach.floor || image.len() > LONG || !self.window.is_replayed(self.barrier) {
             self.barrier = header.end();
             return self.window.enter(Arc::new(Pending::replays(header, image)));
         }
@@ -246,7 +246,7 @@ impl Entrance {
         let locking = self.window.has_locks().then(|| Locking::new(Vec::new(), &written));
         let mut there = vec![None; written.len()];
         let pending = Arc::new(Pending::known(header, written, image).taking(locking));
-        drop(self.announce(&guard, &pending, &keys.all(), |number, stamp| there[number] = Some(stamp)));
+        drop(self.announce(&guard, &pending, &keys.all(), |number, lsn| there[number] = Some(lsn)));
         let rows = block.records().filter(|record| record.header.fid < Fid::INPUTS);
         for (record, there) in rows.zip(there).filter(|(record, _)| record.header.kind != RecordKind::Insert) {
             let RecordHeader { fid, rid, prev, .. } = record.header;
@@ -262,7 +262,7 @@ impl Entrance {
 
     /// The newest version of a record that is in its table, or was announced there. Beside one that
     /// is to come there may be a newer one: those are made in no order.
-    fn newest(&self, guard: &Guard<'_>, fid: Fid, rid: Rid) -> Option<Stamp> {
+    fn newest(&self, guard: &Guard<'_>, fid: Fid, rid: Rid) -> Option<Lsn> {
         let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard))?;
         content.replayed(rid).max(content.restored(guard, rid))
     }
@@ -273,13 +273,7 @@ impl Entrance {
     }
 
     /// What the log changes at `at` is not there as it was then.
-    fn lacks(
-        &self,
-        at: Stamp,
-        (fid, rid): (Fid, Rid),
-        prev: Option<Stamp>,
-        there: Option<Stamp>,
-    ) -> Result<(), Closed> {
+    fn lacks(&self, at: Lsn, (fid, rid): (Fid, Rid), prev: Option<Lsn>, there: Option<Lsn>) -> Result<(), Closed> {
         let (prev, there) = (prev.unwrap_or_default(), there.unwrap_or_default());
         self.window.close(Some(ReplayError::Missing { at, fid, rid, prev, there }.to_string()));
         Err(Closed)
@@ -303,10 +297,10 @@ impl Entrance {
         self.window.wait_replayed(self.cuts, self.barrier)?;
         self.window.wait_room(self.cuts, header.length.into())?;
         let decoded = Inputs::decode(inputs).map(|inputs| inputs.snapshots);
-        let snapshots = decoded.filter(|snapshots| fit(snapshots, header.stamp));
+        let snapshots = decoded.filter(|snapshots| fit(snapshots, header.lsn));
         let hopeless = match snapshots.as_deref() {
             None => Some(Why::Undecodable),
-            Some([oldest, ..]) if self.reaches(*oldest, header.stamp) => None,
+            Some([oldest, ..]) if self.reaches(*oldest, header.lsn) => None,
             Some(_) => Some(Why::OldSnapshot),
         };
         let written = Written::of_entries(&entries);
@@ -315,15 +309,15 @@ impl Entrance {
         let task = Task { entries: OnceLock::new(), snapshots, inputs: inputs.into(), hopeless };
         let block = Arc::new(Pending::promised(header, written, Some(task)).taking(locking));
         let guard = self.participant.pin_without_snapshot();
-        let entering = self.announce(&guard, &block, &keys, |number, stamp| {
+        let entering = self.announce(&guard, &block, &keys, |number, lsn| {
             let entry = &mut entries[number];
-            entry.prev = if entry.kind == RecordKind::Insert { entry.prev } else { Some(stamp) };
+            entry.prev = if entry.kind == RecordKind::Insert { entry.prev } else { Some(lsn) };
         });
         for (entry, written) in entries.iter_mut().zip(block.written()).filter(|(it, _)| it.kind != RecordKind::Insert)
         {
             entry.prev = entry.prev.max(self.newest(&guard, entry.fid, entry.rid));
             if entry.prev.is_none() && self.is_kept(&guard, entry.fid) {
-                return self.lacks(written.address(header.stamp), (entry.fid, entry.rid), None, None);
+                return self.lacks(written.address(header.lsn), (entry.fid, entry.rid), None, None);
             }
         }
         drop((guard, entering));
@@ -333,10 +327,10 @@ impl Entrance {
         self.window.enter(block)
     }
 
-    /// Whether the versions that a snapshot sees are there for as long as a block at `stamp` is in
+    /// Whether the versions that a snapshot sees are there for as long as a block at `lsn` is in
     /// the window: that is never more than the slack below the window's beginning.
-    fn reaches(&self, snapshot: Stamp, stamp: Stamp) -> bool {
-        snapshot >= self.reach.floor && stamp.since(snapshot) <= self.reach.slack
+    fn reaches(&self, snapshot: Lsn, lsn: Lsn) -> bool {
+        snapshot >= self.reach.floor && lsn.since(snapshot) <= self.reach.slack
     }
 
     /// Enters the records of a block, and the keys of those that it inserts.
@@ -345,7 +339,7 @@ impl Entrance {
         guard: &Guard<'_>,
         block: &Arc<Pending>,
         keys: &SomeKeys<'_>,
-        replaces: impl FnMut(usize, Stamp),
+        replaces: impl FnMut(usize, Lsn),
     ) -> Entering<'_> {
         let entering = self.window.entering();
         self.window.announce(block, replaces);
@@ -385,7 +379,7 @@ fn read_set(inputs: &[u8]) -> Vec<(Fid, Rid)> {
     inputs.and_then(|inputs| reads::split(inputs.body)).map_or_else(Vec::new, |(reads, _)| reads::decode(reads))
 }
 
-/// Whether these can be the snapshots of a transaction with that stamp.
-pub(super) fn fit(snapshots: &[Stamp], stamp: Stamp) -> bool {
-    !snapshots.is_empty() && snapshots.is_sorted() && snapshots.iter().all(|snapshot| *snapshot <= stamp)
+/// Whether these can be the snapshots of a transaction with that LSN.
+pub(super) fn fit(snapshots: &[Lsn], lsn: Lsn) -> bool {
+    !snapshots.is_empty() && snapshots.is_sorted() && snapshots.iter().all(|snapshot| *snapshot <= lsn)
 }

@@ -26,7 +26,7 @@ pub enum Why {
     /// It wrote records of the right lengths in the right places, and the block has another
     /// checksum.
     Checksum,
-    /// It gave its block at its snapshots, and gives another one at its own stamp, although it was
+    /// It gave its block at its snapshots, and gives another one at its own LSN, although it was
     /// certified to be the same there.
     Order,
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Why {
             Self::Failed(cause) => write!(f, "it failed: {cause}"),
             Self::Panicked(cause) => write!(f, "it panicked: {cause}"),
             Self::Writes(what) => write!(f, "it wrote something else: {what}"),
-            Self::Order => f.write_str("it is not serializable: at its own stamp it writes something else"),
+            Self::Order => f.write_str("it is not serializable: at its own LSN it writes something else"),
             Self::Checksum => f.write_str("its rows are others: the checksum differs"),
         }
     }

@@ -34,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Watermark, cpu::Meter};
+use freshet_base::{Lsn, Watermark, cpu::Meter};
 use freshet_replay::form;
 use freshet_replication::forms::{Complete, Regenerate};
 use freshet_storage::Participant;
@@ -124,14 +124,14 @@ struct Work {
 struct State {
     waiting: VecDeque<Batch>,
     /// What has arrived ends here.
-    end: Stamp,
+    end: Lsn,
     /// Tables were changed last below this, as far as that has arrived; what was cut counts, too.
-    defined: Stamp,
+    defined: Lsn,
     /// A batch is being entered.
     entering: bool,
     cutting: bool,
     /// The window was cut here since the last batch was taken.
-    cut: Option<Stamp>,
+    cut: Option<Lsn>,
     threads: Vec<JoinHandle<()>>,
     pool: Option<Pool>,
     originals: Option<FromOthers>,
@@ -262,7 +262,7 @@ impl Shared {
         let (from, blocks) = self.window.pending();
         let state = self.state();
         let waiting: u64 = state.waiting.iter().map(Batch::blocks).sum();
-        let bytes = Stamp(state.end.0.max(from.0)).since(from);
+        let bytes = Lsn(state.end.0.max(from.0)).since(from);
         PendingWork { bytes, transactions: blocks + waiting, from }
     }
 
@@ -294,7 +294,7 @@ impl Shared {
         let mut turn = 0;
         let mut pinned = places[turn].pin(|| self.reach.oldest(self.window.begin())).0;
         let _ = keeps.send(());
-        let mut seen = Stamp::ZERO;
+        let mut seen = Lsn::ZERO;
         let mut stint = self.work.complete_cpu.begin();
         while !self.stopped() {
             let reached = begun.visible.wait(seen.plus(1), Some(Instant::now() + LOOK));
@@ -346,7 +346,7 @@ impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes on this
     /// ground, if they read nothing below `floor`.
     pub fn new(
-        (at, floor): (Stamp, Stamp),
+        (at, floor): (Lsn, Lsn),
         how: How,
         ground: &Ground,
         executor: Arc<dyn CommandExecutor>,
@@ -460,12 +460,12 @@ impl Live {
 }
 
 impl Regenerate for Live {
-    fn begin(&self, at: Stamp, visible: &Arc<Watermark>, complete: Arc<dyn Complete>) {
+    fn begin(&self, at: Lsn, visible: &Arc<Watermark>, complete: Arc<dyn Complete>) {
         debug_assert_eq!(self.0.window.end(), at, "the window begins where the log ends");
         let _ = self.0.begun.set(Begun { visible: Arc::clone(visible), complete });
     }
 
-    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Stamp, String> {
+    fn enter(&self, from: Lsn, to: Lsn, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Lsn, String> {
         let shared = &self.0;
         let (known, defined) = {
             let state = shared.state();
@@ -481,7 +481,7 @@ impl Regenerate for Live {
             shared.changed.notify_all();
         }
         // Below the floor it cannot be executed even now.
-        Ok(if oldest < shared.reach.floor { Stamp::ZERO } else { oldest })
+        Ok(if oldest < shared.reach.floor { Lsn::ZERO } else { oldest })
     }
 
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
@@ -492,7 +492,7 @@ impl Regenerate for Live {
         self.0.backlog.map_or(u64::MAX, |time| self.0.window.within(time).unwrap_or(FIRST_AHEAD))
     }
 
-    fn cut(&self, at: Stamp) {
+    fn cut(&self, at: Lsn) {
         let shared = &self.0;
         let mut state = shared.state();
         if at >= state.end {

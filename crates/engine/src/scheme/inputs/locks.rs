@@ -4,7 +4,7 @@
 //! A block asks for all its locks when it enters: exclusive ones on what it writes, shared ones on
 //! what its transaction has read on the primary and does not write. It may be executed when it has
 //! all of them, and gives them back when its versions are there. Requests come in the order of
-//! stamps, so a block waits for blocks below alone, and the lowest waits for none.
+//! LSNs, so a block waits for blocks below alone, and the lowest waits for none.
 //!
 //! A record's queue is behind the mutex of its shard. One shard is locked at a time, and nothing
 //! else under it. A block counts the locks that it lacks, and one more until it has asked for all:
@@ -77,7 +77,7 @@ struct Queue {
     /// How many have it: one alone, if it is exclusive.
     holders: usize,
     exclusive: bool,
-    /// In the order of stamps.
+    /// In the order of LSNs.
     waiting: VecDeque<(Arc<Pending>, bool)>,
 }
 

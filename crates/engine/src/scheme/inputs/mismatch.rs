@@ -6,7 +6,7 @@
 //! say most.
 //!
 //! The file begins with [`MAGIC`]. For each mismatch follow, as numbers of four bytes, little
-//! endian, the length of its description and the CRC-32C of that, then the description: the stamp
+//! endian, the length of its description and the CRC-32C of that, then the description: the LSN
 //! in eight bytes, then, each behind its length in four, the reason, the row of inputs, the
 //! original block, or nothing where it could not be had, the block that came out, or nothing, and
 //! what the transaction was told, for people.
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, private};
+use freshet_base::{Lsn, private};
 use freshet_txn::Inputs;
 
 use super::{failure::Failure, pending::Pending, pool::Mismatches};
@@ -42,8 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A transaction that could not be executed again, or gave something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its stamp.
-    pub stamp: Stamp,
+    /// Its LSN.
+    pub lsn: Lsn,
     /// What went wrong, for people.
     pub why: String,
     /// The row of its inputs' record.
@@ -59,7 +59,7 @@ pub struct Mismatch {
 impl Mismatch {
     pub(super) fn of(block: &Pending, failure: &Failure, original: &[u8]) -> Self {
         Self {
-            stamp: block.stamp(),
+            lsn: block.lsn(),
             why: failure.why.to_string(),
             inputs: block.task().map(|task| task.inputs.to_vec()).unwrap_or_default(),
             original: original.to_vec(),
@@ -74,7 +74,7 @@ impl Mismatch {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.stamp.0.to_le_bytes().to_vec();
+        let mut bytes = self.lsn.0.to_le_bytes().to_vec();
         let parts = [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated, self.told.as_bytes()];
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
@@ -84,14 +84,14 @@ impl Mismatch {
     }
 
     fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let stamp = Stamp(u64::from_le_bytes(*take(&mut bytes, 8)?.first_chunk()?));
+        let lsn = Lsn(u64::from_le_bytes(*take(&mut bytes, 8)?.first_chunk()?));
         let mut part = || {
             let length = take_length(&mut bytes)?;
             take(&mut bytes, length).map(<[u8]>::to_vec)
         };
         let (why, inputs, original, regenerated, told) = (part()?, part()?, part()?, part()?, part()?);
         let (why, told) = (String::from_utf8(why).ok()?, String::from_utf8(told).ok()?);
-        bytes.is_empty().then_some(Self { stamp, why, inputs, original, regenerated, told })
+        bytes.is_empty().then_some(Self { lsn, why, inputs, original, regenerated, told })
     }
 }
 
@@ -309,7 +309,7 @@ impl Mismatches for Policy {
     }
 
     fn note(&self, mismatch: Mismatch) -> Result<(), String> {
-        let Mismatch { stamp, why, told, .. } = mismatch.clone();
+        let Mismatch { lsn, why, told, .. } = mismatch.clone();
         if let Some(file) = &self.file {
             file.note(mismatch)?;
         }
@@ -317,15 +317,15 @@ impl Mismatches for Policy {
         if self.on_mismatch == OnMismatch::Stop {
             // The status shows why nothing is executed any more. It tells nothing of data, as the
             // cause and the statements do.
-            tracing::error!(stamp = stamp.0, cause = why, told, kept, "a transaction did not give its block");
+            tracing::error!(lsn = lsn.0, cause = why, told, kept, "a transaction did not give its block");
             return Err(format!(
-                "the transaction at {stamp} was executed again and did not give its block; this node's output says \
+                "the transaction at {lsn} was executed again and did not give its block; this node's output says \
                  what it is; {kept}; restart this node with on-mismatch = \"fetch\" to have it take the block's bytes"
             ));
         }
         if !self.warned.swap(true, Relaxed) {
             tracing::warn!(
-                stamp = stamp.0,
+                lsn = lsn.0,
                 cause = why,
                 told,
                 kept,
@@ -348,7 +348,7 @@ mod tests {
         let path = directory.path().join("mismatches");
         let file = MismatchFile::new(path.clone());
         let mismatch = |number: u8| Mismatch {
-            stamp: Stamp(u64::from(number) << 40),
+            lsn: Lsn(u64::from(number) << 40),
             why: format!("reason {number}"),
             inputs: vec![number; 9],
             original: vec![number; 300],
@@ -380,7 +380,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("mismatches");
         let mismatch = |number: u64, length: usize| Mismatch {
-            stamp: Stamp(number),
+            lsn: Lsn(number),
             why: "reason".into(),
             inputs: vec![1; 9],
             original: vec![2; length],
@@ -410,8 +410,8 @@ mod tests {
         let names = ["mismatches.1", "mismatches.2", "mismatches.3", "mismatches"];
         let kept: Vec<Mismatch> =
             names.iter().flat_map(|name| read_mismatches(&directory.path().join(name)).unwrap().0).collect();
-        let stamps: Vec<u64> = kept.iter().map(|mismatch| mismatch.stamp.0).collect();
-        assert_eq!(stamps, (0..number - 1).collect::<Vec<_>>(), "all but the one that found no room");
+        let lsns: Vec<u64> = kept.iter().map(|mismatch| mismatch.lsn.0).collect();
+        assert_eq!(lsns, (0..number - 1).collect::<Vec<_>>(), "all but the one that found no room");
         let all = names.iter().map(|name| fs::metadata(directory.path().join(name)).unwrap().len()).sum::<u64>();
         assert!(all <= 4 * FULL, "{all} bytes");
         // What is no such file is not written over.
@@ -430,7 +430,7 @@ mod tests {
     fn what_a_status_shows_of_a_mismatch_tells_nothing_of_data() {
         let policy = Policy::new(OnMismatch::Stop, None);
         let mismatch = Mismatch {
-            stamp: Stamp(7),
+            lsn: Lsn(7),
             why: "it failed: duplicate key (secret)".to_owned(),
             inputs: b"secret".to_vec(),
             original: Vec::new(),

@@ -10,7 +10,7 @@
 //! | stage | what | paper | file |
 //! |---|---|---|---|
 //! | enter | a block's records into version arrays, its keys into indexes | 4.5.1 | `entrance.rs`, `versions.rs` |
-//! | execute | threads execute transactions in the order of stamps; a reader of a version that is not there yet sleeps | 4.5.2 | `pool.rs`, `pending.rs` |
+//! | execute | threads execute transactions in the order of LSNs; a reader of a version that is not there yet sleeps | 4.5.2 | `pool.rs`, `pending.rs` |
 //! | make | the thread that has executed a block puts its versions into the tables, above what readers see | 4.5.2 | `tables.rs` |
 //! | complete | blocks whose versions are there go, in order, into the log; when readers see them, they leave the window | | `window.rs` |
 //!
@@ -20,12 +20,12 @@
 //!
 //! # Why that gives the same, at every isolation level
 //!
-//! By induction over stamps: let all blocks below `t` be what they were, byte for byte. The
+//! By induction over LSNs: let all blocks below `t` be what they were, byte for byte. The
 //! transaction at `t` is a function of its inputs, of values that were captured into them, and of
 //! what it reads. A read is determined by its snapshot `s` and by the transaction's own writes so
 //! far: the newest version of the record below `s`, a place in the log. The snapshots are in the
 //! inputs, and none is above `t`, so all versions that are asked for lie in blocks below `t`.
-//! Stamps of versions are log positions, so "below `s`" means the same here and there. A scan finds
+//! LSNs of versions are log positions, so "below `s`" means the same here and there. A scan finds
 //! what it found: index entries of all records below are entered before the transaction is
 //! executed, those of later ones lead to no version below `s`, and an entry goes only when no
 //! snapshot needs it. So the reads give the same values, the transaction does the same, and its
@@ -56,14 +56,14 @@
 //!
 //! # Calvin, a baseline
 //!
-//! With [`Schedule::Locks`] transactions are not begun in the order of stamps, but when they have
+//! With [`Schedule::Locks`] transactions are not begun in the order of LSNs, but when they have
 //! locks on all records that they read and write, which are granted in that order (`locks.rs`). The
 //! primary must have recorded the read sets of serializable transactions (`reads.rs`), since locks
-//! follow the order of stamps, and snapshots do only there.
+//! follow the order of LSNs, and snapshots do only there.
 //!
 //! # Old snapshots
 //!
-//! A transaction may have read long before its stamp. The tables keep old versions for snapshots of
+//! A transaction may have read long before its LSN. The tables keep old versions for snapshots of
 //! up to a given distance below the window's beginning; a block that reads below that is not
 //! executed, and its bytes are asked for.
 

@@ -1,7 +1,7 @@
 //! Blocks that a standby could not regenerate: their bytes are asked for until they come.
 //!
 //! A thread asks, for many at once, and ends when nothing is wanted. It takes the blocks with the
-//! lowest stamps first, since all others wait for these. One that no node has given waits for its
+//! lowest LSNs first, since all others wait for these. One that no node has given waits for its
 //! next turn, a little longer each time, and blocks no other one.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::Lsn;
 use freshet_replication::forms::{Complete, Wanted as Asked};
 
 use super::pool::{Originals, Wanted};
@@ -36,7 +36,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: BTreeMap<Stamp, Waiting>,
+    waiting: BTreeMap<Lsn, Waiting>,
     /// The thread is there.
     asks: bool,
     stopped: bool,
@@ -147,7 +147,7 @@ impl Shared {
                 bytes += u64::from(waiting.wanted.header().length);
                 fits
             });
-            let due: Vec<Stamp> = due.map(|(at, _)| *at).collect();
+            let due: Vec<Lsn> = due.map(|(at, _)| *at).collect();
             if !due.is_empty() {
                 return Some(due.iter().filter_map(|at| state.waiting.remove(at)).collect());
             }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Lsn, RecordKind, Rid};
 use freshet_log::{
     Block, BlockHeader, RecordHeader,
     block::{BLOCK_HEADER, RECORD_HEADER},
@@ -68,8 +68,8 @@ impl Written {
         self.offset as usize
     }
 
-    /// The record's address, which is its version's stamp.
-    pub fn address(&self, block: Stamp) -> Stamp {
+    /// The record's address, which is its version's LSN.
+    pub fn address(&self, block: Lsn) -> Lsn {
         block.plus(self.offset.into())
     }
 
@@ -86,7 +86,7 @@ pub(crate) struct Task {
     /// What it writes, and in which order. There when the block has been entered.
     pub entries: OnceLock<Vec<Entry>>,
     /// Where its statements read.
-    pub snapshots: Vec<Stamp>,
+    pub snapshots: Vec<Lsn>,
     /// The row of the record with its inputs.
     pub inputs: Box<[u8]>,
     /// Why it cannot be executed, if that is known.
@@ -167,11 +167,11 @@ impl Pending {
         &self.header
     }
 
-    pub fn stamp(&self) -> Stamp {
-        self.header.stamp
+    pub fn lsn(&self) -> Lsn {
+        self.header.lsn
     }
 
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.header.end()
     }
 
@@ -187,7 +187,7 @@ impl Pending {
     /// that its transaction was executed on is not the one that the log continues.
     pub fn lacks(&self, bytes: &[u8]) -> Option<ReplayError> {
         let entries = self.task.as_ref().and_then(|task| task.entries.get())?;
-        let block = Block::parse(bytes, self.stamp()).ok()?;
+        let block = Block::parse(bytes, self.lsn()).ok()?;
         block.records().zip(entries).find_map(|(record, entry)| {
             let RecordHeader { fid, rid, kind, prev, .. } = record.header;
             let differs = kind != RecordKind::Insert && (fid, rid) == (entry.fid, entry.rid) && prev != entry.prev;

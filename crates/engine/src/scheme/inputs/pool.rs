@@ -1,6 +1,6 @@
 //! The threads that execute transactions again (Record-Replay, section 4.5.2).
 //!
-//! Each takes the next block, in the order of stamps, executes its transaction at the snapshots
+//! Each takes the next block, in the order of LSNs, executes its transaction at the snapshots
 //! that it had, and compares the block that comes out with the header that the block has: the
 //! checksum says whether the rows are the same. Then it puts their versions into the tables. A
 //! thread that needs a version which is not there yet sleeps, and leaves its processor to another:
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, cpu::Meter, panics};
+use freshet_base::{Lsn, cpu::Meter, panics};
 use freshet_log::{Block, BlockBuilder, BlockHeader};
 use freshet_txn::{Core, Inputs, Past, ProcedureError, Worker, WorkerError};
 
@@ -63,8 +63,8 @@ type Fetched = Arc<Mutex<Box<dyn Execute>>>;
 
 impl Wanted {
     /// Where it begins.
-    pub fn at(&self) -> Stamp {
-        self.block.stamp()
+    pub fn at(&self) -> Lsn {
+        self.block.lsn()
     }
 
     /// What it has to begin with.
@@ -155,7 +155,7 @@ pub(super) trait Execute: Send {
     fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure>;
 
     /// How the transaction of a block, which came out as `image`, differs from itself at its own
-    /// stamp, if it was certified not to, and that is to be checked.
+    /// LSN, if it was certified not to, and that is to be checked.
     fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure>;
 
     /// What the transaction was told to do, for people.
@@ -176,7 +176,7 @@ pub(super) struct Means<'m> {
     pub executor: &'m Arc<dyn CommandExecutor>,
     /// Where versions are made.
     pub ground: &'m Ground,
-    /// Whether serializable transactions are checked at their own stamps, too.
+    /// Whether serializable transactions are checked at their own LSNs, too.
     pub serially: bool,
 }
 
@@ -209,14 +209,14 @@ impl Executes {
         &mut self,
         block: &Pending,
         task: &Task,
-        snapshots: &[Stamp],
+        snapshots: &[Lsn],
         past: Arc<dyn Past>,
     ) -> Result<Arc<[u8]>, Failure> {
         let (procedure, inputs) = told(task).ok_or(Why::Undecodable)?;
         let worker = self.worker().map_err(|cause| Why::Failed(cause.to_string()))?;
-        let BlockHeader { stamp, term, stream, .. } = *block.header();
+        let BlockHeader { lsn, term, stream, .. } = *block.header();
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
-        let transaction = worker.again(stamp, snapshots, entries, past);
+        let transaction = worker.again(lsn, snapshots, entries, past);
         let executed = panics::contained("executing a transaction again", || {
             self.executor.execute(&transaction, procedure, inputs)
         });
@@ -243,9 +243,9 @@ impl Executes {
         outcome
     }
 
-    /// Executes a transaction as if all of it happened at its own stamp.
+    /// Executes a transaction as if all of it happened at its own LSN.
     pub fn in_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
-        self.execute_at(block, task, &vec![block.stamp(); task.snapshots.len()], past)
+        self.execute_at(block, task, &vec![block.lsn(); task.snapshots.len()], past)
     }
 
     /// What the transaction was told to do, for people.
@@ -253,7 +253,7 @@ impl Executes {
         let Some((procedure, inputs)) = told(task) else { return String::new() };
         let Ok(worker) = self.worker() else { return format!("procedure {procedure}") };
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
-        let transaction = worker.again(block.stamp(), &task.snapshots, entries, past);
+        let transaction = worker.again(block.lsn(), &task.snapshots, entries, past);
         let described =
             panics::contained("describing a transaction", || self.executor.describe(&transaction, procedure, inputs));
         drop(transaction);
@@ -268,14 +268,14 @@ impl Executes {
     }
 }
 
-/// Whether the transaction of a block was certified to be the same at its own stamp, and has read
+/// Whether the transaction of a block was certified to be the same at its own LSN, and has read
 /// elsewhere.
 pub(super) fn is_in_order(block: &Pending, task: &Task) -> bool {
     Inputs::decode(&task.inputs).is_some_and(|inputs| inputs.serial)
-        && task.snapshots.iter().any(|snapshot| *snapshot != block.stamp())
+        && task.snapshots.iter().any(|snapshot| *snapshot != block.lsn())
 }
 
-/// Why a transaction is not the same at its own stamp, where this has come of it.
+/// Why a transaction is not the same at its own LSN, where this has come of it.
 pub(super) fn out_of_order(there: Result<Arc<[u8]>, Failure>) -> Failure {
     match there {
         Ok(image) => Failure { image: Some(image.to_vec()), ..Why::Order.into() },
@@ -286,7 +286,7 @@ pub(super) fn out_of_order(there: Result<Arc<[u8]>, Failure>) -> Failure {
 /// Executes blocks of the window.
 struct Procedures {
     executes: Executes,
-    /// Whether serializable transactions are executed at their own stamps, too.
+    /// Whether serializable transactions are executed at their own LSNs, too.
     serially: bool,
     maker: Maker,
 }
@@ -350,7 +350,7 @@ pub(crate) struct Counts {
     pub other_build: AtomicU64,
     /// Those that did not come out, or came out otherwise.
     pub mismatches: AtomicU64,
-    /// Those that came out, and are not what they would be at their own stamps.
+    /// Those that came out, and are not what they would be at their own LSNs.
     pub out_of_order: AtomicU64,
     /// Processor time of all threads, as of a few transactions ago.
     pub cpu: Meter,

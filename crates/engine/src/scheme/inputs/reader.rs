@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_storage::{LoadError, ReadError};
 use freshet_txn::Past;
 
@@ -18,7 +18,7 @@ pub(crate) struct Reader {
 }
 
 impl Past for Reader {
-    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError> {
+    fn wait(&self, fid: Fid, rid: Rid, below: Lsn) -> Result<(), ReadError> {
         let window = &self.window;
         window.perturb();
         let Some(block) = window.to_come((fid, rid), below) else { return Ok(()) };

@@ -3,7 +3,7 @@
 /// When transactions are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// In the order of stamps; a reader waits for the version that it reads.
+    /// In the order of LSNs; a reader waits for the version that it reads.
     #[default]
     Versions,
     /// When they have locks on all that they read and write (Calvin, a baseline). Takes read sets:

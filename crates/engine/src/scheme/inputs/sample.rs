@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Rid, Stamp, WaitError, Watermark};
+use freshet_base::{Fid, Lsn, Rid, WaitError, Watermark};
 use freshet_log::{Block, BlockHeader, Log, LogReader, block::BLOCK_HEADER};
 use freshet_replay::form::REACH;
 use freshet_storage::{Participant, ReadError};
@@ -118,7 +118,7 @@ impl Samples {
         core: &Arc<Core>,
         log: &Log,
         visible: &Arc<Watermark>,
-        floor: Stamp,
+        floor: Lsn,
     ) -> Result<Option<Sampler>, String> {
         let Some(executors) = &self.executors else { return Ok(None) };
         let counts = Arc::<Counts>::default();
@@ -171,7 +171,7 @@ struct Settled {
 }
 
 impl Past for Settled {
-    fn wait(&self, _: Fid, _: Rid, _: Stamp) -> Result<(), ReadError> {
+    fn wait(&self, _: Fid, _: Rid, _: Lsn) -> Result<(), ReadError> {
         Ok(())
     }
 
@@ -185,7 +185,7 @@ struct Sampling {
     executes: Executes,
     log: LogReader,
     visible: Arc<Watermark>,
-    floor: Stamp,
+    floor: Lsn,
     /// How many bytes of log are passed over between two parts.
     pause: u64,
     file: Option<MismatchFile>,
@@ -208,7 +208,7 @@ impl Sampling {
             // The new pin is there before the old one goes, where the next part follows at once.
             turn = 1 - turn;
             if self.pause == 0 && seen.since(at) <= BEHIND {
-                kept = kept.max(Stamp(at.0.saturating_sub(REACH)));
+                kept = kept.max(Lsn(at.0.saturating_sub(REACH)));
                 pinned = places[turn].pin(|| kept).0;
                 continue;
             }
@@ -223,7 +223,7 @@ impl Sampling {
 
     /// Blocks until readers see the log up to `target`, or for this time; says how far they do.
     /// None when no sample is taken any more.
-    fn wait(&self, target: Stamp, time: Option<Duration>) -> Option<Stamp> {
+    fn wait(&self, target: Lsn, time: Option<Duration>) -> Option<Lsn> {
         let until = time.map(|time| Instant::now() + time);
         loop {
             if self.ends.load(SeqCst) {
@@ -242,7 +242,7 @@ impl Sampling {
     /// Looks at the blocks from `at` on, a boundary between transactions, up to `seen`, the end of
     /// the part, or one that cannot be read. Returns where it ends. What snapshots from `kept` on
     /// see is there.
-    fn part(&mut self, at: Stamp, seen: Stamp, kept: Stamp) -> Stamp {
+    fn part(&mut self, at: Lsn, seen: Lsn, kept: Lsn) -> Lsn {
         let (mut next, mut bytes, mut continues) = (at, Vec::new(), false);
         // No part ends within a transaction.
         while next < seen && (continues || next.since(at) < PART) && !self.ends.load(SeqCst) {
@@ -265,10 +265,10 @@ impl Sampling {
     }
 
     /// Executes a block's transaction at its own place, if it was certified.
-    fn look_at(&mut self, block: &Block<'_>, kept: Stamp) {
+    fn look_at(&mut self, block: &Block<'_>, kept: Lsn) {
         let row = block.inputs().unwrap_or_default();
         let Some(Inputs { snapshots, .. }) = Inputs::decode(row) else { return };
-        if !fit(&snapshots, block.stamp()) || snapshots[0] < kept {
+        if !fit(&snapshots, block.lsn()) || snapshots[0] < kept {
             return;
         }
         let records = block.records().map(|record| record.header).filter(|header| header.fid != Fid::INPUTS);
@@ -310,7 +310,7 @@ impl Sampling {
             file.failed().unwrap_or_else(|| file.shown_by())
         });
         tracing::warn!(
-            stamp = mismatch.stamp.0,
+            lsn = mismatch.lsn.0,
             cause = mismatch.why,
             told = mismatch.told,
             kept,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{RecordKind, Stamp};
+use freshet_base::{Lsn, RecordKind};
 use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Participant};
@@ -37,7 +37,7 @@ impl Maker {
         }
         self.until_look -= 1;
         for written in block.written() {
-            let (fid, rid, at) = (written.fid, written.rid, written.address(block.stamp()));
+            let (fid, rid, at) = (written.fid, written.rid, written.address(block.lsn()));
             // A table that was dropped in the meantime has none.
             let Some(content) = self.catalog.get(guard, fid).and_then(|table| table.content(guard)) else { continue };
             let foreign = ReplayError::Foreign { at, fid, rid };
@@ -75,7 +75,7 @@ impl Undo {
         let guard = self.participant.pin_without_snapshot();
         for written in block.written().iter().rev() {
             if let Some(content) = self.catalog.get(&guard, written.fid).and_then(|table| table.content(&guard)) {
-                content.instantiate_cut(&guard, written.rid, written.address(block.stamp()));
+                content.instantiate_cut(&guard, written.rid, written.address(block.lsn()));
             }
         }
     }
@@ -92,7 +92,7 @@ impl Redo for Rest {
         self.full.begin(guard, catalog);
     }
 
-    fn has(&self, at: Stamp) -> bool {
+    fn has(&self, at: Lsn) -> bool {
         self.window.has_made(at)
     }
 
@@ -100,7 +100,7 @@ impl Redo for Rest {
         self.full.record(guard, content, record)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Lsn) {
         self.full.cut(guard, content, header, address);
     }
 }

@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, Term};
 use freshet_log::{Block, BlockBuilder, BlockKind};
 use freshet_txn::{Entry, Past};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -64,24 +64,24 @@ fn perturbing(seed: u64) -> Perturb {
 /// each with a row of what it has read so far.
 #[derive(Clone)]
 struct Program {
-    snapshots: Vec<Stamp>,
+    snapshots: Vec<Lsn>,
     reads: Vec<Vec<Rid>>,
     writes: Vec<(Rid, RecordKind)>,
 }
 
-/// The versions of a record, by stamp; none where it is deleted.
-type Versions = BTreeMap<Stamp, Option<Vec<u8>>>;
+/// The versions of a record, by LSN; none where it is deleted.
+type Versions = BTreeMap<Lsn, Option<Vec<u8>>>;
 
 /// What reads find.
 #[derive(Default)]
 struct Tables(Mutex<HashMap<Rid, Versions>>);
 
 impl Tables {
-    fn read(&self, rid: Rid, below: Stamp) -> Option<Vec<u8>> {
+    fn read(&self, rid: Rid, below: Lsn) -> Option<Vec<u8>> {
         self.0.lock().unwrap().get(&rid)?.range(..below).next_back()?.1.clone()
     }
 
-    fn newest(&self, rid: Rid) -> Option<Stamp> {
+    fn newest(&self, rid: Rid) -> Option<Lsn> {
         Some(*self.0.lock().unwrap().get(&rid)?.last_key_value()?.0)
     }
 
@@ -90,11 +90,11 @@ impl Tables {
         let mut records = self.0.lock().unwrap();
         for written in block.written() {
             let newest = records.get_mut(&written.rid).unwrap().pop_last().unwrap().0;
-            assert_eq!(newest, written.address(block.stamp()));
+            assert_eq!(newest, written.address(block.lsn()));
         }
     }
 
-    fn end(&self) -> Stamp {
+    fn end(&self) -> Lsn {
         let records = self.0.lock().unwrap();
         records.values().filter_map(|versions| Some(*versions.last_key_value()?.0)).max().unwrap_or_default()
     }
@@ -123,7 +123,7 @@ impl Program {
     }
 
     /// The rows that it writes.
-    fn rows<E>(&self, mut read: impl FnMut(Rid, Stamp) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<Vec<u8>>, E> {
+    fn rows<E>(&self, mut read: impl FnMut(Rid, Lsn) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<Vec<u8>>, E> {
         let mut sum = 0u64;
         for (snapshot, rids) in self.snapshots.iter().zip(&self.reads) {
             for rid in rids {
@@ -134,24 +134,24 @@ impl Program {
         Ok(self.writes.iter().map(|(rid, _)| (sum ^ rid.0).to_le_bytes().repeat(1 + rid.0 as usize % 3)).collect())
     }
 
-    fn build(&self, rows: &[Vec<u8>], prev: &dyn Fn(usize) -> Option<Stamp>, stamp: Stamp) -> Vec<u8> {
+    fn build(&self, rows: &[Vec<u8>], prev: &dyn Fn(usize) -> Option<Lsn>, lsn: Lsn) -> Vec<u8> {
         let mut builder = BlockBuilder::new();
         builder.begin();
         for (number, ((rid, kind), row)) in self.writes.iter().zip(rows).enumerate() {
             builder.push(prev(number), TABLE, *rid, *kind, row).unwrap();
         }
         builder.seal_records();
-        builder.finish(stamp, Term(3), BlockKind::Redo).to_vec()
+        builder.finish(lsn, Term(3), BlockKind::Redo).to_vec()
     }
 }
 
 /// A log that was made by executing programs one after another.
 #[derive(Default)]
 struct Recorded {
-    /// By stamp and checksum of their blocks.
-    programs: HashMap<(Stamp, u32), Program>,
-    blocks: Vec<(Stamp, Vec<u8>)>,
-    end: Stamp,
+    /// By LSN and checksum of their blocks.
+    programs: HashMap<(Lsn, u32), Program>,
+    blocks: Vec<(Lsn, Vec<u8>)>,
+    end: Lsn,
     tables: Tables,
 }
 
@@ -186,7 +186,7 @@ impl Recorded {
                 0 => recorded.end,
                 back => recorded.blocks[(number - back) as usize].0,
             };
-            let snapshots: Vec<Stamp> = back.iter().map(boundary).collect();
+            let snapshots: Vec<Lsn> = back.iter().map(boundary).collect();
             let reads = (0..snapshots.len()).map(|_| (0..dice.below(4)).map(|_| Rid(dice.below(records))).collect());
             let reads = reads.collect();
             let mut rids: Vec<Rid> = (0..=dice.below(4)).map(|_| Rid(dice.below(records))).collect();
@@ -217,30 +217,30 @@ enum Lie {
 struct Model {
     recorded: Arc<Recorded>,
     shown: Arc<Tables>,
-    lies: HashMap<Stamp, Lie>,
+    lies: HashMap<Lsn, Lie>,
     /// Called before a program is executed.
-    before: Arc<dyn Fn(Stamp) + Send + Sync>,
+    before: Arc<dyn Fn(Lsn) + Send + Sync>,
 }
 
 impl Execute for Model {
     fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
-        (self.before)(block.stamp());
-        let program = &self.recorded.programs[&(block.stamp(), block.header().crc)];
+        (self.before)(block.lsn());
+        let program = &self.recorded.programs[&(block.lsn(), block.header().crc)];
         let mut rows = program.rows(|rid, below| match past.wait(TABLE, rid, below) {
             Ok(()) => Ok(self.shown.read(rid, below)),
             Err(cause) => Err(Why::Failed(cause.to_string())),
         })?;
-        match self.lies.get(&block.stamp()) {
+        match self.lies.get(&block.lsn()) {
             Some(Lie::Row) => rows[0][0] ^= 1,
             Some(Lie::Fails) => return Err(Why::Failed("it does not want to".into()).into()),
             Some(Lie::Length) => rows[0].push(0),
             None => {}
         }
-        Ok(program.build(&rows, &|number| task.entries.get().unwrap()[number].prev, block.stamp()).into())
+        Ok(program.build(&rows, &|number| task.entries.get().unwrap()[number].prev, block.lsn()).into())
     }
 
     fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String> {
-        self.shown.replay(&Block::parse(image, block.stamp()).unwrap());
+        self.shown.replay(&Block::parse(image, block.lsn()).unwrap());
         Ok(())
     }
 
@@ -275,10 +275,10 @@ struct Run {
     room: Room,
     layout: Layout,
     perturb: Option<Perturb>,
-    lies: HashMap<Stamp, Lie>,
+    lies: HashMap<Lsn, Lie>,
     /// One block in this number keeps its bytes.
     kept_every: usize,
-    before: Arc<dyn Fn(Stamp) + Send + Sync>,
+    before: Arc<dyn Fn(Lsn) + Send + Sync>,
     /// How many bytes are replayed at once.
     at_once: u64,
 }
@@ -348,7 +348,7 @@ fn replay(run: &Run, recorded: &Recorded, window: &Window, shown: &Tables) -> us
     let mut take = |blocks: &[Arc<Pending>]| {
         for block in blocks {
             let (at, original) = &recorded.blocks[replayed];
-            assert_eq!((block.stamp(), &block.image().unwrap()[..]), (*at, &original[..]));
+            assert_eq!((block.lsn(), &block.image().unwrap()[..]), (*at, &original[..]));
             assert!(window.has_made(*at), "{at}");
             for record in Block::parse(original, *at).unwrap().records() {
                 let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
@@ -374,7 +374,7 @@ fn deliver(recorded: &Recorded, asked: Receiver<Wanted>) {
 /// Executes all of it again and compares; returns how many blocks were replayed, what was noted,
 /// and the counts.
 fn again(run: &Run, recorded: &Arc<Recorded>) -> (usize, Vec<Mismatch>, Arc<Counts>, Arc<Window>) {
-    let window = Window::scheduled(Stamp::ZERO, run.room, run.layout, run.schedule, run.perturb.clone());
+    let window = Window::scheduled(Lsn::ZERO, run.room, run.layout, run.schedule, run.perturb.clone());
     again_in(run, recorded, window)
 }
 
@@ -437,14 +437,14 @@ fn locks_are_granted_in_the_order_of_the_log() {
     let mut dice = Dice(seed, 0);
     for (threads, records) in [(1, 8), (3, 8), (6, 30)] {
         let recorded = Arc::new(Recorded::random(&mut dice, 250, records, 20));
-        let programs: BTreeMap<Stamp, Program> =
+        let programs: BTreeMap<Lsn, Program> =
             recorded.programs.iter().map(|((at, _), program)| (*at, program.clone())).collect();
         let perturb = Some(perturbing(seed));
         let Run { room, layout, .. } = Run::default();
-        let window = Window::scheduled(Stamp::ZERO, room, layout, Schedule::Locks, perturb);
+        let window = Window::scheduled(Lsn::ZERO, room, layout, Schedule::Locks, perturb);
         let (theirs, overtaken) = (Arc::clone(&window), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&overtaken);
-        let before = Arc::new(move |at: Stamp| {
+        let before = Arc::new(move |at: Lsn| {
             for (below, program) in programs.range(..at) {
                 let ended = theirs.has_made_or_left(*below);
                 assert!(ended || !program.conflicts(&programs[&at]), "{at} is begun before {below} has ended");
@@ -467,7 +467,7 @@ fn write_often(times: u64, layout: Layout) {
     }
     let recorded = Arc::new(recorded);
     for (threads, schedule) in [(1, Schedule::Versions), (4, Schedule::Versions), (4, Schedule::Locks)] {
-        let window = Window::scheduled(Stamp::ZERO, Run::default().room, layout, schedule, None);
+        let window = Window::scheduled(Lsn::ZERO, Run::default().room, layout, schedule, None);
         let (theirs, end) = (Arc::clone(&window), recorded.end);
         // Nothing is executed before all of it is in the window.
         let before = Arc::new(move |_| {
@@ -499,19 +499,19 @@ fn what_comes_out_otherwise_is_fetched_and_noted() {
     let mut dice = Dice(seed, 0);
     let recorded = Arc::new(Recorded::random(&mut dice, 600, 10, 30));
     let lies = HashMap::from([(5, Lie::Row), (6, Lie::Fails), (300, Lie::Length), (599, Lie::Row)]);
-    let lies: HashMap<Stamp, Lie> = lies.into_iter().map(|(number, lie)| (recorded.blocks[number].0, lie)).collect();
+    let lies: HashMap<Lsn, Lie> = lies.into_iter().map(|(number, lie)| (recorded.blocks[number].0, lie)).collect();
     for (threads, schedule) in [(1, Schedule::Versions), (3, Schedule::Versions), (3, Schedule::Locks)] {
         let perturb = Some(perturbing(seed));
         let (replayed, mut noted, counts, window) =
             again(&Run { threads, schedule, perturb, lies: lies.clone(), ..Run::default() }, &recorded);
         assert_eq!((replayed, window.failure()), (600, None));
         assert_eq!((counts.executed.load(SeqCst), counts.mismatches.load(SeqCst)), (596, 4));
-        noted.sort_unstable_by_key(|mismatch| mismatch.stamp);
+        noted.sort_unstable_by_key(|mismatch| mismatch.lsn);
         assert_eq!(noted.len(), lies.len());
         for mismatch in noted {
-            let place = recorded.blocks.binary_search_by_key(&mismatch.stamp, |(at, _)| *at).unwrap();
+            let place = recorded.blocks.binary_search_by_key(&mismatch.lsn, |(at, _)| *at).unwrap();
             assert_eq!(mismatch.original, recorded.blocks[place].1);
-            match lies[&mismatch.stamp] {
+            match lies[&mismatch.lsn] {
                 Lie::Fails => {
                     assert!(mismatch.why.contains("it does not want to"), "{}", mismatch.why);
                     assert_eq!(mismatch.regenerated, b"");
@@ -519,7 +519,7 @@ fn what_comes_out_otherwise_is_fetched_and_noted() {
                 Lie::Row => {
                     assert!(mismatch.why.contains("checksum"), "{}", mismatch.why);
                     let differs = |(a, b): (&u8, &u8)| a != b;
-                    let regenerated = Block::parse(&mismatch.regenerated, mismatch.stamp).unwrap();
+                    let regenerated = Block::parse(&mismatch.regenerated, mismatch.lsn).unwrap();
                     // In the row, and in the checksum.
                     let bytes =
                         regenerated.bytes().iter().zip(&mismatch.original).skip(8).filter(|pair| differs(*pair));
@@ -542,12 +542,12 @@ fn closing_ends_every_wait() {
     }
     let recorded = Arc::new(recorded);
     for (threads, waiters) in [(2, 1), (6, 5)] {
-        let window = Window::new(Stamp::ZERO, Room { bytes: 1 << 20, blocks: 32 }, Layout::Arrays, None);
+        let window = Window::new(Lsn::ZERO, Room { bytes: 1 << 20, blocks: 32 }, Layout::Arrays, None);
         let begun = Arc::new(AtomicUsize::new(0));
         let (theirs, count) = (Arc::clone(&window), Arc::clone(&begun));
         // The first is in execution until the window is closed, which the others wait for.
-        let before = Arc::new(move |at: Stamp| {
-            if at > Stamp::ZERO {
+        let before = Arc::new(move |at: Lsn| {
+            if at > Lsn::ZERO {
                 count.fetch_add(1, SeqCst);
                 return;
             }
@@ -568,7 +568,7 @@ fn a_block_that_cannot_be_had_ends_it() {
     let mut dice = Dice(1, 0);
     let recorded = Arc::new(Recorded::random(&mut dice, 50, 3, 5));
     let lies = HashMap::from([(recorded.blocks[20].0, Lie::Row)]);
-    let window = Window::new(Stamp::ZERO, Run::default().room, Layout::Arrays, None);
+    let window = Window::new(Lsn::ZERO, Run::default().room, Layout::Arrays, None);
     let shown = Arc::new(Tables::default());
     struct Lost;
     impl Originals for Lost {
@@ -611,7 +611,7 @@ fn what_is_cut_off_is_forgotten() {
         second.programs.extend(first.programs.iter().map(|(key, program)| (*key, program.clone())));
         let second = Arc::new(second);
         let run = Run { threads, perturb: Some(perturbing(seed)), ..Run::default() };
-        let window = Window::scheduled(Stamp::ZERO, run.room, run.layout, schedule, run.perturb.clone());
+        let window = Window::scheduled(Lsn::ZERO, run.room, run.layout, schedule, run.perturb.clone());
         let (shown, noted) = (Arc::new(Tables::default()), Arc::new(Noted::default()));
         let make = || {
             let (recorded, shown) = (Arc::clone(&second), Arc::clone(&shown));
@@ -625,7 +625,7 @@ fn what_is_cut_off_is_forgotten() {
                 let take = |blocks: &[Arc<Pending>]| {
                     for block in blocks {
                         let bytes = block.image().unwrap().to_vec();
-                        out.lock().unwrap().push((block.stamp(), bytes));
+                        out.lock().unwrap().push((block.lsn(), bytes));
                     }
                     blocks.last().unwrap().end()
                 };
@@ -637,7 +637,7 @@ fn what_is_cut_off_is_forgotten() {
             feed_from(0, &run, &first, &window, &shown);
             window.cut(at, |block| shown.take_back(block));
             assert!(shown.end() < at, "what was made above is taken back");
-            out.lock().unwrap().retain(|(stamp, _)| *stamp < at);
+            out.lock().unwrap().retain(|(lsn, _)| *lsn < at);
             assert_eq!(window.end(), at);
             feed_from(common, &run, &second, &window, &shown);
             window.finish();
@@ -651,14 +651,14 @@ fn what_is_cut_off_is_forgotten() {
 /// Says which blocks are being executed.
 struct Watched {
     model: Model,
-    running: Arc<Mutex<Vec<Stamp>>>,
+    running: Arc<Mutex<Vec<Lsn>>>,
 }
 
 impl Execute for Watched {
     fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
-        self.running.lock().unwrap().push(block.stamp());
+        self.running.lock().unwrap().push(block.lsn());
         let outcome = self.model.execute(block, task, past);
-        self.running.lock().unwrap().retain(|stamp| *stamp != block.stamp());
+        self.running.lock().unwrap().retain(|lsn| *lsn != block.lsn());
         outcome
     }
 
@@ -682,19 +682,19 @@ fn a_cut_waits_until_nothing_that_is_cut_off_is_executed() {
     }
     let recorded = Arc::new(recorded);
     let at = recorded.blocks[1].0;
-    let window = Window::new(Stamp::ZERO, Run::default().room, Layout::Arrays, None);
+    let window = Window::new(Lsn::ZERO, Run::default().room, Layout::Arrays, None);
     let shown = Arc::new(Tables::default());
     let (running, (ask, asked)) = (Arc::default(), channel());
     let (theirs, last) = (Arc::clone(&window), recorded.blocks[2].0);
-    let before: Arc<dyn Fn(Stamp) + Send + Sync> = Arc::new(move |stamp| {
+    let before: Arc<dyn Fn(Lsn) + Send + Sync> = Arc::new(move |lsn| {
         // Until the cut has begun.
-        while stamp == last && theirs.end() > at {
+        while lsn == last && theirs.end() > at {
             thread::yield_now();
         }
     });
     let make = || {
         let (recorded, shown, before) = (Arc::clone(&recorded), Arc::clone(&shown), Arc::clone(&before));
-        let model = Model { recorded, shown, lies: HashMap::from([(Stamp::ZERO, Lie::Fails)]), before };
+        let model = Model { recorded, shown, lies: HashMap::from([(Lsn::ZERO, Lie::Fails)]), before };
         Box::new(Watched { model, running: Arc::clone(&running) }) as Box<dyn Execute>
     };
     let pool = Pool::start_with(3, &window, &make, Arc::new(Late(ask)), Arc::new(Noted::default())).unwrap();

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Certifier, ClusterId, Stamp, Watermark, cpu};
+use freshet_base::{Certifier, ClusterId, Lsn, Watermark, cpu};
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
 use freshet_replay::{Announce, Deleted, Records, Redo, Replay, form};
@@ -71,7 +71,7 @@ pub struct VerifyOptions {
     pub room: Room,
     /// For how many bytes of log below that old versions are kept.
     pub slack: u64,
-    /// Whether serializable transactions are executed a second time, at their own stamps. One that
+    /// Whether serializable transactions are executed a second time, at their own LSNs. One that
     /// was certified rightly gives the same there (Record-Replay, section 4.4: in serial order).
     pub serially: bool,
     /// Where mismatches are kept, if there are some.
@@ -112,9 +112,9 @@ impl fmt::Debug for VerifyOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Where it began: at the log's beginning, or with a checkpoint.
-    pub from: Stamp,
+    pub from: Lsn,
     /// Where the log ends.
-    pub end: Stamp,
+    pub end: Lsn,
     /// How many blocks there are.
     pub blocks: u64,
     /// How many transactions gave the same again.
@@ -125,7 +125,7 @@ pub struct VerifyReport {
     pub kept: BTreeMap<&'static str, u64>,
     /// How many transactions could not be executed again, or gave something else.
     pub mismatches: u64,
-    /// How many gave the same, and are not what they would be at their own stamps, although they
+    /// How many gave the same, and are not what they would be at their own LSNs, although they
     /// were certified to be.
     pub out_of_order: u64,
     /// How often a transaction waited for what another one wrote.
@@ -166,7 +166,7 @@ pub enum VerifyError {
         /// Which directory.
         directory: PathBuf,
         /// Where its log begins.
-        begin: Stamp,
+        begin: Lsn,
     },
     /// The log in memory.
     #[error(transparent)]
@@ -181,9 +181,9 @@ pub enum VerifyError {
     #[error("the log from {from} to {to} came out with the same checksums and other bytes")]
     Differs {
         /// From where.
-        from: Stamp,
+        from: Lsn,
         /// To where.
-        to: Stamp,
+        to: Lsn,
     },
     /// The state at the end cannot be read.
     #[error(transparent)]
@@ -204,9 +204,9 @@ struct Base {
     catalog: Arc<Catalog>,
     deleted: Vec<Deleted>,
     /// Where the log is read from.
-    from: Stamp,
+    from: Lsn,
     /// Below this there is a checkpoint, and readers see nothing.
-    floor: Stamp,
+    floor: Lsn,
 }
 
 impl Base {
@@ -218,7 +218,7 @@ impl Base {
     ) -> Result<Self, VerifyError> {
         if log.is_whole()? {
             let (catalog, deleted) = (Arc::new(Catalog::new()), Vec::new());
-            return Ok(Self { catalog, deleted, from: Stamp::ZERO, floor: Stamp::ZERO });
+            return Ok(Self { catalog, deleted, from: Lsn::ZERO, floor: Lsn::ZERO });
         }
         let none = || VerifyError::NoBase { directory: directory.to_owned(), begin: log.begin() };
         let installed = Manifest::installed(directory).map_err(RestoreError::from)?;
@@ -427,9 +427,9 @@ fn too_many(limit: usize) -> VerifyError {
 /// Reads the log and enters its blocks.
 struct Feeding<'v> {
     recorded: &'v RecordedLog,
-    from: Stamp,
+    from: Lsn,
     /// Nothing is executed below.
-    floor: Stamp,
+    floor: Lsn,
     entrance: Entrance,
     blocks: u64,
     recorded_bytes: u64,
@@ -456,7 +456,7 @@ impl Feeding<'_> {
     }
 
     fn enter(&mut self, block: &Block<'_>, continues: bool) -> Result<(), Closed> {
-        let is_below = block.stamp() < self.floor;
+        let is_below = block.lsn() < self.floor;
         let why = Kept::of(block).or(continues.then_some(Kept::NoInputs));
         let why = why.or(is_below.then_some(Kept::BeforeCheckpoint));
         match why {
@@ -505,14 +505,9 @@ impl Completing<'_> {
         Ok(())
     }
 
-    fn replay(
-        &mut self,
-        blocks: &[Arc<Pending>],
-        bytes: &mut Vec<u8>,
-        ends: &mut Vec<Stamp>,
-    ) -> Result<(), VerifyError> {
+    fn replay(&mut self, blocks: &[Arc<Pending>], bytes: &mut Vec<u8>, ends: &mut Vec<Lsn>) -> Result<(), VerifyError> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Ok(()) };
-        let (from, to) = (first.stamp(), last.end());
+        let (from, to) = (first.lsn(), last.end());
         bytes.clear();
         ends.clear();
         let mut cut = from;

@@ -1,7 +1,7 @@
-//! Version arrays: for each record that a block in the window writes, the stamps of its versions
+//! Version arrays: for each record that a block in the window writes, the LSNs of its versions
 //! that are not in the tables yet, ascending, each with its block (Record-Replay, section 4.5).
 //!
-//! Blocks enter in the order of stamps, so an array grows at its end, and a reader finds the
+//! Blocks enter in the order of LSNs, so an array grows at its end, and a reader finds the
 //! version below its snapshot by binary search. Versions go when they are made, about in that
 //! order. Most records have one version that is to come, and no array.
 //!
@@ -16,7 +16,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, IdHasher, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Lsn, Rid};
 
 use super::pending::Pending;
 
@@ -40,7 +40,7 @@ pub enum Layout {
 #[derive(Clone, Debug)]
 struct Version {
     /// The record's address.
-    stamp: Stamp,
+    lsn: Lsn,
     block: Arc<Pending>,
 }
 
@@ -69,21 +69,21 @@ impl Chain {
         self.0 = Some(Box::new(Link { version, below: self.0.take() }));
     }
 
-    fn below(&self, stamp: Stamp) -> (Option<&Version>, usize) {
+    fn below(&self, lsn: Lsn) -> (Option<&Version>, usize) {
         let (mut link, mut newer) = (self.0.as_deref(), 0);
-        while let Some(above) = link.filter(|link| link.version.stamp >= stamp) {
+        while let Some(above) = link.filter(|link| link.version.lsn >= lsn) {
             link = above.below.as_deref();
             newer += 1;
         }
         (link.map(|link| &link.version), newer)
     }
 
-    fn remove(&mut self, stamp: Stamp) {
+    fn remove(&mut self, lsn: Lsn) {
         let mut place = &mut self.0;
-        while place.as_ref().is_some_and(|link| link.version.stamp > stamp) {
+        while place.as_ref().is_some_and(|link| link.version.lsn > lsn) {
             place = &mut place.as_mut().expect("it was looked at").below;
         }
-        if let Some(link) = place.take_if(|link| link.version.stamp == stamp) {
+        if let Some(link) = place.take_if(|link| link.version.lsn == lsn) {
             *place = link.below;
         }
     }
@@ -107,24 +107,21 @@ impl Versions {
         }
     }
 
-    /// The newest below a stamp, and how many are newer.
-    fn below(&self, stamp: Stamp) -> (Option<&Version>, usize) {
+    /// The newest below an LSN, and how many are newer.
+    fn below(&self, lsn: Lsn) -> (Option<&Version>, usize) {
         match self {
-            Self::One(version) if version.stamp < stamp => (Some(version), 0),
+            Self::One(version) if version.lsn < lsn => (Some(version), 0),
             Self::One(_) => (None, 1),
             Self::Array(versions) => {
-                let above = versions.partition_point(|version| version.stamp < stamp);
+                let above = versions.partition_point(|version| version.lsn < lsn);
                 (above.checked_sub(1).map(|place| &versions[place]), versions.len() - above)
             }
-            Self::Chain(chain) => chain.below(stamp),
+            Self::Chain(chain) => chain.below(lsn),
         }
     }
 
     fn push(&mut self, version: Version, layout: Layout) {
-        debug_assert!(
-            self.newest().is_none_or(|newest| newest.stamp < version.stamp),
-            "blocks enter in the order of stamps"
-        );
+        debug_assert!(self.newest().is_none_or(|newest| newest.lsn < version.lsn), "blocks enter in the order of LSNs");
         match (&mut *self, layout) {
             (Self::Array(versions), _) => versions.push_back(version),
             (Self::Chain(chain), _) => chain.push(version),
@@ -138,18 +135,18 @@ impl Versions {
         }
     }
 
-    /// Drops the one with this stamp, if it is here; returns whether none is left.
-    fn remove(&mut self, stamp: Stamp) -> bool {
+    /// Drops the one with this LSN, if it is here; returns whether none is left.
+    fn remove(&mut self, lsn: Lsn) -> bool {
         match self {
-            Self::One(version) => version.stamp == stamp,
+            Self::One(version) => version.lsn == lsn,
             Self::Array(versions) => {
-                if let Ok(place) = versions.binary_search_by_key(&stamp, |version| version.stamp) {
+                if let Ok(place) = versions.binary_search_by_key(&lsn, |version| version.lsn) {
                     versions.remove(place);
                 }
                 versions.is_empty()
             }
             Self::Chain(chain) => {
-                chain.remove(stamp);
+                chain.remove(lsn);
                 chain.0.is_none()
             }
         }
@@ -193,16 +190,16 @@ impl VersionArrays {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stamp of the newest version of a record, if one is here.
-    pub fn newest(&self, record: (Fid, Rid)) -> Option<Stamp> {
-        self.shard(record).records.get(&record)?.newest().map(|version| version.stamp)
+    /// The LSN of the newest version of a record, if one is here.
+    pub fn newest(&self, record: (Fid, Rid)) -> Option<Lsn> {
+        self.shard(record).records.get(&record)?.newest().map(|version| version.lsn)
     }
 
-    /// The block that makes the newest version of a record below `stamp`, among those here.
-    pub fn below(&self, record: (Fid, Rid), stamp: Stamp) -> Option<Arc<Pending>> {
+    /// The block that makes the newest version of a record below `lsn`, among those here.
+    pub fn below(&self, record: (Fid, Rid), lsn: Lsn) -> Option<Arc<Pending>> {
         let mut shard = self.shard(record);
         let Shard { records, passed } = &mut *shard;
-        let (version, newer) = records.get(&record)?.below(stamp);
+        let (version, newer) = records.get(&record)?.below(lsn);
         passed[((usize::BITS - newer.leading_zeros()) as usize).min(passed.len() - 1)] += 1;
         version.map(|version| Arc::clone(&version.block))
     }
@@ -217,16 +214,16 @@ impl VersionArrays {
         all
     }
 
-    /// Enters what a block writes. Blocks come in the order of stamps. `replaces` is told the
-    /// number of each of its records that has a version here, and that one's stamp.
-    pub fn enter(&self, block: &Arc<Pending>, mut replaces: impl FnMut(usize, Stamp)) {
+    /// Enters what a block writes. Blocks come in the order of LSNs. `replaces` is told the
+    /// number of each of its records that has a version here, and that one's LSN.
+    pub fn enter(&self, block: &Arc<Pending>, mut replaces: impl FnMut(usize, Lsn)) {
         for (number, written) in block.written().iter().enumerate() {
             let record = (written.fid, written.rid);
-            let version = Version { stamp: written.address(block.stamp()), block: Arc::clone(block) };
+            let version = Version { lsn: written.address(block.lsn()), block: Arc::clone(block) };
             match self.shard(record).records.entry(record) {
                 Entry::Occupied(mut there) => {
                     if let Some(newest) = there.get().newest() {
-                        replaces(number, newest.stamp);
+                        replaces(number, newest.lsn);
                     }
                     there.get_mut().push(version, self.layout);
                 }
@@ -243,7 +240,7 @@ impl VersionArrays {
             let record = (written.fid, written.rid);
             let Shard { records, .. } = &mut *self.shard(record);
             if let Entry::Occupied(mut there) = records.entry(record)
-                && there.get_mut().remove(written.address(block.stamp()))
+                && there.get_mut().remove(written.address(block.lsn()))
             {
                 there.remove();
                 // What a load has left would keep the others apart, and out of the caches.
@@ -263,15 +260,15 @@ mod tests {
 
     use super::{super::pending::Written, *};
 
-    /// A block at `stamp` that writes these records.
-    fn block(stamp: u64, rids: &[u64]) -> Arc<Pending> {
+    /// A block at `lsn` that writes these records.
+    fn block(lsn: u64, rids: &[u64]) -> Arc<Pending> {
         let entry = |rid: &u64| Entry { fid: Fid(7), rid: Rid(*rid), kind: RecordKind::Update, length: 8, prev: None };
         let entries: Vec<Entry> = rids.iter().map(entry).collect();
         let header = BlockHeader {
             length: 512,
             crc: 0,
-            stamp: Stamp(stamp),
-            serial_key: stamp,
+            lsn: Lsn(lsn),
+            serial_key: lsn,
             term: Term(1),
             record_count: rids.len() as u16,
             kind: BlockKind::Redo,
@@ -290,22 +287,22 @@ mod tests {
             let blocks: Vec<_> = (0..9).map(|number| block(number * 512, &[1, 10 + number])).collect();
             for (number, block) in blocks.iter().enumerate() {
                 let mut replaced = Vec::new();
-                arrays.enter(block, |record, stamp| replaced.push((record, stamp)));
+                arrays.enter(block, |record, lsn| replaced.push((record, lsn)));
                 let before =
-                    number.checked_sub(1).map(|before| blocks[before].written()[0].address(blocks[before].stamp()));
-                assert_eq!(replaced, before.map(|stamp| (0, stamp)).into_iter().collect::<Vec<_>>());
+                    number.checked_sub(1).map(|before| blocks[before].written()[0].address(blocks[before].lsn()));
+                assert_eq!(replaced, before.map(|lsn| (0, lsn)).into_iter().collect::<Vec<_>>());
             }
             let mut there: Vec<_> = blocks.iter().collect();
             // From the midst, from the front, from the end, and what has gone already.
             for gone in [4, 0, 8, 4, 5, 1, 7, 2, 3, 6] {
-                for stamp in (0..=9 * 512).step_by(64).map(Stamp) {
-                    let expected = there.iter().rfind(|block| block.written()[0].address(block.stamp()) < stamp);
-                    let found = arrays.below(record, stamp);
-                    assert_eq!(found.map(|block| block.stamp()), expected.map(|block| block.stamp()), "{layout:?}");
+                for lsn in (0..=9 * 512).step_by(64).map(Lsn) {
+                    let expected = there.iter().rfind(|block| block.written()[0].address(block.lsn()) < lsn);
+                    let found = arrays.below(record, lsn);
+                    assert_eq!(found.map(|block| block.lsn()), expected.map(|block| block.lsn()), "{layout:?}");
                 }
                 arrays.forget(&blocks[gone]);
-                there.retain(|block| block.stamp() != blocks[gone].stamp());
-                let newest = there.last().map(|block| block.written()[0].address(block.stamp()));
+                there.retain(|block| block.lsn() != blocks[gone].lsn());
+                let newest = there.last().map(|block| block.written()[0].address(block.lsn()));
                 assert_eq!(arrays.newest(record), newest, "{layout:?}");
             }
             assert!(arrays.shards.iter().all(|shard| shard.lock().unwrap().records.is_empty()));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use freshet_base::{
-    Stamp,
+    Lsn,
     cpu::{Ticks, ticks},
 };
 use freshet_replication::forms::{Arrivals, Encoding as Form};
@@ -65,7 +65,7 @@ pub(super) struct Pending {
     pub bytes: u64,
     pub transactions: u64,
     /// Where it begins.
-    pub from: Stamp,
+    pub from: Lsn,
 }
 
 /// What the thread looks at.
@@ -116,7 +116,7 @@ struct Moment {
 
 #[derive(Clone, Copy)]
 struct Left {
-    end: Stamp,
+    end: Lsn,
     begun: Instant,
     told: Instant,
 }

@@ -3,8 +3,8 @@
 //!
 //! | who | does | with |
 //! |---|---|---|
-//! | one thread | enters blocks, in the order of stamps | [`Window::enter`] |
-//! | several threads | execute those that need it, in the order of stamps, and put their versions into the tables | [`Window::next`], [`Window::make`] |
+//! | one thread | enters blocks, in the order of LSNs | [`Window::enter`] |
+//! | several threads | execute those that need it, in the order of LSNs, and put their versions into the tables | [`Window::next`], [`Window::make`] |
 //! | one thread | takes the blocks at the front whose versions are there, and logs them | [`Window::hand_over`] |
 //! | one thread | takes those out of the window that readers see | [`Window::leave`] |
 //!
@@ -24,8 +24,8 @@
 //! and that a cut has for itself: below the cut others continue, and blocks that were fetched come
 //! at any time. A thread that has waited for it looks whether its block was cut off.
 //!
-//! No threads wait in a circle. A block waits for blocks with lower stamps only, since its
-//! snapshots are at most its own stamp, and blocks are executed in the order of stamps: the lowest
+//! No threads wait in a circle. A block waits for blocks with lower LSNs only, since its
+//! snapshots are at most its own LSN, and blocks are executed in the order of LSNs: the lowest
 //! block whose versions are missing either is being executed and waits for none, or its bytes are
 //! being fetched. The thread that has fetched them makes the versions, too: all others may wait for
 //! these.
@@ -49,7 +49,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, Lsn, Rid};
 use freshet_storage::{Content, Guard};
 
 use super::{
@@ -73,7 +73,7 @@ enum Course {
     Closed(Option<String>),
 }
 
-/// The blocks in the order of stamps.
+/// The blocks in the order of LSNs.
 struct Order {
     blocks: VecDeque<Arc<Pending>>,
     /// How many of them, from the front, need not be looked at any more by those who execute.
@@ -87,9 +87,9 @@ struct Order {
     /// Of those that were not taken.
     bytes: u64,
     /// Everything below is replayed.
-    replayed: Stamp,
+    replayed: Lsn,
     /// Where the next one begins.
-    end: Stamp,
+    end: Lsn,
     course: Course,
     /// How often it was cut, or is about to be.
     cuts: u64,
@@ -106,11 +106,11 @@ struct Order {
 }
 
 impl Order {
-    fn begin(&self) -> Stamp {
-        self.blocks.front().map_or(self.end, |block| block.stamp())
+    fn begin(&self) -> Lsn {
+        self.blocks.front().map_or(self.end, |block| block.lsn())
     }
 
-    /// The next block whose versions are to be made, in the order of stamps.
+    /// The next block whose versions are to be made, in the order of LSNs.
     fn next(&mut self) -> Option<Arc<Pending>> {
         if let Some(block) = self.next_retry() {
             return Some(block);
@@ -129,9 +129,9 @@ impl Order {
         std::iter::from_fn(|| self.retries.pop()).find(|block| !block.is_cut() && !block.is_claimed())
     }
 
-    /// The block with the lowest stamp among those that are executed, and since when.
+    /// The block with the lowest LSN among those that are executed, and since when.
     fn lowest(&self) -> Option<(&Arc<Pending>, Instant)> {
-        self.executing.iter().min_by_key(|(block, _)| block.stamp()).map(|(block, since)| (block, *since))
+        self.executing.iter().min_by_key(|(block, _)| block.lsn()).map(|(block, since)| (block, *since))
     }
 
     /// The next block that has its locks.
@@ -193,7 +193,7 @@ fn length_of<'b>(blocks: impl IntoIterator<Item = &'b Arc<Pending>>) -> u64 {
 pub(crate) struct Entering<'w> {
     window: &'w Window,
     /// What is below is in the log for certain.
-    replayed: Stamp,
+    replayed: Lsn,
     _held: MutexGuard<'w, ()>,
 }
 
@@ -218,19 +218,13 @@ pub(crate) struct Still<'w> {
 impl Window {
     /// An empty one, whose first block will begin at `at`.
     #[cfg(test)]
-    pub fn new(at: Stamp, limit: Room, layout: Layout, perturb: Option<Perturb>) -> Arc<Self> {
+    pub fn new(at: Lsn, limit: Room, layout: Layout, perturb: Option<Perturb>) -> Arc<Self> {
         Self::scheduled(at, limit, layout, Schedule::Versions, perturb)
     }
 
     /// An empty one, whose first block will begin at `at`, and whose transactions are executed when
     /// `schedule` says.
-    pub fn scheduled(
-        at: Stamp,
-        limit: Room,
-        layout: Layout,
-        schedule: Schedule,
-        perturb: Option<Perturb>,
-    ) -> Arc<Self> {
+    pub fn scheduled(at: Lsn, limit: Room, layout: Layout, schedule: Schedule, perturb: Option<Perturb>) -> Arc<Self> {
         let order = Order {
             blocks: VecDeque::new(),
             begun: 0,
@@ -292,33 +286,33 @@ impl Window {
         Entering { window: self, replayed: self.order().replayed, _held: held }
     }
 
-    /// The stamp of the newest version of a record, if a block in the window is to make one.
+    /// The LSN of the newest version of a record, if a block in the window is to make one.
     #[cfg(test)]
-    pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
+    pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Lsn> {
         self.versions.newest((fid, rid))
     }
 
     /// Whether the versions of the block at `at`, which was entered, are there.
     #[cfg(test)]
-    pub fn has_made_or_left(&self, at: Stamp) -> bool {
+    pub fn has_made_or_left(&self, at: Lsn) -> bool {
         // In this order: it may leave in between.
         self.has_made(at) || at < self.begin()
     }
 
     /// Where the first block begins that has not left, or the next one.
-    pub fn begin(&self) -> Stamp {
+    pub fn begin(&self) -> Lsn {
         self.order().begin()
     }
 
     /// Where the next block begins.
-    pub fn end(&self) -> Stamp {
+    pub fn end(&self) -> Lsn {
         self.order().end
     }
 
     /// Where the first block begins that was not handed on, and how many there are from there on.
-    pub fn pending(&self) -> (Stamp, u64) {
+    pub fn pending(&self) -> (Lsn, u64) {
         let order = self.order();
-        let first = order.blocks.get(order.taken).map_or(order.end, |block| block.stamp());
+        let first = order.blocks.get(order.taken).map_or(order.end, |block| block.lsn());
         (first, (order.blocks.len() - order.taken) as u64)
     }
 
@@ -340,7 +334,7 @@ impl Window {
     }
 
     /// Whether everything below `to` is [replayed](Window::replayed).
-    pub fn is_replayed(&self, to: Stamp) -> bool {
+    pub fn is_replayed(&self, to: Lsn) -> bool {
         self.order().replayed >= to
     }
 
@@ -348,7 +342,7 @@ impl Window {
     ///
     /// # Errors
     /// As for [`Window::wait_room`].
-    pub fn wait_replayed(&self, cuts: u64, to: Stamp) -> Result<(), Closed> {
+    pub fn wait_replayed(&self, cuts: u64, to: Lsn) -> Result<(), Closed> {
         self.wait_until(cuts, |order| order.replayed >= to)
     }
 
@@ -370,8 +364,8 @@ impl Window {
 
     /// Enters a block's records into the version arrays: the first half of entering it. Those who
     /// look for versions below later snapshots find them here from now on. `replaces` is told the
-    /// number of each of its records that had a version here, and that one's stamp.
-    pub fn announce(&self, block: &Arc<Pending>, replaces: impl FnMut(usize, Stamp)) {
+    /// number of each of its records that had a version here, and that one's LSN.
+    pub fn announce(&self, block: &Arc<Pending>, replaces: impl FnMut(usize, Lsn)) {
         self.versions.enter(block, replaces);
     }
 
@@ -384,7 +378,7 @@ impl Window {
     /// When it does not follow the one before.
     pub fn enter(&self, block: Arc<Pending>) -> Result<(), Closed> {
         let mut order = self.order();
-        assert_eq!(order.end, block.stamp(), "blocks enter in the order of stamps, without gaps");
+        assert_eq!(order.end, block.lsn(), "blocks enter in the order of LSNs, without gaps");
         if matches!(order.course, Course::Closed(_)) {
             return Err(Closed);
         }
@@ -425,7 +419,7 @@ impl Window {
         self.threads.store(threads, SeqCst);
     }
 
-    /// The next block whose versions are to be made, in the order of stamps; if its bytes are not
+    /// The next block whose versions are to be made, in the order of LSNs; if its bytes are not
     /// there, it is to be executed. The thread says when that [has been](Window::executed) done.
     /// Blocks until there is one; none when none is coming any more.
     pub fn next(&self) -> Option<Arc<Pending>> {
@@ -452,7 +446,7 @@ impl Window {
     /// A block from [`Window::next`] is not dealt with any more, whatever has come of it.
     pub fn executed(&self, block: &Pending) {
         let mut order = self.order();
-        if let Some(place) = order.executing.iter().position(|(other, _)| other.stamp() == block.stamp()) {
+        if let Some(place) = order.executing.iter().position(|(other, _)| other.lsn() == block.lsn()) {
             let (_, since) = order.executing.swap_remove(place);
             let took = since.elapsed().saturating_sub(block.parked());
             order.pace.executed(took, block.header().length.into());
@@ -569,7 +563,7 @@ impl Window {
 
     /// The block below `below` that is going to make the newest version of a record, if it has not
     /// yet.
-    pub(super) fn to_come(&self, record: (Fid, Rid), below: Stamp) -> Option<Arc<Pending>> {
+    pub(super) fn to_come(&self, record: (Fid, Rid), below: Lsn) -> Option<Arc<Pending>> {
         self.versions.below(record, below).filter(|block| !block.is_done())
     }
 
@@ -650,15 +644,15 @@ impl Window {
 
     /// Whether the versions of the block at `at` are in the tables before it is replayed, and its
     /// keys in the indexes.
-    pub fn has_made(&self, at: Stamp) -> bool {
+    pub fn has_made(&self, at: Lsn) -> bool {
         let order = self.order();
-        let place = order.blocks.partition_point(|block| block.stamp() < at);
-        order.blocks.get(place).is_some_and(|block| block.stamp() == at && block.is_in_tables())
+        let place = order.blocks.partition_point(|block| block.lsn() < at);
+        order.blocks.get(place).is_some_and(|block| block.lsn() == at && block.is_in_tables())
     }
 
     /// Everything below `to` is replayed: tables and indexes that come about below are there, and
     /// keys of what was inserted.
-    pub fn replayed(&self, to: Stamp) {
+    pub fn replayed(&self, to: Lsn) {
         let mut order = self.order();
         order.replayed = order.replayed.max(to);
         let wanted = order.entrants_wait > 0;
@@ -670,7 +664,7 @@ impl Window {
 
     /// Readers see everything below `to`, the end of a transaction: blocks below leave. Returns
     /// where the window begins then.
-    pub fn leave(&self, to: Stamp) -> Stamp {
+    pub fn leave(&self, to: Lsn) -> Lsn {
         // A cut takes out of `order`, too.
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order = self.order();
@@ -701,10 +695,10 @@ impl Window {
     ///
     /// Blocks until no thread executes one of them. If one did, it would read the new log next, and
     /// could wait for blocks there that no thread is left to execute.
-    pub fn cut(&self, at: Stamp, mut take_back: impl FnMut(&Pending)) {
+    pub fn cut(&self, at: Lsn, mut take_back: impl FnMut(&Pending)) {
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order = self.order();
-        let kept = order.blocks.partition_point(|block| block.stamp() < at);
+        let kept = order.blocks.partition_point(|block| block.lsn() < at);
         let untaken = order.taken.max(kept);
         let gone = order.blocks.split_off(kept);
         order.bytes -= length_of(gone.range(untaken - kept..));
@@ -718,7 +712,7 @@ impl Window {
         // Some of those that are executed wait for the versions of blocks that stay.
         left.iter().for_each(|block| block.wake());
         let mut order = self.order();
-        while order.executing.iter().any(|(block, _)| block.stamp() >= at) {
+        while order.executing.iter().any(|(block, _)| block.lsn() >= at) {
             order = self.given_up.wait(order).unwrap_or_else(PoisonError::into_inner);
         }
         drop(order);
@@ -742,13 +736,13 @@ impl Window {
     pub fn clear(&self, take_back: impl FnMut(&Pending)) {
         self.cut(self.handed(), take_back);
         self.cut(self.begin(), |_| {});
-        self.order().replayed = Stamp::MAX;
+        self.order().replayed = Lsn::MAX;
     }
 
     /// Where the blocks begin that were not handed on.
-    fn handed(&self) -> Stamp {
+    fn handed(&self) -> Lsn {
         let order = self.order();
-        order.blocks.get(order.taken).map_or(order.end, |block| block.stamp())
+        order.blocks.get(order.taken).map_or(order.end, |block| block.lsn())
     }
 
     /// Ends all waits, now and later: what is in the window is not dealt with. The first reason

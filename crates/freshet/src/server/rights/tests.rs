@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp};
+use freshet_base::{ClusterId, Lsn, NodeId};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant, Identity};
 use rustls::{
@@ -32,7 +32,7 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         None => Ask::Hello { version: VERSION },
         Some(Ask::Hello { .. }) => Ask::Status,
         Some(Ask::Status) => Ask::Watermarks,
-        Some(Ask::Watermarks) => Ask::Mix { from: Stamp(64), batch_bytes: 7 },
+        Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
         Some(Ask::Promote { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
@@ -43,7 +43,7 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
             Ask::Call(Call { procedure: "no/such".to_owned(), arguments: Vec::new(), deadline_ms: 20_000 })
         }
         Some(Ask::Call(_)) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
-        Some(Ask::State(_)) => Ask::WaitVisible { stamp: Stamp(0), deadline_ms: 20_000 },
+        Some(Ask::State(_)) => Ask::WaitVisible { lsn: Lsn(0), deadline_ms: 20_000 },
         Some(Ask::WaitVisible { .. }) => return None,
     })
 }

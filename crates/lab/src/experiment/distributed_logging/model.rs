@@ -1,7 +1,7 @@
 //! A model of more cores than there are (docs/benchmarks.md, "A model of more cores"). Not a
 //! measurement.
 //!
-//! Every transaction that writes does one `fetch_add` on the counter that gives stamps, with any
+//! Every transaction that writes does one `fetch_add` on the counter that gives LSNs, with any
 //! number of streams. The model says how many transactions a second that leaves, where access is
 //! uniform and without conflicts, and devices, loggers and cores for them keep up.
 

@@ -38,7 +38,7 @@ impl Registered for Careless {
 }
 
 /// What was found of the regions' bytes at some moment, and what was acknowledged then.
-type Found = (Stamp, Vec<Vec<u8>>);
+type Found = (Lsn, Vec<Vec<u8>>);
 
 struct Power {
     feed: Feed,
@@ -72,7 +72,7 @@ impl Power {
         let (mut random, seen) = (Random(random.below(u64::MAX)), AtomicUsize::new(0));
         power.lossy.watch(move || {
             if random.below(8) == 0 && seen.fetch_add(1, Ordering::SeqCst) < 200 {
-                let upto = Stamp(acknowledged.load(Ordering::SeqCst));
+                let upto = Lsn(acknowledged.load(Ordering::SeqCst));
                 let images = lossy.images(random.below(u64::MAX) | 1, 2);
                 found.lock().unwrap().extend(images.into_iter().map(|image| (upto, image)));
             }
@@ -112,7 +112,7 @@ impl Power {
     }
 
     /// Where the mark may stand: all lists but the newest have completed.
-    fn completed(&self) -> Option<Stamp> {
+    fn completed(&self) -> Option<Lsn> {
         let lists = &self.feed.lists[..self.feed.lists.len() - 1];
         lists.iter().rfind(|posted| !posted.batch.continues).map(|posted| posted.batch.to)
     }
@@ -129,14 +129,14 @@ impl Power {
 
     /// The power may be lost now; what was found until now is looked at.
     fn check(&self, random: &mut Random) -> Result<(), String> {
-        let acknowledged = Stamp(self.acknowledged.load(Ordering::SeqCst));
+        let acknowledged = Lsn(self.acknowledged.load(Ordering::SeqCst));
         let images = self.lossy.images(random.below(u64::MAX) | 1, 4).into_iter().map(|image| (acknowledged, image));
         let found: Vec<_> = images.chain(self.found.lock().unwrap().drain(..)).collect();
         found.into_iter().try_for_each(|(acknowledged, image)| self.judge(acknowledged, &image))
     }
 
     /// Recovers what was found.
-    fn judge(&self, acknowledged: Stamp, image: &[Vec<u8>]) -> Result<(), String> {
+    fn judge(&self, acknowledged: Lsn, image: &[Vec<u8>]) -> Result<(), String> {
         let memory = image.iter().map(|bytes| {
             let memory = SharedMemory::new(bytes.len(), false).unwrap();
             words::store(memory.words(), 0, bytes);

@@ -11,7 +11,7 @@ use crate::footprint;
 type Got = (Landed, bool);
 
 /// Up to where two mirrors keep that have got this.
-fn keep(feed: &Feed, rule: Rule, got: [Got; 2]) -> [Stamp; 2] {
+fn keep(feed: &Feed, rule: Rule, got: [Got; 2]) -> [Lsn; 2] {
     let memory = got.map(|(landed, is_marked)| {
         let memory = feed.fails(landed);
         if is_marked {
@@ -45,7 +45,7 @@ fn aborts(feed: &Feed, got: [Got; 2]) {
     assert_eq!(keep(feed, Rule::Whole, got), kept, "{got:?}");
 }
 
-fn commits(feed: &Feed, got: [Got; 2], end: Stamp) {
+fn commits(feed: &Feed, got: [Got; 2], end: Lsn) {
     for rule in [Rule::Marked, Rule::Whole] {
         assert_eq!(keep(feed, rule, got), [end; 2], "{rule:?}, {got:?}");
     }

@@ -93,11 +93,11 @@ const POSTGRESQL: &str = include_str!("postgres.tsv");
 
 /// This server's own, and those of PostgreSQL's that its list leaves out.
 const OTHERS: &str = "\
-freshet.commit_stamps\tuser\tbool\t\t\t\t\toff\tFreshet\tSends the stamp of each commit as a ParameterStatus.
-freshet.last_commit\tinternal\tstring\t\t\t\t\t\tFreshet\tShows the stamp of the session's last commit.
+freshet.commit_lsns\tuser\tbool\t\t\t\t\toff\tFreshet\tSends the LSN of each commit as a ParameterStatus.
+freshet.last_commit\tinternal\tstring\t\t\t\t\t\tFreshet\tShows the LSN of the session's last commit.
 freshet.max_staleness\tuser\tinteger\tms\t0\t2147483647\t\t0\tFreshet\tSets the greatest age of what a transaction reads.
 freshet.query_memory\tuser\tinteger\tkB\t0\t2147483647\t\t262144\tFreshet\tSets the memory that a statement may keep.
-freshet.read_after\tuser\tstring\t\t\t\t\t\tFreshet\tSets the stamp that transactions wait for before they read.
+freshet.read_after\tuser\tstring\t\t\t\t\t\tFreshet\tSets the LSN that transactions wait for before they read.
 freshet.read_after_timeout\tuser\tinteger\tms\t0\t2147483647\t\t10000\tFreshet\tSets how long they wait for it.
 freshet.safety\tuser\tstring\t\t\t\t\t\tFreshet\tSets what a commit waits for.
 is_superuser\tinternal\tbool\t\t\t\t\ton\tUngrouped\tShows whether the current user is a superuser.
@@ -105,7 +105,7 @@ role\tuser\tstring\t\t\t\t\tnone\tUngrouped\tSets the current role.
 session_authorization\tuser\tstring\t\t\t\t\t\tUngrouped\tSets the session user name.
 ";
 
-/// The settings whose changes clients are told of. A commit's stamp is told by itself.
+/// The settings whose changes clients are told of. A commit's LSN is told by itself.
 const REPORTED: &[&str] = &[
     "application_name",
     "client_encoding",

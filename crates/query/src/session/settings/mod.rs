@@ -166,8 +166,8 @@ pub struct Ready {
     pub deferrable: bool,
     /// What a commit waits for.
     pub level: Level,
-    /// freshet.commit_stamps
-    pub commit_stamps: bool,
+    /// freshet.commit_lsns
+    pub commit_lsns: bool,
     /// client_min_messages: whether notices are told, and warnings.
     pub tells: (bool, bool),
     /// standard_conforming_strings, escape_string_warning, backslash_quote.
@@ -190,7 +190,7 @@ impl Default for Settings {
             read_only: false,
             deferrable: false,
             level: Level::Node,
-            commit_stamps: false,
+            commit_lsns: false,
             tells: (true, true),
             literals: Rules::default(),
         };
@@ -602,14 +602,14 @@ impl Settings {
             lock_timeout: self.limit("lock_timeout"),
             idle: self.limit("idle_session_timeout"),
             idle_in_transaction: self.limit("idle_in_transaction_session_timeout"),
-            waits_for_view: self.get("freshet.read_after").is_some_and(|stamp| !stamp.is_empty())
+            waits_for_view: self.get("freshet.read_after").is_some_and(|lsn| !lsn.is_empty())
                 || self.limit("freshet.max_staleness").is_some(),
             query_memory: self.memory("freshet.query_memory"),
             isolation: self.get("default_transaction_isolation").and_then(isolation).unwrap_or("read committed"),
             read_only: self.is_on("default_transaction_read_only"),
             deferrable: self.is_on("default_transaction_deferrable"),
             level: Level::of(self),
-            commit_stamps: self.is_on("freshet.commit_stamps"),
+            commit_lsns: self.is_on("freshet.commit_lsns"),
             tells: match self.get("client_min_messages").unwrap_or_default() {
                 "warning" => (false, true),
                 "error" => (false, false),

@@ -3,7 +3,7 @@
 mod privilege;
 mod set;
 
-use freshet_engine::{Stamp, node::RoleStatus};
+use freshet_engine::{Lsn, node::RoleStatus};
 use freshet_sql::{
     Kind, SqlError, SqlState, Value,
     functions::SessionFunction as F,
@@ -366,7 +366,7 @@ fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option
 }
 
 fn place_in_log(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option<Value>, SqlError> {
-    let place = |stamp: Stamp| Ok(Some(Value::text(lsn(stamp))));
+    let place = |at: Lsn| Ok(Some(Value::text(lsn(at))));
     match function {
         F::CurrentLsn | F::InsertLsn | F::FlushLsn => match snapshot.system.status().map(|status| status.role) {
             Some(RoleStatus::Primary { reserved, filled, shipping, .. }) => place(match function {
@@ -399,13 +399,13 @@ fn place_in_log(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Resul
             }
         },
         F::LsnDifference => {
-            let stamp = |place: usize| {
+            let lsn = |place: usize| {
                 parse_lsn(given.text(place)).ok_or_else(|| {
                     let message = format!("invalid input syntax for type pg_lsn: \"{}\"", given.text(place));
                     SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
                 })
             };
-            let difference = i128::from(stamp(0)?.0) - i128::from(stamp(1)?.0);
+            let difference = i128::from(lsn(0)?.0) - i128::from(lsn(1)?.0);
             Ok(Some(Numeric::new(difference, 0).map_or(Value::Null, Value::Numeric)))
         }
         _ => Ok(None),

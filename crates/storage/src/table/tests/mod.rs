@@ -6,7 +6,7 @@ mod standby;
 
 use std::ops::ControlFlow;
 
-use freshet_base::{Fid, Rid, Stamp, sync::Ordering};
+use freshet_base::{Fid, Lsn, Rid, sync::Ordering};
 
 use super::Content;
 use crate::{
@@ -31,17 +31,17 @@ fn live() -> i64 {
     LIVE.with(std::cell::Cell::get)
 }
 
-/// The chain in memory, newest first: stamps, and at the end the log address that follows.
-fn chain(table: &Content, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
-    let mut stamps = Vec::new();
+/// The chain in memory, newest first: LSNs, and at the end the log address that follows.
+fn chain(table: &Content, rid: Rid) -> (Vec<u64>, Option<Lsn>) {
+    let mut lsns = Vec::new();
     let mut word = Word(table.data.get(rid).map_or(0, |word| word.load(Ordering::Acquire)));
     while let Some(version) = word.as_pointer() {
         // SAFETY: one thread at a time in these tests; what hangs from the word is alive.
         let version = unsafe { &*version };
-        stamps.push(version.stamp.load(Ordering::Acquire));
+        lsns.push(version.lsn.load(Ordering::Acquire));
         word = Word(version.next.load(Ordering::Acquire));
     }
-    (stamps, word.as_address())
+    (lsns, word.as_address())
 }
 
 fn entries(table: &Content, guard: &Guard<'_>, key: &[u8]) -> Vec<Rid> {

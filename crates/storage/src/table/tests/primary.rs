@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{RecordKind, Stamp, sync::Ordering};
+use freshet_base::{Lsn, RecordKind, sync::Ordering};
 
 use super::{A, RID, chain, entries, live, table};
 use crate::{
@@ -34,25 +34,25 @@ impl Primary {
         ReadContext { me, ..context(&self.owners, &self.log, snapshot, 0) }
     }
 
-    fn commit(&self, owner: Owner, stamp: u64, installed: Installed) {
+    fn commit(&self, owner: Owner, lsn: u64, installed: Installed) {
         self.owners.committing(owner);
-        self.owners.stamp(owner, Stamp(stamp));
+        self.owners.lsn(owner, Lsn(lsn));
         self.owners.decided(owner, true);
-        installed.commit(Stamp(stamp));
+        installed.commit(Lsn(lsn));
     }
 
-    fn insert(&self, guard: &Guard<'_>, stamp: u64, row: &[u8]) {
+    fn insert(&self, guard: &Guard<'_>, lsn: u64, row: &[u8]) {
         let owner = self.owners.begin(0);
         let installed = self.table.insert(Reclaimed { rid: RID, tombstone: None }, owner, row).unwrap();
         self.table.indexes(guard).primary().tree().insert(guard, &row[..1], RID).unwrap();
-        self.commit(owner, stamp, installed);
+        self.commit(owner, lsn, installed);
     }
 
-    fn write(&self, guard: &Guard<'_>, stamp: u64, row: Option<&[u8]>) {
+    fn write(&self, guard: &Guard<'_>, lsn: u64, row: Option<&[u8]>) {
         let owner = self.owners.begin(0);
-        let context = self.context(stamp, Some(owner));
+        let context = self.context(lsn, Some(owner));
         let installed = self.table.install(guard, RID, owner, row.map_or(Change::Gone, Change::Row), &context).unwrap();
-        self.commit(owner, stamp, installed);
+        self.commit(owner, lsn, installed);
     }
 }
 
@@ -68,7 +68,7 @@ fn a_writer_meets_who_was_first() {
     primary.write(&guard, 20, Some(b"a20"));
     assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &late).unwrap_err(), InstallError::Conflict);
     let installed = primary.table.install(&guard, RID, one, Change::Gone, &primary.context(25, Some(one))).unwrap();
-    assert_eq!((installed.kind(), installed.prev(), installed.row()), (RecordKind::Delete, Some(Stamp(20)), &b""[..]));
+    assert_eq!((installed.kind(), installed.prev(), installed.row()), (RecordKind::Delete, Some(Lsn(20)), &b""[..]));
     assert_eq!(installed.logged_row(&guard), b"a20");
     let now = primary.context(25, Some(other));
     assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &now).unwrap_err(), InstallError::Conflict);
@@ -76,8 +76,8 @@ fn a_writer_meets_who_was_first() {
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested));
     assert_eq!(newest(primary.context(25, Some(one))), None, "its own deletion frees the key");
     primary.table.roll_back(&guard, installed);
-    assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Committed(Some(Stamp(20)))));
-    assert_eq!(newest(primary.context(15, Some(other))), Some(Newest::CommittedSince(Stamp(20))));
+    assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Committed(Some(Lsn(20)))));
+    assert_eq!(newest(primary.context(15, Some(other))), Some(Newest::CommittedSince(Lsn(20))));
     primary.write(&guard, 30, None);
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested), "deleted since the snapshot");
     assert_eq!(newest(primary.context(35, Some(other))), None);
@@ -88,23 +88,23 @@ fn a_writer_meets_who_was_first() {
     }
     let changed = |from, to| {
         let context = primary.context(from, Some(other));
-        primary.table.changed_before(&guard, RID, Stamp(to), &context, |_| true).unwrap()
+        primary.table.changed_before(&guard, RID, Lsn(to), &context, |_| true).unwrap()
     };
     assert_eq!(
         [changed(15, 20), changed(15, 21), changed(25, 30), changed(25, 31), changed(31, 99)],
         [false, true, false, true, false]
     );
-    let shown = |counts: &dyn Fn(Stamp) -> bool| {
+    let shown = |counts: &dyn Fn(Lsn) -> bool| {
         let (context, mut shown) = (primary.context(15, Some(other)), Vec::new());
-        let counts = |stamp| {
-            shown.push(stamp);
-            counts(stamp)
+        let counts = |lsn| {
+            shown.push(lsn);
+            counts(lsn)
         };
-        let changed = primary.table.changed_before(&guard, RID, Stamp(99), &context, counts).unwrap();
+        let changed = primary.table.changed_before(&guard, RID, Lsn(99), &context, counts).unwrap();
         (changed, shown)
     };
-    assert_eq!(shown(&|_| false), (false, vec![Stamp(30), Stamp(20)]));
-    assert_eq!(shown(&|stamp| stamp > Stamp(20)), (true, vec![Stamp(30)]));
+    assert_eq!(shown(&|_| false), (false, vec![Lsn(30), Lsn(20)]));
+    assert_eq!(shown(&|lsn| lsn > Lsn(20)), (true, vec![Lsn(30)]));
 }
 
 /// A thread that still holds a version that its transaction has replaced gets past it when that
@@ -139,16 +139,16 @@ fn trimming_frees_what_no_snapshot_sees_and_then_the_record() {
         primary.write(&guard, 20, Some(b"a20"));
         primary.write(&guard, 30, Some(b"a30"));
         primary.write(&guard, 40, None);
-        assert_eq!(primary.table.trim(&guard, RID, Stamp(20)), None);
+        assert_eq!(primary.table.trim(&guard, RID, Lsn(20)), None);
         assert_eq!(chain(&primary.table, RID).0, [40, 30, 20, 10], "a snapshot at 20 sees 10");
-        assert_eq!(primary.table.trim(&guard, RID, Stamp(31)), None);
+        assert_eq!(primary.table.trim(&guard, RID, Lsn(31)), None);
         assert_eq!(chain(&primary.table, RID).0, [40, 30]);
-        assert_eq!(primary.table.trim(&guard, RID, Stamp(40)), None);
+        assert_eq!(primary.table.trim(&guard, RID, Lsn(40)), None);
         assert_eq!(entries(&primary.table, &guard, A), [RID]);
-        let reclaimed = primary.table.trim(&guard, RID, Stamp(41));
-        assert_eq!(reclaimed, Some(Reclaimed { rid: RID, tombstone: Some(Stamp(40)) }));
+        let reclaimed = primary.table.trim(&guard, RID, Lsn(41));
+        assert_eq!(reclaimed, Some(Reclaimed { rid: RID, tombstone: Some(Lsn(40)) }));
         assert_eq!((chain(&primary.table, RID).0, entries(&primary.table, &guard, A)), (vec![], vec![]));
-        assert_eq!(primary.table.trim(&guard, RID, Stamp(99)), None, "once");
+        assert_eq!(primary.table.trim(&guard, RID, Lsn(99)), None, "once");
     }
     participant.collect();
     assert_eq!((participant.waiting(), live()), (0, before));
@@ -160,18 +160,18 @@ fn memory_does_not_grow_with_updates_roll_backs_and_replacements() {
     let participant = primary.participants.join().unwrap();
     primary.insert(&participant.pin_without_snapshot(), 10, b"a");
     let before = live();
-    for stamp in 11..3000 {
+    for lsn in 11..3000 {
         let guard = participant.pin_without_snapshot();
         let owner = primary.owners.begin(1);
-        let context = primary.context(stamp, Some(owner));
+        let context = primary.context(lsn, Some(owner));
         let mut installed = primary.table.install(&guard, RID, owner, Change::Row(b"ab"), &context).unwrap();
         primary.table.replace(&guard, &mut installed, owner, Change::Row(b"abc"));
-        if stamp % 2 == 0 {
+        if lsn % 2 == 0 {
             primary.owners.decided(owner, false);
             primary.table.roll_back(&guard, installed);
         } else {
-            primary.commit(owner, stamp, installed);
-            assert_eq!(primary.table.trim(&guard, RID, Stamp(stamp)), None);
+            primary.commit(owner, lsn, installed);
+            assert_eq!(primary.table.trim(&guard, RID, Lsn(lsn)), None);
         }
         drop(guard);
         // Two batches of garbage: one that fills, one that waits for this thread's own pin.

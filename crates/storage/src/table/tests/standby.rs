@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Lsn, RecordKind, Rid, sync::Ordering};
 
 use super::{A, B, RID, chain, entries, live, table};
 use crate::{
@@ -80,13 +80,13 @@ impl Standby {
         let (_, kind, prev, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
         if self.full {
             let context = self.context(visible, self.horizon(visible));
-            let made = self.table.instantiate(guard, kind, self.rid, Stamp(address), row, &context);
+            let made = self.table.instantiate(guard, kind, self.rid, Lsn(address), row, &context);
             assert_ne!(made, Ok(Instantiated::Foreign));
             assert!(made.is_ok(), "{made:?}");
             self.table.trim_replayed(guard, self.rid, context.horizon);
         } else {
             let is_first = kind == RecordKind::Insert && prev.is_none();
-            assert!(self.table.replay_store(self.rid, Announcement { is_first, ..Announcement::at(Stamp(address)) }));
+            assert!(self.table.replay_store(self.rid, Announcement { is_first, ..Announcement::at(Lsn(address)) }));
         }
         if kind == RecordKind::Insert {
             self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
@@ -104,7 +104,7 @@ impl Standby {
 
     /// What the announced snapshots, and readers that come at `now`, still need.
     fn horizon(&self, now: u64) -> u64 {
-        self.participants.horizon(|| Stamp(now)).0
+        self.participants.horizon(|| Lsn(now)).0
     }
 
     fn check(&self, guard: &Guard<'_>, snapshot: u64, horizon: u64) {
@@ -168,7 +168,7 @@ fn long_readers(full: bool) {
                     }
                 }
                 pinned.retain(|(snapshot, _)| now - *snapshot <= stays as u64 * 10);
-                pinned.push((now, reader.pin(|| Stamp(now)).0));
+                pinned.push((now, reader.pin(|| Lsn(now)).0));
                 let horizon = standby.horizon(now);
                 {
                     let guard = replayer.pin_without_snapshot();
@@ -176,7 +176,7 @@ fn long_readers(full: bool) {
                         let gone = *tombstone < horizon;
                         if gone {
                             let context = standby.context(now, horizon);
-                            standby.table.reclaim_replayed(&guard, RID, Stamp(*tombstone), &context).unwrap();
+                            standby.table.reclaim_replayed(&guard, RID, Lsn(*tombstone), &context).unwrap();
                         }
                         !gone
                     });
@@ -197,7 +197,7 @@ fn long_readers(full: bool) {
             let guard = replayer.pin_without_snapshot();
             for tombstone in deleted {
                 let context = standby.context(95, 95);
-                standby.table.reclaim_replayed(&guard, RID, Stamp(tombstone), &context).unwrap();
+                standby.table.reclaim_replayed(&guard, RID, Lsn(tombstone), &context).unwrap();
             }
             assert_eq!((entries(&standby.table, &guard, A), entries(&standby.table, &guard, B)), (vec![RID], vec![]));
         }
@@ -216,7 +216,7 @@ fn nothing_at_or_above_the_limit_is_ever_made_into_a_version() {
         standby.log.limit.store(limit, Ordering::Release);
         for snapshot in SNAPSHOTS.into_iter().filter(|snapshot| *snapshot <= limit) {
             standby.check(&guard, snapshot, 0);
-            assert!(chain(&standby.table, RID).0.iter().all(|stamp| *stamp < limit), "{limit}");
+            assert!(chain(&standby.table, RID).0.iter().all(|lsn| *lsn < limit), "{limit}");
         }
         standby.log.limit.store(u64::MAX, Ordering::Release);
         for snapshot in SNAPSHOTS {
@@ -229,18 +229,18 @@ fn nothing_at_or_above_the_limit_is_ever_made_into_a_version() {
 fn what_an_older_reader_needs_stays_in_memory() {
     let standby = Standby::new();
     let (old, new) = (standby.participants.join().unwrap(), standby.participants.join().unwrap());
-    let (guard, _) = old.pin(|| Stamp(55));
+    let (guard, _) = old.pin(|| Lsn(55));
     for (address, ..) in &standby.records[..5] {
         standby.replay(&guard, *address);
     }
     standby.check(&guard, 55, 0);
-    assert_eq!(chain(&standby.table, RID), (vec![50], Some(Stamp(40))));
+    assert_eq!(chain(&standby.table, RID), (vec![50], Some(Lsn(40))));
     for (address, ..) in &standby.records[5..] {
         standby.replay(&guard, *address);
     }
     // The new reader needs the newest only, but the log may not have what the old one needs any
     // more.
-    let newer = new.pin(|| Stamp(95)).0;
+    let newer = new.pin(|| Lsn(95)).0;
     standby.check(&newer, 95, 0);
     assert_eq!(chain(&standby.table, RID).0, [90, 80, 70, 60, 50]);
     assert_eq!(new.waiting(), 0);
@@ -258,14 +258,14 @@ fn a_detached_chain_goes_when_its_readers_have() {
         standby.replay(&guard, *address);
     }
     standby.check(&guard, 55, 0);
-    assert_eq!(chain(&standby.table, RID), (vec![50], Some(Stamp(40))));
+    assert_eq!(chain(&standby.table, RID), (vec![50], Some(Lsn(40))));
     for (address, ..) in &standby.records[5..] {
         standby.replay(&guard, *address);
     }
     // Nobody needs more than the newest, so what is between it and the old chain stays in the log.
-    let newer = new.pin(|| Stamp(95)).0;
+    let newer = new.pin(|| Lsn(95)).0;
     standby.check(&newer, 95, 0);
-    assert_eq!(chain(&standby.table, RID), (vec![90], Some(Stamp(80))));
+    assert_eq!(chain(&standby.table, RID), (vec![90], Some(Lsn(80))));
     assert_eq!((new.waiting(), live() - before), (1, 2));
     // Who wants more gets it from the log.
     standby.check(&guard, 55, 0);
@@ -296,7 +296,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
         assert_eq!(row, Some(format!("h{}", snapshot / 10).into_bytes()));
     };
     let before = live();
-    assert!(standby.table.replay_store(rid, Announcement::at(Stamp(count * 10))));
+    assert!(standby.table.replay_store(rid, Announcement::at(Lsn(count * 10))));
     let loads = FakeLog::loads();
     check(count * 10 + 5, 0);
     assert_eq!(FakeLog::loads() - loads, 1, "the newest version alone");
@@ -311,7 +311,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
             Some((number - 1) * 10),
             format!("h{number}").as_bytes(),
         );
-        assert!(standby.table.replay_store(rid, Announcement::at(Stamp(number * 10))));
+        assert!(standby.table.replay_store(rid, Announcement::at(Lsn(number * 10))));
         check(number * 10 + 5, number * 10 + 5);
         participant.collect();
         assert!(live() - before <= 2, "{} versions", live() - before);
@@ -339,7 +339,7 @@ fn a_reader_that_trims_leaves_indexes_alone() {
     standby.replay(&guard, 20);
     standby.check(&guard, 25, 0);
     standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
-    assert!(standby.table.replay_store(RID, Announcement::at(Stamp(35))));
+    assert!(standby.table.replay_store(RID, Announcement::at(Lsn(35))));
     standby.log.limit.store(33, Ordering::Release);
     standby.check(&guard, 31, 31);
     assert_eq!(chain(&standby.table, RID).0, [30]);
@@ -392,9 +392,9 @@ fn reclaiming_stops_before_a_record_that_replay_announces_meanwhile() {
             }
         });
         let context = standby.context(75, 75);
-        standby.table.reclaim_replayed(&guard, RID, Stamp(30), &context).unwrap();
+        standby.table.reclaim_replayed(&guard, RID, Lsn(30), &context).unwrap();
         FakeLog::before_load(|_| {});
-        assert_eq!(standby.table.newest_known(&guard, RID), Some(Stamp(80)));
+        assert_eq!(standby.table.newest_known(&guard, RID), Some(Lsn(80)));
         assert_eq!(entries(&standby.table, &guard, A), [RID], "the new record's entry, {announced_before}, {at}");
     }
 }
@@ -415,18 +415,18 @@ fn cut_takes_back(full: bool) {
     standby.log.limit.store(45, Ordering::Release);
     standby.check(&guard, 45, 0);
     for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= 45) {
-        standby.table.replay_cut(RID, RecordKind::Update, Stamp(*address), prev.map(Stamp));
-        standby.table.instantiate_cut(&guard, RID, Stamp(*address));
+        standby.table.replay_cut(RID, RecordKind::Update, Lsn(*address), prev.map(Lsn));
+        standby.table.instantiate_cut(&guard, RID, Lsn(*address));
     }
     standby.log.cut(45);
-    assert_eq!(standby.table.newest_known(&guard, RID), Some(Stamp(40)));
+    assert_eq!(standby.table.newest_known(&guard, RID), Some(Lsn(40)));
     standby.log.append(50, RID, RecordKind::Delete, Some(40), b"b40");
     if full {
         let context = standby.context(45, 0);
-        let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Stamp(50), b"b40", &context);
-        assert_eq!(made, Ok(Instantiated::Beside(Stamp(50))));
+        let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Lsn(50), b"b40", &context);
+        assert_eq!(made, Ok(Instantiated::Beside(Lsn(50))));
     } else {
-        assert!(standby.table.replay_store(RID, Announcement::at(Stamp(50))));
+        assert!(standby.table.replay_store(RID, Announcement::at(Lsn(50))));
     }
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
@@ -451,11 +451,11 @@ fn below_a_first_version_nobody_asks_the_log() {
     standby.check(&guard, 15, 0);
     assert_eq!(FakeLog::loads(), loads + 1);
     // Taken back, and said again: still the first. What comes later is not.
-    standby.table.replay_cut(RID, RecordKind::Update, Stamp(10), None);
+    standby.table.replay_cut(RID, RecordKind::Update, Lsn(10), None);
     assert_eq!(standby.table.replayed(RID), None);
     standby.replay(&guard, 10);
     standby.replay(&guard, 20);
-    assert_eq!(standby.table.replayed(RID), Some(Stamp(20)));
+    assert_eq!(standby.table.replayed(RID), Some(Lsn(20)));
     standby.check(&guard, 15, 0);
     standby.check(&guard, 25, 0);
 }
@@ -478,7 +478,7 @@ fn nobody_looks_for_the_tombstone_below_an_insertion() {
             standby.check(&guard, inserted + 5, 0);
             standby.check(&guard, tombstone + 5, 0);
             // A thread that does not see it must look.
-            let missing = Err(ReadError::Load(LoadError::Mismatch { address: Stamp(tombstone) }));
+            let missing = Err(ReadError::Load(LoadError::Mismatch { address: Lsn(tombstone) }));
             let context = standby.context(tombstone - 5, 0);
             assert_eq!(see(&standby.table, &guard, RID, &context), missing);
         }
@@ -500,8 +500,8 @@ fn left_of_the_dead(full: bool) {
         standby.replay(&guard, *address);
     }
     standby.check(&guard, 25, 0);
-    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(35, 35)).unwrap();
-    assert_eq!((gone(), entries(&standby.table, &guard, A)), (Some(Stamp(30)), vec![]));
+    standby.table.reclaim_replayed(&guard, RID, Lsn(30), &standby.context(35, 35)).unwrap();
+    assert_eq!((gone(), entries(&standby.table, &guard, A)), (Some(Lsn(30)), vec![]));
     let loads = FakeLog::loads();
     standby.check(&guard, 35, 35);
     assert_eq!(FakeLog::loads(), loads, "nobody looks for it again");
@@ -512,16 +512,16 @@ fn left_of_the_dead(full: bool) {
     standby.check(&guard, 45, 35);
     standby.check(&guard, 35, 35);
     assert_eq!(gone(), None);
-    standby.table.reclaim_replayed(&guard, RID, Stamp(70), &standby.context(75, 75)).unwrap();
-    assert_eq!(gone(), Some(Stamp(70)));
-    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(75, 75)).unwrap();
-    assert_eq!(gone(), Some(Stamp(70)), "what comes late changes nothing");
+    standby.table.reclaim_replayed(&guard, RID, Lsn(70), &standby.context(75, 75)).unwrap();
+    assert_eq!(gone(), Some(Lsn(70)));
+    standby.table.reclaim_replayed(&guard, RID, Lsn(30), &standby.context(75, 75)).unwrap();
+    assert_eq!(gone(), Some(Lsn(70)), "what comes late changes nothing");
     // On a node that is the primary now, its id is free, and with the worker that takes it.
     let mut taken = Vec::new();
     standby.table.take_reclaimed(10, &mut taken);
-    assert_eq!(taken, [Reclaimed { rid: RID, tombstone: Some(Stamp(70)) }]);
+    assert_eq!(taken, [Reclaimed { rid: RID, tombstone: Some(Lsn(70)) }]);
     assert_eq!((gone(), standby.table.replayed(RID)), (None, None));
-    standby.table.reclaim_replayed(&guard, RID, Stamp(70), &standby.context(75, 75)).unwrap();
+    standby.table.reclaim_replayed(&guard, RID, Lsn(70), &standby.context(75, 75)).unwrap();
     assert_eq!(gone(), None);
     standby.check(&guard, 75, 75);
     participant.collect();
@@ -542,7 +542,7 @@ fn given_to_a_record(full: bool) {
     for (address, ..) in &standby.records[..3] {
         standby.replay(&guard, *address);
     }
-    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(35, 35)).unwrap();
+    standby.table.reclaim_replayed(&guard, RID, Lsn(30), &standby.context(35, 35)).unwrap();
     standby.replay(&guard, 40);
     let mut taken = Vec::new();
     standby.table.take_reclaimed(10, &mut taken);
@@ -561,7 +561,7 @@ fn a_log_that_does_not_hold_the_record_is_an_error_and_leaks_nothing() {
     }
     standby.log.lose(50, RID);
     let before = live();
-    let missing = Err(ReadError::Load(LoadError::Mismatch { address: Stamp(50) }));
+    let missing = Err(ReadError::Load(LoadError::Mismatch { address: Lsn(50) }));
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)), missing);
     assert_eq!((live(), chain(&standby.table, RID).0), (before, vec![]));
     standby.check(&guard, 95, 0);
@@ -596,7 +596,7 @@ fn full_replay_makes_the_same_chain_in_each_order() {
         for snapshot in &SNAPSHOTS[..7] {
             standby.check(&guard, *snapshot, 0);
         }
-        standby.table.trim_replayed(&guard, standby.rid, Stamp(41));
+        standby.table.trim_replayed(&guard, standby.rid, Lsn(41));
         assert_eq!(chain(&standby.table, standby.rid).0, [60, 50, 40]);
     }
     drop((participant, standby));
@@ -611,7 +611,7 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
             let standby = Standby::that_applies(true);
             let participant = standby.participants.join().unwrap();
             let guard = participant.pin_without_snapshot();
-            assert!(standby.table.replay_store(RID, Announcement::at(Stamp(announced))));
+            assert!(standby.table.replay_store(RID, Announcement::at(Lsn(announced))));
             standby.table.indexes(&guard).primary().tree().insert(&guard, A, RID).unwrap();
             standby.log.limit.store(visible, Ordering::Release);
             standby.check(&guard, visible, visible);
@@ -624,10 +624,10 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
                 standby.check(&guard, snapshot, visible);
             }
             for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= visible) {
-                standby.table.replay_cut(RID, RecordKind::Update, Stamp(*address), prev.map(Stamp));
-                standby.table.instantiate_cut(&guard, RID, Stamp(*address));
+                standby.table.replay_cut(RID, RecordKind::Update, Lsn(*address), prev.map(Lsn));
+                standby.table.instantiate_cut(&guard, RID, Lsn(*address));
             }
-            let left = standby.records.iter().rev().map(|record| Stamp(record.0)).find(|it| it.0 < visible);
+            let left = standby.records.iter().rev().map(|record| Lsn(record.0)).find(|it| it.0 < visible);
             assert_eq!(standby.table.newest_known(&guard, RID), left, "announced {announced}, visible {visible}");
             standby.check(&guard, visible, visible);
         }
@@ -645,8 +645,7 @@ fn full_replay_by_several_threads_keeps_chains_in_order() {
     let instantiate = |guard: &Guard<'_>, number: u64| {
         let kind = if number == 1 { RecordKind::Insert } else { RecordKind::Update };
         let row = format!("h{number}");
-        let made =
-            table.instantiate(guard, kind, rid, Stamp(number * 10), row.as_bytes(), &context(owners, log, 15, 15));
+        let made = table.instantiate(guard, kind, rid, Lsn(number * 10), row.as_bytes(), &context(owners, log, 15, 15));
         assert!(made.is_ok());
     };
     {

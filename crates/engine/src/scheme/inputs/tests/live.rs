@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Term, Watermark, varint};
+use freshet_base::{Fid, Lsn, RecordKind, Rid, Term, Watermark, varint};
 use freshet_log::{Block, BlockBuilder, BlockHeader, BlockKind, Log, Persistence};
 use freshet_replay::{
     Records,
@@ -92,12 +92,12 @@ struct Home {
 }
 
 fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static) -> Home {
-    home_at(Stamp::ZERO, Arc::new(Unable), None, answer)
+    home_at(Lsn::ZERO, Arc::new(Unable), None, answer)
 }
 
 /// The same, with a log that begins at `begin`.
 fn home_at(
-    begin: Stamp,
+    begin: Lsn,
     executor: Arc<dyn CommandExecutor>,
     backlog: Option<Duration>,
     answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static,
@@ -105,16 +105,16 @@ fn home_at(
     let database = Database::volatile(64);
     let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
     let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap().fid();
-    let (log, _) = Log::receive(1 << 20, Persistence::None, Stamp::ZERO).unwrap();
+    let (log, _) = Log::receive(1 << 20, Persistence::None, Lsn::ZERO).unwrap();
     let ground = Ground {
         participants: Arc::clone(&database.core().participants),
         source: Arc::default(),
         records: Records(log.reader()),
-        floor: Stamp::ZERO,
+        floor: Lsn::ZERO,
     };
     let (noted, how) =
         (Arc::new(Noted::default()), How { schedule: Schedule::Versions, encoding: Encoding::Inputs, backlog });
-    let live = Live::new((begin, Stamp::ZERO), how, &ground, executor, noted);
+    let live = Live::new((begin, Lsn::ZERO), how, &ground, executor, noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
     let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false), asked: Mutex::default() });
@@ -124,12 +124,12 @@ fn home_at(
 
 impl Home {
     /// The block at `at`, of a transaction that has inserted a record, and said what it was told.
-    fn block(&self, at: Stamp) -> Vec<u8> {
+    fn block(&self, at: Lsn) -> Vec<u8> {
         self.block_of(at, RecordKind::Insert, Rid(at.0), None)
     }
 
     /// The same, of one that has done this to a record.
-    fn block_of(&self, at: Stamp, kind: RecordKind, rid: Rid, prev: Option<Stamp>) -> Vec<u8> {
+    fn block_of(&self, at: Lsn, kind: RecordKind, rid: Rid, prev: Option<Lsn>) -> Vec<u8> {
         let (mut builder, mut inputs, mut body) = (BlockBuilder::new(), Vec::new(), Vec::new());
         varint::put(&mut body, 300);
         Inputs { serial: false, snapshots: vec![at], body: &body }.encode(&mut inputs);
@@ -141,7 +141,7 @@ impl Home {
     }
 
     /// Enters a block, in the inputs form if it is to be executed.
-    fn enter(&self, at: Stamp, bytes: &[u8], executes: bool) -> Stamp {
+    fn enter(&self, at: Lsn, bytes: &[u8], executes: bool) -> Lsn {
         let (core, mut form) = (self.database.core(), Vec::new());
         let block = Block::parse(bytes, at).unwrap();
         if executes {
@@ -158,7 +158,7 @@ impl Home {
 }
 
 fn missing(header: &BlockHeader, nowhere: bool) -> Missing {
-    Missing { at: header.stamp, nowhere, said: vec![("there".into(), "it is not here".into())] }
+    Missing { at: header.lsn, nowhere, said: vec![("there".into(), "it is not here".into())] }
 }
 
 /// The thread that keeps old versions may come late, and the window never come to an end.
@@ -166,12 +166,12 @@ fn missing(header: &BlockHeader, nowhere: bool) -> Missing {
 fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
     let home = home(|header| Err(missing(header, false)));
     let core = home.database.core();
-    let horizon = || core.participants.horizon(|| Stamp(1 << 40));
-    assert_eq!(horizon(), Stamp(1 << 40));
+    let horizon = || core.participants.horizon(|| Lsn(1 << 40));
+    assert_eq!(horizon(), Lsn(1 << 40));
     home.live.compose(core);
-    assert_eq!(horizon(), Stamp::ZERO, "before the janitor starts, and anything is executed");
-    let block = home.block(Stamp::ZERO);
-    home.enter(Stamp::ZERO, &block, false);
+    assert_eq!(horizon(), Lsn::ZERO, "before the janitor starts, and anything is executed");
+    let block = home.block(Lsn::ZERO);
+    home.enter(Lsn::ZERO, &block, false);
     assert_eq!(home.appended.recv().unwrap(), block);
     // Readers do not see it yet.
     let comes = || {
@@ -183,7 +183,7 @@ fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
     assert!(comes());
     home.live.stop();
     assert!(!comes(), "a janitor would wait for it to come");
-    assert_eq!(horizon(), Stamp(1 << 40));
+    assert_eq!(horizon(), Lsn(1 << 40));
 }
 
 /// One that no node gives holds up no other one.
@@ -193,25 +193,25 @@ fn blocks_are_asked_for_until_they_come() {
     let answers: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let known = Arc::clone(&answers);
     let home = home(move |header| {
-        let _ = says.send(header.stamp);
+        let _ = says.send(header.lsn);
         let known = known.lock().unwrap();
         let bytes = known.iter().find(|bytes| BlockHeader::peek(bytes).unwrap() == *header);
         bytes.cloned().ok_or_else(|| missing(header, false))
     });
     home.live.compose(home.database.core());
     let mut blocks = Vec::new();
-    let mut at = Stamp::ZERO;
+    let mut at = Lsn::ZERO;
     for _ in 0..20 {
         let block = home.block(at);
         at = home.enter(at, &block, true);
         blocks.push(block);
     }
     // All are asked for, although none comes.
-    let mut stamps: Vec<Stamp> = Vec::new();
-    while stamps.len() < blocks.len() {
-        let stamp = asked.recv().unwrap();
-        if !stamps.contains(&stamp) {
-            stamps.push(stamp);
+    let mut lsns: Vec<Lsn> = Vec::new();
+    while lsns.len() < blocks.len() {
+        let lsn = asked.recv().unwrap();
+        if !lsns.contains(&lsn) {
+            lsns.push(lsn);
         }
     }
     blocks.iter().rev().for_each(|block| answers.lock().unwrap().push(block.clone()));
@@ -228,8 +228,8 @@ fn blocks_are_asked_for_until_they_come() {
 fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
     let home = home(|header| Err(missing(header, true)));
     home.live.compose(home.database.core());
-    let block = home.block(Stamp::ZERO);
-    home.enter(Stamp::ZERO, &block, true);
+    let block = home.block(Lsn::ZERO);
+    home.enter(Lsn::ZERO, &block, true);
     while !home.kept.has_failed.load(SeqCst) {
         std::thread::yield_now();
     }
@@ -245,13 +245,13 @@ fn a_change_of_what_is_not_there_as_it_was_ends_it() {
         [RecordKind::Update, RecordKind::Delete].into_iter().flat_map(|it| [(it, true), (it, false)])
     {
         // Of a record that is missing, and of one that is older than it was, or newer.
-        for (rid, prev) in [(Rid(7_000), Some(Stamp(8))), (Rid(0), Some(Stamp(8))), (Rid(0), None)] {
+        for (rid, prev) in [(Rid(7_000), Some(Lsn(8))), (Rid(0), Some(Lsn(8))), (Rid(0), None)] {
             let sent: Arc<Mutex<Vec<u8>>> = Arc::default();
             let known = Arc::clone(&sent);
             let home = home(move |_| Ok(known.lock().unwrap().clone()));
             home.live.compose(home.database.core());
-            let first = home.block(Stamp::ZERO);
-            let at = home.enter(Stamp::ZERO, &first, false);
+            let first = home.block(Lsn::ZERO);
+            let at = home.enter(Lsn::ZERO, &first, false);
             assert_eq!(home.appended.recv().unwrap(), first);
             let wrong = home.block_of(at, kind, rid, prev);
             sent.lock().unwrap().clone_from(&wrong);
@@ -271,7 +271,7 @@ fn a_change_of_what_is_not_there_as_it_was_ends_it() {
 #[test]
 fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
     let home = home(|header| Err(missing(header, false)));
-    let (core, mut at) = (home.database.core(), Stamp::ZERO);
+    let (core, mut at) = (home.database.core(), Lsn::ZERO);
     let mut enters = |bytes: &[u8], executes: bool| {
         let block = Block::parse(bytes, at).unwrap();
         let (mut form, participant) = (Vec::new(), core.participants.join().unwrap());
@@ -285,19 +285,19 @@ fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
         at = end;
         (oldest, end)
     };
-    let (oldest, end) = enters(&home.block(Stamp::ZERO), true);
-    assert_eq!(oldest, Stamp::ZERO);
+    let (oldest, end) = enters(&home.block(Lsn::ZERO), true);
+    assert_eq!(oldest, Lsn::ZERO);
     let (oldest, next) = enters(&home.block(end), true);
     assert_eq!(oldest, end);
     let (oldest, end) = enters(&home.block(next), false);
-    assert_eq!(oldest, Stamp::MAX, "its bytes are there");
+    assert_eq!(oldest, Lsn::MAX, "its bytes are there");
     // A change of tables, and one that has read before it, and one behind it.
     let mut builder = BlockBuilder::new();
     builder.begin();
     builder.push(None, Fid::CATALOG, Rid(77), RecordKind::Insert, b"").unwrap();
     builder.seal_records();
     let (_, end) = enters(builder.finish(end, Term(1), BlockKind::Schema), false);
-    let reads = |at: Stamp, snapshot: Stamp| {
+    let reads = |at: Lsn, snapshot: Lsn| {
         let (mut builder, mut inputs) = (BlockBuilder::new(), Vec::new());
         Inputs { serial: false, snapshots: vec![snapshot], body: b"" }.encode(&mut inputs);
         builder.begin();
@@ -307,13 +307,13 @@ fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
         builder.finish(at, Term(1), BlockKind::Redo).to_vec()
     };
     let (oldest, end) = enters(&reads(end, next), true);
-    assert_eq!(oldest, Stamp::ZERO);
+    assert_eq!(oldest, Lsn::ZERO);
     assert_eq!(enters(&reads(end, end), true).0, end);
     home.live.stop();
 }
 
 /// Snapshots here see the table.
-const BEGIN: Stamp = Stamp(1 << 20);
+const BEGIN: Lsn = Lsn(1 << 20);
 /// However busy the machine is.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -424,11 +424,11 @@ fn a_node_that_has_to_fetch_what_it_is_told_asks_for_bytes() {
     let blocks: Arc<Mutex<Vec<u8>>> = Arc::default();
     let theirs = Arc::clone(&blocks);
     let home = home(move |header| {
-        let from = header.stamp.0 as usize;
+        let from = header.lsn.0 as usize;
         Ok(theirs.lock().unwrap()[from..from + header.length as usize].to_vec())
     });
     home.live.compose(home.database.core());
-    let (mut at, deadline) = (Stamp::ZERO, Instant::now() + SOON);
+    let (mut at, deadline) = (Lsn::ZERO, Instant::now() + SOON);
     while home.live.status().storm.is_none() {
         assert!(Instant::now() < deadline, "{:?}", home.live.status());
         let block = home.block(at);
