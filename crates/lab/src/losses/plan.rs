@@ -259,7 +259,12 @@ impl Plan {
         };
         let standbys = plan.members.len() - 1;
         if random.below(4) == 0 && plan.may_lag() {
-            plan.lags = Some(random.within(1, standbys as u64) as usize);
+            let lags = random.within(1, standbys as u64) as usize;
+            plan.lags = Some(lags);
+            if std::mem::take(&mut plan.members[lags].lives) {
+                // It was killed before the last load.
+                plan.order.push(lags);
+            }
         }
         plan.middle = match random.below(6) {
             0 => Middle::Restart,
