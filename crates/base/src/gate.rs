@@ -12,7 +12,7 @@ pub enum OutcomeOpen {
     Deadline,
     /// The safety level cannot be kept, and the node refuses rather than waits.
     Refused(String),
-    /// Another primary reigns.
+    /// Another primary leads.
     Fenced(Term),
     /// The log cannot be written.
     LogFailed(String),
@@ -49,7 +49,7 @@ pub trait CommitGate: Send + Sync {
 
     /// Blocks while as much of the log is uncommitted as the node allows, so that those who write
     /// go no faster than those who commit: standbys, or this node's disk. `false` when that lasts
-    /// beyond `deadline`. When the reign ends, that is no reason to wait; [`CommitGate::admit`]
+    /// beyond `deadline`. When the term ends, that is no reason to wait; [`CommitGate::admit`]
     /// says so. Cheap while there is room.
     fn wait_for_room(&self, _deadline: Option<Instant>) -> bool {
         true

@@ -93,14 +93,14 @@ pub enum RecordKind {
     Delete,
 }
 
-/// The reign of one primary. It grows with every take-over and is part of
+/// The term of one primary. It grows with every take-over and is part of
 /// every shipped batch, so that an old primary is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Term(pub u32);
 
 impl Term {
-    /// The next one. The last one has none, and is returned itself: no reign can begin in it again,
+    /// The next one. The last one has none, and is returned itself: no term can begin in it again,
     /// and a node that tries is refused.
     #[must_use]
     pub fn next(self) -> Self {

@@ -130,11 +130,11 @@ pub enum Event {
         /// Where its block ends.
         end: Lsn,
     },
-    /// Somebody has promised this reign's term to another, or the other says so itself. At most one
-    /// of two reigns in one term can commit anything, unless commits count on nobody or a take-over
-    /// was forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not,
-    /// this one ends if it has committed nothing, after `standby_timeout` at the latest; else it
-    /// continues, and those who have promised themselves to the other follow when it reigns in a
+    /// Somebody has promised this term to another, or the other says so itself. At most one of two
+    /// terms of one number can commit anything, unless commits count on nobody or a take-over was
+    /// forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not, this
+    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
+    /// continues, and those who have promised themselves to the other follow when it leads in a
     /// later term, after a restart.
     Contested {
         /// The term of both.
@@ -142,7 +142,7 @@ pub enum Event {
         /// The other, if it was met.
         rival: Option<Rival>,
     },
-    /// Somebody showed proof of a later term: this reign is over.
+    /// Somebody showed proof of a later term: this one is over.
     Fenced {
         /// That term.
         by: Term,
@@ -162,7 +162,7 @@ pub struct Decision {
     pub write: bool,
 }
 
-/// The rule's state on one primary during one reign.
+/// The rule's state on one primary during one term.
 #[derive(Clone, Debug)]
 pub struct CommitRule {
     config: RuleConfig,
@@ -178,12 +178,12 @@ pub struct CommitRule {
     settled: bool,
     fenced: Option<Term>,
     sets: Option<Sets>,
-    /// Something of this reign was committed that other nodes hold.
+    /// Something of this term was committed that other nodes hold.
     by_others: bool,
 }
 
 impl CommitRule {
-    /// A reign that begins `now` with everything up to `start` committed: the end of the
+    /// A term that begins `now` with everything up to `start` committed: the end of the
     /// recovered or inherited log.
     pub fn new(config: RuleConfig, start: Lsn, now: Moment) -> Self {
         let mut rule = Self {
@@ -205,9 +205,9 @@ impl CommitRule {
         rule
     }
 
-    /// Of the log with which the reign begins only what lies below `known` is known to be
+    /// Of the log with which the term begins only what lies below `known` is known to be
     /// committed: the rest has yet to be persistent wherever the safety level demands, and
-    /// something of this reign too. Until then a log that another reign wrote and never committed
+    /// something of this term too. Until then a log that another term wrote and never committed
     /// may be taken for more advanced than one that holds only what is older. To be said before
     /// anything is applied.
     #[must_use]
@@ -216,7 +216,7 @@ impl CommitRule {
         self
     }
 
-    /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which
+    /// From its beginning on, the term `term` of `me` writes down its in-sync sets, which
     /// follow what the take-over or the restart has found. All of those count as waited for, though
     /// they have yet to join; those who have `answered` are put out last. Without effect under
     /// 1-safe.
@@ -673,8 +673,8 @@ impl CommitRule {
         self.sets.as_ref().map(|sets| sets.gone().clone()).unwrap_or_default()
     }
 
-    /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can
-    /// restart by itself under 2-safe ([`crate::term::Candidacy::reigned`]).
+    /// Whether an in-sync set of this term has taken effect. A primary that notes so durably can
+    /// restart by itself under 2-safe ([`crate::term::Candidacy::led`]).
     pub fn set_took_effect(&self) -> bool {
         self.sets.as_ref().is_some_and(Sets::begun)
     }
@@ -684,7 +684,7 @@ impl CommitRule {
         &self.config
     }
 
-    /// Who holds what was committed in this reign.
+    /// Who holds what was committed in this term.
     pub fn acknowledged(&self) -> Acknowledged {
         match self.by_others {
             _ if self.committed <= self.start || self.config.counts_on_nobody() => Acknowledged::Nothing,
@@ -693,12 +693,12 @@ impl CommitRule {
         }
     }
 
-    /// The term that ended this reign, if one did.
+    /// The term that ended this one, if one did.
     pub fn fenced(&self) -> Option<Term> {
         self.fenced
     }
 
-    /// Every standby that ever joined during this reign.
+    /// Every standby that ever joined during this term.
     pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
@@ -724,7 +724,7 @@ impl CommitRule {
     /// Whether a writer may start, or go on waiting for its commit.
     ///
     /// # Errors
-    /// [`Refusal`] while this reign refuses commits or is over.
+    /// [`Refusal`] while this term refuses commits or is over.
     pub fn admit(&self) -> Result<(), Refusal> {
         if let Some(by) = self.fenced {
             return Err(Refusal::Fenced { by });

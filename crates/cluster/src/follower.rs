@@ -103,7 +103,7 @@ pub struct FollowerConfig {
     pub replay: ReplayMode,
     /// What the log buffer holds, in bytes.
     pub capacity: u64,
-    /// How long a node that reigns may be silent.
+    /// How long a node that leads may be silent.
     pub patience: Duration,
     /// If this node feeds standbys of its own.
     pub relay: Option<RelayRules>,
@@ -185,7 +185,7 @@ pub struct Decision {
 /// How to enter the terms of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Who reigns: the fence has to rise for it before anything is done.
+    /// Who leads: the fence has to rise for it before anything is done.
     pub primary: NodeId,
     /// Where the own log has to be cut before the terms are entered, if it is longer.
     pub cut: Option<Lsn>,
@@ -312,7 +312,7 @@ impl Follower {
             Some(primary) if sought || state.may_wait_for(self.me) => return Err(NotEntered::Counted(primary)),
             Some(primary) => primary,
         };
-        // Up to where the sender's reigns make what the checkpoint has seen, however far its log
+        // Up to where the sender's terms make what the checkpoint has seen, however far its log
         // reaches now.
         let checkpoint = welcome.history.agreement(Lsn::MAX, &state.history, self.floor);
         if let Agreement::Upto(at) = checkpoint
@@ -630,26 +630,26 @@ impl Follower {
         self.told
     }
 
-    /// A node reigns, or is about to, as it says itself.
-    pub fn heard_of(&mut self, reign: Living, now: Moment) {
-        self.heard_of = Some((reign, now));
+    /// A node leads, or is about to, as it says itself.
+    pub fn heard_of(&mut self, living: Living, now: Moment) {
+        self.heard_of = Some((living, now));
     }
 
-    /// A node says itself that it does not reign.
-    pub fn heard_that_it_does_not_reign(&mut self, node: NodeId) {
-        self.heard_of.take_if(|(reign, _)| reign.node == node);
+    /// A node says itself that it does not lead.
+    pub fn heard_that_it_does_not_lead(&mut self, node: NodeId) {
+        self.heard_of.take_if(|(living, _)| living.node == node);
     }
 
-    /// The reign under which this node lives, as far as that is known, and whether that is known
+    /// The term under which this node lives, as far as that is known, and whether that is known
     /// only by hearsay: its log flows here, or it was heard of no longer ago than a primary may be
     /// silent.
     pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
-        let reign = Living { term: fence.highest(), node: fence.holder()? };
-        if self.link.as_ref().is_some_and(|link| link.term == reign.term) {
-            return Some((reign, false));
+        let living = Living { term: fence.highest(), node: fence.holder()? };
+        if self.link.as_ref().is_some_and(|link| link.term == living.term) {
+            return Some((living, false));
         }
-        let recent = |(heard, at): &(Living, Moment)| *heard == reign && now.since(*at) < self.config.patience;
-        self.heard_of.as_ref().is_some_and(recent).then_some((reign, true))
+        let recent = |(heard, at): &(Living, Moment)| *heard == living && now.since(*at) < self.config.patience;
+        self.heard_of.as_ref().is_some_and(recent).then_some((living, true))
     }
 
     /// When time alone can next change something: only of a relay, and for those below.

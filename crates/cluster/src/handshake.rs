@@ -85,17 +85,17 @@ pub enum Refusal {
         /// Whom it follows, if anybody.
         primary: Option<String>,
     },
-    /// To a primary of before that comes back: another node reigns.
+    /// To a primary of before that comes back: another node leads.
     #[error("{node} is the primary in term {term}{}", at(.primary))]
-    Reigned {
-        /// Who reigns.
+    LedBy {
+        /// Who leads.
         node: NodeId,
         /// In which term.
         term: Term,
         /// Where that node can be reached, if known.
         primary: Option<String>,
     },
-    /// Two nodes reigned in the same term.
+    /// Two nodes led in the same term.
     #[error(
         "the logs cannot be reconciled: term {term} was begun twice, at {here} in the one and at {there} in the other, \
          by a node whose directory was set back, or copied; they are the same up to {upto}. See what each node holds \
@@ -292,7 +292,7 @@ pub enum Wait {
     },
 }
 
-/// Two nodes may reign in terms of one number.
+/// Two nodes may lead in terms of one number.
 fn in_force(asked: Term, highest: Term, holder: Option<NodeId>) -> String {
     match holder.filter(|_| asked == highest) {
         Some(holder) => format!("term {highest} of another node, {holder},"),
@@ -404,19 +404,19 @@ pub fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<Clust
 }
 
 /// A primary that comes back by itself, having heard of terms up to `comes_back`, gives way to a
-/// living reign that outranks it ([`Living::outranks`]). For a node that was told to take over,
+/// living term that outranks it ([`Living::outranks`]). For a node that was told to take over,
 /// `comes_back` is empty, and it never gives way.
 ///
 /// # Errors
-/// [`Refusal::Reigned`], with the address of the one that reigns if it is known.
+/// [`Refusal::LedBy`], with the address of the one that leads if it is known.
 pub fn check_comes_back(
     node: NodeId,
     comes_back: Option<Term>,
     living: impl FnOnce() -> Option<(Living, Option<String>)>,
 ) -> Result<(), Refusal> {
     let Some(heard) = comes_back else { return Ok(()) };
-    match living().filter(|(reign, _)| reign.outranks(node, heard)) {
-        Some((Living { term, node }, primary)) => Err(Refusal::Reigned { node, term, primary }),
+    match living().filter(|(living, _)| living.outranks(node, heard)) {
+        Some((Living { term, node }, primary)) => Err(Refusal::LedBy { node, term, primary }),
         None => Ok(()),
     }
 }
@@ -457,12 +457,14 @@ pub fn check_welcome(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::term::Reign;
+    use crate::term::TermEntry;
 
-    fn history(reigns: &[(u32, u64)]) -> TermHistory {
-        let reigns: Vec<_> =
-            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Lsn(*s), node: NodeId(1), nonce: 1 }).collect();
-        reigns.try_into().unwrap()
+    fn history(entries: &[(u32, u64)]) -> TermHistory {
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(t, s)| TermEntry { term: Term(*t), start: Lsn(*s), node: NodeId(1), nonce: 1 })
+            .collect();
+        entries.try_into().unwrap()
     }
 
     fn sender() -> Sender {
@@ -478,9 +480,9 @@ mod tests {
         }
     }
 
-    fn log(reigns: &[(u32, u64)], received: u64) -> Continue {
+    fn log(entries: &[(u32, u64)], received: u64) -> Continue {
         Continue {
-            history: history(reigns),
+            history: history(entries),
             received: Lsn(received),
             persisted: Lsn(received),
             capacity: 1000,
@@ -539,12 +541,12 @@ mod tests {
     }
 
     #[test]
-    fn only_who_comes_back_gives_way_to_a_living_reign() {
+    fn only_who_comes_back_gives_way_to_a_living_term() {
         let asks = |comes_back: Option<u32>, node| {
             let living = || Some((Living { term: Term(3), node: NodeId(node) }, None));
             check_comes_back(NodeId(2), comes_back.map(Term), living)
         };
-        assert!(matches!(asks(Some(3), 5), Err(Refusal::Reigned { .. })));
+        assert!(matches!(asks(Some(3), 5), Err(Refusal::LedBy { .. })));
         assert_eq!((asks(Some(4), 5), asks(Some(3), 2), asks(None, 5)), (Ok(()), Ok(()), Ok(())));
     }
 }

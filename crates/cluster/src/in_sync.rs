@@ -98,7 +98,7 @@ impl Holder {
 /// An in-sync set, as it is written into the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InSyncSet {
-    /// The reign that wrote it.
+    /// The term that wrote it.
     pub term: Term,
     /// Counts the sets of the cluster.
     pub number: u64,
@@ -112,7 +112,7 @@ pub struct InSyncSet {
     pub before: Vec<BTreeSet<Holder>>,
 }
 
-/// What commits count on: how the sets of a reign are made.
+/// What commits count on: how the sets of a term are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counting {
     /// [`InSyncSet::quorum`].
@@ -192,7 +192,7 @@ impl InSyncSet {
     }
 }
 
-/// What the sets of a new reign follow.
+/// What the sets of a new term follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Succession {
     /// This set, which is known to be the newest.
@@ -202,7 +202,7 @@ pub enum Succession {
 }
 
 impl Succession {
-    /// The first set of a reign: everybody of the set before, and the new primary.
+    /// The first set of a term: everybody of the set before, and the new primary.
     pub fn first(&self, term: Term, primary: Holder, counting: Counting) -> InSyncSet {
         let (number, mut members, possible) = match self {
             Self::Of(set) => (set.number + 1, set.members.clone(), set.possible().cloned().collect()),

@@ -1,16 +1,16 @@
 //! Meeting: what becomes of two primaries that learn of one another.
 //!
 //! The earlier term is over, whatever was acknowledged in it: the later one may have been forced,
-//! which is an operator's word. Two reigns in one term are another matter. Nodes that do not hear
+//! which is an operator's word. Two terms of one number are another matter. Nodes that do not hear
 //! one another may choose the same term, and a directory that was set back, or copied, begins its
 //! term twice. At most one of them can have commits that another node holds, unless a take-over was
 //! forced; so each says what its log holds, and both decide the same by it ([`Claim::meets`]).
 
 use serde::{Deserialize, Serialize};
 
-use crate::term::Reign;
+use crate::term::TermEntry;
 
-/// Who holds what was committed in a reign, beside the node that reigns. The later ones count more.
+/// Who holds what was committed in a term, beside the node that leads. The later ones count more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Acknowledged {
     /// Nothing was committed; or only what the safety level promises for no other node.
@@ -21,16 +21,16 @@ pub enum Acknowledged {
     ByOthers,
 }
 
-/// What a primary says of its reign.
+/// What a primary says of its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The reign.
-    pub reign: Reign,
+    /// The term.
+    pub term_entry: TermEntry,
     /// What its log holds.
     pub acknowledged: Acknowledged,
 }
 
-/// The other of two reigns in one term, as the commit rule sees it.
+/// The other of two terms of one number, as the commit rule sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// What its log holds.
@@ -67,7 +67,7 @@ pub enum Why {
 }
 
 impl Acknowledged {
-    /// What becomes of a reign whose log holds this, and of its rival.
+    /// What becomes of a term whose log holds this, and of its rival.
     pub fn meets(self, rival: Rival) -> (Yields, Why) {
         let (mine, theirs) = (self, rival.acknowledged);
         match mine {
@@ -83,17 +83,17 @@ impl Acknowledged {
 
 impl Claim {
     /// This claim, as a rival of `mine`.
-    pub fn rivals(&self, mine: &Reign) -> Rival {
-        let order = |reign: &Reign| (reign.node, reign.nonce);
-        Rival { acknowledged: self.acknowledged, is_first: order(&self.reign) > order(mine) }
+    pub fn rivals(&self, mine: &TermEntry) -> Rival {
+        let order = |term_entry: &TermEntry| (term_entry.node, term_entry.nonce);
+        Rival { acknowledged: self.acknowledged, is_first: order(&self.term_entry) > order(mine) }
     }
 
-    /// Which of the two yields, this one or the `other`, which is another reign.
+    /// Which of the two yields, this one or the `other`, which is another term.
     pub fn meets(&self, other: &Self) -> (Yields, Why) {
-        match self.reign.term.cmp(&other.reign.term) {
+        match self.term_entry.term.cmp(&other.term_entry.term) {
             std::cmp::Ordering::Less => (Yields::This, Why::EarlierTerm),
             std::cmp::Ordering::Greater => (Yields::Other, Why::EarlierTerm),
-            std::cmp::Ordering::Equal => self.acknowledged.meets(other.rivals(&self.reign)),
+            std::cmp::Ordering::Equal => self.acknowledged.meets(other.rivals(&self.term_entry)),
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::{Acknowledged::*, *};
 
     fn claim(term: u32, node: u64, nonce: u64, acknowledged: Acknowledged) -> Claim {
-        Claim { reign: Reign { term: Term(term), start: Lsn(50), node: NodeId(node), nonce }, acknowledged }
+        Claim { term_entry: TermEntry { term: Term(term), start: Lsn(50), node: NodeId(node), nonce }, acknowledged }
     }
 
     /// Both decide the same, of whatever kind they are.
@@ -118,7 +118,7 @@ mod tests {
             }
         }
         for (one, other) in claims.iter().flat_map(|one| claims.iter().map(move |other| (one, other))) {
-            if one.reign.is(&other.reign) {
+            if one.term_entry.is(&other.term_entry) {
                 continue;
             }
             let ((here, why), (there, because)) = (one.meets(other), other.meets(one));

@@ -10,7 +10,7 @@
 //! was told, and no more; terms, and with them fences, pass through. What they hold is in no quorum
 //! and no in-sync set of the primary, so a candidate gains nothing by asking them and counts them
 //! for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below
-//! consults the relay's primary and its synchronous standbys as everybody does. One that reigned
+//! consults the relay's primary and its synchronous standbys as everybody does. One that led
 //! before, and may be in the in-sync set, has to follow the primary itself until it is on record
 //! that it is not.
 //!

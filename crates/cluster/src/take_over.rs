@@ -27,7 +27,7 @@ use crate::{
     term::{Fence, LastTerm, Living, TermState},
 };
 
-/// A take-over asks this many times, and then gives way to others that want to reign too.
+/// A take-over asks this many times, and then gives way to others that want to lead too.
 const ROUNDS: u32 = 16;
 /// A candidate tries again this many times to fetch the end of another log.
 const FETCHES: u32 = 2;
@@ -66,7 +66,7 @@ pub struct Rules {
     pub comes_back: Option<ComesBack>,
 }
 
-/// Whom a former primary waits for before it reigns again, whatever the level.
+/// Whom a former primary waits for before it leads again, whatever the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComesBack {
     /// Another node has to answer.
@@ -91,11 +91,11 @@ pub struct Question {
 pub enum Answer {
     /// Its log is like this.
     Log(LogState),
-    /// To a former primary that comes back: another node reigns.
-    Reigned(Living),
+    /// To a former primary that comes back: another node leads.
+    LedBy(Living),
     /// It has heard of a later term.
     Higher(Term),
-    /// It lives under no other reign that it knows of, and knows of this in-sync set. What it holds
+    /// It lives under no other term that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
     NoVoice {
         /// Which log it has: [`Holder::incarnation`](crate::in_sync::Holder::incarnation).
@@ -114,7 +114,7 @@ pub enum Step {
     /// Continue the own log from another node's, and make it persistent. Then begin another round;
     /// before that, say so if it failed ([`TakeOver::fetch_failed`]).
     Fetch(Fetch),
-    /// Finish, and reign from the end of the log on.
+    /// Finish, and lead from the end of the log on.
     Finish {
         /// In this term.
         term: Term,
@@ -170,10 +170,10 @@ pub enum Stopped {
         /// How many it takes.
         needed: u32,
     },
-    /// This node comes back, and another has reigned since it did: it follows that one.
+    /// This node comes back, and another has led since it did: it follows that one.
     Superseded {
-        /// The other's reign.
-        reign: Living,
+        /// The other's term.
+        living: Living,
         /// Whether a node lives under it now.
         lives: bool,
     },
@@ -203,7 +203,7 @@ pub enum Stopped {
         /// That term.
         term: Term,
     },
-    /// Others want to reign too.
+    /// Others want to lead too.
     Contested(Term),
 }
 
@@ -218,7 +218,7 @@ pub struct TakeOver {
     failed_fetches: u32,
 }
 
-/// What a reign begins with.
+/// What a term begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inheritance {
     /// What its in-sync sets follow.
@@ -230,9 +230,9 @@ pub struct Inheritance {
 }
 
 impl TakeOver {
-    /// The node `me`, whose log is `mine`, wants to reign. `state` is what it remembers of terms.
+    /// The node `me`, whose log is `mine`, wants to lead. `state` is what it remembers of terms.
     pub fn new(me: NodeId, mine: LogState, state: &TermState, rules: Rules) -> Self {
-        let mut candidacy = Candidacy::new(me, mine, &state.fence).reigned(state.reigned);
+        let mut candidacy = Candidacy::new(me, mine, &state.fence).led(state.led);
         if let Some(ComesBack { asks, .. }) = rules.comes_back {
             candidacy = candidacy.comes_back(asks);
         }
@@ -283,7 +283,7 @@ impl TakeOver {
     fn next(&mut self, silent: u32) -> Step {
         let hears_all = self.rules.comes_back.is_some_and(|back| back.hears_all);
         let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
-            Plan::Fetch { .. } | Plan::Reign { .. } if hears_all && silent > 0 => {
+            Plan::Fetch { .. } | Plan::Lead { .. } if hears_all && silent > 0 => {
                 let heard = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { heard, needed: heard + silent }
             }
@@ -292,16 +292,16 @@ impl TakeOver {
                 return Step::Ask;
             }
             // It would succeed: now the others are asked for their promise.
-            Plan::Fetch { .. } | Plan::Reign { .. } if !self.binding => {
+            Plan::Fetch { .. } | Plan::Lead { .. } if !self.binding => {
                 self.binding = true;
                 self.candidacy.ask_for_promises();
                 return Step::Ask;
             }
             Plan::Fetch { from, cut_at, upto } => return Step::Fetch(Fetch { from, cut_at, upto }),
-            Plan::Reign { term } => return Step::Finish { term },
+            Plan::Lead { term } => return Step::Finish { term },
             Plan::TooFew { heard, needed } => Stopped::TooFew { heard, needed },
             Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
-            Plan::Follow { reign, lives } => Stopped::Superseded { reign, lives },
+            Plan::Follow { living, lives } => Stopped::Superseded { living, lives },
             Plan::Asynchronous => Stopped::Asynchronous,
             Plan::Newcomer { newest } => Stopped::Newcomer { newest },
             Plan::Better { node } => Stopped::Better(node),
@@ -319,7 +319,7 @@ impl TakeOver {
         self.failed_fetches <= FETCHES
     }
 
-    /// What the reign begins with that starts at `start`, the end of the log. With force, less of
+    /// What the term begins with that starts at `start`, the end of the log. With force, less of
     /// the log may be left than was committed.
     pub fn inheritance(&self, start: Lsn) -> Inheritance {
         Inheritance {
@@ -432,7 +432,7 @@ mod tests {
 
     /// With force a node may begin below what it knew to be committed.
     #[test]
-    fn no_more_is_committed_than_the_reign_begins_with() {
+    fn no_more_is_committed_than_the_term_begins_with() {
         let mut it = TakeOver::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
         it.question(LogState { committed: Lsn(100), ..log(100) });
         assert_eq!(it.inheritance(Lsn(100)).committed, Lsn(100));

@@ -1,16 +1,16 @@
 //! Terms: whose word counts, where logs part, and who may take over.
 //!
-//! A term is the reign of one primary. (term, LSN) identifies a block within a history, which
+//! A term is one primary's rule. (term, LSN) identifies a block within a history, which
 //! rests on three rules:
 //!
-//! 1. A node begins to reign in a term that is new to everyone it has heard, also the node that
-//!    reigned last and only restarted: what it lost in the crash may live on in a standby, and must
-//!    not share a name with what it writes now. Two nodes that do not hear one another may choose
-//!    the same term. At most one of them can commit anything, so a [`Reign`] names its node. A node
-//!    whose disk was set back may begin a term that it has begun before: so a reign has a random
+//! 1. A node begins to lead in a term that is new to everyone it has heard, also the node that led
+//!    last and only restarted: what it lost in the crash may live on in a standby, and must not
+//!    share a name with what it writes now. Two nodes that do not hear one another may choose the
+//!    same term. At most one of them can commit anything, so a [`TermEntry`] names its node. A node
+//!    whose disk was set back may begin a term that it has begun before: so a term has a random
 //!    number besides, which everybody records with it. A block's name is its LSN, its term, and
-//!    whose that was in the history of its log. Logs of two reigns that one node has begun in one
-//!    term are told apart, and never joined ([`Agreement::SameTermTwice`]).
+//!    whose that was in the history of its log. Logs of two terms that one node has begun with one
+//!    number are told apart, and never joined ([`Agreement::SameTermTwice`]).
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part
 //!    ([`TermHistory::agreement`]).
 //! 3. A node that has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
@@ -22,22 +22,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::in_sync::{Holder, InSyncSet, Succession};
 
-/// The beginning of one reign.
+/// The beginning of one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reign {
+pub struct TermEntry {
     /// Its term.
     pub term: Term,
     /// Its first block.
     pub start: Lsn,
-    /// Who reigns.
+    /// Who leads.
     pub node: NodeId,
-    /// A random number: two reigns of one node in one term are two. A node whose directory was set
+    /// A random number: two terms of one node may have one number. A node whose directory was set
     /// back to an earlier state does not know that it has begun the term before.
     pub nonce: u64,
 }
 
-impl Reign {
-    /// Whether this is the same reign as `other`, whatever either says of where it begins.
+impl TermEntry {
+    /// Whether this is the same term as `other`, whatever either says of where it begins.
     pub fn is(&self, other: &Self) -> bool {
         (self.term, self.node, self.nonce) == (other.term, other.node, other.nonce)
     }
@@ -50,8 +50,8 @@ impl Reign {
 
 /// Which part of a log was written in which term: ascending in both.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Reign>", into = "Vec<Reign>")]
-pub struct TermHistory(Vec<Reign>);
+#[serde(try_from = "Vec<TermEntry>", into = "Vec<TermEntry>")]
+pub struct TermHistory(Vec<TermEntry>);
 
 /// A term history that no log can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,23 +60,23 @@ pub struct TermHistory(Vec<Reign>);
     .second.term, .second.start, .first.term, .first.start
 )]
 pub struct BadHistory {
-    first: Reign,
-    second: Reign,
+    first: TermEntry,
+    second: TermEntry,
 }
 
-impl TryFrom<Vec<Reign>> for TermHistory {
+impl TryFrom<Vec<TermEntry>> for TermHistory {
     type Error = BadHistory;
-    fn try_from(reigns: Vec<Reign>) -> Result<Self, BadHistory> {
-        for pair in reigns.windows(2) {
+    fn try_from(entries: Vec<TermEntry>) -> Result<Self, BadHistory> {
+        for pair in entries.windows(2) {
             if pair[0].term >= pair[1].term || pair[0].start > pair[1].start {
                 return Err(BadHistory { first: pair[0], second: pair[1] });
             }
         }
-        Ok(Self(reigns))
+        Ok(Self(entries))
     }
 }
 
-impl From<TermHistory> for Vec<Reign> {
+impl From<TermHistory> for Vec<TermEntry> {
     fn from(history: TermHistory) -> Self {
         history.0
     }
@@ -87,12 +87,12 @@ impl From<TermHistory> for Vec<Reign> {
 pub enum Agreement {
     /// Up to here, and no further unless both end here.
     Upto(Lsn),
-    /// Both have a reign of the same node in the same term, which it has begun twice: nothing that
+    /// Both have a term of the same node and number, which it has begun twice: nothing that
     /// either says of that term can be trusted by the other.
     SameTermTwice {
         /// That term.
         term: Term,
-        /// They are the same up to here: it is where the reigns end that came before.
+        /// They are the same up to here: it is where the terms end that came before.
         upto: Lsn,
         /// Where it begins here.
         here: Lsn,
@@ -104,25 +104,25 @@ pub enum Agreement {
 impl TermHistory {
     /// The history of a log that has only known one term, from its first byte.
     pub fn first(term: Term, node: NodeId, nonce: u64) -> Self {
-        Self(vec![Reign { term, start: Lsn::ZERO, node, nonce }])
+        Self(vec![TermEntry { term, start: Lsn::ZERO, node, nonce }])
     }
 
-    /// The reigns, oldest first.
-    pub fn reigns(&self) -> &[Reign] {
+    /// The terms, oldest first.
+    pub fn entries(&self) -> &[TermEntry] {
         &self.0
     }
 
     /// The latest term; zero for an empty log, which has none.
     pub fn last_term(&self) -> Term {
-        self.0.last().map_or(Term(0), |reign| reign.term)
+        self.0.last().map_or(Term(0), |term_entry| term_entry.term)
     }
 
-    /// A reign begins at its start, the end of the log.
+    /// A term begins at its start, the end of the log.
     ///
     /// # Errors
     /// [`BadHistory`] when the term or the start does not ascend.
-    pub fn begin(&mut self, second: Reign) -> Result<(), BadHistory> {
-        let Reign { term, start, .. } = second;
+    pub fn begin(&mut self, second: TermEntry) -> Result<(), BadHistory> {
+        let TermEntry { term, start, .. } = second;
         match self.0.last() {
             Some(first) if first.term >= term || first.start > start => Err(BadHistory { first: *first, second }),
             _ => {
@@ -132,9 +132,9 @@ impl TermHistory {
         }
     }
 
-    /// The history of the same log cut at `end`: reigns that began there or later are gone.
+    /// The history of the same log cut at `end`: terms that began there or later are gone.
     pub fn cut(&self, end: Lsn) -> Self {
-        Self(self.0.iter().copied().filter(|reign| reign.start < end).collect())
+        Self(self.0.iter().copied().filter(|term_entry| term_entry.start < end).collect())
     }
 
     fn end_of(&self, index: usize, log_end: Lsn) -> Lsn {
@@ -143,13 +143,13 @@ impl TermHistory {
 
     /// Up to where this log, which ends at `end`, and the other are the same: a log is what its
     /// terms made it, so they agree to the end of the last term that both have, or where the first
-    /// of them ends within it. A standby that is catching up knows of reigns that its log has not
+    /// of them ends within it. A standby that is catching up knows of terms that its log has not
     /// reached yet; they play no part.
     pub fn agreement(&self, end: Lsn, other: &Self, other_end: Lsn) -> Agreement {
         let (here, there) = (self.cut(end), other.cut(other_end));
         let mut upto = Lsn::ZERO;
         for (index, mine) in here.0.iter().enumerate() {
-            let same = |reign: &Reign| (reign.term, reign.node) == (mine.term, mine.node);
+            let same = |term_entry: &TermEntry| (term_entry.term, term_entry.node) == (mine.term, mine.node);
             let Some(place) = there.0.iter().position(same) else { continue };
             let theirs = there.0[place];
             if mine.start != theirs.start || mine.is_begun_twice(&theirs) {
@@ -235,7 +235,7 @@ impl Fence {
         Verdict::Refused { highest: self.highest, holder: self.holder }
     }
 
-    /// The reign of `node`, which is this one, has ended for that of the `other` in the same term
+    /// The term of `node`, which is this one, has ended for that of the `other` in the same term
     /// ([`crate::meeting`]): the term is the other's from now on.
     pub fn cede(&mut self, term: Term, node: NodeId, other: NodeId) {
         if (self.highest, self.holder) == (term, Some(node)) {
@@ -249,19 +249,19 @@ impl Fence {
     }
 }
 
-/// A reign that a node lives under: the primary itself, a node that follows it, or one that has
+/// A term that a node lives under: the primary itself, a node that follows it, or one that has
 /// heard from it a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Living {
     /// Its term.
     pub term: Term,
-    /// Who reigns.
+    /// Who leads.
     pub node: NodeId,
 }
 
 impl Living {
     /// Whether `asker`, a former primary that has heard of no later term than `heard`, has to give
-    /// way to this reign, and follow it. A reign of an earlier term is over, even if some node does
+    /// way to this term, and follow it. An earlier term is over, even if some node does
     /// not know that yet.
     pub fn outranks(&self, asker: NodeId, heard: Term) -> bool {
         self.node != asker && self.term >= heard
@@ -269,13 +269,13 @@ impl Living {
 }
 
 /// Whether the node `me` may come back as a primary without having been told to: it has promised
-/// itself to no other node since it reigned or asked for a reign, or the last reign that its
+/// itself to no other node since it led or asked for a term, or the last term that its
 /// history knows of was its own. One of the nodes that have heard of the latest term is such a
-/// node, so if all of them start again, one of them reigns. It has to ask first
+/// node, so if all of them start again, one of them leads. It has to ask first
 /// ([`crate::take_over::Candidacy::comes_back`]).
 pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
-    let reigned_last = history.reigns().last().is_some_and(|last| last.node == me);
-    fence.holder() == Some(me) || fence.holder().is_some() && reigned_last
+    let led_last = history.entries().last().is_some_and(|last| last.node == me);
+    fence.holder() == Some(me) || fence.holder().is_some() && led_last
 }
 
 /// Which of the files that a mirror may find are the memory that it had: their number. Each start
@@ -308,8 +308,8 @@ pub struct TermState {
     pub fence: Fence,
     /// The newest in-sync set that this node knows of.
     pub set: Option<InSyncSet>,
-    /// The latest reign of this node itself in which an in-sync set took effect.
-    pub reigned: Option<Term>,
+    /// The latest term of this node itself in which an in-sync set took effect.
+    pub led: Option<Term>,
     /// Of a mirror: the memory that it keeps, if it does.
     pub life: Option<Life>,
     /// Which log this is ([`crate::in_sync::Holder`]); none before one was begun.
@@ -319,7 +319,7 @@ pub struct TermState {
     pub committed: Lsn,
 }
 
-/// Why a reign cannot begin.
+/// Why a term cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBegun {
     /// The term or the position is not new.
@@ -343,7 +343,7 @@ impl TermState {
             history: TermHistory::default(),
             fence: Fence::new(Term(0), None),
             set: None,
-            reigned: None,
+            led: None,
             life: None,
             incarnation: None,
             committed: Lsn::ZERO,
@@ -362,21 +362,21 @@ impl TermState {
         self.history = history;
     }
 
-    /// `reign` begins, and its in-sync sets follow those of before; the log ends at `end`. Reigns
-    /// that the log never reached are none of its history.
+    /// `term_entry` begins, and its in-sync sets follow those of before; the log ends at `end`.
+    /// Leads that the log never reached are none of its history.
     ///
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.
-    pub fn begin(&mut self, reign: Reign, end: Lsn, succession: &Succession) -> Result<(), NotBegun> {
-        if let Verdict::Refused { highest, .. } = self.fence.hear(reign.term, reign.node) {
-            return Err(NotBegun::Fenced { asked: reign.term, highest });
+    pub fn begin(&mut self, term_entry: TermEntry, end: Lsn, succession: &Succession) -> Result<(), NotBegun> {
+        if let Verdict::Refused { highest, .. } = self.fence.hear(term_entry.term, term_entry.node) {
+            return Err(NotBegun::Fenced { asked: term_entry.term, highest });
         }
         self.history = self.history.cut(end);
         // It may have been heard from others alone.
         if let Succession::Of(set) = succession {
             self.note_set(set.clone());
         }
-        Ok(self.history.begin(reign)?)
+        Ok(self.history.begin(term_entry)?)
     }
 
     /// A primary has recorded an in-sync set; an older one than is known changes nothing.
@@ -394,9 +394,9 @@ impl TermState {
         Holder::new(node, self.incarnation.unwrap_or_default())
     }
 
-    /// In the reign of this node in `term` an in-sync set took effect.
-    pub fn note_reigned(&mut self, term: Term) {
-        self.reigned = self.reigned.max(Some(term));
+    /// In the term `term` of this node an in-sync set took effect.
+    pub fn note_led(&mut self, term: Term) {
+        self.led = self.led.max(Some(term));
     }
 
     /// Whether commits may wait for `node`, by the newest set that this node knows of.
@@ -409,11 +409,11 @@ impl TermState {
 mod tests {
     use super::*;
 
-    fn history(reigns: &[(u32, u64)]) -> TermHistory {
-        let reign =
-            |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
-        let reigns: Vec<_> = reigns.iter().map(reign).collect();
-        reigns.try_into().unwrap()
+    fn history(entries: &[(u32, u64)]) -> TermHistory {
+        let term_entry =
+            |(term, start): &(u32, u64)| TermEntry { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
+        let entries: Vec<_> = entries.iter().map(term_entry).collect();
+        entries.try_into().unwrap()
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_log_forgets_the_reigns_that_are_gone() {
+    fn a_cut_log_forgets_the_terms_that_are_gone() {
         let h = history(&[(1, 0), (2, 50), (5, 80)]);
         assert_eq!(h.cut(Lsn(80)), history(&[(1, 0), (2, 50)]));
         assert_eq!(h.cut(Lsn(0)), TermHistory::default());
@@ -448,13 +448,13 @@ mod tests {
     #[test]
     fn histories_that_do_not_ascend_are_refused() {
         let bad: Result<TermHistory, _> = [0, 9]
-            .map(|start| Reign { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 })
+            .map(|start| TermEntry { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 })
             .to_vec()
             .try_into();
         assert!(bad.unwrap_err().to_string().contains("must ascend"));
-        let reign = |term, start| Reign { term: Term(term), start: Lsn(start), node: NodeId(1), nonce: 1 };
-        assert!(history(&[(3, 10)]).begin(reign(3, 20)).is_err());
-        assert!(history(&[(3, 10)]).begin(reign(4, 9)).is_err());
+        let term_entry = |term, start| TermEntry { term: Term(term), start: Lsn(start), node: NodeId(1), nonce: 1 };
+        assert!(history(&[(3, 10)]).begin(term_entry(3, 20)).is_err());
+        assert!(history(&[(3, 10)]).begin(term_entry(4, 9)).is_err());
     }
 
     #[test]
@@ -484,10 +484,10 @@ mod tests {
     }
 
     #[test]
-    fn two_reigns_in_one_term_have_nothing_of_it_in_common() {
+    fn two_terms_of_one_number_have_nothing_of_it_in_common() {
         let of = |node, nonce| {
             let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-            history.begin(Reign { term: Term(2), start: Lsn(50), node: NodeId(node), nonce }).unwrap();
+            history.begin(TermEntry { term: Term(2), start: Lsn(50), node: NodeId(node), nonce }).unwrap();
             history
         };
         assert_eq!(of(1, 1).agreement(Lsn(90), &of(2, 2), Lsn(80)), Agreement::Upto(Lsn(50)));

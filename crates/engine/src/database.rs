@@ -76,7 +76,7 @@ impl Database {
             Arc::default(),
             certifier,
         );
-        core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
+        core.snapshots.lead(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         Self { core }
     }
 

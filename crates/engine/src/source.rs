@@ -75,7 +75,7 @@ pub(crate) struct VersionSource {
     /// On a standby: its read view. Above it, a take-over could cut what was replayed.
     visible: OnceLock<Arc<Watermark>>,
     /// Set when this node becomes primary: then nothing is cut any more while it lives.
-    reigns: OnceLock<()>,
+    leads: OnceLock<()>,
     /// Parts of the log that are known to be damaged, and whether there are any: no row is taken
     /// from there.
     damaged: Mutex<Vec<Range<Lsn>>>,
@@ -91,7 +91,7 @@ impl Default for VersionSource {
             number,
             records: OnceLock::new(),
             visible: OnceLock::new(),
-            reigns: OnceLock::new(),
+            leads: OnceLock::new(),
             damaged: Mutex::default(),
             is_damaged: AtomicBool::new(false),
         }
@@ -121,7 +121,7 @@ impl VersionSource {
 
     /// This node is the primary.
     pub(crate) fn unlimited(&self) {
-        let _ = self.reigns.set(());
+        let _ = self.leads.set(());
     }
 
     /// What lies there in the log is damaged, and nothing else there is: no row is taken from it.
@@ -182,7 +182,7 @@ impl RecordSource for VersionSource {
     }
 
     fn limit(&self) -> Lsn {
-        match (self.reigns.get(), self.visible.get()) {
+        match (self.leads.get(), self.visible.get()) {
             (None, Some(visible)) => visible.get(),
             _ => Lsn::MAX,
         }

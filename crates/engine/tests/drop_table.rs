@@ -342,7 +342,7 @@ fn under_load_and_under_checkpoints() {
         let primary = start(NodeConfig { standbys: 0, ..of(shape, 0, directories[0].path()) });
         assert_eq!(hash(&primary), state, "{shape:?}: the primary from its checkpoint and log");
         // Alone it cannot know that its primary is not going on.
-        let alone = NodeConfig { standbys: 0, join: None, force_reign: true, ..of(shape, 1, directories[1].path()) };
+        let alone = NodeConfig { standbys: 0, join: None, force_primary: true, ..of(shape, 1, directories[1].path()) };
         let standby = start(alone);
         assert_eq!(hash(&standby), state, "{shape:?}: the standby from its own");
         primary.stop().unwrap();

@@ -1,5 +1,5 @@
 //! Peers at the node port that lie: without certificates, with those of another cluster, and with
-//! those of a member. What they say has no effect on which node reigns, on what counts as
+//! those of a member. What they say has no effect on which node leads, on what counts as
 //! committed, or on what is in the log.
 //!
 //! `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many conversations there are.
@@ -17,7 +17,7 @@ use common::{Shape, config, definition, hash, row, soon, start, wait_for};
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     meeting::{Acknowledged, Claim},
-    term::{LEAP, Reign, TermHistory},
+    term::{LEAP, TermEntry, TermHistory},
 };
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::archive};
 use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory, stream::Stream, tcp::Connection};
@@ -105,10 +105,13 @@ fn term(random: &mut Random, victim: &Victim) -> Term {
     Term(random.of(&[0, now.saturating_sub(1), now + LEAP + 1, u32::MAX - 1, u32::MAX]))
 }
 
-/// `node` says that it reigns.
+/// `node` says that it leads.
 fn announces(node: NodeId, term: Term) -> Purpose {
-    let reign = Reign { term, start: Lsn(0), node, nonce: 1 };
-    Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: "127.0.0.1:1".into() }
+    let term_entry = TermEntry { term, start: Lsn(0), node, nonce: 1 };
+    Purpose::Announce {
+        claim: Claim { term_entry, acknowledged: Acknowledged::Nothing },
+        address: "127.0.0.1:1".into(),
+    }
 }
 
 fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hello {
@@ -455,7 +458,7 @@ fn there_is_a_way_back_from_a_wrong_term() {
         let second = start(NodeConfig { join: Some(address), ..node(1) });
         (primary.join().unwrap(), second)
     });
-    wait_for("one of the two reigns", || [&back.0, &back.1].iter().any(|node| node.role() == Role::Primary));
+    wait_for("one of the two terms", || [&back.0, &back.1].iter().any(|node| node.role() == Role::Primary));
     let primary = if back.0.role() == Role::Primary { &back.0 } else { &back.1 };
     assert_eq!(hash(primary), state);
     write(primary, 20, 30);

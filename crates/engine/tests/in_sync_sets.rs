@@ -190,7 +190,9 @@ fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
     gone.stop().unwrap();
     drop((gone, table));
     wait_for("it says what to do", || match standing(&primary) {
-        Standing::Blocked { remedy: Some(remedy), .. } => remedy.contains("restart this node once with --force-reign"),
+        Standing::Blocked { remedy: Some(remedy), .. } => {
+            remedy.contains("restart this node once with --force-primary")
+        }
         _ => false,
     });
     let new = start(joining(&address, of(2)));
@@ -198,7 +200,7 @@ fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
     assert!(matches!(standing(&primary), Standing::Blocked { .. }), "{:?}", standing(&primary));
     primary.stop().unwrap();
     drop(primary);
-    let primary = start(NodeConfig { listen, force_reign: true, ..of(0) });
+    let primary = start(NodeConfig { listen, force_primary: true, ..of(0) });
     assert_eq!(hash(&primary), acknowledged);
     let end = churn(primary.database(), &primary.database().table("things").unwrap(), 1000, 1500);
     new.wait_visible(end, soon()).unwrap();
@@ -276,7 +278,7 @@ fn nothing_waits_for_an_asynchronous_standby_which_takes_over_all_the_same() {
     asynchronous.promote(false).unwrap();
     assert_eq!(hash(&asynchronous), acknowledged);
     let late = primary.database().create_table(&freshet_engine::TableDefinition::new("late", definition().indexes));
-    assert!(late.is_err(), "it reigns no more");
+    assert!(late.is_err(), "it leads no more");
     standby.wait_visible(asynchronous.database().core().snapshots.current(), soon()).unwrap();
     assert_eq!(hash(&standby), acknowledged);
     for node in [standby, asynchronous, primary] {

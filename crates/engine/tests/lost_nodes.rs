@@ -9,7 +9,7 @@ use common::{all_are_named, churn, config, definition, hash, is_named_by, row, s
 use freshet_base::Term;
 use freshet_cluster::meeting::Yields;
 use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::RoleStatus};
-use freshet_replication::status::{AheadStatus, Reigning, TwoPrimaries};
+use freshet_replication::status::{AheadStatus, Leader, TwoPrimaries};
 
 const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
@@ -109,7 +109,7 @@ fn a_newcomer_gives_no_voice_to_one_that_lags() {
 }
 
 /// R2, R3: a primary whose directory was set back asks the others, at every level, and gets from
-/// them what they hold of its own reign.
+/// them what they hold of its own term.
 #[test]
 fn a_primary_that_was_set_back_gets_back_what_others_hold() {
     for (safety, least_in_sync) in LEVELS {
@@ -143,7 +143,7 @@ fn a_primary_that_was_set_back_gets_back_what_others_hold() {
     }
 }
 
-/// The others were down when it came back, so it reigns with what it has. They do not follow it,
+/// The others were down when it came back, so it leads with what it has. They do not follow it,
 /// and keep what was acknowledged.
 #[test]
 fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
@@ -204,7 +204,7 @@ fn who_holds_more_than_the_cluster_is_named_by_every_node() {
     stop([holds_more, primary]);
     empty(directories[0].path());
     copy(older.path(), directories[0].path());
-    let back = start(NodeConfig { listen: address.parse().unwrap(), force_reign: true, ..of(0) });
+    let back = start(NodeConfig { listen: address.parse().unwrap(), force_primary: true, ..of(0) });
     let table = back.database().table("things").unwrap();
     churn(back.database(), &table, 5000, 5100);
     let relay = start(joining(&address, NodeConfig { relay_standbys: 1, ..of(2) }));
@@ -329,12 +329,12 @@ fn commits(node: &Node, from: u64) -> Lsn {
     churn(node.database(), &table, from, from + 50)
 }
 
-/// Two reigns have met, and say which node is which, and which of them yields.
+/// Two terms have met, and say which node is which, and which of them yields.
 #[track_caller]
 fn say_so(this: &Node, other: &Node, terms: [u32; 2], yields: Yields) {
     wait_for("they have met", || met(this).iter().any(|met| met.yields == yields));
     let met = met(this).into_iter().find(|met| met.yields == yields).unwrap();
-    let named = |who: &Reigning| (who.node, who.address.clone(), who.term.0);
+    let named = |who: &Leader| (who.node, who.address.clone(), who.term.0);
     assert_eq!(named(&met.this), (this.id(), this.address().to_owned(), terms[0]));
     assert_eq!(named(&met.other), (other.id(), other.address().to_owned(), terms[1]));
     assert!(met.why.contains("two primaries") && met.why.contains(this.address()), "{met:?}");
@@ -361,7 +361,7 @@ fn of_two_primaries_the_one_of_the_earlier_term_or_without_acknowledgements_yiel
         } else {
             let listen = next.bound_address();
             stop([next]);
-            start(NodeConfig { force_reign: true, listen, ..of(1) })
+            start(NodeConfig { force_primary: true, listen, ..of(1) })
         };
         let third = start(joining(next.address(), of(2)));
         wait_for("it is named", || is_named_by(&next, 2));
@@ -458,7 +458,7 @@ fn two_primaries_with_acknowledgements_both_stop() {
     let listen = one.bound_address();
     stop([others, other, one]);
     let directory = copies[0].path().to_owned();
-    let one = start(NodeConfig { directory, listen, force_reign: true, ..of(0) });
+    let one = start(NodeConfig { directory, listen, force_primary: true, ..of(0) });
     let end = commits(&one, 5000);
     standby.wait_visible(end, soon()).unwrap();
     assert_eq!(hash(&standby), hash(&one));

@@ -174,7 +174,7 @@ fn a_mirror_takes_over() {
     }
 }
 
-/// Inserts rows until the reign ends; returns the ids of those that clients were told to be
+/// Inserts rows until the term ends; returns the ids of those that clients were told to be
 /// committed.
 fn insert(primary: &Node, table: &Table, from: u64) -> Vec<u64> {
     let worker = primary.database().worker().unwrap();
@@ -266,7 +266,7 @@ fn a_standby_that_has_more_than_a_mirror_had_follows_it() {
         drop(worker);
         let promotion = mirror.promote(false).unwrap();
         let (begin, _) = mirror.log().unwrap().store().extent().unwrap();
-        println!("the log begins at {begin}, the reign at {}, the standby ends at {}", promotion.at, ends(&standby));
+        println!("the log begins at {begin}, the term at {}, the standby ends at {}", promotion.at, ends(&standby));
         assert!(begin <= promotion.at);
         if begin <= ends(&standby) {
             let table = mirror.database().table("things").unwrap().clone();
@@ -662,7 +662,7 @@ fn a_mirror_refuses_the_memory_of_another() {
     primary.stop().unwrap();
 }
 
-/// Nothing was committed in its reign, which did not begin. Its memory is gone, but it knows of no
+/// Nothing was committed in its term, which did not begin. Its memory is gone, but it knows of no
 /// other primary, so the one of before comes back.
 #[test]
 fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
@@ -711,7 +711,7 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
     }
 }
 
-/// The primary gets an older copy of its disk, and nobody is there whom it could ask: it reigns
+/// The primary gets an older copy of its disk, and nobody is there whom it could ask: it leads
 /// with less. The mirror, which has everything, may be the last copy.
 #[test]
 fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {

@@ -226,7 +226,7 @@ fn used_again(shape: Shape, take_over: bool) {
     };
     assert_eq!(hash(&primary), before);
     let table = primary.database().table("things").unwrap().clone();
-    // A primary that asked before it reigned again found them as a standby does: by and by.
+    // A primary that asked before it led again found them as a standby does: by and by.
     wait_for("the ids of the dead are free", || free(&primary, &table) == RECORDS / 2);
     let next = next_rid(primary.database(), &table);
     insert(&primary, &table, (0..RECORDS).step_by(2).map(|id| id + RECORDS));

@@ -1,4 +1,4 @@
-//! Primaries that come back: whom they ask before they reign again.
+//! Primaries that come back: whom they ask before they lead again.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
 
 fn refused(config: NodeConfig) -> String {
     match Node::start(config, |_| {}) {
-        Ok(node) => panic!("{node:?} must not reign"),
+        Ok(node) => panic!("{node:?} must not lead"),
         Err(error) => error.to_string(),
     }
 }
@@ -84,7 +84,7 @@ fn a_cluster_that_was_powered_off_comes_back() {
 /// Otherwise the old primary would have the higher term after a second restart, and undo what the
 /// new one has committed.
 #[test]
-fn a_primary_that_was_succeeded_does_not_reign_again() {
+fn a_primary_that_was_succeeded_does_not_lead_again() {
     let directories = directories();
     let [old, second, third] = trio(&directories);
     old.stop().unwrap();
@@ -100,10 +100,10 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
     let alone = || NodeConfig { restart_timeout_s: 0, ..of_three(&directories[0]) };
     for _ in 0..3 {
         let why = refused(alone());
-        assert!(why.contains("only 1 of 2 required nodes answered") && why.contains("force-reign"), "{why}");
+        assert!(why.contains("only 1 of 2 required nodes answered") && why.contains("force-primary"), "{why}");
     }
     // One of those who know: it is a standby from then on, also if it is started again, whether
-    // anybody reigns or not.
+    // anybody leads or not.
     let third = joining("127.0.0.1:1", &directories[2]);
     for _ in 0..2 {
         let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
@@ -119,7 +119,7 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
     back.stop().unwrap();
 }
 
-/// Started again as it was, while another node reigns: it follows that node, and finds it without
+/// Started again as it was, while another node leads: it follows that node, and finds it without
 /// being told its name.
 #[test]
 fn a_primary_that_was_succeeded_follows_by_itself() {
@@ -156,7 +156,7 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
             back.wait_visible(end, soon()).unwrap();
             back.stop().unwrap();
         }
-        // The new one is started again as it was, too, with the address of the first. It reigns
+        // The new one is started again as it was, too, with the address of the first. It leads
         // again, and the first follows.
         let back = start(as_it_was(0, &addresses[0]));
         back.wait_visible(second.database().core().snapshots.current(), soon()).unwrap();
@@ -177,13 +177,13 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
 }
 
 #[test]
-fn force_reigns_without_asking() {
+fn force_makes_a_primary_without_asking() {
     let directories = directories();
     let nodes = trio(&directories);
     let before = hash(&nodes[0]);
     nodes.iter().for_each(|node| node.stop().unwrap());
     drop(nodes);
-    let node = start(NodeConfig { force_reign: true, ..of_three(&directories[0]) });
+    let node = start(NodeConfig { force_primary: true, ..of_three(&directories[0]) });
     assert_eq!((node.role(), hash(&node)), (Role::Primary, before));
     node.stop().unwrap();
 }

@@ -404,7 +404,8 @@ fn one_life(seed: u64) {
     second.stop().unwrap();
     drop((first, second));
     // What was there is read from checkpoint and log.
-    let alone = start(swept(NodeConfig { force_reign: true, ..shape.of_node(2, config(Some(directories[1].path()))) }));
+    let alone =
+        start(swept(NodeConfig { force_primary: true, ..shape.of_node(2, config(Some(directories[1].path()))) }));
     sound(&alone, seed);
     load(&[&alone], seed + 13, 100);
     sound(&alone, seed);

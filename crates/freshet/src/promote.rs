@@ -63,7 +63,7 @@ pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failu
 fn deposed(address: &str, term: u32, at: Lsn) -> String {
     format!(
         "{address} was the primary of term {term}, which began at {at}, and is not any more: another node has \
-         taken over at the same time; freshet status of the nodes says which reigns"
+         taken over at the same time; freshet status of the nodes says which terms"
     )
 }
 
@@ -74,7 +74,7 @@ fn stays(client: &Client, term: u32) -> bool {
     while Instant::now() < until {
         // A node that is deposed starts again, and its connections end.
         let Ok(status) = client.status(CONNECT) else { return false };
-        if !reigns(&status, term) {
+        if !leads(&status, term) {
             return false;
         }
         thread::sleep(LOOK);
@@ -82,7 +82,7 @@ fn stays(client: &Client, term: u32) -> bool {
     true
 }
 
-fn reigns(status: &str, term: u32) -> bool {
+fn leads(status: &str, term: u32) -> bool {
     let status: Value = serde_json::from_str(status).unwrap_or_default();
     let fenced = status["standing"]["standing"] == "fenced";
     status["role"] == "primary" && status["term"] == term && !fenced
@@ -93,15 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_was_deposed_does_not_reign() {
+    fn one_that_was_deposed_does_not_lead() {
         let status = |role: &str, term: u32, standing: &str| {
             serde_json::json!({"role": role, "term": term, "standing": {"standing": standing}}).to_string()
         };
-        assert!(reigns(&status("primary", 3, "safe"), 3));
-        assert!(reigns(&status("primary", 3, "blocked"), 3));
-        assert!(!reigns(&status("primary", 3, "fenced"), 3));
-        assert!(!reigns(&status("primary", 4, "safe"), 3), "a later term is in force");
-        assert!(!reigns(&status("standby", 3, "safe"), 3));
-        assert!(!reigns("", 3));
+        assert!(leads(&status("primary", 3, "safe"), 3));
+        assert!(leads(&status("primary", 3, "blocked"), 3));
+        assert!(!leads(&status("primary", 3, "fenced"), 3));
+        assert!(!leads(&status("primary", 4, "safe"), 3), "a later term is in force");
+        assert!(!leads(&status("standby", 3, "safe"), 3));
+        assert!(!leads("", 3));
     }
 }

@@ -332,11 +332,11 @@ fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
 }
 
 /// Becomes a new run of this program, with the same process number, command line and addresses; but
-/// it does not reign unasked again. Returns only when that fails.
+/// it does not lead unasked again. Returns only when that fails.
 fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
     let mut command = Command::new("/proc/self/exe");
     let mut given = env::args_os();
-    command.arg0(given.next().unwrap_or_default()).args(given).arg("--force-reign=false");
+    command.arg0(given.next().unwrap_or_default()).args(given).arg("--force-primary=false");
     // The last one of each counts. Where the system had chosen a port, it remains.
     for (flag, address) in bound {
         if let Some(address) = address {

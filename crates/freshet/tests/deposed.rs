@@ -37,7 +37,7 @@ fn wait_for(writers: &[Writer], marks: u64) {
     writers.iter().zip(from).for_each(|(writer, from)| writer.wait_for(from + marks));
 }
 
-/// Three nodes take turns: in each round the primary is stopped, and continued when another reigns
+/// Three nodes take turns: in each round the primary is stopped, and continued when another leads
 /// and works, or is killed; then it comes back as a standby.
 fn turns(rounds: u64, more: &[&str], kills: bool) {
     let mut random = random();
@@ -51,12 +51,12 @@ fn turns(rounds: u64, more: &[&str], kills: bool) {
     let others = [1, 2].map(|index| join(index, &first));
     let mut nodes: Vec<Option<NodeProcess>> = [first].into_iter().chain(others).map(Some).collect();
     let mut acknowledged: Vec<Mark> = Vec::new();
-    let mut reigns = 0;
+    let mut leads = 0;
     create_journal(&connect(nodes[0].as_ref().unwrap()));
     for round in 0..rounds {
         let when = format!("round {round}");
-        let heir = (reigns + random.within(1, 2) as usize) % 3;
-        let mut old = nodes[reigns].take().unwrap();
+        let heir = (leads + random.within(1, 2) as usize) % 3;
+        let mut old = nodes[leads].take().unwrap();
         wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
         let writers = load(&old, round * 10);
         wait_for(&writers, random.within(1, 400));
@@ -79,10 +79,10 @@ fn turns(rounds: u64, more: &[&str], kills: bool) {
         acknowledged.extend(next.into_iter().flat_map(|writer| writer.stop().acknowledged));
         // It starts again by itself, and follows; whether it has come so far or not, it may be
         // killed.
-        nodes[reigns] = if killed || random.within(0, 1) == 0 {
+        nodes[leads] = if killed || random.within(0, 1) == 0 {
             old.kill();
             drop(old);
-            Some(join(reigns, new))
+            Some(join(leads, new))
         } else {
             Some(old)
         };
@@ -96,7 +96,7 @@ fn turns(rounds: u64, more: &[&str], kills: bool) {
             assert_eq!(missing(&reader, &acknowledged), [], "{when}: at node {}", NAMES[index]);
             inspect(&path(index), &when);
         }
-        reigns = heir;
+        leads = heir;
     }
     println!("{rounds} rounds, {} marks acknowledged, none missing", acknowledged.len());
 }

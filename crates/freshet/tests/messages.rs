@@ -123,8 +123,8 @@ fn each_change_of_state_has_a_line() {
     assert_eq!(line["who"], "a process of this user", "{line}");
     let (at, _) = standby.wait_for(at, "a take-over begins", any);
     let (at, _) = standby.wait_for(at, "enough nodes have promised the term", any);
-    let (_, reigns) = standby.wait_for(at, "this node is the primary", any);
-    let term = reigns["term"].as_u64().unwrap();
+    let (_, leads) = standby.wait_for(at, "this node is the primary", any);
+    let term = leads["term"].as_u64().unwrap();
     assert!(term > 1);
     // Either the candidate or the former standby says so first.
     let (raised, _) = primary.wait_for(lost, "a later term is in force", |line| line["term"] == term);

@@ -68,7 +68,7 @@ fn another_user_of_the_machine_gets_nothing() {
         assert!(said.contains("another user") || said.contains("this user on this machine"), "{arguments:?}: {said}");
     }
     let _ = std::fs::remove_dir_all(Path::new(place));
-    // It reigns as before.
+    // It leads as before.
     assert!(client.status(common::SOON).unwrap().contains("primary"));
 }
 

@@ -73,7 +73,7 @@ fn a_node_without_its_certificate_founds_no_authority() {
     let said = refused(&own, &QUORUM);
     assert!(said.contains("certificate is missing") && said.contains("--join"), "{said}");
     assert!(!own.join("membership").exists());
-    let node = start(&own, &[&QUORUM[..], &["--force-reign"]].concat());
+    let node = start(&own, &[&QUORUM[..], &["--force-primary"]].concat());
     assert_eq!(node.ready().role, "primary");
 }
 

@@ -181,7 +181,7 @@ fn rounds() -> u32 {
 }
 
 #[test]
-fn whatever_ends_is_started_again_and_one_reigns() {
+fn whatever_ends_is_started_again_and_one_leads() {
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
     let ports = ports::<6>();
@@ -242,14 +242,14 @@ fn whatever_ends_is_started_again_and_one_reigns() {
             }
         }
         if let Some((heir, Ok(Ok((term, _))))) = promoted {
-            // No node takes the reign back from a primary that lives.
+            // No node takes the term back from a primary that lives.
             let until = last + Duration::from_millis(1500);
             while Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(50));
             }
             let status = nodes[heir].status();
-            let reigns = status.as_ref().is_some_and(|status| status["role"] == "primary" && status["term"] == term);
-            assert!(reigns, "round {round}: node {heir} does not reign in {term} any more: {status:#?}");
+            let leads = status.as_ref().is_some_and(|status| status["role"] == "primary" && status["term"] == term);
+            assert!(leads, "round {round}: node {heir} does not lead in {term} any more: {status:#?}");
         }
         println!("round {round} took {:?}", begun.elapsed());
     }

@@ -21,7 +21,7 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     // What it is told counts once, not when it starts again.
-    let old = start(&path("a"), &[&QUORUM[..], &["--force-reign"]].concat());
+    let old = start(&path("a"), &[&QUORUM[..], &["--force-primary"]].concat());
     let (new, third) = (join(&old, &path("b")), join(&old, &path("c")));
     wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
     create_journal(&connect(&old));

@@ -288,7 +288,7 @@ fn killed_mirrors_and_their_primary_cost_no_commit() {
 
 /// A primary stands still with work under way, the mirror takes over, and the primary continues as
 /// if nothing had happened. It continues when the mirror has said `resumed_at`, or, without that,
-/// when the mirror reigns. With `cut`, the link is cut before, and mended when the mirror has
+/// when the mirror leads. With `cut`, the link is cut before, and mended when the mirror has
 /// recovered its memory: so the primary's card still has things to send.
 fn zombie(resumed_at: Option<&str>, cut: bool) {
     let pair = pair(&[], &MIRROR);

@@ -13,7 +13,7 @@
 //! term 1 0 0011223344556677 13579bdf02468ace
 //! term 2 81234 8899aabbccddeeff 02468ace13579bdf
 //! in-sync 0102030405
-//! reigned 1
+//! led 1
 //! log here
 //! journal 12
 //! life 0123456789abcdef 81300
@@ -24,10 +24,10 @@
 //! crc 89abcdef
 //! ```
 //!
-//! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term`
-//! line says at which LSN a term began, who reigned, and a random number of that reign.
+//! `heard` is the latest term the node knows of, and who leads in it (`-` if unknown). Each `term`
+//! line says at which LSN a term began, who led, and a random number of that term.
 //! `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the
-//! words of replication, and `reigned` the latest reign of its own in which such a set took effect.
+//! words of replication, and `led` the latest term of its own in which such a set took effect.
 //! `log`, where there is such a line, says that the node has begun its log, and whether it is
 //! `here`, in this directory, or `elsewhere`: a log that is not there is missing from then on, and
 //! no new one. `journal`, where there is such a line, is the number of the newest file of the
@@ -89,15 +89,15 @@ pub struct Control {
     pub segment_size: u64,
     /// How many streams the log has; fixed when it is made.
     pub streams: usize,
-    /// Which term began where, ascending in both, who reigned in it, and the random number of that
-    /// reign.
+    /// Which term began where, ascending in both, who led in it, and the random number of that
+    /// lead.
     pub terms: Vec<(Term, Lsn, NodeId, u64)>,
     /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
     pub heard: (Term, Option<NodeId>),
     /// The newest in-sync set that this node knows of, as replication writes it.
     pub in_sync: Option<Vec<u8>>,
-    /// The latest reign of this node itself in which an in-sync set took effect.
-    pub reigned: Option<Term>,
+    /// The latest term of this node itself in which an in-sync set took effect.
+    pub led: Option<Term>,
     /// Where the log is, once it was begun.
     pub log: Option<LogPlace>,
     /// The newest file of the journal of what has arrived, if there is one.
@@ -128,7 +128,7 @@ impl Control {
             terms: Vec::new(),
             heard: (Term(0), None),
             in_sync: None,
-            reigned: None,
+            led: None,
             log: None,
             journal: None,
             life: None,
@@ -151,8 +151,8 @@ impl Control {
             let hex: String = in_sync.iter().map(|byte| format!("{byte:02x}")).collect();
             text.push_str(&format!("in-sync {hex}\n"));
         }
-        if let Some(reigned) = self.reigned {
-            text.push_str(&format!("reigned {reigned}\n"));
+        if let Some(led) = self.led {
+            text.push_str(&format!("led {led}\n"));
         }
         match self.log {
             Some(LogPlace::Here) => text.push_str("log here\n"),
@@ -230,7 +230,7 @@ impl Control {
                 });
             }
             "in-sync" => self.in_sync = Some(from_hex(said).ok_or("in-sync set")?),
-            "reigned" => self.reigned = Some(Term(said.parse().map_err(|_| "own latest reign")?)),
+            "led" => self.led = Some(Term(said.parse().map_err(|_| "own latest term")?)),
             "journal" => self.journal = Some(said.parse().map_err(|_| "newest file of the journal")?),
             "life" => self.life = Some(life_of(said).ok_or("number of the kept memory")?),
             "incarnation" => {
@@ -242,7 +242,7 @@ impl Control {
             }
             "writes" => self.writes = said.parse().map_err(|_| "count of its writes")?,
             "term" => {
-                let term = reign(said).ok_or("term history")?;
+                let term = term_entry(said).ok_or("term history")?;
                 if self.terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                     return Err("term history");
                 }
@@ -265,12 +265,12 @@ impl Control {
 }
 
 /// A line of the term history.
-fn reign(line: &str) -> Option<(Term, Lsn, NodeId, u64)> {
+fn term_entry(line: &str) -> Option<(Term, Lsn, NodeId, u64)> {
     let mut words = line.split(' ');
     let (term, start, node, nonce) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let hex = |word| u64::from_str_radix(word, 16).ok();
-    let reign = (Term(term.parse().ok()?), Lsn(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
-    words.next().is_none().then_some(reign)
+    let term_entry = (Term(term.parse().ok()?), Lsn(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
+    words.next().is_none().then_some(term_entry)
 }
 
 /// A number, an LSN, and perhaps another number.
@@ -612,7 +612,7 @@ mod tests {
             terms: vec![(Term(1), Lsn(0), NodeId(9), 1), (Term(3), Lsn(4096), NodeId(8), 2)],
             heard: (Term(4), Some(NodeId(9))),
             in_sync: Some(vec![1, 0xAB, 0]),
-            reigned: Some(Term(3)),
+            led: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
             journal: Some(12),
             life: Some((7, Lsn(81_300), Some(u64::MAX))),

@@ -176,7 +176,7 @@ fn a_deposed_writer_writes_nowhere() {
 /// A primary that stood still, was succeeded, and continues: it still has the memory mapped, and
 /// room that it was granted.
 #[test]
-fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
+fn a_deposed_writer_does_not_reach_the_log_of_the_next_term() {
     let (log, mut receiver) = open();
     let deposed = Remote::new(&log);
     log.grant();
@@ -191,8 +191,8 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     receiver.accept(began).unwrap();
     let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
     log.promote(receiver, config, Term(2)).unwrap();
-    let reign = log;
-    let mut writer = reign.writer().unwrap();
+    let term_entry = log;
+    let mut writer = term_entry.writer().unwrap();
     let mut end = began;
     for number in 0..20 {
         let reservation = writer.reserve(LENGTH).unwrap();
@@ -204,16 +204,16 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
             write_old(began, 20);
         }
     }
-    reign.wait_durable(end, None).unwrap();
+    term_entry.wait_durable(end, None).unwrap();
     write_old(began, 20);
-    let reader = reign.reader();
+    let reader = term_entry.reader();
     for at in (0..end.0).step_by(LENGTH as usize).map(Lsn) {
         let mut bytes = [0; LENGTH as usize];
         reader.read(at, &mut bytes).unwrap();
         let found = Block::parse(&bytes, at).unwrap();
         assert_eq!(found.header().term, Term(if at < began { 1 } else { 2 }), "at {at}");
     }
-    reign.close().unwrap();
+    term_entry.close().unwrap();
 }
 
 /// A remote writer may write as far as it was told at any moment: what lies a lap before that is

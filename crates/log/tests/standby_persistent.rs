@@ -251,7 +251,7 @@ fn what_never_counted_goes_with_the_next_cut() {
 
 /// Blocks of a deposed primary lie behind those of the new one, which took their place in part.
 #[test]
-fn blocks_of_a_term_that_does_not_reign_there_are_not_taken() {
+fn blocks_of_a_term_that_does_not_lead_there_are_not_taken() {
     let directory = tempfile::tempdir().unwrap();
     let (log, mut receiver, _) = open(directory.path());
     let end = receive(&log, &mut receiver, 5, 1);
@@ -270,7 +270,7 @@ fn remote(log: &Log) -> (File, u64) {
     (file.try_clone_to_owned().unwrap().into(), offset)
 }
 
-/// The primary writes into the ring itself; then another one reigns, and the old one's late writes
+/// The primary writes into the ring itself; then another one leads, and the old one's late writes
 /// go nowhere.
 #[test]
 fn a_persistent_ring_is_written_from_outside_and_taken_away() {
@@ -302,7 +302,7 @@ fn a_persistent_ring_is_written_from_outside_and_taken_away() {
 /// A primary that stood still has mapped the ring, and continues when the standby was promoted, or
 /// has been restarted.
 #[test]
-fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
+fn a_deposed_writer_reaches_neither_the_next_term_nor_a_restarted_node() {
     let directory = tempfile::tempdir().unwrap();
     let (standby, mut receiver, _) = open(directory.path());
     let (deposed, offset) = remote(&standby);

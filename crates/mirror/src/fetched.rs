@@ -1,4 +1,4 @@
-//! Fetched: the end of the log that a mirror has taken in when it takes over. The log of its reign
+//! Fetched: the end of the log that a mirror has taken in when it takes over. The log of its term
 //! begins with that, so that others can follow which have no more than it had.
 
 use freshet_base::Lsn;

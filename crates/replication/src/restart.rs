@@ -1,6 +1,6 @@
-//! Restart of a node that reigned before. If it has to ask before it reigns again, it waits as a
+//! Restart of a node that led before. If it has to ask before it leads again, it waits as a
 //! standby that follows no other node, and takes over ([`crate::takeover`]) as soon as enough
-//! others answer and none of them lives under another reign. While it waits, nodes that would
+//! others answer and none of them lives under another term. While it waits, nodes that would
 //! follow it knock at its door, and so it learns where to ask. If it need not, it asks all the same
 //! ([`ask_others`]): its disk may have been set back, which it cannot know by itself.
 
@@ -27,15 +27,15 @@ use crate::{
 /// What other nodes say to a node that starts.
 #[derive(Debug, Default)]
 pub struct Others {
-    /// Which node reigns, as one of them says, and where that node can be reached.
-    pub reigns: Option<(Living, Option<String>)>,
-    /// What each that answered has said, but for those that name another reign.
+    /// Which node leads, as one of them says, and where that node can be reached.
+    pub leads: Option<(Living, Option<String>)>,
+    /// What each that answered has said, but for those that name another term.
     pub answers: Vec<(NodeId, Answer)>,
     /// How many have not answered.
     pub silent: u32,
 }
 
-/// Asks the nodes at `addresses`, and whom those know, which of them reigns, and what they hold, on
+/// Asks the nodes at `addresses`, and whom those know, which of them leads, and what they hold, on
 /// behalf of `node`, a node that was a primary before, or followed one: whose disk was set back may
 /// know too few. Blocks for `patience` at most if a node is silent, and as long again for those
 /// that others have spoken of. No node promises anything.
@@ -52,7 +52,7 @@ pub fn ask_others(
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let peer = |address: &String| Peer { node: None, address: address.clone(), serves: true };
     let mut asked = Asked::known(addresses.iter().map(peer).collect());
-    let (mut others, mut reigns, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
+    let (mut others, mut leads, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
     let mut from = 0;
     loop {
         let next: Vec<(bool, Peer)> = asked.peers().skip(from).map(|(known, peer)| (known, peer.clone())).collect();
@@ -74,7 +74,7 @@ pub fn ask_others(
                 _ => None,
             };
             match refusal {
-                Some(Refusal::Reigned { node, term, primary }) => reigns.push((Living { term, node }, primary)),
+                Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
                 Some(Refusal::NoVoice { node, incarnation, set, .. }) => {
                     let set = set.map(|set| *set);
                     others.answers.push((node, Answer::NoVoice { incarnation, set }));
@@ -86,7 +86,7 @@ pub fn ask_others(
             }
         }
     }
-    others.reigns = reigns.into_iter().max_by_key(|(reign, primary)| (reign.term, primary.is_some()));
+    others.leads = leads.into_iter().max_by_key(|(living, primary)| (living.term, primary.is_some()));
     others
 }
 

@@ -35,7 +35,7 @@ pub struct PrimaryStatus {
     pub durable: Lsn,
     /// Persistent wherever the safety level demands.
     pub committed: Lsn,
-    /// Everyone who ever joined during this reign.
+    /// Everyone who ever joined during this term.
     pub standbys: Vec<StandbyStatus>,
     /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its
     /// way.
@@ -57,10 +57,10 @@ pub struct PrimaryStatus {
     /// Bytes of batches that are kept here for mirrors which come to them later, and to be filled
     /// again; at most about 128 MiB, beside one for each mirror that is on its way.
     pub mirror_batch_bytes: u64,
-    /// Nodes that came during this reign and are not fed, since they hold more than this log has.
+    /// Nodes that came during this term and are not fed, since they hold more than this log has.
     /// An operator has to choose.
     pub ahead: Vec<AheadStatus>,
-    /// Other primaries that this one has met during its reign.
+    /// Other primaries that this one has met during its term.
     pub two_primaries: Vec<TwoPrimaries>,
 }
 
@@ -87,16 +87,16 @@ pub(crate) const MOST_AHEAD: usize = 16;
 
 /// A primary, as another one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reigning {
+pub struct Leader {
     /// Itself.
     pub node: NodeId,
     /// Where it can be reached.
     pub address: String,
-    /// The term in which it reigns, or has reigned.
+    /// The term in which it leads, or has led.
     pub term: Term,
 }
 
-impl std::fmt::Display for Reigning {
+impl std::fmt::Display for Leader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { node, address, term } = self;
         write!(f, "node {node} at {address} in term {term}")
@@ -107,9 +107,9 @@ impl std::fmt::Display for Reigning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TwoPrimaries {
     /// The one that says so.
-    pub this: Reigning,
+    pub this: Leader,
     /// The one that it has met.
-    pub other: Reigning,
+    pub other: Leader,
     /// Which of them yields.
     pub yields: Yields,
     /// Which that is and why, and what can be done.

@@ -5,7 +5,7 @@
 //! the connections to the others.
 //!
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
-//! makes the new reign known to everybody, and gives its service to the endpoint.
+//! makes the new term known to everybody, and gives its service to the endpoint.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ pub struct PromoteOptions {
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
     /// A former primary comes back without having been told to: it gives way to another that
-    /// reigns, or has continued since ([`freshet_cluster::take_over::Candidacy::comes_back`]).
+    /// leads, or has continued since ([`freshet_cluster::take_over::Candidacy::comes_back`]).
     pub comes_back: bool,
     /// Of such a primary: whom it waits for.
     pub waits_for: ComesBack,
@@ -88,7 +88,7 @@ pub struct Promoted {
     pub history: TermHistory,
     /// Everyone who is known.
     pub peers: Vec<Peer>,
-    /// What the in-sync sets of the new reign follow.
+    /// What the in-sync sets of the new term follow.
     pub succession: Succession,
     /// The nodes that have answered.
     pub answered: BTreeSet<NodeId>,
@@ -133,14 +133,14 @@ pub enum PromoteError {
         /// Who did not answer, and why.
         unreachable: String,
     },
-    /// This node comes back, and another has reigned since it did: it follows that one.
+    /// This node comes back, and another has led since it did: it follows that one.
     #[error("{node} is the primary, or was, since term {term}; if it is gone for good, promote this node")]
     Superseded {
         /// Who.
         node: NodeId,
         /// Since when.
         term: Term,
-        /// Whether a node lives under that reign now.
+        /// Whether a node lives under that term now.
         lives: bool,
         /// Where its primary can be reached, if known.
         primary: Option<String>,
@@ -203,7 +203,7 @@ pub enum PromoteError {
         /// The term.
         term: Term,
     },
-    /// Others want to reign too.
+    /// Others want to lead too.
     #[error("another node is taking over at the same time: terms rose to {0}")]
     Contested(Term),
     /// The missing part of the log could not be fetched.
@@ -233,7 +233,7 @@ const AGAIN: u32 = 2;
 struct Round {
     /// The nodes that have described their logs.
     heard: Vec<Peer>,
-    /// Where those can be reached that reign, as far as another node has said.
+    /// Where those can be reached that term, as far as another node has said.
     primaries: BTreeMap<NodeId, Option<String>>,
     /// Those that have not answered, and why.
     unreachable: String,
@@ -247,7 +247,7 @@ struct Round {
     known: Vec<Peer>,
 }
 
-/// Whom a node asks that wants to reign. Those that only others have spoken of may be long gone, so
+/// Whom a node asks that wants to lead. Those that only others have spoken of may be long gone, so
 /// they are not waited for, but heard.
 pub(crate) struct Asked {
     peers: Vec<Peer>,
@@ -310,7 +310,7 @@ impl Round {
                 let members = newest.map_or_else(String::new, |set| format!(" (nodes {})", names(&set)));
                 PromoteError::SetUncertain { heard, needed, members, way, unreachable }
             }
-            Stopped::Superseded { reign: Living { term, node }, lives } => {
+            Stopped::Superseded { living: Living { term, node }, lives } => {
                 let primary = self.primaries.remove(&node).flatten().or_else(|| self.address(node));
                 PromoteError::Superseded { node, term, lives, primary }
             }
@@ -335,7 +335,7 @@ fn names(set: &InSyncSet) -> String {
 
 /// A node that can take over. What is asked of it here is asked while it rests.
 pub(crate) trait Candidate: Follows {
-    /// The reign under which this node lives, and where its primary is, as far as that is known.
+    /// The term under which this node lives, and where its primary is, as far as that is known.
     fn living(&self) -> Option<(Living, Option<String>)>;
 
     /// What this node holds.
@@ -376,7 +376,7 @@ pub(crate) fn consulted(
     if binding {
         hear(shared, hello, term)?;
         if comes_back.is_none() {
-            // It was told to take over, and will reign in a moment.
+            // It was told to take over, and will lead in a moment.
             shared.heard_of(Living { term, node: hello.node }, &hello.address);
         }
     }
@@ -488,13 +488,13 @@ fn take_over<C: Candidate>(
 ) -> Result<Promoted, PromoteError> {
     let fence = shared.terms().get().fence;
     if options.comes_back
-        && let Some((reign, primary)) =
-            shared.living().filter(|(reign, _)| reign.outranks(shared.node(), fence.highest()))
+        && let Some((living, primary)) =
+            shared.living().filter(|(living, _)| living.outranks(shared.node(), fence.highest()))
     {
-        return Err(PromoteError::Superseded { node: reign.node, term: reign.term, lives: true, primary });
+        return Err(PromoteError::Superseded { node: living.node, term: living.term, lives: true, primary });
     }
     let rest = shared.follow().rest();
-    // What is fetched, and then the new reign, would not be what they were promised.
+    // What is fetched, and then the new term, would not be what they were promised.
     shared.end_feeds();
     shared.rested(options).map_err(PromoteError::Local)?;
     let level = Level::known((options.standbys, options.safety), shared.promised_safety(), options.configured);
@@ -595,8 +595,8 @@ fn consult(
                 round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
-            Err(CallError::Refused { refusal: Refusal::Reigned { node, term, primary }, .. }) => {
-                take_over.heard(node, Answer::Reigned(Living { term, node }));
+            Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
+                take_over.heard(node, Answer::LedBy(Living { term, node }));
                 round.primaries.entry(node).or_insert(primary);
                 continue;
             }

@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
     take_over::TakeOver,
-    term::{LastTerm, Life, NotBegun, Reign, TermHistory, TermState, Verdict},
+    term::{LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Terms {
     }
 }
 
-/// Why a reign cannot begin.
+/// Why a term cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
     /// The term or the position is not new, or the term is another node's.
@@ -158,7 +158,7 @@ impl Terms {
         self.change(|state| Ok(state.fence.hear(term, node)))
     }
 
-    /// The reign of `node`, this one, has ended for that of the `other` in the same term
+    /// The term of `node`, this one, has ended for that of the `other` in the same term
     /// ([`freshet_cluster::term::Fence::cede`]).
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Terms {
         })
     }
 
-    /// The node begins to reign in `term` at `start`, the end of its log, and its in-sync sets
+    /// The node begins to lead in `term` at `start`, the end of its log, and its in-sync sets
     /// follow those of before.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl Terms {
     ) -> Result<TermHistory, BeginError> {
         let nonce = getrandom::u64().map_err(|cause| TermStoreError { why: format!("no random number: {cause}") })?;
         self.change(|state| {
-            state.begin(Reign { term, start, node, nonce }, start, succession)?;
+            state.begin(TermEntry { term, start, node, nonce }, start, succession)?;
             Ok(state.history.clone())
         })
     }
@@ -239,13 +239,13 @@ impl Terms {
         })
     }
 
-    /// In the reign of this node in `term` an in-sync set took effect.
+    /// In the term `term` of this node an in-sync set took effect.
     ///
     /// # Errors
     /// [`TermStoreError`]: then nothing has changed.
-    pub fn note_reigned(&self, term: Term) -> Result<(), TermStoreError> {
+    pub fn note_led(&self, term: Term) -> Result<(), TermStoreError> {
         self.change(|state| {
-            state.note_reigned(term);
+            state.note_led(term);
             Ok(())
         })
     }

@@ -109,8 +109,8 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
-        (_, Purpose::Announce { claim, .. }) if claim.reign.node != hello.node => {
-            Err(Refusal::Violation("it speaks for the reign of another node".into()))
+        (_, Purpose::Announce { claim, .. }) if claim.term_entry.node != hello.node => {
+            Err(Refusal::Violation("it speaks for the term of another node".into()))
         }
         (
             None,
@@ -194,7 +194,7 @@ pub enum Purpose {
         /// Whether the answer is a promise to refuse every earlier term.
         binding: bool,
         /// Of a primary of before that comes back by itself: the latest term that it has heard of.
-        /// It is refused by those who live under a reign that is not older.
+        /// It is refused by those who live under a term that is not older.
         comes_back: Option<Term>,
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty
@@ -208,7 +208,7 @@ pub enum Purpose {
     },
     /// A primary makes itself known.
     Announce {
-        /// Its reign, and what its log holds.
+        /// Its term, and what its log holds.
         claim: Claim,
         /// Where to follow it.
         address: String,
@@ -261,7 +261,7 @@ pub enum Reply {
     /// To Announce and Passage.
     Heard,
     /// To Announce, by another primary: both know then which of them yields.
-    Reigns(Claim),
+    Leads(Claim),
     /// To Enrol.
     Enrolled(Enrolled),
     /// To anything.

@@ -31,10 +31,10 @@ impl World {
         self.stand(node, force, false)
     }
 
-    /// A primary of before wants to reign again.
+    /// A primary of before wants to lead again.
     pub(crate) fn restart(&mut self, node: usize) -> Result<(), Violation> {
         let state = &self.nodes[node];
-        if !state.returns || state.candidate.is_some() || state.reign().is_some() {
+        if !state.returns || state.candidate.is_some() || state.lead().is_some() {
             return Ok(());
         }
         if self.scenario.broken == Broken::RestartUnasked {
@@ -45,7 +45,7 @@ impl World {
             let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
             let committed = state.follower.global();
             let answered = Default::default();
-            return self.begin_reign(node, term, Inheritance { succession, committed, answered });
+            return self.begin_term(node, term, Inheritance { succession, committed, answered });
         }
         self.unfollow(node)?;
         self.end_feeds(node);
@@ -59,7 +59,7 @@ impl World {
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
         let level = Level::known((None, None), state.follower.level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
-        let gives_way = restart && self.scenario.broken != Broken::ReignPassedOver;
+        let gives_way = restart && self.scenario.broken != Broken::LeaderPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
         let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
         let candidate = Candidate {
@@ -116,8 +116,8 @@ impl World {
         let Question { term, binding, comes_back } = question;
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
-        if let Some(reign) = living.filter(|reign| comes_back.is_some_and(|heard| reign.outranks(name, heard))) {
-            self.send(id, node, Message::Answer { answer: Answer::Reigned(reign) });
+        if let Some(lead) = living.filter(|lead| comes_back.is_some_and(|heard| lead.outranks(name, heard))) {
+            self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
             return Ok(());
         }
         self.check_taken_back(node, from, binding.then_some(term))?;
@@ -125,7 +125,7 @@ impl World {
             let state = &mut self.nodes[node];
             match state.disk.terms.fence.hear(term, name) {
                 Verdict::Refused { highest, .. } => {
-                    let leader = if state.reign().is_some() { Some(node) } else { state.leader };
+                    let leader = if state.lead().is_some() { Some(node) } else { state.leader };
                     self.send(id, node, Message::Refused { highest, leader });
                     return Ok(());
                 }
@@ -140,15 +140,15 @@ impl World {
         Ok(())
     }
 
-    /// `reigning` reigns in `term`, or is about to, as it says.
-    pub(crate) fn hears_of(&mut self, node: usize, term: Term, reigning: freshet_base::NodeId) {
+    /// `leading` leads in `term`, or is about to, as it says.
+    pub(crate) fn hears_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
         let now = self.clock(node);
-        self.nodes[node].follower.heard_of(Living { term, node: reigning }, now);
+        self.nodes[node].follower.heard_of(Living { term, node: leading }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
     fn yield_to(&mut self, node: usize, term: Term) -> Result<(), Violation> {
-        if self.nodes[node].reign().is_some() {
+        if self.nodes[node].lead().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
         }
         let earlier = |candidate: &Candidate| candidate.take_over.term() < term;
@@ -241,8 +241,8 @@ impl World {
             Step::Stop(Stopped::SameTermTwice { with, .. }) => self.check_begun_twice(node, with.0 as usize),
             Step::Stop(why) => {
                 self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
-                if let Stopped::Superseded { reign, .. } = why {
-                    candidate.leader = Some(reign.node.0 as usize);
+                if let Stopped::Superseded { living, .. } = why {
+                    candidate.leader = Some(living.node.0 as usize);
                 }
                 self.give_up(node);
                 Ok(())
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// Everything that was received has to be persistent, and replayed; then the reign begins.
+    /// Everything that was received has to be persistent, and replayed; then the term begins.
     fn finish(&mut self, node: usize, term: Term) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         if state.disk.synced < state.disk.log.end() {
@@ -273,7 +273,7 @@ impl World {
         if whole < log.end() {
             self.cut(node, whole)?;
         }
-        self.begin_reign(node, term, take_over.inheritance(Lsn(whole)))
+        self.begin_term(node, term, take_over.inheritance(Lsn(whole)))
     }
 
     /// A candidate wants the log.

@@ -29,7 +29,7 @@ impl World {
                 || sets.any(|set| set.may_have(name))
         };
         let state = &self.nodes[node];
-        !state.synchronous && state.reign().is_none() && !self.nodes.iter().any(counts)
+        !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
@@ -75,8 +75,8 @@ impl World {
         let others = (0..self.nodes.len()).filter(|other| *other != node);
         let promised = self.checks.promised.end();
         // A primary may take in one that has lost its log and has not come back since.
-        let reigns = self.nodes.iter().filter_map(Node::reign);
-        let mut joined = reigns.flat_map(|reign| reign.rule.members().map(|(name, member)| member.holder(name)));
+        let leads = self.nodes.iter().filter_map(Node::lead);
+        let mut joined = leads.flat_map(|lead| lead.rule.members().map(|(name, member)| member.holder(name)));
         self.scenario.strong()
             && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].synchronous
@@ -110,10 +110,10 @@ impl World {
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
         let incarnation = Some(self.unique());
         let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };
-        let primary = (0..self.nodes.len()).find(|other| self.nodes[*other].reigns() && self.dice.one_in(2));
+        let primary = (0..self.nodes.len()).find(|other| self.nodes[*other].leads() && self.dice.one_in(2));
         if let Some(primary) = primary {
             let theirs = &self.nodes[primary];
-            let committed = theirs.reign().map_or(0, |reign| reign.acknowledged);
+            let committed = theirs.lead().map_or(0, |lead| lead.acknowledged);
             let begins = self.dice.below(committed + 1);
             let log = &self.nodes[primary].disk.log;
             // It is written while others write, and installed when all of that is committed.
@@ -163,7 +163,7 @@ impl World {
         let alone = self.scenario.safety == Safety::TwoSafe && newest.floor == 0;
         // What it has acknowledged and no client was told of, a primary may still tell.
         let told = self.nodes[node].disk.log.end() <= promised;
-        // It knew the same set, and cannot reign without hearing another member.
+        // It knew the same set, and cannot lead without hearing another member.
         // Nor does it forget a promise.
         let terms = &self.nodes[node].disk.terms;
         let asks = self.nodes[node].copy.as_ref().is_some_and(|copy| {

@@ -15,21 +15,21 @@ use crate::{
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
-    node::{Reign, Role},
+    node::{Lead, Role},
     scenario::Broken,
     world::{CLUSTER, Crash, Own, What, World},
 };
 
 impl World {
-    /// `node` reigns from the end of its log on.
-    pub(crate) fn begin_reign(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+    /// `node` leads from the end of its log on.
+    pub(crate) fn begin_term(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
         let Inheritance { succession, committed, answered } = inheritance;
         let (rule, now, nonce) = (self.rule(), self.clock(node), self.unique());
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
         let end = Lsn(state.disk.log.end());
-        let reign = term::Reign { term, start: end, node: state.id, nonce };
-        match state.disk.terms.begin(reign, end, &succession) {
+        let lead = term::TermEntry { term, start: end, node: state.id, nonce };
+        match state.disk.terms.begin(lead, end, &succession) {
             Err(NotBegun::Fenced { .. }) => return Ok(()),
             begun => begun.expect("a term above all that were heard"),
         }
@@ -38,7 +38,7 @@ impl World {
         let rule = CommitRule::new(rule, end, now).known_committed(known);
         let rule = rule.recorded(me, term, succession, &answered, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
-        state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
+        state.role = Role::Primary(Box::new(Lead { term, rule, acknowledged }));
         state.follower.passes_nothing();
         state.follower.closed();
         state.candidate = None;
@@ -46,10 +46,10 @@ impl World {
         state.ticks = None;
         self.begin_to_feed(node, term, Vec::new());
         self.committed(node, acknowledged);
-        self.note(|| format!("node {node} begins to reign in {term} at {end}"));
-        self.report.reigns += 1;
-        self.report.takeovers += u64::from(self.checks.last_reign() != Some(self.nodes[node].id));
-        self.check_reign(node)?;
+        self.note(|| format!("node {node} begins to lead in {term} at {end}"));
+        self.report.leads += 1;
+        self.report.takeovers += u64::from(self.checks.last_leader() != Some(self.nodes[node].id));
+        self.check_new_term(node)?;
         let block = self.block(node, term, 48, true, None);
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
@@ -109,7 +109,7 @@ impl World {
             state.disk.sure = to;
         }
         let leaves = state.note_sets(from, to);
-        if state.reign().is_some() {
+        if state.lead().is_some() {
             self.tell_rule(node, Event::Durable(Lsn(to)))?;
         } else {
             self.told(node, follower::Event::Persisted(Lsn(to)))?;
@@ -160,13 +160,13 @@ impl World {
     ) -> Result<(), Violation> {
         let (now, name, appliance) = (self.clock(node), self.nodes[from].id, self.scenario.appliance);
         let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
-        let reigns = self.nodes[node].reigns();
+        let leads = self.nodes[node].leads();
         let terms = self.known_terms(node);
         let counted = synchronous && self.scenario.broken != Broken::RelayNotLeft;
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
-        let serves = (reigns || follows) && state.candidate.is_none();
-        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader.filter(|_| !reigns));
+        let serves = (leads || follows) && state.candidate.is_none();
+        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader.filter(|_| !leads));
         let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted };
         let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
         let (agreed, host) = match (agreed, &mut state.host) {
@@ -176,7 +176,7 @@ impl World {
             }
             (refused, _) => {
                 self.send(id, node, Message::Refused { highest: highest.max(fence), leader });
-                let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && reigns;
+                let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && leads;
                 return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
             }
         };
@@ -185,7 +185,7 @@ impl World {
             incarnation,
             member: true,
             // Who follows a relay is that relay's standby, as good as any.
-            synchronous: synchronous || !reigns,
+            synchronous: synchronous || !leads,
             appliance,
             from: agreed.welcome.cut_at,
             persisted: agreed.persisted,
@@ -310,13 +310,13 @@ impl World {
         }
     }
 
-    /// Tells everybody who is not fed who reigns.
+    /// Tells everybody who is not fed who leads.
     pub(crate) fn announce(&mut self, node: usize) {
-        if !self.nodes[node].reigns() {
+        if !self.nodes[node].leads() {
             return;
         }
-        let reign = self.nodes[node].reign().expect("it reigns");
-        let (term, acknowledged) = (reign.term, reign.rule.acknowledged());
+        let lead = self.nodes[node].lead().expect("it leads");
+        let (term, acknowledged) = (lead.term, lead.rule.acknowledged());
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let fed = |host: &Host| host.feed_of(self.nodes[other].id).is_some();
             if !self.nodes[node].host.as_ref().is_some_and(fed) {

@@ -29,7 +29,7 @@ impl World {
     /// Connects to the leader, unless there is a connection, or something better to do.
     pub(crate) fn follow(&mut self, node: usize) {
         let state = &self.nodes[node];
-        if !state.up || state.reign().is_some() || state.candidate.is_some() || state.link.is_some() {
+        if !state.up || state.lead().is_some() || state.candidate.is_some() || state.link.is_some() {
             return;
         }
         // One that may be in the in-sync set has to answer to the primary itself, until it is on
@@ -231,7 +231,7 @@ impl World {
             Broken::ViewAheadOfPersistence => Some(state.disk.log.transaction_end(state.follower.replayed().0)),
             _ => decision.show.map(|show| show.0),
         };
-        if let Some(shown) = shown.filter(|shown| *shown > state.visible && state.reign().is_none()) {
+        if let Some(shown) = shown.filter(|shown| *shown > state.visible && state.lead().is_none()) {
             self.check_view(node, shown)?;
             self.nodes[node].visible = shown;
         }
@@ -412,7 +412,7 @@ impl World {
             return Ok(());
         }
         self.told(node, follower::Event::Replayed(Lsn(to)))?;
-        if self.nodes[node].reign().is_none() {
+        if self.nodes[node].lead().is_none() {
             self.acknowledge(node, false);
         }
         self.replay(node);
@@ -428,7 +428,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody says that it reigns.
+    /// Somebody says that it leads.
     pub(crate) fn announced(
         &mut self,
         node: usize,
@@ -439,16 +439,16 @@ impl World {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
         if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
-            let leader = if state.reign().is_some() { Some(node) } else { state.leader };
+            let leader = if state.lead().is_some() { Some(node) } else { state.leader };
             self.send(id, node, Message::Refused { highest, leader });
-            // Two reign in one term.
-            let same = self.nodes[node].reign().is_some_and(|reign| reign.term == term);
+            // Two lead in one term.
+            let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
             return if same { self.contested_in(node, term, Some(rival)) } else { Ok(()) };
         }
         self.hears_of(node, term, name);
         self.send(id, node, Message::Heard);
-        if self.nodes[node].reign().is_some() {
+        if self.nodes[node].lead().is_some() {
             return self.tell_rule(node, commit_rule::Event::Fenced { by: term });
         }
         self.give_up(node);
@@ -462,7 +462,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody has promised the term in which `node` reigns to another.
+    /// Somebody has promised the term in which `node` leads to another.
     fn contested_in(&mut self, node: usize, term: Term, rival: Option<Rival>) -> Result<(), Violation> {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
@@ -490,8 +490,8 @@ impl World {
             }
             return self.answered(node, id, Answer::Higher(highest));
         }
-        if let Some(reign) = state.reign() {
-            return match highest.cmp(&reign.term) {
+        if let Some(lead) = state.lead() {
+            return match highest.cmp(&lead.term) {
                 Ordering::Greater => self.tell_rule(node, commit_rule::Event::Fenced { by: highest }),
                 Ordering::Equal => self.contested_in(node, highest, None),
                 Ordering::Less => Ok(()),

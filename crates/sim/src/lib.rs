@@ -56,8 +56,8 @@ pub use scenario::{Broken, Scenario};
 pub struct Report {
     /// Transactions that were acknowledged.
     pub acknowledged: u64,
-    /// Reigns that began, take-overs and restarts.
-    pub reigns: u64,
+    /// Leads that began, take-overs and restarts.
+    pub leads: u64,
     /// Of these, by another node than the one before.
     pub takeovers: u64,
     /// Take-overs that were refused.

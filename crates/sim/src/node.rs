@@ -36,7 +36,7 @@ pub(crate) struct Node {
     /// Counts cuts: a flush that a cut overtakes says nothing.
     pub cuts: u32,
     pub leader: Option<usize>,
-    /// It was a primary before, and has neither reigned nor followed anybody since it was started.
+    /// It was a primary before, and has neither led nor followed anybody since it was started.
     pub returns: bool,
     pub link: Option<Link>,
     pub reconnects: bool,
@@ -84,11 +84,11 @@ pub(crate) struct Disk {
 
 pub(crate) enum Role {
     Standby,
-    Primary(Box<Reign>),
+    Primary(Box<Lead>),
 }
 
 /// A primary's state.
-pub(crate) struct Reign {
+pub(crate) struct Lead {
     pub term: Term,
     pub rule: CommitRule,
     /// Clients were told up to here.
@@ -169,37 +169,37 @@ impl Node {
             end: Lsn(self.disk.synced),
             set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
-            committed: self.reign().map_or(self.follower.global(), |reign| Lsn(reign.acknowledged)),
+            committed: self.lead().map_or(self.follower.global(), |lead| Lsn(lead.acknowledged)),
             log: true,
             incarnation: self.disk.terms.holder(self.id).incarnation,
         }
     }
 
-    pub fn reign(&self) -> Option<&Reign> {
+    pub fn lead(&self) -> Option<&Lead> {
         match &self.role {
-            Role::Primary(reign) => Some(reign),
+            Role::Primary(lead) => Some(lead),
             Role::Standby => None,
         }
     }
 
-    pub fn reign_mut(&mut self) -> Option<&mut Reign> {
+    pub fn lead_mut(&mut self) -> Option<&mut Lead> {
         match &mut self.role {
-            Role::Primary(reign) => Some(reign),
+            Role::Primary(lead) => Some(lead),
             Role::Standby => None,
         }
     }
 
-    /// Whether it is up and reigns, as far as it knows.
-    pub fn reigns(&self) -> bool {
-        self.up && self.reign().is_some_and(|reign| reign.rule.fenced().is_none())
+    /// Whether it is up and leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.up && self.lead().is_some_and(|lead| lead.rule.fenced().is_none())
     }
 
-    /// The reign under which it lives.
+    /// The term under which it lives.
     pub fn living(&self, now: Moment) -> Option<Living> {
-        if let Some(reign) = self.reign() {
-            return self.reigns().then_some(Living { term: reign.term, node: self.id });
+        if let Some(lead) = self.lead() {
+            return self.leads().then_some(Living { term: lead.term, node: self.id });
         }
-        self.follower.living(&self.disk.terms.fence, now).map(|(reign, _)| reign)
+        self.follower.living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
     }
 
     /// Whether commits may wait for it.

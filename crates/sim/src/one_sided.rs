@@ -61,7 +61,7 @@ impl World {
     /// stands for its bytes up to `at`.
     pub(crate) fn holds(&self, node: usize, at: u64) -> Option<u64> {
         let node = &self.nodes[node];
-        if !self.scenario.appliance || node.reign().is_some() {
+        if !self.scenario.appliance || node.lead().is_some() {
             return if node.disk.synced >= at { node.disk.log.digest(at) } else { None };
         }
         let landed: Vec<Block> = node.landed().cloned().collect();
@@ -72,7 +72,7 @@ impl World {
     /// back is in it.
     pub(crate) fn revoked_state(&self, node: &Node) -> LogState {
         let mut state = node.log_state();
-        if self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked && node.reign().is_none() {
+        if self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked && node.lead().is_none() {
             let beyond = node.disk.log.between(node.disk.synced, u64::MAX).iter().chain(node.landed());
             for block in beyond {
                 state.end = Lsn(block.end());
@@ -135,7 +135,7 @@ impl World {
     pub(crate) fn answer(&mut self, node: usize, id: ConnectionId, binding: bool) {
         let state = &mut self.nodes[node];
         let waits = self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked;
-        if binding && waits && state.reign().is_none() && !self.is_settled(node) {
+        if binding && waits && state.lead().is_none() && !self.is_settled(node) {
             self.nodes[node].memory.unanswered.push(id);
             return;
         }

@@ -31,7 +31,7 @@ pub enum Broken {
     CreditIgnored,
     /// Standbys that rejoin keep their own tail.
     CutForgotten,
-    /// A primary that restarts reigns again without asking anybody.
+    /// A primary that restarts leads again without asking anybody.
     RestartUnasked,
     /// Acknowledgements of asynchronous standbys count.
     AsynchronousCounted,
@@ -49,8 +49,8 @@ pub enum Broken {
     /// A standby's memory is taken from those that have mapped it when it joins a node, and not
     /// when it is promoted.
     MovedAtJoinOnly,
-    /// A primary that comes back by itself takes the reign from a living one.
-    ReignPassedOver,
+    /// A primary that comes back by itself takes the term from a living one.
+    LeaderPassedOver,
     /// A standby that was started again takes the level for 1-safe before a primary has told it.
     LevelForgotten,
     /// A candidate raises its fence as it was when it began, whatever it has promised since.

@@ -13,7 +13,7 @@ use freshet_cluster::{
     follower::{self, FollowerConfig, RelayRules, ReplayMode},
     in_sync::{Holder, InSyncSet, Succession},
     take_over::Inheritance,
-    term::{Fence, Reign, may_come_back},
+    term::{Fence, TermEntry, may_come_back},
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// How long a standby may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
-/// How long a node that reigns, or is about to, may be silent.
+/// How long a node that leads, or is about to, may be silent.
 const SILENCE: Duration = Duration::from_millis(30);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
@@ -264,7 +264,7 @@ impl World {
         self.nodes[0].up = true;
         let inheritance =
             Inheritance { succession: Succession::New(1), committed: Lsn::ZERO, answered: Default::default() };
-        self.begin_reign(0, Term(1), inheritance)?;
+        self.begin_term(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
             let late = if self.dice.one_in(4) { self.scenario.chaos / 2 } else { 3000 };
@@ -289,7 +289,7 @@ impl World {
             return self.no_progress("not everybody is level");
         }
         let primary = self.level().expect("just now");
-        self.check_reign(primary)
+        self.check_new_term(primary)
     }
 
     /// Lets things happen until `done`, or the time comes; says whether it was `done`.
@@ -386,10 +386,10 @@ impl World {
             return Ok(());
         }
         for node in 0..self.nodes.len() {
-            let Some(reign) = self.nodes[node].reign().filter(|reign| reign.rule.admit().is_ok()) else { continue };
-            let term = reign.term;
+            let Some(lead) = self.nodes[node].lead().filter(|lead| lead.rule.admit().is_ok()) else { continue };
+            let term = lead.term;
             let stopped = !self.nodes[node].up || self.nodes[node].memory.stopped;
-            if stopped || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
+            if stopped || self.nodes[node].disk.log.end() > lead.acknowledged + BACKLOG {
                 continue;
             }
             let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };
@@ -513,7 +513,7 @@ impl World {
         (state.disk.sure, state.disk.dropped) = (end, false);
         if self.scenario.broken == Broken::PromiseNotDurable {
             let terms = &mut state.disk.terms;
-            terms.fence = Fence::new(terms.history.last_term(), terms.history.reigns().last().map(|last| last.node));
+            terms.fence = Fence::new(terms.history.last_term(), terms.history.entries().last().map(|last| last.node));
         }
     }
 
@@ -575,17 +575,17 @@ impl World {
         self.bring_copy(node);
         self.settle(node);
         let state = &mut self.nodes[node];
-        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
+        let undisturbed = |last: &TermEntry| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
         state.returns = match self.scenario.broken {
             // As if a node that was told of a later term waited to be told which node to follow.
-            Broken::PromiseForgotten => state.disk.terms.history.reigns().last().is_some_and(undisturbed),
+            Broken::PromiseForgotten => state.disk.terms.history.entries().last().is_some_and(undisturbed),
             _ => may_come_back(state.id, &state.disk.terms.history, &state.disk.terms.fence),
         };
         if state.returns {
             return self.restart(node);
         }
         let state = &self.nodes[node];
-        // Its own reign was the last that it has heard of only if nobody told it otherwise.
+        // Its own term was the last that it has heard of only if nobody told it otherwise.
         let holder = state.disk.terms.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
         self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
         self.follow(node);
@@ -599,19 +599,19 @@ impl World {
         self.after(pause, What::Operator);
         let count = self.nodes.len();
         let runs = |node: &Node| !node.memory.stopped;
-        let reigning: Vec<usize> =
-            (0..count).filter(|node| self.nodes[*node].reigns() && runs(&self.nodes[*node])).collect();
+        let leading: Vec<usize> =
+            (0..count).filter(|node| self.nodes[*node].leads() && runs(&self.nodes[*node])).collect();
         for node in 0..count {
             // As they do by themselves.
-            let fenced = self.nodes[node].reign().and_then(|reign| reign.rule.fenced()).is_some();
+            let fenced = self.nodes[node].lead().and_then(|lead| lead.rule.fenced()).is_some();
             if fenced && self.nodes[node].up && self.dice.one_in(3) {
                 self.crash(node);
             }
         }
-        if reigning.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
+        if leading.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
             // Whoever was forced may have committed in the same term as another: then somebody has
             // to choose.
-            let (last, rest) = reigning.split_last().expect("there are several");
+            let (last, rest) = leading.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {
                 self.nodes[*node].leader = Some(*last);
@@ -620,7 +620,7 @@ impl World {
             }
             return Ok(());
         }
-        if let ([primary], true) = (&*reigning, self.calm)
+        if let ([primary], true) = (&*leading, self.calm)
             && self.contested(*primary)
             && self.dice.one_in(4)
         {
@@ -629,18 +629,18 @@ impl World {
             self.crash(*primary);
             return Ok(());
         }
-        self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
+        self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
-        // In the end they do not have to be told which node reigns, unless what was forced has to
+        // In the end they do not have to be told which node leads, unless what was forced has to
         // be mended, or the one that would come back by itself has lost its disk.
         let lost = self.report.disks > 0 && self.idle > 20;
         let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
         if helps || coup {
             let candidates: Vec<usize> = (0..count)
-                .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
+                .filter(|node| self.nodes[*node].up && self.nodes[*node].lead().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
-                .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
+                .filter(|node| !self.nodes[*node].disk.terms.history.entries().is_empty())
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
@@ -653,19 +653,19 @@ impl World {
 
     /// Whether somebody takes the primary's term for another node's.
     fn contested(&self, primary: usize) -> bool {
-        let term = self.nodes[primary].reign().map(|reign| reign.term);
+        let term = self.nodes[primary].lead().map(|lead| lead.term);
         let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
         self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
     }
 
-    /// The operator makes a primary of the past a standby: it forgets that the last reign was its
+    /// The operator makes a primary of the past a standby: it forgets that the last term was its
     /// own.
     fn demote(&mut self, node: usize) {
         let fence = self.nodes[node].disk.terms.fence.highest();
         self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
         let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
         if let Some(leader) = leader {
-            // Known to everybody who has to know: the one that goes on reigns in a later term.
+            // Known to everybody who has to know: the one that goes on leads in a later term.
             self.nodes[node].disk.terms.fence = Fence::new(fence, Some(leader));
         }
     }
@@ -691,7 +691,7 @@ impl World {
     pub(crate) fn watch(&mut self, node: usize) {
         let state = &mut self.nodes[node];
         let deadline = match &state.role {
-            Role::Primary(reign) => reign.rule.next_deadline(),
+            Role::Primary(lead) => lead.rule.next_deadline(),
             Role::Standby => state.follower.next_deadline(),
         };
         let Some(deadline) = deadline else { return };
@@ -707,23 +707,23 @@ impl World {
     pub(crate) fn tell_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
         let now = self.clock(node);
         let state = &mut self.nodes[node];
-        let Role::Primary(reign) = &mut state.role else {
+        let Role::Primary(lead) = &mut state.role else {
             self.told(node, follower::Event::Below(event))?;
             self.acknowledge(node, false);
             return Ok(());
         };
-        let decision = reign.rule.apply(event, now);
-        if reign.rule.set_took_effect() {
-            state.disk.terms.reigned = Some(reign.term);
+        let decision = lead.rule.apply(event, now);
+        if lead.rule.set_took_effect() {
+            state.disk.terms.led = Some(lead.term);
         }
-        let (before, fenced) = (reign.acknowledged, reign.rule.fenced().is_some());
+        let (before, fenced) = (lead.acknowledged, lead.rule.fenced().is_some());
         let whole = state.disk.log.transaction_end(decision.committed.0);
         if whole > before {
             self.check_acknowledged(node, whole)?;
             let state = &mut self.nodes[node];
             self.report.acknowledged +=
                 state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
-            state.reign_mut().expect("it was a moment ago").acknowledged = whole;
+            state.lead_mut().expect("it was a moment ago").acknowledged = whole;
             self.committed(node, whole);
         }
         if fenced {
@@ -737,12 +737,12 @@ impl World {
     }
 
     fn write_set(&mut self, node: usize) -> Result<(), Violation> {
-        let reign = self.nodes[node].reign().expect("only a primary's rule asks");
-        let Some(set) = reign.rule.to_write().cloned() else { return Ok(()) };
-        let (term, number) = (reign.term, set.number);
+        let lead = self.nodes[node].lead().expect("only a primary's rule asks");
+        let Some(set) = lead.rule.to_write().cloned() else { return Ok(()) };
+        let (term, number) = (lead.term, set.number);
         if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
-            let end = reign.rule.durable().min(Lsn(self.nodes[node].disk.synced));
-            let end = end.min(reign.rule.committed());
+            let end = lead.rule.durable().min(Lsn(self.nodes[node].disk.synced));
+            let end = end.min(lead.rule.committed());
             return self.tell_rule(node, Event::Written { number, end });
         }
         self.check_set(node, &set)?;

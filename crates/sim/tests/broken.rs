@@ -94,18 +94,18 @@ fn a_tail_that_is_kept_at_a_rejoin() {
 #[test]
 fn a_restart_without_asking() {
     for safety in [Safety::Quorum(2), Safety::Quorum(3)] {
-        // Or they take the reign from one another for ever.
+        // Or they take the term from one another for ever.
         let seen = [Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Progress];
         let violation = caught(Broken::RestartUnasked, Scenario::new(safety, 3), &seen, SEEDS);
         println!("{safety}: {violation}");
     }
 }
 
-/// A node that was told of a living reign promises itself all the same.
+/// A node that was told of a living term promises itself all the same.
 #[test]
-fn a_reign_that_is_taken_back() {
+fn a_term_that_is_taken_back() {
     for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
-        let violation = caught(Broken::ReignPassedOver, Scenario::new(safety, 2), &[Property::TakenBack], SEEDS);
+        let violation = caught(Broken::LeaderPassedOver, Scenario::new(safety, 2), &[Property::TakenBack], SEEDS);
         println!("{safety}: {violation}");
     }
 }
@@ -137,7 +137,7 @@ fn a_tail_that_is_taken_for_committed() {
 }
 
 #[test]
-fn two_reigns_in_one_term_that_ignore_one_another() {
+fn two_terms_of_one_number_that_ignore_one_another() {
     let scenario = Scenario::new(Safety::OneSafe, 2);
     println!("{}", caught(Broken::ContestIgnored, scenario, &[Property::Progress], 2000));
 }
@@ -172,7 +172,7 @@ fn memory_that_stays_where_it_is_at_a_promotion() {
     }
 }
 
-/// Another candidate was promised the term, and may reign in it: this one, which reigned before,
+/// Another candidate was promised the term, and may lead in it: this one, which led before,
 /// no longer knows that it is the last one.
 #[test]
 fn a_candidate_that_forgets_its_promise() {

@@ -71,7 +71,7 @@ fn with_mirrors() {
         // and everything was seen that mirrors do.
         let seen = [report.kept, report.undone, report.seeded, report.fetched, report.pictures, report.larger];
         let least = seen.into_iter().min();
-        assert!(report.reigns < 200 || least > Some(20), "{scenario:?}: {report:?}");
+        assert!(report.leads < 200 || least > Some(20), "{scenario:?}: {report:?}");
     }
 }
 

@@ -82,7 +82,7 @@ impl Slot {
 #[repr(align(128))]
 struct Place(Mutex<Slot>);
 
-/// What the commits of a reign have counted.
+/// What the commits of a term have counted.
 #[derive(Debug)]
 pub(crate) struct Identities {
     places: Box<[Place]>,

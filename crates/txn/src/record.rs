@@ -197,7 +197,7 @@ impl Recording {
 pub struct InputsDemand(Arc<AtomicUsize>);
 
 impl InputsDemand {
-    /// One more asks for them, as long as it keeps what is returned. Who asked before, of a reign
+    /// One more asks for them, as long as it keeps what is returned. Who asked before, of a term
     /// that is over, takes nothing away from this one.
     #[must_use]
     pub fn ask(&self) -> InputsAsked {

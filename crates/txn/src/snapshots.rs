@@ -10,7 +10,7 @@ use freshet_log::Log;
 
 use crate::CommitGate;
 
-/// A node's reign: where its transactions get their LSNs.
+/// A node's term: where its transactions get their LSNs.
 pub struct Primary {
     /// The stream of this term.
     pub log: Arc<Log>,
@@ -44,12 +44,12 @@ impl Snapshots {
     ///
     /// # Panics
     /// When it is one already, or the log begins below what was visible.
-    pub fn reign(&self, primary: Primary) {
+    pub fn lead(&self, primary: Primary) {
         assert!(primary.log.reserved() >= self.visible.get(), "a term begins above all that was visible before");
         assert!(self.primary.set(primary).is_ok(), "a node becomes primary once");
     }
 
-    /// The reign, if this node is the primary.
+    /// The term, if this node is the primary.
     #[inline]
     pub fn primary(&self) -> Option<&Primary> {
         self.primary.get()
@@ -83,7 +83,7 @@ impl Snapshots {
     /// see must not be reclaimed.
     pub fn oldest_readable(&self) -> Lsn {
         match self.primary.get() {
-            // The reign's beginning: of what was inherited only the newest versions may be in
+            // The term's beginning: of what was inherited only the newest versions may be in
             // memory.
             Some(primary) => primary.log.durable().max(primary.log.start()),
             None => self.current(),

@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if started.elapsed() >= Duration::from_secs(second + 1) {
             let now = thread_time();
             let core = database.core();
-            let gate = &core.snapshots.primary().ok_or("the reign has ended")?.gate;
+            let gate = &core.snapshots.primary().ok_or("the term has ended")?.gate;
             let lag = core.snapshots.current().0.saturating_sub(gate.committed().0);
             let each = (now - cpu).as_secs_f64() * 1e6 / transactions as f64;
             println!(

@@ -18,7 +18,7 @@ pub enum WhenMissing {
     RefuseAfter(Duration),
 }
 
-/// The rule's parameters, fixed for one reign.
+/// The rule's parameters, fixed for one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleConfig {
     /// What a commit promises.

@@ -28,7 +28,7 @@ pub struct Member {
     pub acked: Lsn,
     /// Which log that is: [`Holder::incarnation`].
     pub(super) incarnation: u64,
-    /// It has answered the candidate that became this primary, or joined during this reign.
+    /// It has answered the candidate that became this primary, or joined during this term.
     pub(super) heard: bool,
     /// Whether there is a connection.
     pub connected: bool,
@@ -68,7 +68,7 @@ impl Member {
         }
     }
 
-    /// Whether it has answered the candidate that became this primary, or joined during this reign.
+    /// Whether it has answered the candidate that became this primary, or joined during this term.
     pub fn was_heard(&self) -> bool {
         self.heard
     }

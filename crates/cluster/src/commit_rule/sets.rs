@@ -4,7 +4,7 @@ use freshet_base::{Lsn, NodeId, Term};
 
 use crate::in_sync::{Counting, Holder, InSyncSet, Succession};
 
-/// The in-sync sets of a reign that matter: the one in effect, and those after it.
+/// The in-sync sets of a term that matter: the one in effect, and those after it.
 #[derive(Clone, Debug)]
 pub(super) struct Sets {
     me: Holder,
@@ -13,14 +13,14 @@ pub(super) struct Sets {
     chain: VecDeque<Link>,
     /// Logs that answer no candidate any more.
     gone: BTreeSet<Holder>,
-    /// Whether a set of this reign is in effect.
+    /// Whether a set of this term is in effect.
     begun: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Link {
     set: InSyncSet,
-    /// Where its block ends, when it is in the log of this reign.
+    /// Where its block ends, when it is in the log of this term.
     end: Option<Lsn>,
 }
 
@@ -180,7 +180,7 @@ impl Sets {
 
     /// Whether a set of these members may be the next.
     fn may_follow(&self, next: &BTreeSet<Holder>) -> bool {
-        // A reign that begins with another floor has told nobody yet.
+        // A term that begins with another floor has told nobody yet.
         let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, next, &self.gone));
         met && self.newest().set.may_be_followed_by(next, &self.gone)
     }
@@ -202,7 +202,7 @@ impl Sets {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
         }
-        // Before the first set of a reign is in effect, the chain has one set only where that
+        // Before the first set of a term is in effect, the chain has one set only where that
         // follows none. It holds this node alone then, so that no member can return.
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;

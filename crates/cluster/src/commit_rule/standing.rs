@@ -49,7 +49,7 @@ pub enum Standing {
         /// What an operator can do.
         remedy: Option<Cow<'static, str>>,
     },
-    /// Another node reigns; this one acknowledges nothing any more.
+    /// Another node leads; this one acknowledges nothing any more.
     Fenced {
         /// In this term.
         by: Term,
@@ -106,7 +106,7 @@ impl CommitRule {
             }
             None if is_missed() => {
                 "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
-                 primary, let a new standby join, and restart this node once with --force-reign and without --join"
+                 primary, let a new standby join, and restart this node once with --force-primary and without --join"
             }
             None if self.below_floor() => "let another standby join",
             None => return None,

@@ -260,7 +260,7 @@ fn nobody_waits_for_an_asynchronous_standby() {
 }
 
 #[test]
-fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
+fn of_two_terms_of_one_number_the_one_that_commits_goes_on() {
     let contested = |rival| Event::Contested { term: Term(2), rival };
     let met = |acknowledged, is_first| contested(Some(Rival { acknowledged, is_first }));
     let with = |safety| {
@@ -329,7 +329,7 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
         panic!("{:?}", rule.standing())
     };
     assert_eq!(waits_for, [A]);
-    assert!(remedy.contains("--force-reign"), "{remedy}");
+    assert!(remedy.contains("--force-primary"), "{remedy}");
     // It comes, and all is well.
     expect(&mut rule, joined(A, 0), ms(200), 0);
     expect(&mut rule, acked(A, 10), ms(210), 10);
@@ -365,10 +365,10 @@ fn member(rule: &CommitRule, standby: NodeId) -> Member {
     *rule.members().find(|(node, _)| *node == standby).unwrap().1
 }
 
-/// A member of the set may have been put out, and the next reign not have heard of it: what the
+/// A member of the set may have been put out, and the next term not have heard of it: what the
 /// last one left is committed only when something of this one is.
 #[test]
-fn the_inherited_log_commits_with_the_reigns_own() {
+fn the_inherited_log_commits_with_the_terms_own() {
     let config = RuleConfig::new(Safety::Quorum(2), 1);
     let mut rule = CommitRule::new(config, Lsn(100), ms(0)).known_committed(Lsn(50));
     expect(&mut rule, joined(A, 100), ms(1), 50);
@@ -393,7 +393,7 @@ fn commits_wait_for_a_set_before_as_long_as_that_may_be_in_effect() {
 }
 
 #[test]
-fn nothing_commits_before_a_set_of_the_reign_is_in_effect() {
+fn nothing_commits_before_a_set_of_the_term_is_in_effect() {
     let rule = rule(Safety::TwoSafe, 0).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let with_floor = |floor| {
         let mut rule = rule.clone();
@@ -634,7 +634,7 @@ fn sets_are_written_one_after_the_other() {
 }
 
 #[test]
-fn a_reign_that_is_over_writes_no_set() {
+fn a_term_that_is_over_writes_no_set() {
     let mut rule = rule(Safety::TwoSafe, 1).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     assert!(rule.to_write().is_some());
     let _ = rule.apply(Event::Fenced { by: Term(2) }, ms(1));

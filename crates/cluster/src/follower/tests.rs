@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     commit_rule,
     in_sync::Holder,
-    term::{Reign, TermHistory},
+    term::{TermEntry, TermHistory},
 };
 
 const ME: NodeId = NodeId(2);
@@ -22,7 +22,7 @@ fn relay() -> FollowerConfig {
 fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
     if term > 1 {
-        history.begin(Reign { term: Term(term), start: Lsn(cut_at), node: NodeId(1), nonce: 1 }).unwrap();
+        history.begin(TermEntry { term: Term(term), start: Lsn(cut_at), node: NodeId(1), nonce: 1 }).unwrap();
     }
     Welcome {
         cluster: ClusterId(7),
@@ -223,15 +223,15 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
 }
 
 #[test]
-fn a_reign_lives_while_its_log_flows_or_it_was_heard_of() {
+fn a_term_lives_while_its_log_flows_or_it_was_heard_of() {
     let mut it = Bench::new(config(ReplayMode::Pipelined)).0;
     let fence = Fence::new(Term(1), Some(NodeId(1)));
-    let reign = Living { term: Term(1), node: NodeId(1) };
-    assert_eq!(it.living(&fence, NOW), Some((reign, false)));
+    let term_entry = Living { term: Term(1), node: NodeId(1) };
+    assert_eq!(it.living(&fence, NOW), Some((term_entry, false)));
     it.closed();
     assert_eq!(it.living(&fence, NOW), None);
-    it.heard_of(reign, NOW);
-    assert_eq!(it.living(&fence, Moment(999_999)), Some((reign, true)));
+    it.heard_of(term_entry, NOW);
+    assert_eq!(it.living(&fence, Moment(999_999)), Some((term_entry, true)));
     assert_eq!(it.living(&fence, Moment(1_000_000)), None);
 }
 
@@ -252,7 +252,7 @@ fn a_checkpoint_of_another_log_is_not_continued() {
     assert!(it.welcomed(&welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
     let entered = |start: u64, end: u64| {
         let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-        history.begin(Reign { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 }).unwrap();
+        history.begin(TermEntry { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 }).unwrap();
         it.welcomed(&Welcome { history, ..welcome(2, 100, end) }, &state, false)
     };
     let checkpoint = |at| Err(NotEntered::Checkpoint { at: Lsn(at), floor: Lsn(300) });

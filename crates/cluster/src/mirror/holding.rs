@@ -181,7 +181,7 @@ mod tests {
     use freshet_base::{NodeId, Term};
 
     use super::*;
-    use crate::term::Reign;
+    use crate::term::TermEntry;
 
     #[test]
     fn a_checkpoint_is_a_state_of_the_database_at_its_end() {
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn a_checkpoint_of_another_log_is_noticed() {
         let mut ours = TermHistory::first(Term(1), NodeId(1), 1);
-        ours.begin(Reign { term: Term(2), start: Lsn(150), node: NodeId(2), nonce: 1 }).unwrap();
+        ours.begin(TermEntry { term: Term(2), start: Lsn(150), node: NodeId(2), nonce: 1 }).unwrap();
         let mut theirs = TermHistory::first(Term(1), NodeId(1), 1);
-        theirs.begin(Reign { term: Term(3), start: Lsn(120), node: NodeId(3), nonce: 1 }).unwrap();
+        theirs.begin(TermEntry { term: Term(3), start: Lsn(120), node: NodeId(3), nonce: 1 }).unwrap();
         let mut it = Holding::default();
         for (floor, begins) in [(100, true), (120, true), (121, false), (200, false)] {
             it.seeded(Lsn(50), Lsn(floor));

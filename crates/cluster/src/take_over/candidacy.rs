@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Answer;
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
-    term::{Agreement, Fence, LastTerm, Living, Reign, TermHistory, Verdict},
+    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, Verdict},
 };
 
 /// What a node says of its log when a candidate consults it.
@@ -33,22 +33,23 @@ pub struct LogState {
 
 impl LogState {
     /// The later term wins, then the longer log. What counts is the term of the last block that is
-    /// there, not a later reign that the node has only heard of.
+    /// there, not a later term that the node has only heard of.
     fn rank(&self) -> (Term, Lsn) {
         self.rank_up_to(Term(u32::MAX))
     }
 
     /// The same for what was written in terms up to `last`.
     fn rank_up_to(&self, last: Term) -> (Term, Lsn) {
-        let reigns = self.history.reigns();
-        let later = reigns.iter().find(|reign| reign.term > last).map_or(Lsn::MAX, |reign| reign.start);
+        let entries = self.history.entries();
+        let later =
+            entries.iter().find(|term_entry| term_entry.term > last).map_or(Lsn::MAX, |term_entry| term_entry.start);
         let end = self.end.min(later);
         (self.history.cut(end).last_term(), end)
     }
 
-    /// The reign in which its last block was written.
-    fn written_in(&self) -> Option<Reign> {
-        self.history.cut(self.end).reigns().last().copied()
+    /// The term in which its last block was written.
+    fn written_in(&self) -> Option<TermEntry> {
+        self.history.cut(self.end).entries().last().copied()
     }
 }
 
@@ -97,11 +98,11 @@ pub enum Plan {
         /// Where that node's log ends.
         upto: Lsn,
     },
-    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows
+    /// The candidate was a primary before, and another leads, or has led, since: it follows
     /// that one.
     Follow {
-        /// The other's reign.
-        reign: Living,
+        /// The other's term.
+        living: Living,
         /// Whether a node lives under it now. Otherwise it is only known to have continued without
         /// the candidate.
         lives: bool,
@@ -114,7 +115,7 @@ pub enum Plan {
     },
     /// The log of this node is more advanced, or has another term of the same number, and has not
     /// what the candidate knows to be acknowledged to clients: an operator must choose. With force
-    /// the candidate reigns.
+    /// the candidate leads.
     HoldsMore {
         /// Whose log that is.
         than: NodeId,
@@ -123,15 +124,15 @@ pub enum Plan {
         /// Everything of the candidate's below was acknowledged.
         committed: Lsn,
     },
-    /// A node began one term twice: an operator must choose. With force the candidate reigns.
+    /// A node began one term twice: an operator must choose. With force the candidate leads.
     SameTermTwice {
         /// The node whose log disagrees.
         with: NodeId,
         /// That term.
         term: Term,
     },
-    /// The candidate's own log is the most advanced: reign from its end on.
-    Reign {
+    /// The candidate's own log is the most advanced: lead from its end on.
+    Lead {
         /// In this term.
         term: Term,
     },
@@ -151,8 +152,8 @@ pub enum Plan {
 /// which would change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
-/// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
-/// candidate that was told to take over does not. What others hold of its own last reign outranks
+/// another may have begun to lead. It gives way to that one ([`Candidacy::comes_back`]), while a
+/// candidate that was told to take over does not. What others hold of its own last term outranks
 /// its own disk, which may have been set back: it fetches that first.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
@@ -166,13 +167,13 @@ pub struct Candidacy {
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
-    /// The candidate reigned last, as far as anybody has told it.
+    /// The candidate led last, as far as anybody has told it.
     undisturbed: bool,
-    /// In that reign an in-sync set took effect.
+    /// In that term an in-sync set took effect.
     effective: bool,
     /// The candidate was a primary before, and was not told to take over.
     comes_back: Option<ComesBack>,
-    /// The latest living reign to which it has to give way.
+    /// The latest living term to which it has to give way.
     living: Option<Living>,
 }
 
@@ -190,7 +191,7 @@ impl Candidacy {
     /// A candidate that asks for a term above everything it has heard of.
     pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
         let term = fence.highest().max(mine.history.last_term()).next();
-        let last = mine.history.reigns().last();
+        let last = mine.history.entries().last();
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
@@ -210,7 +211,7 @@ impl Candidacy {
     }
 
     /// The candidate was a primary before, and was not told to take over: it gives way to a living
-    /// reign, and to one that has continued without it. With `asks` it does not reign before
+    /// lead, and to one that has continued without it. With `asks` it does not lead before
     /// another node has answered. To be said before any node is heard.
     #[must_use]
     pub fn comes_back(mut self, asks: bool) -> Self {
@@ -218,17 +219,17 @@ impl Candidacy {
         self
     }
 
-    /// A node lives under `reign`, which [outranks](Living::outranks) this candidate.
-    pub fn told(&mut self, reign: Living) {
-        if self.living.is_none_or(|known| known.term < reign.term) {
-            self.living = Some(reign);
+    /// A node lives under `living`, which [outranks](Living::outranks) this candidate.
+    pub fn told(&mut self, living: Living) {
+        if self.living.is_none_or(|known| known.term < living.term) {
+            self.living = Some(living);
         }
     }
 
-    /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
+    /// The latest term of the candidate itself in which an in-sync set took effect was `term`
     /// ([`crate::commit_rule::CommitRule::set_took_effect`]). To be said before anybody is heard.
     #[must_use]
-    pub fn reigned(mut self, term: Option<Term>) -> Self {
+    pub fn led(mut self, term: Option<Term>) -> Self {
         self.effective = term == Some(self.mine.history.last_term());
         self
     }
@@ -242,7 +243,7 @@ impl Candidacy {
     pub fn hear(&mut self, node: NodeId, answer: Answer) {
         match answer {
             Answer::Log(log) => self.promised(node, log),
-            Answer::Reigned(reign) => self.told(reign),
+            Answer::LedBy(living) => self.told(living),
             Answer::Higher(highest) => self.refused(highest),
             Answer::NoVoice { incarnation, set } => self.met(Holder::new(node, incarnation), set),
         }
@@ -255,7 +256,7 @@ impl Candidacy {
         }
     }
 
-    /// `peer` has raised its fence to the candidate's term, knows of no other reign, and of this
+    /// `peer` has raised its fence to the candidate's term, knows of no other term, and of this
     /// in-sync set; what it holds must not be compared.
     pub fn met(&mut self, peer: Holder, set: Option<InSyncSet>) {
         self.met.insert(peer.node, (peer.incarnation, set));
@@ -274,7 +275,7 @@ impl Candidacy {
     /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the
     /// fence must be persistent before anybody is asked. Begins again with a larger term if this
     /// one was promised to another in the meantime. What was promised since the candidacy began is
-    /// not forgotten either: the other may reign by now, and the candidate no longer knows that
+    /// not forgotten either: the other may lead by now, and the candidate no longer knows that
     /// nobody has since it did.
     ///
     /// # Errors
@@ -311,23 +312,25 @@ impl Candidacy {
         self.mine = mine;
     }
 
-    /// A reign of another node that has gone on where the candidate's own log knows nothing of it:
+    /// A term of another node that has gone on where the candidate's own log knows nothing of it:
     /// the latest that anybody who was heard has written something in, if his log is more advanced.
-    /// Who takes over need not mind. Who only comes back may find that one reigning, unless it was
+    /// Who takes over need not mind. Who only comes back may find that one leading, unless it was
     /// heard itself and does not say so.
-    fn superseded(&self) -> Option<Reign> {
+    fn superseded(&self) -> Option<TermEntry> {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
-        let last = ahead.filter_map(|log| log.history.cut(log.end).reigns().last().copied());
-        let unknown = |reign: &Reign| reign.node != self.me && !known.reigns().iter().any(|mine| mine.is(reign));
-        last.filter(unknown).max_by_key(|reign| reign.term)
+        let last = ahead.filter_map(|log| log.history.cut(log.end).entries().last().copied());
+        let unknown = |term_entry: &TermEntry| {
+            term_entry.node != self.me && !known.entries().iter().any(|mine| mine.is(term_entry))
+        };
+        last.filter(unknown).max_by_key(|term_entry| term_entry.term)
     }
 
     /// What to do, given the level under which the old primary committed. `force` continues
     /// although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, force: bool) -> Plan {
-        if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
-            return Plan::Follow { reign, lives: true };
+        if let (Some(_), Some(living)) = (self.comes_back, self.living) {
+            return Plan::Follow { living, lives: true };
         }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
@@ -338,9 +341,9 @@ impl Candidacy {
             return Plan::HigherTerm { at_least: written.next() };
         }
         if let Some(comes_back) = self.comes_back {
-            let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
-            if let Some(reign) = gone_on.filter(|reign| !self.heard.contains_key(&reign.node)) {
-                return Plan::Follow { reign, lives: false };
+            let gone_on = self.superseded().map(|term_entry| Living { term: term_entry.term, node: term_entry.node });
+            if let Some(living) = gone_on.filter(|living| !self.heard.contains_key(&living.node)) {
+                return Plan::Follow { living, lives: false };
             }
             let answered = |node: &NodeId| self.heard.contains_key(node) || self.met.contains_key(node);
             let unheard = comes_back.promised.filter(|node| !answered(node));
@@ -364,7 +367,7 @@ impl Candidacy {
         self.follow_best(newest, force)
     }
 
-    /// Whose log the reign begins with: the most advanced one of the members that were heard.
+    /// Whose log the term begins with: the most advanced one of the members that were heard.
     fn follow_best(&self, newest: Option<InSyncSet>, force: bool) -> Plan {
         // The logs of others may have been written by a primary that restarted and committed
         // nothing, or hold less than was committed.
@@ -392,17 +395,17 @@ impl Candidacy {
             }
             Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
-                    (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
+                    (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Lead { term: self.term },
                     (Agreement::Upto(_), Some(holds_more)) => holds_more,
                     (Agreement::Upto(cut_at), None) if log.log => Plan::Fetch { from: *peer, cut_at, upto: log.end },
-                    (Agreement::Upto(_), None) if force => Plan::Reign { term: self.term },
+                    (Agreement::Upto(_), None) if force => Plan::Lead { term: self.term },
                     (Agreement::Upto(_), None) => Plan::Better { node: *peer },
                     // A former primary may itself be the one that was set back.
                     (_, Some(holds_more)) if self.comes_back.is_none() => holds_more,
                     (Agreement::SameTermTwice { term, .. }, _) => Plan::SameTermTwice { with: *peer, term },
                 }
             }
-            _ => Plan::Reign { term: self.term },
+            _ => Plan::Lead { term: self.term },
         }
     }
 
@@ -524,7 +527,7 @@ impl Candidacy {
         self.heard.values().map(shared).fold(self.committed(), Lsn::max)
     }
 
-    /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
+    /// What the in-sync sets of the term that [`Plan::Lead`] allows follow.
     pub fn succession(&self, force: bool) -> Succession {
         match self.newest_set() {
             Some(newest) if !force => Succession::Of(newest),
@@ -541,13 +544,13 @@ impl Candidacy {
     /// How many members of the set were heard, and how many it takes to know that it is the newest.
     fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
         let Some(newest) = newest else {
-            // No set was ever written, or no node that knows one answers. Only who reigned last can
+            // No set was ever written, or no node that knows one answers. Only who led last can
             // tell.
             return (u32::from(self.undisturbed), 1);
         };
         let me = Holder::new(self.me, self.mine.incarnation);
         let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
-        // No other can have reigned since without having heard this node.
+        // No other can have led since without having heard this node.
         let needed = newest.term == self.mine.history.last_term() && newest.possible().all(|set| set.contains(&me));
         let alone = all && newest.floor == 0 && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {

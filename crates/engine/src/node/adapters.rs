@@ -11,7 +11,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, NodeId, StateProof, Term};
-use freshet_cluster::term::{Fence, Life, Reign, TermHistory, TermState};
+use freshet_cluster::term::{Fence, Life, TermEntry, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
 use freshet_replication::{
@@ -137,10 +137,12 @@ impl TermStore for ControlTerms {
     fn save(&self, state: &TermState) -> Result<(), TermStoreError> {
         self.0
             .update(|control| {
-                let reigns = state.history.reigns().iter();
-                control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node, reign.nonce)).collect();
+                let entries = state.history.entries().iter();
+                control.terms = entries
+                    .map(|term_entry| (term_entry.term, term_entry.start, term_entry.node, term_entry.nonce))
+                    .collect();
                 control.in_sync = state.set.as_ref().map(wire::encode);
-                control.reigned = state.reigned;
+                control.led = state.led;
                 control.life = state.life.map(|life| (life.number, life.reached, life.before));
                 control.heard = (state.fence.highest(), state.fence.holder());
                 // Before anything has begun, the directory has one that nobody is told of.
@@ -212,14 +214,14 @@ fn remembered(directory: &Path) -> BTreeMap<String, Option<NodeId>> {
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.
 pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermState, String> {
-    let reign = |(term, start, node, nonce): &(Term, Lsn, NodeId, u64)| Reign {
+    let term_entry = |(term, start, node, nonce): &(Term, Lsn, NodeId, u64)| TermEntry {
         term: *term,
         start: *start,
         node: *node,
         nonce: *nonce,
     };
-    let reigns: Vec<Reign> = control.terms.iter().map(reign).collect();
-    let history = TermHistory::try_from(reigns).map_err(|cause| cause.to_string())?;
+    let entries: Vec<TermEntry> = control.terms.iter().map(term_entry).collect();
+    let history = TermHistory::try_from(entries).map_err(|cause| cause.to_string())?;
     let highest = control.heard.0.max(history.last_term());
     let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
     let set = set.map_err(|cause| cause.to_string())?;
@@ -232,7 +234,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
         history,
         fence,
         set,
-        reigned: control.reigned,
+        led: control.led,
         life,
         incarnation,
         committed: acknowledged(directory),

@@ -201,7 +201,7 @@ pub fn reset_terms(directory: &Path) -> Result<ResetTerms, StartError> {
     let directory = Arc::new(LogDirectory::open(directory)?);
     let state = term_state(&directory.control(), directory.path()).map_err(StartError::Config)?;
     let before = state.fence.highest();
-    let last = state.history.reigns().last();
+    let last = state.history.entries().last();
     let after = last.map_or(Term(0), |last| last.term);
     let fence = Fence::new(after, last.map(|last| last.node));
     let saved = ControlTerms(directory).save(&TermState { fence, ..state });

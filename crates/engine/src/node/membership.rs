@@ -144,7 +144,7 @@ pub(super) fn of_node(
             credentials
         }
         // A new cluster begins with it.
-        (None, None) if is_first || config.force_reign => {
+        (None, None) if is_first || config.force_primary => {
             tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no longer members");
             let credentials = Credentials::found(cluster, node)?;
             credentials.write(directory)?;

@@ -9,7 +9,7 @@
 //! A mirror that takes over makes versions of its rows, and indexes, as a restart does of a
 //! checkpoint (`restoring.rs`). Its log begins where its memory ends, or with what it has fetched
 //! when it took over. There is nothing below, so a commit would be lost with the process: the node
-//! reigns when what was in the mirror is in a checkpoint, which is written in the same pass. If
+//! leads when what was in the mirror is in a checkpoint, which is written in the same pass. If
 //! that fails it tries again; until then it is read as a standby is.
 
 use std::{
@@ -37,9 +37,9 @@ use super::{
     ground::Ground,
     janitor::JanitorThread,
     join::TAKING_OVER,
+    lead::Lead,
     picture::MirrorDoor,
     rehearsal,
-    reign::Reign,
     restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
     start::{Parts, StartError, begin_checkpoints, open_log},
@@ -123,8 +123,8 @@ impl Parts {
 }
 
 impl Mirrored {
-    /// Makes the memory a database, opens a log behind it, and reigns.
-    pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
+    /// Makes the memory a database, opens a log behind it, and leads.
+    pub fn into_lead(self, node: &Node, promoted: &Promoted) -> Result<Lead, String> {
         let Self { mirror, rehearsing, ground, visible } = self;
         drop(rehearsing);
         let (core, threads) = (node.database.core(), node.config.replay_threads);
@@ -180,7 +180,7 @@ impl Mirrored {
         }
         path.map_or(Ok(()), |path| TAKING_OVER.remove(path)).map_err(|cause| cause.to_string())?;
         let janitor = JanitorThread::start(Arc::default(), core, None)?;
-        Reign::begin(&node.promoted(promoted), log, promoted.term, promoted.start, janitor)
+        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, janitor)
     }
 }
 

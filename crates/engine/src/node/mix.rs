@@ -102,7 +102,7 @@ impl Node {
     /// See [`MixError`].
     pub fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, MixError> {
         let log = match &*self.composition() {
-            Composition::Primary(reign) => Arc::clone(&reign.log),
+            Composition::Primary(lead) => Arc::clone(&lead.log),
             _ => return Err(MixError::NotPrimary),
         };
         let mut bytes = vec![0; log.filled().since(from).min(MOST) as usize];

@@ -19,6 +19,7 @@ mod config;
 mod ground;
 mod janitor;
 mod join;
+mod lead;
 mod membership;
 mod mirror;
 mod mix;
@@ -27,7 +28,6 @@ mod pace;
 mod picture;
 mod proof;
 mod rehearsal;
-mod reign;
 mod restoring;
 mod seed;
 mod standby;
@@ -67,10 +67,10 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Ver
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
     janitor::{Janitor, JanitorThread},
-    reign::ThisNode,
+    lead::ThisNode,
     start::{Parts, open_log},
 };
-use self::{checkpoint::Checkpointing, mirror::Mirrored, reign::Reign, standby::Following, sweep::Sweep};
+use self::{checkpoint::Checkpointing, lead::Lead, mirror::Mirrored, standby::Following, sweep::Sweep};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
@@ -110,7 +110,7 @@ pub enum Role {
 }
 
 enum Composition {
-    Primary(Reign),
+    Primary(Lead),
     Standby(Following),
     Mirror(Mirrored),
     Failed,
@@ -121,7 +121,7 @@ impl Composition {
     /// What feeds the standbys of a primary.
     fn shipping(&self) -> Option<&Primary> {
         match self {
-            Self::Primary(reign) => Some(&reign.shipping),
+            Self::Primary(lead) => Some(&lead.shipping),
             Self::Standby(_) | Self::Mirror(_) | Self::Failed | Self::Stopped => None,
         }
     }
@@ -145,9 +145,9 @@ pub enum PromoteError {
     /// The take-over was refused or failed.
     #[error(transparent)]
     TakeOver(Box<freshet_replication::takeover::PromoteError>),
-    /// The term has begun, but the node could not begin to reign in it.
+    /// The term has begun, but the node could not begin to lead in it.
     #[error("the new term has begun, but this node cannot become the primary: {why}; {remedy}")]
-    Reign {
+    Lead {
         /// Why.
         why: String,
         /// What to do.
@@ -295,16 +295,16 @@ impl Node {
     /// Whether it was the primary and another node's term has ended that: it commits nothing any
     /// more, and what it shows grows old. Never blocks.
     pub fn is_deposed(&self) -> bool {
-        self.is_reign(Primary::is_fenced)
+        self.is_term(Primary::is_fenced)
     }
 
     /// Whether it is deposed and the node that takes over needs nothing more of it
     /// ([`Primary::is_succeeded`]): started again, it follows the other one. Never blocks.
     pub fn is_succeeded(&self) -> bool {
-        self.is_reign(Primary::is_succeeded)
+        self.is_term(Primary::is_succeeded)
     }
 
-    fn is_reign(&self, so: impl FnOnce(&Primary) -> bool) -> bool {
+    fn is_term(&self, so: impl FnOnce(&Primary) -> bool) -> bool {
         // Who takes over at this moment is none.
         self.composition.try_lock().is_ok_and(|composition| composition.shipping().is_some_and(so))
     }
@@ -356,7 +356,7 @@ impl Node {
     }
 
     /// Blocks until transactions that begin here see everything below `lsn`. On a primary they do
-    /// at once, unless the LSN is from another node's reign that this one has not heard of yet.
+    /// at once, unless the LSN is from another node's term that this one has not heard of yet.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` passes first, or the node stops.
@@ -382,12 +382,12 @@ impl Node {
     }
 
     /// Makes this standby, or mirror, the primary of a new term (Query Fresh, section 3.4.4):
-    /// consults the other nodes, fetches what they have more, finishes replay, and reigns. Readers
+    /// consults the other nodes, fetches what they have more, finishes replay, and leads. Readers
     /// continue. With `force` also when that may lose acknowledged commits. Blocks for as long as
     /// all that takes.
     ///
     /// # Errors
-    /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
+    /// See [`PromoteError`]; but for [`PromoteError::Lead`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
         tracing::info!(force, "a take-over begins");
         let configured = Some((self.config.standbys, self.config.safety));
@@ -432,17 +432,17 @@ impl Node {
             _ => return Err(PromoteError::NotStandby),
         };
         let promoted = promoted.map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
-        let (reign, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
-            Composition::Standby(following) => (following.into_reign(self, &promoted), "restart it without `join`"),
+        let (lead, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
+            Composition::Standby(following) => (following.into_lead(self, &promoted), "restart it without `join`"),
             Composition::Mirror(mirrored) => {
                 let remedy = "promote another node, or bring the old primary back; or restart this one and promote it \
                               again, if it has mirror.keep-dir, and nothing there is damaged";
-                (mirrored.into_reign(self, &promoted), remedy)
+                (mirrored.into_lead(self, &promoted), remedy)
             }
             _ => unreachable!("it was one of them a moment ago, under the same lock"),
         };
-        let reign = reign.map_err(|why| PromoteError::Reign { why, remedy })?;
-        *composition = Composition::Primary(reign);
+        let lead = lead.map_err(|why| PromoteError::Lead { why, remedy })?;
+        *composition = Composition::Primary(lead);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }
 
@@ -523,7 +523,7 @@ impl Node {
             tracing::debug!("the node stops");
         }
         let stopped = match composition {
-            Composition::Primary(reign) => reign.stop(),
+            Composition::Primary(lead) => lead.stop(),
             Composition::Standby(following) => following.stop(),
             Composition::Mirror(mirrored) => {
                 mirrored.mirror.stop();

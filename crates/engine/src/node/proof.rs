@@ -1,10 +1,10 @@
 //! What a primary says of its state: the sums over its live records at marks, for all others to
 //! compare with their own ([`freshet_storage::identity`]).
 //!
-//! The sums of a reign begin with a mark, and with a sweep of this node's own arrays for the state
+//! The sums of a term begin with a mark, and with a sweep of this node's own arrays for the state
 //! there, in a thread of its own, beside commits: a snapshot keeps what is needed. From then on
 //! they are what commits have counted. They are never those of another node, or of an earlier
-//! reign.
+//! lead.
 
 use std::{
     sync::Arc,
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// This many record ids are swept between two looks whether the log has ended.
 const AT_ONCE: u64 = 1 << 16;
 
-/// Makes the marks of a reign. Its thread ends with the log.
+/// Makes the marks of a term. Its thread ends with the log.
 pub(super) struct Marks {
     core: Arc<Core>,
     log: Arc<Log>,

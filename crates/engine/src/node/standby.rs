@@ -8,12 +8,12 @@ use freshet_replication::{standby::Standby, takeover::Promoted};
 use super::{
     Node,
     janitor::JanitorThread,
-    reign::{Reign, ThisNode},
+    lead::{Lead, ThisNode},
 };
 use crate::scheme::inputs::Sampler;
 
 impl Node {
-    /// What a reign needs to know of it that begins with a take-over.
+    /// What a term needs to know of it that begins with a take-over.
     pub(super) fn promoted<'n>(&'n self, promoted: &Promoted) -> ThisNode<'n> {
         let own = self.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());
@@ -46,13 +46,13 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Turns the standby's log into a primary's, and reigns.
-    pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
+    /// Turns the standby's log into a primary's, and leads.
+    pub fn into_lead(self, node: &Node, promoted: &Promoted) -> Result<Lead, String> {
         drop(self.sampler);
         let receiver = self.standby.into_receiver();
         let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
-        Reign::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.janitor)
+        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.janitor)
     }
 
     pub fn stop(self) -> Result<(), String> {

@@ -49,8 +49,8 @@ use super::{
     ground::{BufferInUse, Ground},
     janitor::JanitorThread,
     join::CheckpointDoor,
+    lead::{Lead, ThisNode},
     mirror,
-    reign::{Reign, ThisNode},
     standby::Following,
     sweep::{self, Sweep},
 };
@@ -113,7 +113,7 @@ pub enum StartError {
     /// Others may have gone on without this node.
     #[error(
         "this node was the primary, and others may have continued without it: {0}. Start the others; \
-         if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
+         if they do not know each other, name them in `peers`; `force-primary` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
     /// The same node is running elsewhere.
@@ -141,7 +141,7 @@ pub enum StartError {
     #[error(
         "this node's certificate is missing from {}: restore it, or let a member certify the node again with --join \
          (from another machine with a token for this node's id), or, to begin a new authority for all nodes of the \
-         cluster, start the first one with --force-reign", .0.join("membership").display()
+         cluster, start the first one with --force-primary", .0.join("membership").display()
     )]
     NoCertificate(PathBuf),
     /// The node cannot show that it is a member.
@@ -227,7 +227,7 @@ impl Node {
             }
             Course::Mirror(upstream) => (parts.mirror(upstream)?, None),
             Course::ComeBack => parts.come_back(deleted, &tell)?,
-            Course::Reign(answered) => (parts.reign(answered)?, None),
+            Course::Lead(answered) => (parts.lead(answered)?, None),
         };
         (node.restart, node.passed_over) = (Mutex::new(restart), passed_over);
         tell(Phase::Ready);
@@ -256,7 +256,7 @@ fn restore(
         devices: &config.checkpoint_devices(),
         threads: config.replay_threads,
         participants,
-        target: if matches!(course, Course::Reign(_)) { &Restore } else { &Announce },
+        target: if matches!(course, Course::Lead(_)) { &Restore } else { &Announce },
         checkpoint_alone: false,
     };
     restart.run(tell).map(Some)
@@ -282,11 +282,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn reign(self, answered: BTreeSet<NodeId>) -> Result<Node, StartError> {
+    fn lead(self, answered: BTreeSet<NodeId>) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, end, .. } = &self;
         let state = ground.terms.get();
         let term = state.fence.highest().max(state.history.last_term()).next();
-        let succession = alone(ground, *end).succession(config.force_reign);
+        let succession = alone(ground, *end).succession(config.force_primary);
         ground.terms.begin(term, ground.id, *end, &succession)?;
         let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
         let log = Arc::new(open_log(config, ground, open)?);
@@ -315,8 +315,8 @@ impl Parts {
             answered,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-        let reign = Reign::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
-        self.node(core, None, Composition::Primary(reign))
+        let lead = Lead::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
+        self.node(core, None, Composition::Primary(lead))
     }
 
     /// Where the checkpoint ends with which the node begins. Its log reaches at least to there, and
@@ -336,7 +336,7 @@ impl Parts {
         core
     }
 
-    /// Reigns as soon as enough others are heard and none of them lives under another reign; until
+    /// Leads as soon as enough others are heard and none of them lives under another term; until
     /// then it is a standby that follows no other node. If one of them does, or has continued
     /// without this node, it becomes a standby. The second value returned says how it continues as
     /// long as it follows no other node.
@@ -398,7 +398,7 @@ impl Parts {
                     }
                     cause => may_pass(cause),
                 },
-                PromoteError::NotStandby | PromoteError::Reign { .. } => false,
+                PromoteError::NotStandby | PromoteError::Lead { .. } => false,
             };
             if !again || Instant::now() >= deadline {
                 // That it has failed is said already.
@@ -411,7 +411,7 @@ impl Parts {
 
     /// Follows `upstream`, or waits for a node that makes itself known.
     fn follow(self, upstream: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
-        // Reigns that neither log nor checkpoint reached are none of its history.
+        // Leads that neither log nor checkpoint reached are none of its history.
         let (terms, cluster) = (&self.ground.terms, self.ground.cluster);
         let state = terms.get();
         if state.history != TermHistory::default() {
@@ -438,7 +438,7 @@ impl Parts {
         let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, proof, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
-            Composition::Primary(reign) => Some((&reign.log, None)),
+            Composition::Primary(lead) => Some((&lead.log, None)),
             Composition::Standby(following) => Some((&following.log, Some(following.standby.arrived()))),
             Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
@@ -553,7 +553,7 @@ struct Returning {
 }
 
 impl Returning {
-    /// Reigns, or follows the node that does, if another node says that one does.
+    /// Leads, or follows the node that does, if another node says that one does.
     fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
         // A node that was told to join does not take itself for the primary before another node has
@@ -623,7 +623,7 @@ fn alone(ground: &Ground, end: Lsn) -> Candidacy {
     let incarnation = state.holder(ground.id).incarnation;
     let TermState { history, set, committed, .. } = state.clone();
     let log = LogState { history, end, set, synchronous: true, committed, log: true, incarnation };
-    Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
+    Candidacy::new(ground.id, log, &state.fence).led(state.led)
 }
 
 /// As what a node starts.
@@ -631,7 +631,7 @@ fn alone(ground: &Ground, end: Lsn) -> Candidacy {
 enum Course {
     /// As the primary: it was told to, or a cluster begins with it, or it need not hear others, and
     /// these have answered.
-    Reign(BTreeSet<NodeId>),
+    Lead(BTreeSet<NodeId>),
     /// It was the primary, and asks whether it is to be that again.
     ComeBack,
     /// As a standby of the node there; if that is not known, of the first that makes itself known,
@@ -658,28 +658,28 @@ impl Course {
     fn of(config: &NodeConfig, ground: &Ground, end: Lsn) -> Result<Self, StartError> {
         let state = ground.terms.get();
         let told = || config.join.clone();
-        if ground.store.is_none() || config.join.is_none() && config.force_reign {
-            return Ok(Self::Reign(BTreeSet::new()));
+        if ground.store.is_none() || config.join.is_none() && config.force_primary {
+            return Ok(Self::Lead(BTreeSet::new()));
         }
         if state.fence.holder().is_none() {
             return Self::of_new(config, ground);
         }
         let ask = || ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
-        let reigns = || ask().reigns.and_then(|(_, address)| address);
+        let leads = || ask().leads.and_then(|(_, address)| address);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            return Ok(Self::Follow(told().or_else(reigns)));
+            return Ok(Self::Follow(told().or_else(leads)));
         }
-        // What others hold of this node's own reign outranks its disk, which may have been set
+        // What others hold of this node's own term outranks its disk, which may have been set
         // back: so all are asked, and waited for as long as commits would wait for them.
         let deadline = Instant::now() + Duration::from_millis(config.standby_timeout_ms);
         loop {
             let plan = |candidacy: &Candidacy| candidacy.plan(config.safety, false);
             let mut candidacy = alone(ground, end).comes_back(config.join.is_some());
-            if !matches!(plan(&candidacy), Plan::Reign { .. }) {
+            if !matches!(plan(&candidacy), Plan::Lead { .. }) {
                 return Ok(Self::ComeBack);
             }
-            let Others { reigns, answers, silent } = ask();
-            if let Some((Living { node, .. }, address)) = reigns {
+            let Others { leads, answers, silent } = ask();
+            if let Some((Living { node, .. }, address)) = leads {
                 return match node == ground.id {
                     true => Err(StartError::Twin { node, address: address.unwrap_or_default() }),
                     false => Ok(Self::Follow(address)),
@@ -687,10 +687,10 @@ impl Course {
             }
             answers.into_iter().for_each(|(node, answer)| candidacy.hear(node, answer));
             match plan(&candidacy) {
-                Plan::Reign { .. } if silent == 0 || Instant::now() >= deadline => {
-                    return Ok(Self::Reign(candidacy.answered().collect()));
+                Plan::Lead { .. } if silent == 0 || Instant::now() >= deadline => {
+                    return Ok(Self::Lead(candidacy.answered().collect()));
                 }
-                Plan::Reign { .. } => std::thread::sleep(ASK_EVERY),
+                Plan::Lead { .. } => std::thread::sleep(ASK_EVERY),
                 _ => return Ok(Self::ComeBack),
             }
         }
@@ -700,7 +700,7 @@ impl Course {
     /// begins. It cannot know whether its directory is new or was emptied, so it founds a cluster
     /// only when it is told to. Without a directory, it must not have peers.
     fn of_new(config: &NodeConfig, ground: &Ground) -> Result<Self, StartError> {
-        let founds = || Ok(Self::Reign(BTreeSet::new()));
+        let founds = || Ok(Self::Lead(BTreeSet::new()));
         if config.join.is_some() {
             return Ok(Self::Follow(config.join.clone()));
         }

@@ -164,7 +164,7 @@ pub struct NodeStatus {
 impl Node {
     /// How old what readers see here may be: zero on a primary; on a standby the time since its
     /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
-    /// of one, or neither reigns nor follows, as while a take-over is under way. Waits for none.
+    /// of one, or neither leads nor follows, as while a take-over is under way. Waits for none.
     pub fn staleness(&self) -> Option<Duration> {
         match self.unless_taking_over().as_deref() {
             Some(Composition::Primary(_)) => Some(Duration::ZERO),
@@ -195,16 +195,16 @@ impl Node {
                 let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
                 RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
             }
-            Some(Composition::Primary(reign)) => {
-                let log = reign.log.statistics();
+            Some(Composition::Primary(lead)) => {
+                let log = lead.log.statistics();
                 RoleStatus::Primary {
-                    reserved: reign.log.reserved(),
-                    filled: reign.log.filled(),
+                    reserved: lead.log.reserved(),
+                    filled: lead.log.filled(),
                     log_bytes: log.bytes,
                     batches: log.batches,
                     log_cpu: log.thread_cpu,
                     inputs: core.records_inputs().then(|| core.recorded()),
-                    shipping: Box::new(reign.shipping.status()),
+                    shipping: Box::new(lead.shipping.status()),
                 }
             }
             Some(Composition::Standby(following)) => {

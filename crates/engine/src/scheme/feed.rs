@@ -145,7 +145,7 @@ mod tests {
     use crate::{Database, IndexDefinition, KeyPart, TableDefinition};
 
     #[test]
-    fn the_last_encoder_of_a_reign_that_is_over_takes_nothing_from_the_next() {
+    fn the_last_encoder_of_a_term_that_is_over_takes_nothing_from_the_next() {
         let database = Database::volatile(8);
         let core = database.core();
         let (old, new) = (InputsFeed::of_primary(core), InputsFeed::of_primary(core));
@@ -153,7 +153,7 @@ mod tests {
         let late = old.encoder();
         let present = new.encoder();
         drop((old, late));
-        assert!(core.records_inputs(), "a standby of the present reign asks for them");
+        assert!(core.records_inputs(), "a standby of the present term asks for them");
         let below = new.ask();
         drop(present);
         assert!(new.is_asked() && core.records_inputs(), "another one does, below a relay");

@@ -57,7 +57,7 @@ pub(crate) struct OnStandby {
 
 /// A replication scheme.
 pub(crate) trait Scheme: Send + Sync {
-    /// This node reigns in `term`, with a log that was opened at `start`, and is empty there.
+    /// This node leads in `term`, with a log that was opened at `start`, and is empty there.
     ///
     /// # Errors
     /// What the configuration or the system does not allow.

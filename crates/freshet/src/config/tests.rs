@@ -130,7 +130,7 @@ const KEYS: [(&str, &str, &str); 101] = [
     ("least-in-sync", "1", "1"),
     ("asynchronous", "true", "true"),
     ("restart-timeout-s", "7", "7"),
-    ("force-reign", "true", "true"),
+    ("force-primary", "true", "true"),
     ("new-cluster", "true", "true"),
     ("relay-standbys", "3", "3"),
     ("relay-ack", "\"downstream\"", "downstream"),
@@ -252,7 +252,7 @@ fn every_key_is_read_from_files_flags_and_variables() {
 /// Both ways of writing what is true or false, and of writing lists.
 #[test]
 fn flags_may_leave_out_true_and_repeat_lists() {
-    for key in ["open-status", "asynchronous", "force-reign", "fabric.huge-pages", "fabric.compress"] {
+    for key in ["open-status", "asynchronous", "force-primary", "fabric.huge-pages", "fabric.compress"] {
         let settings = Settings::gather(&flags(&[&format!("--{}", flag_of(key))])).unwrap();
         assert_eq!(settings.keys()[key], serde_json::Value::Bool(true), "{key}");
     }

@@ -76,7 +76,7 @@ struct Shared {
 struct State {
     /// Where the primary is; counted, so that a change is noticed.
     address: String,
-    reign: u64,
+    lead: u64,
     stopping: bool,
     interval: Interval,
     transactions: u64,
@@ -146,7 +146,7 @@ impl Load {
     pub(crate) fn go_on_at(&self, address: &str) {
         let mut state = self.shared.lock();
         address.clone_into(&mut state.address);
-        state.reign += 1;
+        state.lead += 1;
         state.first = None;
         self.shared.changed.notify_all();
     }
@@ -249,9 +249,9 @@ impl Connection<'_> {
     fn run(mut self) -> Result<Outcomes, Failure> {
         let mut open = Vec::new();
         loop {
-            let (address, reign, stopping) = {
+            let (address, lead, stopping) = {
                 let state = self.shared.lock();
-                (state.address.clone(), state.reign, state.stopping)
+                (state.address.clone(), state.lead, state.stopping)
             };
             if stopping && open.is_empty() {
                 return Ok(self.result);
@@ -259,7 +259,7 @@ impl Connection<'_> {
             match Client::connect(&address, Duration::from_secs(2)) {
                 Ok(client) => {
                     self.resolve(&client, &mut open)?;
-                    self.converse(&client, reign, &mut open);
+                    self.converse(&client, lead, &mut open);
                 }
                 Err(cause) if stopping => return Err(cause.into()),
                 Err(_) => {}
@@ -267,7 +267,7 @@ impl Connection<'_> {
             // Until somebody else is the primary there is nothing to hope for; but it may only have
             // been the connection.
             let state = self.shared.lock();
-            if state.reign == reign && !state.stopping {
+            if state.lead == lead && !state.stopping {
                 drop(self.shared.changed.wait_timeout(state, Duration::from_millis(50)));
             }
         }
@@ -289,9 +289,9 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Keeps one transaction of every terminal under way until the connection is lost, the reign
+    /// Keeps one transaction of every terminal under way until the connection is lost, the term
     /// ends, or the load does.
-    fn converse(&mut self, client: &Client, reign: u64, open: &mut Vec<Mark>) {
+    fn converse(&mut self, client: &Client, lead: u64, open: &mut Vec<Mark>) {
         let (sender, receiver) = mpsc::channel();
         let mut under_way = 0;
         for seat in 0..self.seats.len() {
@@ -303,10 +303,10 @@ impl Connection<'_> {
             under_way -= 1;
             let lost = heard.arrived.is_none();
             let seat = heard.seat;
-            let refused = self.note(heard, reign, open);
+            let refused = self.note(heard, lead, open);
             let over = {
                 let state = self.shared.lock();
-                state.stopping || state.reign != reign
+                state.stopping || state.lead != lead
             };
             if lost || over || under_way == 0 && refused {
                 continue;
@@ -332,7 +332,7 @@ impl Connection<'_> {
     }
 
     /// Remembers what became of a transaction; whether it was refused.
-    fn note(&mut self, heard: Heard, reign: u64, open: &mut Vec<Mark>) -> bool {
+    fn note(&mut self, heard: Heard, lead: u64, open: &mut Vec<Mark>) -> bool {
         let Heard { mark, sent, writes, arrived, .. } = heard;
         match arrived.map(|arrived| (arrived.at, arrived.answer)) {
             Some((at, Answer::Committed { result, .. })) => {
@@ -345,7 +345,7 @@ impl Connection<'_> {
                 state.interval.transactions += 1;
                 let micros = u64::try_from((at - sent).as_micros()).unwrap_or(u64::MAX);
                 state.interval.latency.saturating_record(micros.max(1));
-                if state.reign == reign && wrote {
+                if state.lead == lead && wrote {
                     state.first.get_or_insert(at);
                 }
                 false

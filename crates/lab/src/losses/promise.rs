@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 
 /// What is known about a primary that has acknowledged something after the losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reign {
+pub(super) struct Lead {
     pub(super) by: usize,
     /// Which of its processes.
     pub(super) process: usize,
@@ -46,7 +46,7 @@ pub(super) struct Reign {
     pub(super) first: bool,
 }
 
-impl Reign {
+impl Lead {
     /// Whether a node could be asked when it began: it was there when the others lost something, or
     /// has been for a while.
     fn could_ask(self, book: &Book, losses: Duration, node: usize) -> bool {
@@ -63,16 +63,16 @@ fn is_lost(plan: &Plan, book: &Book, node: usize, id: Id) -> bool {
 }
 
 /// Whether `id` may be missing on a primary.
-pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: Reign, id: Id, ack: &Ack) -> Verdict {
+pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, lead: Lead, id: Id, ack: &Ack) -> Verdict {
     let holds = |node: &usize| book.holds[*node].contains(&id);
     // A disk that was put back is as old as its copy.
     let knows = |node: &usize| holds(node) && book.copied[*node].is_none_or(|copied| ack.ended + NOTED < copied);
     let all = 0..plan.members.len();
-    let asked: Vec<usize> = all.clone().filter(|node| reign.could_ask(book, losses, *node)).collect();
+    let asked: Vec<usize> = all.clone().filter(|node| lead.could_ask(book, losses, *node)).collect();
     if let Some(holder) = asked.iter().find(|node| knows(node) && plan.members[**node].form.is_synchronous()) {
         return Verdict::MustNot(format!("node {} has it, and could be asked", name(*holder)));
     }
-    if holds(&reign.by) && reign.first {
+    if holds(&lead.by) && lead.first {
         return Verdict::MustNot("its own disk had it".to_owned());
     }
     let synchronous = all.filter(|node| {
@@ -85,13 +85,13 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     let set_lost = set.clone().all(is_lost);
     // A log cannot know that it was set back: who knows better has to be there.
     let was_set_back = |node: usize| matches!(plan.members[node].fate, Fate::SetBack | Fate::OlderLog);
-    let has_spoken = |node: usize| node == reign.by || book.up[node].iter().any(|(from, _)| *from <= reign.since);
+    let has_spoken = |node: usize| node == lead.by || book.up[node].iter().any(|(from, _)| *from <= lead.since);
     let votes_wrongly = |node: usize| was_set_back(node) && is_lost(node) && has_spoken(node);
     // These nodes may have it: their disks were not looked at since.
     let is_silent = |node: &usize| !asked.contains(node) || holds(node) && !knows(node);
-    let is_gone = |node: &usize| is_lost(*node) || *node != reign.by && is_silent(node);
+    let is_gone = |node: &usize| is_lost(*node) || *node != lead.by && is_silent(node);
     // Who has nothing is no candidate.
-    let leads = matches!(plan.members[reign.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);
+    let leads = matches!(plan.members[lead.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);
     let misled = |among: &[usize], copies: usize| {
         let gone = among.iter().filter(|node| is_gone(node)).count();
         leads && among.iter().any(|node| votes_wrongly(*node)) && gone >= copies
@@ -119,38 +119,38 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     }
 }
 
-/// The reign of each acknowledgement after the losses: a node's process begins one when it
+/// The term of each acknowledgement after the losses: a node's process begins one when it
 /// acknowledges something.
-fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
-    let mut reigns: Vec<(&Sight, Reign)> = Vec::new();
+fn leads(book: &Book, losses: Duration) -> Vec<(&Sight, Lead)> {
+    let mut leads: Vec<(&Sight, Lead)> = Vec::new();
     for sight in book.sights.iter().filter(|sight| sight.begun >= losses) {
         let process = book.process(sight.by, sight.begun);
-        let same = |(_, reign): &&(&Sight, Reign)| (reign.by, reign.process) == (sight.by, process);
-        let reign = reigns.iter().find(same).map_or_else(
-            || Reign {
+        let same = |(_, lead): &&(&Sight, Lead)| (lead.by, lead.process) == (sight.by, process);
+        let lead = leads.iter().find(same).map_or_else(
+            || Lead {
                 by: sight.by,
                 process,
                 since: sight.begun,
-                first: reigns.iter().all(|(_, reign)| reign.by == sight.by),
+                first: leads.iter().all(|(_, lead)| lead.by == sight.by),
             },
-            |(_, reign)| *reign,
+            |(_, lead)| *lead,
         );
-        reigns.push((sight, reign));
+        leads.push((sight, lead));
     }
-    reigns
+    leads
 }
 
-/// Judges each acknowledgement after the losses: at most one find for each reign.
+/// Judges each acknowledgement after the losses: at most one find for each term.
 pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
-    let mut finds: Vec<(Reign, String)> = Vec::new();
+    let mut finds: Vec<(Lead, String)> = Vec::new();
     let old = |ack: &&Ack| ack.ended < losses;
-    for (sight, reign) in reigns(book, losses) {
-        if finds.iter().any(|(found, _)| *found == reign) {
+    for (sight, lead) in leads(book, losses) {
+        if finds.iter().any(|(found, _)| *found == lead) {
             continue;
         }
         // What was acknowledged after the losses is judged by those who show it in the end.
         let missing = sight.missing.iter().filter_map(|id| Some((*id, book.acks.get(id).filter(old)?)));
-        let lost = missing.filter_map(|(id, ack)| match may_be_missing(plan, book, losses, reign, id, ack) {
+        let lost = missing.filter_map(|(id, ack)| match may_be_missing(plan, book, losses, lead, id, ack) {
             Verdict::May(_) => None,
             Verdict::MustNot(why) => Some((id, why)),
         });
@@ -163,7 +163,7 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
             lost.len(),
             book.acks.values().filter(old).count(),
         );
-        finds.push((reign, find));
+        finds.push((lead, find));
     }
     finds.into_iter().map(|(_, find)| find).collect()
 }
@@ -171,7 +171,7 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
 /// Two that acknowledge at once: one still does so when the other has for a while. What founded
 /// another cluster is none of them.
 pub(super) fn two_primaries(book: &Book, losses: Duration) -> Option<String> {
-    let sights: Vec<&Sight> = reigns(book, losses).into_iter().map(|(sight, _)| sight).collect();
+    let sights: Vec<&Sight> = leads(book, losses).into_iter().map(|(sight, _)| sight).collect();
     for (number, sight) in sights.iter().enumerate() {
         let (before, after) = sights.split_at(number);
         let Some(other) = before.iter().rev().find(|other| other.by != sight.by) else { continue };

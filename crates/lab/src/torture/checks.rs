@@ -8,7 +8,7 @@ use std::{
 
 use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Register, Write};
 
-/// A primary that was stopped does not know for a moment that another reigns: there are no leases.
+/// A primary that was stopped does not know for a moment that another leads: there are no leases.
 /// For so long after it was continued it may show what is old; it may not commit.
 const UNAWARE: Duration = Duration::from_secs(5);
 

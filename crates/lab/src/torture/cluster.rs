@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
         self.slots[node].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The command line of a node, always the same, unless those who restart are told who reigns.
+    /// The command line of a node, always the same, unless those who restart are told who leads.
     fn flags(&self, node: usize) -> Vec<String> {
         let spec = &self.specs[node];
         let others = self.specs.iter().enumerate().filter(|(other, _)| *other != node);
@@ -241,7 +241,7 @@ impl<'a> Cluster<'a> {
                 if !slot.wanted || slot.process.is_some() || !due {
                     continue;
                 }
-                // To tell a node which one reigns, the others have to be asked first. In the
+                // To tell a node which one leads, the others have to be asked first. In the
                 // meantime the nemesis may kill, but not start.
                 drop(slot);
                 let flags = self.flags(node);
@@ -331,14 +331,14 @@ impl<'a> Cluster<'a> {
         processes::client(&self.specs[node].address.to_string())
     }
 
-    /// The node that reigns, in the latest term of those who say so.
+    /// The node that leads, in the latest term of those who say so.
     pub(super) fn primary(&self) -> Option<usize> {
-        let reigns = |node: usize| {
+        let leads = |node: usize| {
             let status = self.status(node)?;
-            let reigns = status["role"] == "primary" && status["standing"]["standing"] != "fenced";
-            reigns.then(|| (status["term"].as_u64().unwrap_or(0), node))
+            let leads = status["role"] == "primary" && status["standing"]["standing"] != "fenced";
+            leads.then(|| (status["term"].as_u64().unwrap_or(0), node))
         };
-        let (_, node) = (0..self.names.len()).filter_map(reigns).max()?;
+        let (_, node) = (0..self.names.len()).filter_map(leads).max()?;
         self.last_primary.store(node as u64, Ordering::Relaxed);
         Some(node)
     }

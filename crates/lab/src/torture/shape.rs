@@ -46,7 +46,7 @@ pub(super) struct Shape {
     /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside
     /// it.
     checkpoint_cpu: u32,
-    /// Nodes that restart are told by --join who reigns.
+    /// Nodes that restart are told by --join who leads.
     pub(super) told: bool,
     /// What a doubt about a node's state has for consequences.
     on_doubt: &'static str,

@@ -310,7 +310,7 @@ pub(crate) fn said_length(bytes: &[u8]) -> usize {
     (BLOCK_HEADER + 4 + bytes.len()).next_multiple_of(BLOCK_ALIGN)
 }
 
-/// The first block of a term: says that `node` reigns from `lsn` on.
+/// The first block of a term: says that `node` leads from `lsn` on.
 pub fn term_block(lsn: Lsn, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..4].copy_from_slice(&term.0.to_le_bytes());

@@ -75,7 +75,7 @@ pub enum BlockKind {
     Redo,
     /// A reserved range whose transaction failed its validation: no records, and any body.
     Skip,
-    /// The first block of a term; says which node reigns.
+    /// The first block of a term; says which node leads.
     Term,
     /// Redo that holds catalog records.
     Schema,
@@ -158,7 +158,7 @@ pub struct BlockHeader {
     pub lsn: Lsn,
     /// Place in the serial order; equal to the LSN today.
     pub serial_key: u64,
-    /// The reign in which it was written.
+    /// The term in which it was written.
     pub term: Term,
     /// How many records it holds.
     pub record_count: u16,

@@ -212,7 +212,7 @@ impl<'a> Block<'a> {
         self.records().last().filter(|record| record.header.fid == Fid::INPUTS).map(|record| record.row)
     }
 
-    /// For a term block: the term that begins and the node that reigns in it.
+    /// For a term block: the term that begins and the node that leads in it.
     pub fn begins_term(&self) -> Option<(Term, NodeId)> {
         (self.header.kind == BlockKind::Term && self.bytes.len() >= BLOCK_HEADER + 12)
             .then(|| (Term(u32_at(self.bytes, BLOCK_HEADER)), NodeId(u64_at(self.bytes, BLOCK_HEADER + 4))))

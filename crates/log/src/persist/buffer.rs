@@ -343,7 +343,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// there is no such file, unless it is `expected`. `owner` is the node whose buffer it is to be.
 ///
 /// `terms` is the history of terms: each, and where it began. Of a block that says another term
-/// than reigned at its place, nothing is taken: a primary that was deposed may have left it there.
+/// than led at its place, nothing is taken: a primary that was deposed may have left it there.
 /// Without any, that is not asked.
 ///
 /// The segments may end with half a transaction ([`LogStore::settle_before_buffer`]). When the rest

@@ -64,7 +64,7 @@ impl Ring {
 
 /// The blocks that a ring with these bytes holds from `from` on, one behind the other, below
 /// `until`: as far as whole transactions go. `terms` are the terms and where they began, if that is
-/// known: a block of a term that does not reign at its place was left over by a primary that was
+/// known: a block of a term that does not lead at its place was left over by a primary that was
 /// deposed, and is no part of this log.
 pub(crate) fn chain(ring: &[u8], from: Lsn, until: Lsn, terms: &[(Term, Lsn)]) -> Vec<u8> {
     let capacity = ring.len() as u64;
@@ -74,8 +74,8 @@ pub(crate) fn chain(ring: &[u8], from: Lsn, until: Lsn, terms: &[(Term, Lsn)]) -
         let left = until.since(at) as usize;
         let bytes = |length: usize| -> Vec<u8> { ring[place..].iter().chain(ring).take(length).copied().collect() };
         let Ok(header) = BlockHeader::peek(&bytes(left.min(BLOCK_HEADER))) else { break };
-        let reigning = terms.iter().rev().find(|(_, start)| *start <= at);
-        if header.length as usize > left || reigning.is_some_and(|(term, _)| *term != header.term) {
+        let leading = terms.iter().rev().find(|(_, start)| *start <= at);
+        if header.length as usize > left || leading.is_some_and(|(term, _)| *term != header.term) {
             break;
         }
         let bytes = bytes(header.length as usize);

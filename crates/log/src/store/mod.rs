@@ -311,7 +311,7 @@ impl LogStore {
     }
 
     fn cut_to(&self, at: Lsn, positions: Vec<Lsn>) -> Result<(), StoreError> {
-        // What an earlier reign had promised is what is being taken back.
+        // What an earlier term had promised is what is being taken back.
         self.stream(0).end_epochs()?;
         if let Some(store) = self.alone() {
             return store.cut(at);

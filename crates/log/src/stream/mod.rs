@@ -216,7 +216,7 @@ pub struct Log {
 
 impl Log {
     /// Starts a log that workers fill at `start`, where the store (if there is one) ends, in the
-    /// reign `term`, with as many streams as the store has. What an earlier buffer in persistent
+    /// lead `term`, with as many streams as the store has. What an earlier buffer in persistent
     /// memory held must have been [recovered](crate::persist::recover_buffer).
     ///
     /// # Errors
@@ -281,7 +281,7 @@ impl Log {
         config.check()?;
         let (core, flushers) = Core::open(persistence, config.capacity, Some(config.huge_pages), start, whole)?;
         if let Some(store) = &core.store {
-            // What is received here was committed or will be cut: no epoch of an earlier reign says
+            // What is received here was committed or will be cut: no epoch of an earlier term says
             // anything about it.
             store.stream(0).end_epochs()?;
         }
@@ -544,7 +544,7 @@ impl Log {
         Writer::new(self.workers())
     }
 
-    /// The reign in which this log is written.
+    /// The term in which this log is written.
     pub fn term(&self) -> Term {
         self.workers().term
     }
@@ -637,7 +637,7 @@ impl Log {
         })
     }
 
-    /// Writes the first block of a term: `node` reigns from here on. Returns where it ends.
+    /// Writes the first block of a term: `node` leads from here on. Returns where it ends.
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
@@ -738,7 +738,7 @@ impl Log {
         self.shared.core.buffer.shared_memory().expect("a ring that receives can be mapped")
     }
 
-    /// Has workers fill the log in the reign `term`, in the place of `receiver`, from where it was
+    /// Has workers fill the log in the term `term`, in the place of `receiver`, from where it was
     /// received up to; everything received is durable then. Readers and sinks continue.
     /// `config.capacity` is ignored: the ring stays, but others that have mapped it lose it
     /// ([`Receiver::renew`]).

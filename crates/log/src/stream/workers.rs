@@ -37,7 +37,7 @@ impl Log {
     }
 }
 
-/// All who fill the log in one reign.
+/// All who fill the log in one term.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(super) log: Arc<Shared>,

@@ -3,7 +3,7 @@
 //! primary that works has always written more than its mirror has, and what is only on its way to
 //! the mirror when the mirror takes over would be lost, or keep it from that.
 //!
-//! The blocks are kept as well, as far as their number permits: the log of this node's reign begins
+//! The blocks are kept as well, as far as their number permits: the log of this node's term begins
 //! with them ([`FetchedLog`](super::FetchedLog)), so that others can follow which have no more than
 //! it had.
 //!

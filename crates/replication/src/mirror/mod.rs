@@ -164,7 +164,7 @@ struct State {
     committed: Lsn,
     /// What the primary has said last, and when that was heard.
     heard: Option<(Heard, Moment)>,
-    /// Who has said last that it reigns, or is about to, where, and when.
+    /// Who has said last that it leads, or is about to, where, and when.
     announced: Option<(Living, String, Moment)>,
     peers: Vec<Peer>,
     /// Those that hold more than the cluster's log has, as was said last.
@@ -282,7 +282,7 @@ impl Mirror {
         Some((self.shared.memory().medium()?.clone(), method))
     }
 
-    /// The end of the log that a take-over has fetched, if it begins its reign at `start`: empty if
+    /// The end of the log that a take-over has fetched, if it begins its term at `start`: empty if
     /// there was nothing to fetch.
     pub fn fetched(&self, start: Lsn) -> FetchedLog {
         std::mem::take(&mut self.shared.state().fetched_log).up_to(start)
@@ -556,19 +556,19 @@ impl Shared {
         self.terms.remember(&peers, &self.who.address);
     }
 
-    /// The reign under which this node lives, and where its primary is, as far as that is known.
+    /// The term under which this node lives, and where its primary is, as far as that is known.
     fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
-        let reign = Living { term: fence.highest(), node: fence.holder()? };
+        let living = Living { term: fence.highest(), node: fence.holder()? };
         let (state, now) = (self.state(), self.clock.now());
         let recent = |at: Moment| now.since(at) < self.config.patience;
         if self.follow.following().is_some()
-            && state.heard.is_some_and(|(heard, at)| heard.term == reign.term && recent(at))
+            && state.heard.is_some_and(|(heard, at)| heard.term == living.term && recent(at))
         {
-            return Some((reign, self.follow.upstream()));
+            return Some((living, self.follow.upstream()));
         }
-        let announced = state.announced.as_ref().filter(|(living, _, at)| *living == reign && recent(*at));
-        announced.map(|(_, address, _)| (reign, Some(address.clone())))
+        let announced = state.announced.as_ref().filter(|(known, _, at)| *known == living && recent(*at));
+        announced.map(|(_, address, _)| (living, Some(address.clone())))
     }
 
     /// What this memory holds, for a candidate. To be read after the fence has risen.
@@ -721,15 +721,15 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn heard_of(&self, reign: Living, address: &str) {
+    fn heard_of(&self, living: Living, address: &str) {
         let mut state = self.state();
-        state.announced = Some((reign, address.to_owned(), self.clock.now()));
+        state.announced = Some((living, address.to_owned(), self.clock.now()));
         // A primary of before has said so.
-        state.ahead.retain(|one| one.node != reign.node);
+        state.ahead.retain(|one| one.node != living.node);
     }
 
-    fn heard_that_it_does_not_reign(&self, node: NodeId) {
-        self.state().announced.take_if(|(reign, ..)| reign.node == node);
+    fn heard_that_it_does_not_lead(&self, node: NodeId) {
+        self.state().announced.take_if(|(living, ..)| living.node == node);
     }
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {

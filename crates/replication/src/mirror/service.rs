@@ -42,7 +42,7 @@ impl Service for MirrorService {
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
-                let term = claim.reign.term;
+                let term = claim.term_entry.term;
                 let heard = hear(&**shared, &hello, term);
                 let heard = heard.map(|()| announced(&**shared, &hello, term, address));
                 answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));

@@ -21,7 +21,7 @@ use crate::{
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 
-/// The disk has this long to take what was sent before the reign ended.
+/// The disk has this long to take what was sent before the term ended.
 const SETTLES: Duration = Duration::from_secs(1);
 
 pub(super) struct PrimaryService(pub Arc<Shared>);
@@ -81,7 +81,7 @@ impl Service for PrimaryService {
     }
 }
 
-/// Where this log ends for a candidate: what is durable. Of a reign that is over, what was durable
+/// Where this log ends for a candidate: what is durable. Of a term that is over, what was durable
 /// when a candidate first asked: what has become durable since was acknowledged to no client, and a
 /// candidate that is still asking must not find another end each time. A mirror may hold what was
 /// on its way to the disk here, and can pass it on to no other node: so that is waited for.
@@ -108,11 +108,11 @@ fn consult(
     if hello.node == shared.who.node && !shared.is_fenced() {
         // Another process, with a copy of this node's directory.
         let (node, term) = (shared.who.node, shared.who.term);
-        return Err(Refusal::Reigned { node, term, primary: Some(shared.who.address.clone()) });
+        return Err(Refusal::LedBy { node, term, primary: Some(shared.who.address.clone()) });
     }
     check_comes_back(hello.node, comes_back, || {
-        let reign = Living { term: shared.who.term, node: shared.who.node };
-        (!shared.is_fenced()).then(|| (reign, Some(shared.who.address.clone())))
+        let living = Living { term: shared.who.term, node: shared.who.node };
+        (!shared.is_fenced()).then(|| (living, Some(shared.who.address.clone())))
     })?;
     if binding {
         shared.hear(hello, term)?;
@@ -154,7 +154,7 @@ pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Resul
         shared.commit.forget(*node);
         return Ok(());
     }
-    // A member that was never heard in this reign may be replaced by one that is level.
+    // A member that was never heard in this term may be replaced by one that is level.
     others.retain(|_, member| member.was_heard());
     match others.len() < rule.standbys as usize {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Announce: tells every node that is not connected who reigns, again and again while it is not.
+//! Announce: tells every node that is not connected who leads, again and again while it is not.
 //!
 //! A standby that missed the take-over would try its old primary for ever, and an old primary that
 //! was partitioned must learn that it is one. A node that has heard may be started again, and knows
@@ -58,7 +58,7 @@ fn missing(shared: &Shared) -> BTreeSet<String> {
 /// Says whether it is no member of the cluster that answers at this address.
 fn announce(shared: &Shared, address: &str) -> bool {
     match introduce(shared, address) {
-        Ok(Reply::Reigns(claim)) => shared.met(address, &claim),
+        Ok(Reply::Leads(claim)) => shared.met(address, &claim),
         Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. }) => {
             fenced(shared, address, highest, holder, primary);
         }
@@ -71,17 +71,17 @@ fn announce(shared: &Shared, address: &str) -> bool {
 /// The node at this address has heard of term `highest`, and of who holds it.
 fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>, primary: Option<String>) {
     if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
-        // Until one of the two reigns in a later term, it will say the same; until then this reign
+        // Until one of the two leads in a later term, it will say the same; until then this term
         // may prove void.
         return shared.contested(address);
     }
-    let reigned = !shared.is_fenced();
+    let led = !shared.is_fenced();
     shared.fence(highest);
     let other = holder.zip(primary).filter(|(_, primary)| *primary != shared.who.address);
-    let Some((node, primary)) = other.filter(|_| reigned && shared.is_fenced()) else { return };
-    // It may only be about to reign. It has to hear of this one, and says whether it does; one that
+    let Some((node, primary)) = other.filter(|_| led && shared.is_fenced()) else { return };
+    // It may only be about to lead. It has to hear of this one, and says whether it does; one that
     // cannot be reached from here is followed by the node that was asked.
-    let reigns = primary == address
+    let leads = primary == address
         || match introduce(shared, &primary) {
             Err(CallError::Refused { refusal: Refusal::Fenced { primary: itself, .. }, .. }) => {
                 itself == Some(primary.clone())
@@ -89,12 +89,12 @@ fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>,
             Ok(_) | Err(CallError::Refused { .. }) => false,
             Err(_) => true,
         };
-    if reigns {
+    if leads {
         shared.told_of(node, &primary, highest);
     }
 }
 
-/// Tells a node that this one reigns.
+/// Tells a node that this one leads.
 fn introduce(shared: &Shared, address: &str) -> Result<Reply, CallError> {
     let hello = Hello {
         cluster: Some(shared.who.cluster),

@@ -17,7 +17,7 @@ use freshet_cluster::{
 };
 use freshet_log::{Log, TransactionEnds};
 
-use super::Reigning;
+use super::Leader;
 use crate::{bell::Bell, clock::Clock};
 
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
@@ -70,7 +70,7 @@ struct State {
 }
 
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
+    pub(crate) fn new(config: RuleConfig, who: &Leader, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.
@@ -106,8 +106,8 @@ impl CommitStage {
             }
             *told = now;
             let decision = rule.apply(event, now);
-            // Below where the reign began no ends are known; nothing there is committed before
-            // something of the reign is.
+            // Below where the term began no ends are known; nothing there is committed before
+            // something of the term is.
             let whole = ends.below(decision.committed);
             ends.forget(whole);
             (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
@@ -177,7 +177,7 @@ impl CommitStage {
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
 
-    /// Who holds what was committed in this reign.
+    /// Who holds what was committed in this term.
     pub(crate) fn acknowledged(&self) -> Acknowledged {
         self.state().rule.acknowledged()
     }

@@ -11,14 +11,14 @@ use freshet_cluster::{
 use super::Shared;
 use crate::{
     feed::Feeder,
-    status::{MOST_AHEAD, Reigning, TwoPrimaries},
+    status::{Leader, MOST_AHEAD, TwoPrimaries},
     wire::{Hello, Refusal, Reply},
 };
 
 impl Shared {
-    /// What this primary says of its reign.
+    /// What this primary says of its term.
     pub(super) fn claim(&self) -> Claim {
-        Claim { reign: self.reign, acknowledged: self.commit.acknowledged() }
+        Claim { term_entry: self.term_entry, acknowledged: self.commit.acknowledged() }
     }
 
     /// Other primaries that this one has met.
@@ -26,47 +26,47 @@ impl Shared {
         self.meetings.lock().expect("no code panics under this mutex")
     }
 
-    /// Answers a node that says that it reigns.
+    /// Answers a node that says that it leads.
     pub(super) fn announced(&self, hello: &Hello, theirs: &Claim) -> Reply {
-        let (mine, term) = (self.who.term, theirs.reign.term);
-        if theirs.reign.is(&self.reign) {
+        let (mine, term) = (self.who.term, theirs.term_entry.term);
+        if theirs.term_entry.is(&self.term_entry) {
             return Reply::Heard;
         }
         let has_met = self.meetings().iter().any(|met| (met.other.node, met.other.term) == (hello.node, term));
-        // Else the other has asked this one before it began its reign, or this one has heard of
+        // Else the other has asked this one before it began its term, or this one has heard of
         // that.
         let meets = !self.is_fenced() || has_met;
         if term <= mine && meets {
-            // What has promised this term does not reign any more, whatever is still on its way.
+            // What has promised this term does not lead any more, whatever is still on its way.
             if !self.who.answered.contains(&hello.node) {
                 self.met(&hello.address, theirs);
             }
             if term == mine {
-                return Reply::Reigns(self.claim());
+                return Reply::Leads(self.claim());
             }
         }
         if let Err(refusal) = self.hear(hello, term) {
             return Reply::Refused(refusal);
         }
-        self.successor().reigns |= term > mine;
+        self.successor().leads |= term > mine;
         if term <= mine || !meets {
             return Reply::Heard;
         }
         self.met(&hello.address, theirs);
-        Reply::Reigns(self.claim())
+        Reply::Leads(self.claim())
     }
 
     /// The primary at `address` says so of itself.
     pub(super) fn met(&self, address: &str, theirs: &Claim) {
-        let (mine, their) = (self.who.term, theirs.reign);
-        if their.is(&self.reign) || their.term > mine && !self.terms.believes(their.term) {
+        let (mine, their) = (self.who.term, theirs.term_entry);
+        if their.is(&self.term_entry) || their.term > mine && !self.terms.believes(their.term) {
             return;
         }
         self.fence(their.term);
         if their.term == mine && !self.is_fenced() {
-            self.tell(Event::Contested { term: mine, rival: Some(theirs.rivals(&self.reign)) });
+            self.tell(Event::Contested { term: mine, rival: Some(theirs.rivals(&self.term_entry)) });
         }
-        // What is acknowledged here does not change any more if this reign has ended, and becomes
+        // What is acknowledged here does not change any more if this term has ended, and becomes
         // nothing less if it continues: the rule has decided the same.
         let (yields, why) = self.claim().meets(theirs);
         if self.is_fenced() {
@@ -74,33 +74,33 @@ impl Shared {
                 if let Err(cause) = self.terms.cede(their.term, self.who.node, their.node) {
                     tracing::warn!(%cause, "this node cannot follow the other primary before that has another term");
                 }
-                self.successor().reigns = true;
+                self.successor().leads = true;
             }
             self.feeds.end();
         }
-        self.note_meeting(Reigning { node: their.node, address: address.to_owned(), term: their.term }, yields, why);
+        self.note_meeting(Leader { node: their.node, address: address.to_owned(), term: their.term }, yields, why);
     }
 
-    /// A node that follows a later reign, which has ended this one, says where that is.
+    /// A node that follows a later term, which has ended this one, says where that is.
     pub(super) fn told_of(&self, node: NodeId, address: &str, term: Term) {
-        let other = Reigning { node, address: address.to_owned(), term };
+        let other = Leader { node, address: address.to_owned(), term };
         self.note_meeting(other, Yields::This, Why::EarlierTerm);
     }
 
     /// Whether this node must not start again by itself: another process is the same node, or
     /// an operator has to choose.
     pub(super) fn stands_still(&self) -> bool {
-        let reigns = self.successor().reigns;
+        let leads = self.successor().leads;
         let stands = |met: &TwoPrimaries| match met.yields {
             Yields::Other => false,
             Yields::This => met.other.node == self.who.node,
-            Yields::Both => met.other.node == self.who.node || !reigns,
+            Yields::Both => met.other.node == self.who.node || !leads,
         };
         self.meetings().iter().any(stands)
     }
 
-    fn note_meeting(&self, other: Reigning, yields: Yields, why: Why) {
-        let this = Reigning { node: self.who.node, address: self.who.address.clone(), term: self.who.term };
+    fn note_meeting(&self, other: Leader, yields: Yields, why: Why) {
+        let this = Leader { node: self.who.node, address: self.who.address.clone(), term: self.who.term };
         let why = explain(&this, &other, yields, why);
         let (node, peer, address, term) = (this.node, other.node, other.address.clone(), this.term.0);
         let met = TwoPrimaries { this, other, yields, why };
@@ -119,7 +119,7 @@ impl Shared {
         self.news();
     }
 
-    /// Somebody else speaks for a term; a later one ends this reign before it is answered.
+    /// Somebody else speaks for a term; a later one ends this one before it is answered.
     pub(super) fn hear(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
         match self.terms.hear(term, hello.node) {
             Ok(Verdict::Raised | Verdict::Current) => {
@@ -136,7 +136,7 @@ impl Shared {
 }
 
 /// For people: who has met, which of the two yields and why, and what to do.
-fn explain(this: &Reigning, other: &Reigning, yields: Yields, why: Why) -> String {
+fn explain(this: &Leader, other: &Leader, yields: Yields, why: Why) -> String {
     let (goes, stays) = if yields == Yields::Other { (other, this) } else { (this, other) };
     let is_copy = this.node == other.node;
     let because = match why {
@@ -151,11 +151,11 @@ fn explain(this: &Reigning, other: &Reigning, yields: Yields, why: Why) -> Strin
     let what = match yields {
         Yields::Both if is_copy => {
             "nothing is acknowledged by either: see what each of them holds (freshet status); they are one node twice, \
-             so end one of them for good, keep its directory aside, and start the other one again with --force-reign"
+             so end one of them for good, keep its directory aside, and start the other one again with --force-primary"
         }
         Yields::Both => {
             "nothing is acknowledged by either: see what each of them holds (freshet status), and start the one that is \
-             to continue again, with --force-reign and without --join; the other follows, or keeps what it holds more"
+             to continue again, with --force-primary and without --join; the other follows, or keeps what it holds more"
         }
         Yields::This | Yields::Other if is_copy => {
             "it is the same node with a copy of its directory: end it, keep that directory aside, and never start it \

@@ -1,7 +1,7 @@
 //! The primary's side: commit, and who is fed ([`crate::feed`]: ship, ack).
 //!
 //! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit
-//! rule, one `announce` that makes a new reign known to nodes which are not connected. All of them
+//! rule, one `announce` that makes a new term known to nodes which are not connected. All of them
 //! sleep unless there is something to do.
 
 mod accept;
@@ -26,7 +26,7 @@ use freshet_cluster::{
     handshake::Sender,
     host::Guest,
     in_sync::{Holder, Succession},
-    term::Reign,
+    term::TermEntry,
 };
 use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
@@ -42,7 +42,7 @@ use crate::{
     wire::{self, Peer, Peers, Refusal},
 };
 
-/// The parameters of a reign.
+/// The parameters of a term.
 #[derive(Clone, Debug)]
 pub struct PrimaryConfig {
     /// What a commit waits for.
@@ -66,9 +66,9 @@ impl PrimaryConfig {
     }
 }
 
-/// Who reigns.
+/// Who leads.
 #[derive(Clone, Debug)]
-pub struct Reigning {
+pub struct Leader {
     /// The cluster.
     pub cluster: ClusterId,
     /// This node.
@@ -83,14 +83,14 @@ pub struct Reigning {
     pub address: String,
     /// Its term.
     pub term: Term,
-    /// The end of the log when the reign began, or when the process started.
+    /// The end of the log when the term began, or when the process started.
     pub start: Lsn,
     /// What of the log below `start` is known to be persistent wherever the safety level demands
     /// it, between transactions: after a take-over what the standby was told, at a restart zero, or
-    /// what was noted. The rest is committed when something of this reign is. Where commits count
+    /// what was noted. The rest is committed when something of this term is. Where commits count
     /// on no standby, all of it is, and this says nothing.
     pub committed: Lsn,
-    /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe
+    /// What the in-sync sets of this term follow; `None` when they are not recorded. Under 2-safe
     /// nothing commits then before [`Primary::record_sets`] says how to.
     pub succession: Option<Succession>,
 }
@@ -108,7 +108,7 @@ enum NotRecorded {
 
 pub(crate) struct Shared {
     config: PrimaryConfig,
-    who: Reigning,
+    who: Leader,
     terms: Terms,
     log: Arc<Log>,
     feeds: Feeds,
@@ -121,22 +121,22 @@ pub(crate) struct Shared {
     /// What was last said about the safety level and the standbys.
     told: Mutex<tell::Told>,
     successor: Mutex<Successor>,
-    /// This reign.
-    reign: Reign,
+    /// This term.
+    term_entry: TermEntry,
     /// Other primaries that this one has met.
     meetings: Mutex<Vec<TwoPrimaries>>,
 }
 
-/// What this primary has heard of the node whose later term has ended its reign.
+/// What this primary has heard of the node whose later term has ended its own.
 #[derive(Default)]
 struct Successor {
-    /// When it last said something on its way to the reign.
+    /// When it last said something on its way to the term.
     heard: Option<Instant>,
     /// How many are fetching the end of this log.
     fetching: u32,
-    /// It reigns.
-    reigns: bool,
-    /// Where the log of this reign, which is over, ends for those who take over.
+    /// It leads.
+    leads: bool,
+    /// Where the log of this term, which is over, ends for those who take over.
     end: Option<Lsn>,
 }
 
@@ -144,7 +144,7 @@ struct Successor {
 /// here.
 const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
 
-/// A reigning primary.
+/// A leading primary.
 pub struct Primary {
     shared: Arc<Shared>,
     /// Its place at the log, until it stops.
@@ -158,14 +158,14 @@ impl std::fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// Begins to reign: `terms` has entered the term already. `log` ends at `who.start`, and is
+    /// Begins to lead: `terms` has entered the term already. `log` ends at `who.start`, and is
     /// shipped from now on; what of it is committed, `who.committed` says.
     ///
     /// The endpoint's service is then set to [`Primary::service`].
     ///
     /// # Errors
     /// What the system says when a thread cannot be started.
-    pub fn start(who: Reigning, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
+    pub fn start(who: Leader, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
         let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =
@@ -174,8 +174,9 @@ impl Primary {
         peers.push(Peer { node: Some(who.node), address: who.address.clone(), serves: true });
         let history = terms.get().history;
         let (term, start, node) = (who.term, who.start, who.node);
-        let entered = history.reigns().iter().find(|reign| (reign.term, reign.node) == (term, node)).copied();
-        let reign = entered.unwrap_or(Reign { term, start, node, nonce: 0 });
+        let entered =
+            history.entries().iter().find(|term_entry| (term_entry.term, term_entry.node) == (term, node)).copied();
+        let term_entry = entered.unwrap_or(TermEntry { term, start, node, nonce: 0 });
         let sender = Sender {
             cluster: who.cluster,
             node: who.node,
@@ -200,7 +201,7 @@ impl Primary {
             told: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
-            reign,
+            term_entry,
         });
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
         let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
@@ -233,23 +234,23 @@ impl Primary {
         Arc::new(accept::PrimaryService(Arc::clone(&self.shared)))
     }
 
-    /// Whether this reign has ended because another has begun, or stood down for one.
+    /// Whether this term has ended because another has begun, or stood down for one.
     pub fn is_fenced(&self) -> bool {
         self.shared.is_fenced()
     }
 
-    /// Whether this node is to follow another: the reign has ended, and the node that takes over
+    /// Whether this node is to follow another: the term has ended, and the node that takes over
     /// needs nothing more from this primary. That is so when the successor has made itself known,
     /// or has said nothing for a while; until then it may have to fetch the end of this log.
     pub fn is_succeeded(&self) -> bool {
         self.shared.is_fenced() && !self.shared.stands_still() && {
             let successor = self.shared.successor();
             let waits = |heard: Instant| heard.elapsed() < TAKES_OVER_FOR;
-            successor.reigns || (successor.fetching == 0 && !successor.heard.is_some_and(waits))
+            successor.leads || (successor.fetching == 0 && !successor.heard.is_some_and(waits))
         }
     }
 
-    /// Ends this reign because another has begun: nothing is acknowledged any more.
+    /// Ends this term because another has begun: nothing is acknowledged any more.
     pub fn fence(&self, by: Term) {
         self.shared.fence(by);
     }
@@ -368,10 +369,10 @@ impl Shared {
         if by <= self.who.term || !self.terms.believes(by) {
             return;
         }
-        // Before anybody can find that the reign is over.
+        // Before anybody can find that the term is over.
         self.successor().heard = Some(Instant::now());
         self.tell(Event::Fenced { by });
-        // All that this reign will ever acknowledge. Whom this node follows next must have it.
+        // All that this term will ever acknowledge. Whom this node follows next must have it.
         self.note_committed();
         self.feeds.end();
     }
@@ -380,7 +381,7 @@ impl Shared {
         self.successor.lock().expect("no code panics under this mutex")
     }
 
-    /// The node at `address` has promised this reign's term to another.
+    /// The node at `address` has promised this term to another.
     fn contested(&self, address: &str) {
         let term = self.who.term;
         if !self.contested.swap(true, Ordering::SeqCst) {
@@ -388,7 +389,7 @@ impl Shared {
                 term = term.0,
                 address,
                 "the term of this primary is contested: a node that has promised it to another cannot follow this one \
-                 until it is restarted, and reigns in a later term"
+                 until it is restarted, and leads in a later term"
             );
         }
         let was_fenced = self.is_fenced();
@@ -436,7 +437,7 @@ impl Shared {
             self.tell(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
-            self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
+            self.terms.note_led(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
         }
         Ok(())
     }
@@ -445,7 +446,7 @@ impl Shared {
     /// is first let go by commits and in-sync sets: what it holds counts nowhere when it goes.
     fn may_begin_again(&self, standby: NodeId, since: Lsn) -> Verdict {
         if self.is_fenced() {
-            return Verdict::Wait("the reign of this primary is over".into());
+            return Verdict::Wait("the term of this primary is over".into());
         }
         let members = self.commit.places();
         let keep_up = self.commit.keep_up();

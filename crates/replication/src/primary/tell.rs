@@ -75,7 +75,7 @@ impl Shared {
         }
         told.places.retain(|node, _| members.contains_key(node));
         let kind = Kind::of(&standing);
-        // The state at the start of a reign is logged only if something is missing.
+        // The state at the start of a term is logged only if something is missing.
         if told.standing.replace(kind).unwrap_or(Kind::Safe) == kind {
             return;
         }

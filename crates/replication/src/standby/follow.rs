@@ -109,7 +109,7 @@ impl Follow {
     }
 
     /// Tries `upstream` next, after the customary pause, unless another upstream was named since
-    /// `order`. This node was not told to follow that one, which may know which node reigns.
+    /// `order`. This node was not told to follow that one, which may know which node leads.
     pub fn look_elsewhere(&self, order: u64, upstream: &str) {
         let mut state = self.lock();
         if state.order == order {
@@ -419,7 +419,7 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
         end_feeds();
         let outcome = shared.join(&upstream, order);
         if let Some(Refusal::NotPrimary { node, .. }) = outcome.said() {
-            shared.heard_that_it_does_not_reign(*node);
+            shared.heard_that_it_does_not_lead(*node);
         }
         match (&outcome, outcome.said()) {
             (SessionError::Local(why), _) => follow.fail(why.clone()),

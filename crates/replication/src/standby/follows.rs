@@ -57,16 +57,16 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn heard_of(&self, reign: Living, address: &str) {
+    fn heard_of(&self, living: Living, address: &str) {
         let mut state = self.state();
-        state.follower.heard_of(reign, self.clock.now());
+        state.follower.heard_of(living, self.clock.now());
         // A primary of before has said so.
-        state.ahead.retain(|one| one.node != reign.node);
+        state.ahead.retain(|one| one.node != living.node);
         address.clone_into(&mut state.heard_at);
     }
 
-    fn heard_that_it_does_not_reign(&self, node: NodeId) {
-        self.state().follower.heard_that_it_does_not_reign(node);
+    fn heard_that_it_does_not_lead(&self, node: NodeId) {
+        self.state().follower.heard_that_it_does_not_lead(node);
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {

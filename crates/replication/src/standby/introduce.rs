@@ -49,12 +49,12 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// Everyone whom it knows of.
     fn known(&self) -> Vec<Peer>;
 
-    /// A node has said that it reigns, or is about to, and where it is.
-    fn heard_of(&self, reign: Living, address: &str);
+    /// A node has said that it leads, or is about to, and where it is.
+    fn heard_of(&self, living: Living, address: &str);
 
-    /// A node has said that it does not reign: what it said before no longer counts. Who asks where
+    /// A node has said that it does not lead: what it said before no longer counts. Who asks where
     /// a primary lives would be led to one that has yielded.
-    fn heard_that_it_does_not_reign(&self, node: NodeId);
+    fn heard_that_it_does_not_lead(&self, node: NodeId);
 
     /// Offers this node's memory to the node at `upstream`, which writes there until something ends
     /// it.
@@ -139,7 +139,7 @@ pub(crate) fn introduce(
     }
 }
 
-/// A node announces that it reigns in `term`: this node follows it from now on, unless it does
+/// A node announces that it leads in `term`: this node follows it from now on, unless it does
 /// already, or follows a relay.
 pub(crate) fn announced(shared: &impl Follows, hello: &Hello, term: Term, address: String) {
     shared.heard_of(Living { term, node: hello.node }, &address);

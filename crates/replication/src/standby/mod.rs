@@ -127,7 +127,7 @@ pub(crate) struct State {
     ahead: Vec<AheadStatus>,
     /// Other primaries that its primary has met, as was said last.
     two_primaries: Vec<TwoPrimaries>,
-    /// Where the node is that has said last that it reigns, or is about to.
+    /// Where the node is that has said last that it leads, or is about to.
     heard_at: String,
     saved_tails: Vec<PathBuf>,
     /// Why nothing is replayed any more.
@@ -526,14 +526,14 @@ impl Shared {
         self.state().follower.level()
     }
 
-    /// The reign under which this node lives, and where its primary is, as far as that is known.
+    /// The term under which this node lives, and where its primary is, as far as that is known.
     pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
         let state = self.state();
-        let (reign, hearsay) = state.follower.living(&fence, self.clock.now())?;
+        let (living, hearsay) = state.follower.living(&fence, self.clock.now())?;
         let address = hearsay.then(|| state.heard_at.clone());
         drop(state);
-        Some((reign, address.or_else(|| self.primary_address())))
+        Some((living, address.or_else(|| self.primary_address())))
     }
 
     pub(crate) fn heard_peers(&self, message: Peers) {

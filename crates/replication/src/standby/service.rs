@@ -44,7 +44,7 @@ impl Service for StandbyService {
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
-                let term = claim.reign.term;
+                let term = claim.term_entry.term;
                 let reply = match hear(&**shared, &hello, term) {
                     // It was told to follow somebody who may be a relay, and will know in a moment.
                     Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {

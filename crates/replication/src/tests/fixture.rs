@@ -15,7 +15,7 @@ use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
     meeting::{Acknowledged, Claim},
-    term::{Reign, TermHistory, TermState},
+    term::{TermEntry, TermHistory, TermState},
 };
 use freshet_fabric::{FabricConfig, FabricKind, tcp::Connection};
 use freshet_log::{
@@ -30,7 +30,7 @@ use crate::{
     endpoint::{CallError, Endpoint},
     feed::{FeedConfig, FeedFabric},
     forms::{Encoding, Regenerate},
-    primary::{Primary, PrimaryConfig, Reigning},
+    primary::{Leader, Primary, PrimaryConfig},
     standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
     wire::{self, Hello, Purpose, Reply},
@@ -74,10 +74,10 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// `node` says that it reigns.
+/// `node` says that it leads.
 pub fn announces(node: NodeId, term: Term, address: &str) -> Purpose {
-    let reign = Reign { term, start: Lsn(0), node, nonce: 1 };
-    Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: address.to_owned() }
+    let term_entry = TermEntry { term, start: Lsn(0), node, nonce: 1 };
+    Purpose::Announce { claim: Claim { term_entry, acknowledged: Acknowledged::Nothing }, address: address.to_owned() }
 }
 
 /// A log whose segments are in memory, and can be told to be slow.
@@ -316,10 +316,10 @@ impl PrimaryNode {
         let endpoint = open(1);
         let terms =
             Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-        Self::reign(endpoint, NodeId(1), config, log, terms)
+        Self::lead(endpoint, NodeId(1), config, log, terms)
     }
 
-    pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<TestLog>, terms: Terms) -> Self {
+    pub fn lead(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<TestLog>, terms: Terms) -> Self {
         Self::succeed(endpoint, node, config, log, terms, Lsn::ZERO)
     }
 
@@ -344,7 +344,7 @@ impl PrimaryNode {
         terms: Terms,
         (committed, succession): (Lsn, Option<Succession>),
     ) -> Self {
-        let who = Reigning {
+        let who = Leader {
             cluster: CLUSTER,
             node,
             holder: terms.get().holder(node),

@@ -224,7 +224,7 @@ fn a_take_over_finds_what_was_acknowledged() {
 }
 
 #[test]
-fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
+fn what_another_term_lacks_is_taken_back_before_it_is_regenerated() {
     let (mut first, _) = encoding(Safety::VerySafe, 0);
     // Without the other standby nothing is acknowledged.
     first.rule.standbys = 2;
@@ -250,7 +250,7 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     drop(other);
     log.promote(promoted.term);
     let (config, _) = encoding(Safety::VerySafe, 0);
-    let primary = PrimaryNode::reign(open(3), NodeId(3), config, log, terms);
+    let primary = PrimaryNode::lead(open(3), NodeId(3), config, log, terms);
     standby.standby.follow(&primary.address());
     let end = primary.write(&[72; 20]);
     primary.commits(end);

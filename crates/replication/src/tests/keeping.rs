@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
-use freshet_cluster::term::{Reign, TermHistory, TermState};
+use freshet_cluster::term::{TermEntry, TermHistory, TermState};
 use freshet_fabric::FabricKind;
 
 use super::{fixture::*, mirroring::*, seeding::*};
@@ -13,8 +13,8 @@ use crate::{
     terms::{Terms, VolatileTerms},
 };
 
-fn reign(start: Lsn, node: NodeId) -> Reign {
-    Reign { term: Term(2), start, node, nonce: 1 }
+fn term_entry(start: Lsn, node: NodeId) -> TermEntry {
+    TermEntry { term: Term(2), start, node, nonce: 1 }
 }
 
 /// A primary whose log ends with these bytes of term 1, and that begins term 2 there.
@@ -23,9 +23,9 @@ pub fn set_back(log: &[u8], node: NodeId) -> PrimaryNode {
     next.append(log);
     next.promote(Term(2));
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-    history.begin(reign(end, node)).unwrap();
+    history.begin(term_entry(end, node)).unwrap();
     let terms = Terms::new(TermState::of(CLUSTER, history), Arc::new(VolatileTerms));
-    PrimaryNode::reign(open(node.0), node, config(rule(Safety::OneSafe, 1)), next, terms)
+    PrimaryNode::lead(open(node.0), node, config(rule(Safety::OneSafe, 1)), next, terms)
 }
 
 /// A mirror that has all of a log that is committed as a whole, and that log; and where its
@@ -71,7 +71,7 @@ fn a_mirror_keeps_what_it_knows_to_be_committed() {
             let next = set_back(&log[..first], NodeId(node));
             if gives {
                 let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-                history.begin(reign(Lsn(first as u64), NodeId(node))).unwrap();
+                history.begin(term_entry(Lsn(first as u64), NodeId(node))).unwrap();
                 let door = Door(Toy::of(&log[..first], Lsn(64)), history);
                 next.endpoint.set_checkpoints(Some(Arc::new(door)));
             }
@@ -106,9 +106,9 @@ fn a_mirror_keeps_what_it_has_although_the_log_is_gone() {
     next.append(&log[..first]);
     next.promote(Term(2));
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-    history.begin(reign(Lsn(first as u64), NodeId(1))).unwrap();
+    history.begin(term_entry(Lsn(first as u64), NodeId(1))).unwrap();
     let terms = Terms::new(TermState::of(CLUSTER, history.clone()), Arc::new(VolatileTerms));
-    let next = PrimaryNode::reign(open(1), NodeId(1), config(rule(Safety::OneSafe, 1)), next, terms);
+    let next = PrimaryNode::lead(open(1), NodeId(1), config(rule(Safety::OneSafe, 1)), next, terms);
     while next.log.log.read(Lsn(first as u64), &mut [0; 8]).is_ok() {
         next.write(&[904; 8]);
     }

@@ -314,7 +314,7 @@ fn a_mirror_has_a_voice_although_its_primary_fails_soon() {
 
 /// No other node could get that from the mirror.
 #[test]
-fn a_primary_whose_reign_is_over_has_what_its_mirror_has() {
+fn a_primary_whose_term_is_over_has_what_its_mirror_has() {
     for kind in FABRICS {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
@@ -328,7 +328,7 @@ fn a_primary_whose_reign_is_over_has_what_its_mirror_has() {
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         let address = primary.address();
         let asks = std::thread::spawn(move || call(&address, &hello, Term(2), PATIENCE).unwrap().0);
-        until("its reign is over", || primary.primary.is_fenced());
+        until("its term is over", || primary.primary.is_fenced());
         primary.log.stall(false);
         let Reply::Log { log, .. } = asks.join().unwrap() else { panic!("no log") };
         assert!(log.end >= sent, "{} of {sent}", log.end);

@@ -5,7 +5,7 @@ use std::{io::Write, sync::mpsc, time::Instant};
 use freshet_base::{Fid, Lsn, NodeId, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{
     relay::RelayAck,
-    term::{Reign, TermHistory},
+    term::{TermEntry, TermHistory},
 };
 use freshet_fabric::{FabricKind, tcp::Connection};
 use freshet_mirror::Record;
@@ -148,10 +148,10 @@ pub fn history() -> TermHistory {
     TermHistory::first(Term(1), NodeId(1), 1)
 }
 
-/// Another node reigned from there on.
+/// Another node led from there on.
 fn parted(at: Lsn) -> TermHistory {
     let mut history = history();
-    history.begin(Reign { term: Term(2), start: at, node: NodeId(3), nonce: 1 }).unwrap();
+    history.begin(TermEntry { term: Term(2), start: at, node: NodeId(3), nonce: 1 }).unwrap();
     history
 }
 
@@ -371,7 +371,7 @@ fn a_mirror_that_was_away_for_too_long_begins_again() {
     }
 }
 
-/// The next reign begins below what the mirror can undo, and nothing of that was committed.
+/// The next term begins below what the mirror can undo, and nothing of that was committed.
 #[test]
 fn a_mirror_that_cannot_be_cut_back_begins_again() {
     // Commits wait for another standby, which never comes.
@@ -397,7 +397,7 @@ fn a_mirror_that_cannot_be_cut_back_begins_again() {
     assert!(mirror.records(end) == newest(&next.log.bytes()));
 }
 
-/// The checkpoint is of a reign that the cluster has given up.
+/// The checkpoint is of a term that the cluster has given up.
 #[test]
 fn a_checkpoint_that_holds_what_the_log_does_not_is_no_beginning() {
     let mut it = Forgetful::new();

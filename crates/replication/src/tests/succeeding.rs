@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
-use freshet_cluster::term::{Reign, TermHistory, TermState};
+use freshet_cluster::term::{TermEntry, TermHistory, TermState};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
 use super::{fixture::*, mirroring::*};
@@ -157,9 +157,9 @@ fn the_beginning_of_a_transaction_is_left_out() {
     }
 }
 
-/// What the next reign does not have is undone before that is continued.
+/// What the next term does not have is undone before that is continued.
 #[test]
-fn a_mirror_that_has_more_of_an_older_reign_continues_the_later_one() {
+fn a_mirror_that_has_more_of_an_older_term_continues_the_later_one() {
     let old = PrimaryNode::first(config(rule(Safety::Quorum(3), 2)));
     let mirror = MirrorNode::new(2, old.address(), small(FabricKind::Shm));
     mirror.joined();
@@ -172,14 +172,14 @@ fn a_mirror_that_has_more_of_an_older_reign_continues_the_later_one() {
     });
     let tail = tails.last().unwrap();
     let mut history = TermHistory::first(Term(1), NodeId(1), 1);
-    history.begin(Reign { term: Term(2), start: common, node: NodeId(3), nonce: 1 }).unwrap();
+    history.begin(TermEntry { term: Term(2), start: common, node: NodeId(3), nonce: 1 }).unwrap();
     let log = TestLog::received(CAPACITY);
     log.append(&old.log.bytes()[..common.0 as usize]);
     log.promote(Term(2));
     drop(old);
     until("it is recovered", || mirror.mirror.status().end == tail);
     let terms = Terms::new(TermState::of(CLUSTER, history), Arc::new(VolatileTerms));
-    let next = PrimaryNode::reign(open(3), NodeId(3), config(rule(Safety::Quorum(2), 2)), log, terms);
+    let next = PrimaryNode::lead(open(3), NodeId(3), config(rule(Safety::Quorum(2), 2)), log, terms);
     let end = next.write(&[64, 200]);
     are_named(&[(2, mirror.terms()), (3, &next.terms)], 2);
     let promoted = promote_mirror(&mirror.mirror, &knowing(next.address(), 3)).unwrap();

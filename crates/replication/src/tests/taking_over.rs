@@ -164,7 +164,7 @@ fn a_primary_that_starts_again_asks_whom_others_know() {
     assert_eq!((others.answers.len(), others.silent), (1, 1), "its own address, where nobody is now");
 }
 
-/// Two nodes reigned in one term, and one has yielded. A node that has heard of its reign tries to
+/// Two nodes led in one term, and one has yielded. A node that has heard of its term tries to
 /// follow it, is refused, and no longer names it as the primary.
 #[test]
 fn who_has_yielded_is_not_named_as_the_primary() {
@@ -180,7 +180,7 @@ fn who_has_yielded_is_not_named_as_the_primary() {
         };
         let asks = |address: &str| {
             let (credentials, terms) = (credentials(NodeId(1)), primary.terms.clone());
-            ask_others(NodeId(1), &credentials, &terms, &[address.to_owned()], PATIENCE).reigns.is_some()
+            ask_others(NodeId(1), &credentials, &terms, &[address.to_owned()], PATIENCE).leads.is_some()
         };
         if mirrors {
             let config = MirrorConfig { patience, ..small(FabricKind::Tcp) };
@@ -204,7 +204,7 @@ fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
     let endpoint = open(node);
-    PrimaryNode::reign(endpoint, NodeId(node), config, TestLog::filled(Term(2)), terms)
+    PrimaryNode::lead(endpoint, NodeId(node), config, TestLog::filled(Term(2)), terms)
 }
 
 #[test]

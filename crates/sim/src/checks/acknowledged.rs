@@ -16,8 +16,8 @@ impl World {
             return Property::Acknowledged
                 .violated(format!("node {node} acknowledges {upto} before it is durable there"));
         }
-        let reign = self.nodes[node].reign().expect("who acknowledges reigns");
-        let set = reign.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
+        let lead = self.nodes[node].lead().expect("who acknowledges leads");
+        let set = lead.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
         // One that has acknowledged, and has lost its disk since, is one of those that may.
         let lost = |other: &crate::node::Node| {
             set.iter().any(|member| member.node == other.id && self.lost_disks.contains(member))
@@ -57,7 +57,7 @@ impl World {
         }
         if upto > promised.end() {
             let node = &self.nodes[node];
-            let term = node.reign().map_or(node.disk.terms.history.last_term(), |reign| reign.term);
+            let term = node.lead().map_or(node.disk.terms.history.last_term(), |lead| lead.term);
             self.checks.promised_in.push((term, upto));
         }
         for block in log.between(promised.end(), upto) {
@@ -66,19 +66,19 @@ impl World {
         Ok(())
     }
 
-    /// Node `node` begins to reign. Of what was promised in a later term it need not know: whoever
+    /// Node `node` begins to lead. Of what was promised in a later term it need not know: whoever
     /// promised itself to that term will not follow.
-    pub(crate) fn check_reign(&mut self, node: usize) -> Result<(), Violation> {
-        let reign = self.nodes[node].reign().expect("it has just begun");
-        let term = reign.term;
-        self.checks.reigns.push((term, self.nodes[node].id));
+    pub(crate) fn check_new_term(&mut self, node: usize) -> Result<(), Violation> {
+        let lead = self.nodes[node].lead().expect("it has just begun");
+        let term = lead.term;
+        self.checks.leads.push((term, self.nodes[node].id));
         let before = self.checks.promised_in.iter().rfind(|(of, _)| *of <= term);
         let promised = before.map_or(0, |(_, upto)| *upto);
         if !self.scenario.strong() || self.holds_promised(node, promised) {
             return Ok(());
         }
         Property::Acknowledged.violated(format!(
-            "node {node} begins to reign at {} in term {term}, and lacks something of what was promised up to {promised}",
+            "node {node} begins to lead at {} in term {term}, and lacks something of what was promised up to {promised}",
             self.nodes[node].disk.log.end()
         ))
     }
@@ -98,19 +98,19 @@ impl World {
         let logs: Vec<_> = self.nodes.iter().map(|node| self.told_by(node)).collect();
         let stands = |node: &usize| {
             let disk = &self.nodes[*node].disk;
-            !logs[*node].history.reigns().is_empty() && disk.log.end() >= disk.floor
+            !logs[*node].history.entries().is_empty() && disk.log.end() >= disk.floor
         };
         for candidate in (0..nodes).filter(stands) {
             for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
                 let me = &self.nodes[candidate];
                 let mut candidacy =
-                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).reigned(me.disk.terms.reigned);
+                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).led(me.disk.terms.led);
                 for peer in (0..nodes).filter(|peer| heard >> peer & 1 == 1) {
                     candidacy.promised(self.nodes[peer].id, logs[peer].clone());
                 }
                 self.report.judged += 1;
                 let from = match candidacy.plan(self.scenario.safety, false) {
-                    Plan::Reign { .. } => candidate,
+                    Plan::Lead { .. } => candidate,
                     Plan::Fetch { from, .. } => from.0 as usize,
                     _ => continue,
                 };

@@ -22,11 +22,11 @@ pub enum Property {
     Acknowledged,
     /// A standby shows a prefix of whole transactions that no such take-over loses (invariant 2).
     Views,
-    /// An LSN in a reign identifies a block (invariant 4).
+    /// An LSN in a term identifies a block (invariant 4).
     Logs,
     /// No two primaries acknowledge (invariant 5).
     OnePrimary,
-    /// A primary that comes back without having been told to leaves a living reign alone.
+    /// A primary that comes back without having been told to leaves a living term alone.
     TakenBack,
     /// Whoever may take over under 2-safe holds everything that was acknowledged.
     InSync,
@@ -63,12 +63,12 @@ impl Property {
 pub(crate) struct Checks {
     /// The log as far as anybody was told of it: by an acknowledgement, or in a view of a standby.
     pub(crate) promised: Log,
-    /// In which reigns that was so, up to where, which ascends.
+    /// In which terms that was so, up to where, which ascends.
     promised_in: Vec<(Term, u64)>,
     /// What each name of a block stands for: the digest of the log up to its end.
     names: HashMap<(Term, NodeId, u64, u64), u64>,
-    /// Reigns that began, latest last.
-    reigns: Vec<(Term, NodeId)>,
+    /// Leads that began, latest last.
+    leads: Vec<(Term, NodeId)>,
 }
 
 impl Checks {
@@ -77,8 +77,8 @@ impl Checks {
         self.promised_in.iter().any(|(of, _)| *of > term)
     }
 
-    /// Who began to reign last.
-    pub(crate) fn last_reign(&self) -> Option<NodeId> {
-        self.reigns.last().map(|reign| reign.1)
+    /// Who began to lead last.
+    pub(crate) fn last_leader(&self) -> Option<NodeId> {
+        self.leads.last().map(|lead| lead.1)
     }
 }

@@ -9,12 +9,12 @@ impl World {
         }
         let log = &self.nodes[node].disk.log;
         for (other, theirs) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
-            let Some(reign) = theirs.reign() else { continue };
-            let common = upto.min(reign.acknowledged);
+            let Some(lead) = theirs.lead() else { continue };
+            let common = upto.min(lead.acknowledged);
             if theirs.disk.log.digest(common) != log.digest(common) {
                 return Property::OnePrimary.violated(format!(
                     "node {node} acknowledges {upto}, and node {other} has acknowledged another log up to {}",
-                    reign.acknowledged
+                    lead.acknowledged
                 ));
             }
         }

@@ -2,11 +2,11 @@ use super::{Property, Violation};
 use crate::world::World;
 
 impl World {
-    /// Who reigns and is followed by everybody, if there is such a one.
+    /// Who leads and is followed by everybody, if there is such a one.
     pub(crate) fn settled(&self) -> Option<usize> {
-        let mut reigning = (0..self.nodes.len()).filter(|node| self.nodes[*node].reigns());
-        let primary = reigning.next().filter(|_| reigning.next().is_none())?;
-        let term = self.nodes[primary].reign()?.term;
+        let mut leading = (0..self.nodes.len()).filter(|node| self.nodes[*node].leads());
+        let primary = leading.next().filter(|_| leading.next().is_none())?;
+        let term = self.nodes[primary].lead()?.term;
         let follows = |node: usize| {
             let link = self.nodes[node].link.as_ref();
             node == primary || link.is_some_and(|link| link.term == Some(term))
@@ -17,7 +17,7 @@ impl World {
     /// Whether everybody holds, and shows, the log of the primary, all of which is committed.
     pub(crate) fn level(&self) -> Option<usize> {
         let primary = self.settled()?;
-        let (log, told) = (&self.nodes[primary].disk.log, self.nodes[primary].reign()?.acknowledged);
+        let (log, told) = (&self.nodes[primary].disk.log, self.nodes[primary].lead()?.acknowledged);
         let level = |node: &crate::node::Node| {
             let own = &node.disk.log;
             (own.end(), node.disk.synced, own.digest(own.end())) == (log.end(), log.end(), log.digest(log.end()))
@@ -34,15 +34,15 @@ impl World {
 }
 
 fn describe(node: &crate::node::Node) -> String {
-    let role = match node.reign() {
-        Some(reign) => format!(
-            "reigns in {}, committed {}, {:?}, set {:?}, to write {:?}, members {:?}",
-            reign.term,
-            reign.acknowledged,
-            reign.rule.standing(),
-            reign.rule.in_sync_set(),
-            reign.rule.to_write(),
-            reign.rule.members().collect::<Vec<_>>()
+    let role = match node.lead() {
+        Some(lead) => format!(
+            "leads in {}, committed {}, {:?}, set {:?}, to write {:?}, members {:?}",
+            lead.term,
+            lead.acknowledged,
+            lead.rule.standing(),
+            lead.rule.in_sync_set(),
+            lead.rule.to_write(),
+            lead.rule.members().collect::<Vec<_>>()
         ),
         None => format!(
             "follows {:?} ({:?}), candidate {}",

@@ -75,7 +75,7 @@ impl Log {
 }
 
 /// A primary, in one term.
-pub(crate) struct Reign {
+pub(crate) struct Lead {
     pub term: Term,
     history: TermHistory,
     /// Where it began.
@@ -135,7 +135,7 @@ fn store(memory: &[Region], to: Place, bytes: &[u8]) {
     words::store_among(memory[to.region].words(), to.offset as usize, bytes);
 }
 
-impl fmt::Debug for Reign {
+impl fmt::Debug for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { term, log: Log { end, .. }, members, committed, marked, acknowledged, feeds, .. } = self;
         write!(
@@ -147,7 +147,7 @@ impl fmt::Debug for Reign {
     }
 }
 
-impl Reign {
+impl Lead {
     pub fn new(term: Term, history: TermHistory, log: Log, records: Records) -> Self {
         let (begin, kept_from) = (log.end, log.from);
         Self {
@@ -281,25 +281,25 @@ impl Reign {
 }
 
 impl World {
-    /// The first reign.
+    /// The first term.
     pub(super) fn begin(&mut self) {
         // No term is zero.
         self.histories.0.push(History::new(FIRST, None, Records::new()));
         self.acknowledged = FIRST;
         let log = Log { from: FIRST, end: FIRST, bytes: Vec::new(), blocks: Vec::new() };
-        self.reign(0, log, (Term(0), TermHistory::default()), Records::new());
+        self.lead(0, log, (Term(0), TermHistory::default()), Records::new());
     }
 
-    /// `node` reigns from now on; its log is that of an earlier term.
-    pub(super) fn reign(&mut self, node: usize, log: Log, (before, history): (Term, TermHistory), records: Records) {
+    /// `node` leads from now on; its log is that of an earlier term.
+    pub(super) fn lead(&mut self, node: usize, log: Log, (before, history): (Term, TermHistory), records: Records) {
         let (term, begin) = (Term(self.histories.0.len() as u32), log.end);
-        self.note(|| format!("node {node} reigns in term {term} from {begin} on, with a log from {}", log.from));
+        self.note(|| format!("node {node} leads in term {term} from {begin} on, with a log from {}", log.from));
         self.histories.0.push(History::new(begin, Some(before), records.clone()));
         let history = begun(&history, term, node, begin);
-        self.nodes[node].reign = Some(Box::new(Reign::new(term, history, log, records)));
+        self.nodes[node].lead = Some(Box::new(Lead::new(term, history, log, records)));
         self.manager.primary = Some((node, term));
         self.manager.members.clear();
-        self.report.reigns += 1;
+        self.report.leads += 1;
     }
 
     /// A transaction at every node that takes itself for the primary.
@@ -308,10 +308,10 @@ impl World {
         self.after(pause, What::Client);
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];
-            let Some(reign) = state.reign.as_ref().filter(|_| self.writing && state.up && !state.stopped) else {
+            let Some(lead) = state.lead.as_ref().filter(|_| self.writing && state.up && !state.stopped) else {
                 continue;
             };
-            if reign.log.end.since(reign.acknowledged) < BACKLOG {
+            if lead.log.end.since(lead.acknowledged) < BACKLOG {
                 self.transaction(node);
                 self.pump_soon(node);
             }
@@ -326,8 +326,8 @@ impl World {
     }
 
     fn transaction(&mut self, node: usize) {
-        let mut reign = self.nodes[node].reign.take().expect("it was asked");
-        let history = self.histories.of_mut(reign.term);
+        let mut lead = self.nodes[node].lead.take().expect("it was asked");
+        let history = self.histories.of_mut(lead.term);
         let parts = match self.dice.below(100) {
             // It writes over more than an undo ring holds.
             0 => self.dice.between(80, 160),
@@ -337,36 +337,36 @@ impl World {
         for part in 1..=parts {
             let mut changes: Vec<(Id, RecordKind, Row)> = Vec::new();
             for _ in 0..self.dice.between(1, 7) {
-                let change = reign.draw(&mut self.dice);
+                let change = lead.draw(&mut self.dice);
                 // The next one is drawn by what was there before.
                 if changes.iter().all(|(id, ..)| *id != change.0) {
                     changes.push(change);
                 }
             }
-            for (at, id, row) in reign.append(&changes, part == parts) {
+            for (at, id, row) in lead.append(&changes, part == parts) {
                 history.change(at, id, row);
             }
         }
-        history.end_transaction(reign.log.end);
-        self.nodes[node].reign = Some(reign);
+        history.end_transaction(lead.log.end);
+        self.nodes[node].lead = Some(lead);
     }
 
     /// Builds what was written, and posts what there is room for.
     pub(super) fn pump(&mut self, node: usize) -> Result<(), Violation> {
-        let Some(mut reign) = self.nodes[node].reign.take() else { return Ok(()) };
-        while reign.built_to() < reign.log.end && self.dice.below(4) > 0 {
-            self.build(&mut reign)?;
+        let Some(mut lead) = self.nodes[node].lead.take() else { return Ok(()) };
+        while lead.built_to() < lead.log.end && self.dice.below(4) > 0 {
+            self.build(&mut lead)?;
         }
-        let waits = reign.built_to() < reign.log.end;
-        for number in 0..reign.feeds.len() {
-            if let Err(why) = self.post(&mut reign, number) {
-                self.nodes[node].reign = Some(reign);
+        let waits = lead.built_to() < lead.log.end;
+        for number in 0..lead.feeds.len() {
+            if let Err(why) = self.post(&mut lead, number) {
+                self.nodes[node].lead = Some(lead);
                 return Err(why);
             }
         }
         // A mirror that has joined level has nothing to complete.
-        let outcome = self.settle(node, &mut reign);
-        self.nodes[node].reign = Some(reign);
+        let outcome = self.settle(node, &mut lead);
+        self.nodes[node].lead = Some(lead);
         if waits {
             self.pump_soon(node);
         }
@@ -374,14 +374,14 @@ impl World {
     }
 
     /// The next batch: it ends where a block does.
-    fn build(&mut self, reign: &mut Reign) -> Result<(), Violation> {
-        let (from, blocks) = (reign.built_to(), &reign.log.blocks);
+    fn build(&mut self, lead: &mut Lead) -> Result<(), Violation> {
+        let (from, blocks) = (lead.built_to(), &lead.log.blocks);
         let next = blocks.partition_point(|end| *end <= from);
         let fit = blocks.partition_point(|end| end.since(from) <= BATCH as u64).max(next + 1);
         // Mostly all that there is.
         let last = if self.dice.one_in(4) { next + self.dice.below((fit - next) as u64) as usize } else { fit - 1 };
-        let batch = reign.batch(from, blocks[last])?;
-        reign.batches.push(Arc::new(batch));
+        let batch = lead.batch(from, blocks[last])?;
+        lead.batches.push(Arc::new(batch));
         Ok(())
     }
 
@@ -414,11 +414,11 @@ impl World {
     }
 
     /// Posts to one mirror the batches for which its ring has room, and its mark.
-    fn post(&mut self, reign: &mut Reign, number: usize) -> Result<(), Violation> {
-        let mut feed = reign.feeds.swap_remove(number);
-        let posted = self.post_batches(reign, &mut feed);
+    fn post(&mut self, lead: &mut Lead, number: usize) -> Result<(), Violation> {
+        let mut feed = lead.feeds.swap_remove(number);
+        let posted = self.post_batches(lead, &mut feed);
         let link = feed.link;
-        if let Some(mark) = feed.ring.mark(reign.committed.min(feed.completed)).filter(|mark| *mark > feed.told) {
+        if let Some(mark) = feed.ring.mark(lead.committed.min(feed.completed)).filter(|mark| *mark > feed.told) {
             let bytes = mark.0.to_le_bytes();
             let to = Place { region: 0, offset: MARK };
             let token = self.links[link].posted.post([(to, &bytes[..])].into_iter());
@@ -426,20 +426,20 @@ impl World {
             feed.under_way.push_back((token, Done::Mark(mark)));
             feed.told = mark;
         }
-        reign.feeds.push(feed);
-        let last = reign.feeds.len() - 1;
-        reign.feeds.swap(number, last);
+        lead.feeds.push(feed);
+        let last = lead.feeds.len() - 1;
+        lead.feeds.swap(number, last);
         self.deliver(link);
         posted
     }
 
-    fn post_batches(&mut self, reign: &Reign, feed: &mut Feed) -> Result<(), Violation> {
+    fn post_batches(&mut self, lead: &Lead, feed: &mut Feed) -> Result<(), Violation> {
         let shares = feed.member || self.scenario.broken == Broken::SharedEarly;
         loop {
             let extent = match feed.waits {
                 Some(extent) => extent,
                 None => {
-                    let Some(batch) = reign.next_batch(feed.next, shares)? else { return Ok(()) };
+                    let Some(batch) = lead.next_batch(feed.next, shares)? else { return Ok(()) };
                     let extent = batch.extent();
                     drop(feed.build.begin(batch));
                     *feed.waits.insert(extent)
@@ -479,21 +479,21 @@ impl World {
             return self.lost(link);
         }
         let node = self.links[link].from;
-        let Some(mut reign) = self.nodes[node].reign.take() else { return Ok(()) };
-        if let Some(feed) = reign.feeds.iter_mut().find(|feed| feed.link == link) {
+        let Some(mut lead) = self.nodes[node].lead.take() else { return Ok(()) };
+        if let Some(feed) = lead.feeds.iter_mut().find(|feed| feed.link == link) {
             while let Some((_, done)) = feed.under_way.pop_front_if(|(under_way, _)| *under_way <= token) {
                 match done {
                     Done::Batch(batch) => feed.completed = batch.kept_to().unwrap_or(feed.completed),
                     Done::Mark(to) => feed.marked = to,
                 }
             }
-            let (to, end, committed) = (feed.completed, reign.log.end, reign.committed);
+            let (to, end, committed) = (feed.completed, lead.log.end, lead.committed);
             let (mirror, pause) = (feed.mirror, self.dice.between(5, 500));
             let life = self.nodes[mirror].life;
             self.after(pause, What::Heard { node: mirror, life, link, to, end, committed });
         }
-        let outcome = self.settle(node, &mut reign);
-        self.nodes[node].reign = Some(reign);
+        let outcome = self.settle(node, &mut lead);
+        self.nodes[node].lead = Some(lead);
         self.later(10, node, |node, life| What::Pump { node, life });
         outcome
     }
@@ -503,11 +503,11 @@ impl World {
     pub(super) fn lost(&mut self, link: usize) -> Result<(), Violation> {
         let (node, mirror) = (self.links[link].from, self.links[link].to);
         self.close(link);
-        let Some(reign) = &self.nodes[node].reign else { return Ok(()) };
-        if reign.feeds.iter().all(|feed| feed.link != link) {
+        let Some(lead) = &self.nodes[node].lead else { return Ok(()) };
+        if lead.feeds.iter().all(|feed| feed.link != link) {
             return Ok(());
         }
-        if self.manager.primary != Some((node, reign.term)) {
+        if self.manager.primary != Some((node, lead.term)) {
             return self.depose(node);
         }
         self.leave(mirror, node)
@@ -515,83 +515,83 @@ impl World {
 
     /// `primary` does without a mirror, until that comes in again with all that is committed.
     pub(super) fn leave(&mut self, mirror: usize, primary: usize) -> Result<(), Violation> {
-        let Some(mut reign) = self.nodes[primary].reign.take() else { return Ok(()) };
-        reign.members.remove(&mirror);
+        let Some(mut lead) = self.nodes[primary].lead.take() else { return Ok(()) };
+        lead.members.remove(&mirror);
         self.manager.members.remove(&mirror);
-        let old = reign.feeds.iter().position(|feed| feed.mirror == mirror).map(|old| reign.feeds.remove(old));
+        let old = lead.feeds.iter().position(|feed| feed.mirror == mirror).map(|old| lead.feeds.remove(old));
         old.into_iter().for_each(|old| self.close(old.link));
-        let outcome = self.settle(primary, &mut reign);
-        self.nodes[primary].reign = Some(reign);
+        let outcome = self.settle(primary, &mut lead);
+        self.nodes[primary].lead = Some(lead);
         outcome
     }
 
     /// A primary hears that it was succeeded.
     pub(super) fn depose(&mut self, node: usize) -> Result<(), Violation> {
         self.note(|| format!("node {node} is deposed"));
-        let reign = self.nodes[node].reign.take();
-        reign.iter().flat_map(|reign| &reign.feeds).for_each(|feed| self.close(feed.link));
+        let lead = self.nodes[node].lead.take();
+        lead.iter().flat_map(|lead| &lead.feeds).for_each(|feed| self.close(feed.link));
         let rest = self.check_rest(node);
         self.nodes[node].rests_on = None;
         rest
     }
 
     /// Takes mirrors in that have what is committed, and tells clients what is.
-    fn settle(&mut self, node: usize, reign: &mut Reign) -> Result<(), Violation> {
-        let of = |reign: &Reign, what: fn(&Feed) -> Lsn| {
-            let members = reign.feeds.iter().filter(|feed| reign.members.contains(&feed.mirror));
+    fn settle(&mut self, node: usize, lead: &mut Lead) -> Result<(), Violation> {
+        let of = |lead: &Lead, what: fn(&Feed) -> Lsn| {
+            let members = lead.feeds.iter().filter(|feed| lead.members.contains(&feed.mirror));
             members.map(what).min()
         };
-        for number in 0..reign.feeds.len() {
-            let feed = &reign.feeds[number];
+        for number in 0..lead.feeds.len() {
+            let feed = &lead.feeds[number];
             // What it cannot undo is marked everywhere, and what others cannot undo is marked
             // there, so that all keep the same.
-            let can_undo = feed.base <= reign.marked || reign.members.is_empty();
-            let is_ready = can_undo && feed.marked >= reign.marked || self.rule == Rule::Whole;
-            let is_near = feed.member && feed.completed >= reign.committed && is_ready;
-            if is_near && self.manager.primary == Some((node, reign.term)) {
-                if reign.members.is_empty() {
+            let can_undo = feed.base <= lead.marked || lead.members.is_empty();
+            let is_ready = can_undo && feed.marked >= lead.marked || self.rule == Rule::Whole;
+            let is_near = feed.member && feed.completed >= lead.committed && is_ready;
+            if is_near && self.manager.primary == Some((node, lead.term)) {
+                if lead.members.is_empty() {
                     // What the only one has is committed, before another one is looked at.
-                    reign.committed = reign.committed.max(feed.completed);
-                    reign.marked = reign.marked.max(feed.marked);
+                    lead.committed = lead.committed.max(feed.completed);
+                    lead.marked = lead.marked.max(feed.marked);
                 }
-                reign.members.insert(feed.mirror);
+                lead.members.insert(feed.mirror);
                 self.manager.members.insert(feed.mirror);
             }
         }
-        reign.committed = reign.committed.max(of(reign, |feed| feed.completed).unwrap_or_default());
-        reign.marked = reign.marked.max(of(reign, |feed| feed.marked).unwrap_or_default());
+        lead.committed = lead.committed.max(of(lead, |feed| feed.completed).unwrap_or_default());
+        lead.marked = lead.marked.max(of(lead, |feed| feed.marked).unwrap_or_default());
         let early = self.scenario.broken == Broken::UndoUsedEarly;
-        for feed in &mut reign.feeds {
+        for feed in &mut lead.feeds {
             let own = self.rule == Rule::Whole || early;
-            let marked = feed.marked.min(reign.marked);
+            let marked = feed.marked.min(lead.marked);
             feed.ring.marked(if own { feed.marked } else { marked });
             // Where it is known to be needed no more, it is written over.
             let early = self.scenario.broken == Broken::WrittenOverEarly;
             let whole = if self.rule == Rule::Whole { feed.marked } else { marked };
-            feed.layout.committed(if early { reign.marked } else { whole });
+            feed.layout.committed(if early { lead.marked } else { whole });
         }
         let told = match self.rule {
-            Rule::Marked if self.scenario.broken != Broken::ToldBeforeMarked => reign.marked,
-            _ => reign.committed,
+            Rule::Marked if self.scenario.broken != Broken::ToldBeforeMarked => lead.marked,
+            _ => lead.committed,
         };
-        self.acknowledge(reign, told)
+        self.acknowledge(lead, told)
     }
 
     /// Clients are told of what ends at `upto` or before.
-    fn acknowledge(&mut self, reign: &mut Reign, upto: Lsn) -> Result<(), Violation> {
-        let history = self.histories.of(reign.term);
-        let ((whole, count), (_, before)) = (history.ended(upto), history.ended(reign.acknowledged));
-        if whole <= reign.acknowledged {
+    fn acknowledge(&mut self, lead: &mut Lead, upto: Lsn) -> Result<(), Violation> {
+        let history = self.histories.of(lead.term);
+        let ((whole, count), (_, before)) = (history.ended(upto), history.ended(lead.acknowledged));
+        if whole <= lead.acknowledged {
             return Ok(());
         }
         self.report.acknowledged += (count - before) as u64;
-        reign.acknowledged = whole;
+        lead.acknowledged = whole;
         self.acknowledged = self.acknowledged.max(whole);
-        let mut later = self.histories.0.iter().skip(reign.term.0 as usize + 1);
+        let mut later = self.histories.0.iter().skip(lead.term.0 as usize + 1);
         match later.find(|later| later.begin < whole) {
             Some(later) => Property::Acknowledged.violated(format!(
-                "term {} acknowledges what ends at {whole}, and a later reign has begun at {}",
-                reign.term, later.begin
+                "term {} acknowledges what ends at {whole}, and a later term has begun at {}",
+                lead.term, later.begin
             )),
             None => Ok(()),
         }
@@ -608,8 +608,8 @@ impl World {
         let link = self.connect(primary, node);
         let member = self.holding(node).is_state();
         self.note(|| format!("node {node} continues at {at}, by node {primary} on link {link}, as a member: {member}"));
-        let reign = self.nodes[primary].reign.as_mut().expect("it reigns");
-        reign.feeds.push(Feed {
+        let lead = self.nodes[primary].lead.as_mut().expect("it leads");
+        lead.feeds.push(Feed {
             mirror: node,
             link,
             ring,
@@ -633,14 +633,14 @@ impl World {
     /// between its start and its end, and left out if they have changed since the start. The log
     /// below is not kept any more.
     pub(super) fn checkpoint(&mut self, node: usize) -> Option<Checkpoint> {
-        let reign = self.nodes[node].reign.as_ref()?;
-        let (term, marked) = (reign.term, self.rule == Rule::Marked);
-        let from = reign.begin.max(reign.kept_from);
-        let mut ends = self.histories.ends(term, from, reign.committed);
+        let lead = self.nodes[node].lead.as_ref()?;
+        let (term, marked) = (lead.term, self.rule == Rule::Marked);
+        let from = lead.begin.max(lead.kept_from);
+        let mut ends = self.histories.ends(term, from, lead.committed);
         // By the paper's rule all mirrors have the same batches.
         let is_end = |at: &Lsn| {
             let of = |batch: &Arc<Batch>| batch.extent().kept_to() == Some(*at);
-            !marked || *at == reign.begin || reign.batches.iter().any(of)
+            !marked || *at == lead.begin || lead.batches.iter().any(of)
         };
         let starts: Vec<Lsn> = ends.iter().copied().filter(|at| *at > Lsn::ZERO && is_end(at)).collect();
         let start = *starts.get(self.dice.below(starts.len().max(1) as u64) as usize)?;
@@ -648,7 +648,7 @@ impl World {
         let mut draw = || ends[self.dice.below(ends.len() as u64) as usize];
         let (middle, end) = (draw(), draw());
         let (middle, end) = (middle.min(end), middle.max(end));
-        let history = reign.history.cut(end);
+        let history = lead.history.cut(end);
         let states = [start, middle, end].map(|at| self.histories.at(term, at));
         let mut records = Vec::new();
         for id in states[2].keys() {
@@ -659,8 +659,8 @@ impl World {
                 records.push((*id, *address, row.clone()));
             }
         }
-        let reign = self.nodes[node].reign.as_mut()?;
-        reign.kept_from = start;
+        let lead = self.nodes[node].lead.as_mut()?;
+        lead.kept_from = start;
         Some(Checkpoint { history, start, end, records })
     }
 }

@@ -53,8 +53,8 @@ impl World {
         // Who fed it before may still write.
         self.revoke(node);
         self.leave(node, primary)?;
-        let reign = self.nodes[primary].reign.as_ref().expect("it reigns");
-        self.nodes[node].joining = Some(Joining { primary, term: reign.term, seeding: None });
+        let lead = self.nodes[primary].lead.as_ref().expect("it leads");
+        self.nodes[node].joining = Some(Joining { primary, term: lead.term, seeding: None });
         if self.nodes[node].noted.is_none() {
             self.forget(node);
             return self.ask(node);
@@ -120,10 +120,10 @@ impl World {
         self.ask(node)
     }
 
-    /// The primary to which it comes, if that reigns still.
+    /// The primary to which it comes, if that leads still.
     fn upstream(&mut self, node: usize) -> Option<usize> {
         let (primary, term) = self.nodes[node].joining.as_ref().map(|joining| (joining.primary, joining.term))?;
-        if self.manager.primary == Some((primary, term)) && self.reigning() == Some(primary) {
+        if self.manager.primary == Some((primary, term)) && self.leading() == Some(primary) {
             return Some(primary);
         }
         if self.nodes[node].joining.take().is_some_and(|joining| joining.seeding.is_some()) {
@@ -154,7 +154,7 @@ impl World {
             capacity: UNDO_BYTES,
             may_send_until: Lsn::MAX,
         };
-        let (sender, kept_from) = self.nodes[primary].reign.as_ref().expect("it reigns").sender(primary);
+        let (sender, kept_from) = self.nodes[primary].lead.as_ref().expect("it leads").sender(primary);
         let refused = |why: &dyn std::fmt::Display| Violation { property: Property::Mirrors, what: why.to_string() };
         let agreed = consider(&sender, Some(CLUSTER), id_of(node), Term(0), &log).map_err(|why| refused(&why))?;
         let welcome = agreed.welcome;

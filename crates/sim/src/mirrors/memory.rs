@@ -42,11 +42,11 @@ pub(crate) type Row = Option<Rc<[u8]>>;
 /// What records are: where in the log, and the row.
 pub(crate) type Records = BTreeMap<Id, (Lsn, Row)>;
 
-/// What was written in one reign, and before.
+/// What was written in one term, and before.
 pub(crate) struct History {
-    /// Where the reign began.
+    /// Where the term began.
     pub begin: Lsn,
-    /// The reign that the log is of below that.
+    /// The term that the log is of below that.
     parent: Option<Term>,
     before: Records,
     changes: Vec<(Lsn, Id, Row)>,
@@ -87,7 +87,7 @@ impl Histories {
         &mut self.0[term.0 as usize]
     }
 
-    /// Which part of the log of this reign has what ends at `at`.
+    /// Which part of the log of this term has what ends at `at`.
     fn part(&self, term: Term, at: Lsn) -> &History {
         let mut part = self.of(term);
         while let Some(parent) = part.parent.filter(|_| at < part.begin) {
@@ -96,7 +96,7 @@ impl Histories {
         part
     }
 
-    /// The state with the log of this reign up to `end`.
+    /// The state with the log of this term up to `end`.
     pub fn at(&self, term: Term, end: Lsn) -> Records {
         let part = self.part(term, end);
         let mut records = part.before.clone();
@@ -112,7 +112,7 @@ impl Histories {
         at == part.begin || part.ends.binary_search(&at).is_ok()
     }
 
-    /// Where transactions end in this reign's own part of the log, from `from` up to `to`.
+    /// Where transactions end in this term's own part of the log, from `from` up to `to`.
     pub fn ends(&self, term: Term, from: Lsn, to: Lsn) -> Vec<Lsn> {
         let part = self.of(term);
         let all = [part.begin].into_iter().chain(part.ends.iter().copied());
@@ -121,7 +121,7 @@ impl Histories {
 }
 
 /// Compares all that a mirror has with what it has to have with the log up to `end`, by the history
-/// of the reign in which it was fed. Returns that reign's term.
+/// of the term in which it was fed. Returns that term's number.
 pub(crate) fn check(memory: &[Region], end: Lsn, histories: &Histories) -> Result<Term, Violation> {
     let refused = |damaged: Damaged| Violation { property: Property::Mirrors, what: damaged.to_string() };
     let mirror = Contents::open(memory.to_vec(), end).map_err(refused)?;

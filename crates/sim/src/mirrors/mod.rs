@@ -9,7 +9,7 @@
 //! | `feeding` | the primary: transactions, batches, marks, checkpoints |
 //! | `joining` | a mirror that comes to a primary: it recovers, is filled, is cut, is fed |
 //! | `recovering` | mirrors whose primary was given up |
-//! | `taking` | the one that is ahead: it fetches the rest of the log, and reigns |
+//! | `taking` | the one that is ahead: it fetches the rest of the log, and leads |
 //! | `picturing` | a mirror's memory, read for another node while it is written |
 //! | `memory` | a mirror's memory, and what it has to hold |
 //!
@@ -49,7 +49,7 @@ use freshet_cluster::{
 use freshet_fabric::memory::Region;
 
 use self::{
-    feeding::Reign,
+    feeding::Lead,
     joining::Joining,
     memory::{Histories, check},
     picturing::Pictured,
@@ -189,8 +189,8 @@ pub(super) struct Node {
     pub work: Option<Work>,
     pub joining: Option<Joining>,
     pub picture: Option<Pictured>,
-    pub reign: Option<Box<Reign>>,
-    /// Where its own reign began: as long as its memory is below that.
+    pub lead: Option<Box<Lead>>,
+    /// Where its own term began: as long as its memory is below that.
     pub rests_on: Option<Lsn>,
 }
 
@@ -213,7 +213,7 @@ impl Node {
             work: None,
             joining: None,
             picture: None,
-            reign: None,
+            lead: None,
             rests_on: None,
         }
     }
@@ -336,8 +336,8 @@ impl World {
         }
         self.writing = false;
         if !self.until(deadline, Self::is_level)? {
-            let reign = self.reigning().and_then(|node| self.nodes[node].reign.as_ref());
-            return Property::Progress.violated(format!("not all are level: {reign:?}"));
+            let lead = self.leading().and_then(|node| self.nodes[node].lead.as_ref());
+            return Property::Progress.violated(format!("not all are level: {lead:?}"));
         }
         self.check_all()?;
         self.dying = dying;
@@ -404,7 +404,7 @@ impl World {
             | What::Heard { .. }
             | What::Picture { .. } => {}
             What::GiveUp => {
-                if self.intact().next().is_some() && self.reigning().is_some() {
+                if self.intact().next().is_some() && self.leading().is_some() {
                     self.start_round();
                 } else {
                     self.after(100, What::GiveUp);
@@ -547,7 +547,7 @@ impl World {
         state.waiting.clear();
         state.link = None;
         state.recovering = None;
-        state.reign = None;
+        state.lead = None;
         state.rests_on = None;
         (state.holding, state.joining, state.picture) = (None, None, None);
         if let Some(mut work) = state.work.take() {
@@ -571,15 +571,15 @@ impl World {
     }
 
     /// The primary that the manager knows, if it lives.
-    pub(super) fn reigning(&self) -> Option<usize> {
+    pub(super) fn leading(&self) -> Option<usize> {
         let (node, term) = self.manager.primary?;
-        let reign = self.nodes[node].reign.as_ref()?;
-        (self.nodes[node].up && reign.term == term).then_some(node)
+        let lead = self.nodes[node].lead.as_ref()?;
+        (self.nodes[node].up && lead.term == term).then_some(node)
     }
 
     /// These die; `written` is where the last write has landed.
     fn die(&mut self, who: Dying, written: usize) -> Result<(), Violation> {
-        let (primary, mirrors) = (self.reigning(), self.intact().collect::<Vec<_>>());
+        let (primary, mirrors) = (self.leading(), self.intact().collect::<Vec<_>>());
         let stays = matches!(who, Dying::Mirror | Dying::OtherMirror | Dying::TwoMirrors | Dying::Written);
         if let Some(node) = primary.filter(|_| !stays && !mirrors.is_empty()) {
             self.crash(node, false)?;
@@ -602,14 +602,14 @@ impl World {
         let pause = self.dice.between(500, 12_000);
         self.after(pause, What::Fault);
         let node = self.dice.below(self.nodes.len() as u64) as usize;
-        let primary = self.reigning();
+        let primary = self.leading();
         let is_safe = self.intact().next().is_some();
         match self.dice.below(13) {
             0 | 1 if is_safe => self.die(Dying::Primary, node)?,
             2 if is_safe => self.die(Dying::Both, node)?,
             3 if is_safe => self.die(Dying::BothForGood, node)?,
             4 | 5 => {
-                // Who reigns has a copy, and so has every other member.
+                // Who leads has a copy, and so has every other member.
                 let others = primary.is_some_and(|primary| primary != node && !self.nodes[primary].stopped)
                     || self.intact().any(|other| other != node);
                 let holds = primary == Some(node);
@@ -653,7 +653,7 @@ impl World {
     fn manage(&mut self) -> Result<(), Violation> {
         let pause = self.dice.between(500, 2000);
         self.after(pause, What::Manager);
-        let Some(primary) = self.reigning() else {
+        let Some(primary) = self.leading() else {
             self.start_round();
             return Ok(());
         };
@@ -669,7 +669,7 @@ impl World {
             if !state.up || state.stopped || node == primary {
                 continue;
             }
-            if state.reign.is_some() {
+            if state.lead.is_some() {
                 // In the end everybody hears of it.
                 if self.calm {
                     self.depose(node)?;
@@ -686,16 +686,16 @@ impl World {
     }
 
     fn is_level(&self) -> bool {
-        let Some(primary) = self.reigning() else { return false };
-        let reign = self.nodes[primary].reign.as_ref().expect("it reigns");
-        self.manager.members.len() + 1 == self.nodes.len() && reign.is_level()
+        let Some(primary) = self.leading() else { return false };
+        let lead = self.nodes[primary].lead.as_ref().expect("it leads");
+        self.manager.members.len() + 1 == self.nodes.len() && lead.is_level()
     }
 
     /// All mirrors hold all that there is.
     fn check_all(&mut self) -> Result<(), Violation> {
-        let primary = self.reigning().expect("all are level");
-        let reign = self.nodes[primary].reign.as_ref().expect("it reigns");
-        let (end, term) = (reign.log.end, reign.term);
+        let primary = self.leading().expect("all are level");
+        let lead = self.nodes[primary].lead.as_ref().expect("it leads");
+        let (end, term) = (lead.log.end, lead.term);
         for node in (0..self.nodes.len()).filter(|node| *node != primary) {
             if check(&self.nodes[node].memory, end, &self.histories)? != term {
                 return Property::Mirrors.violated(format!("node {node} is level in another term than {term}"));
@@ -704,7 +704,7 @@ impl World {
         self.check_rest(primary)
     }
 
-    /// What a node has begun its reign with is as it was: its data lies there.
+    /// What a node has begun its term with is as it was: its data lies there.
     pub(super) fn check_rest(&self, node: usize) -> Result<(), Violation> {
         let state = &self.nodes[node];
         state.rests_on.map_or(Ok(()), |end| check(&state.memory, end, &self.histories).map(drop))

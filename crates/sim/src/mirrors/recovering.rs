@@ -165,7 +165,7 @@ impl World {
         Ok(())
     }
 
-    /// When all have come to an end, the one that is ahead reigns.
+    /// When all have come to an end, the one that is ahead leads.
     pub(super) fn succession(&mut self) -> Result<(), Violation> {
         let Some(round) = self.manager.round.take_if(|round| round.under_way.is_empty()) else { return Ok(()) };
         let ends: BTreeSet<Lsn> = round.done.values().copied().collect();

@@ -42,21 +42,21 @@ fn refused(why: &dyn std::fmt::Display) -> Violation {
 }
 
 impl World {
-    /// `node` is ahead of the others, and ends there: it reigns, or gets the rest of the log first,
+    /// `node` is ahead of the others, and ends there: it leads, or gets the rest of the log first,
     /// if the node lives that has fed it.
     pub(super) fn succeed(&mut self, node: usize, end: Lsn, others: Vec<usize>) -> Result<(), Violation> {
         let superblock = self.superblock(node)?;
         let old = superblock.feeder.0 as usize;
         let state = &self.nodes[old];
         let lives = state.up && !state.stopped && old != node;
-        let reign = state.reign.as_ref().filter(|reign| lives && reign.term == superblock.term);
-        let Some(reign) = reign.filter(|_| !self.dice.one_in(4)) else {
+        let lead = state.lead.as_ref().filter(|lead| lives && lead.term == superblock.term);
+        let Some(lead) = lead.filter(|_| !self.dice.one_in(4)) else {
             return self.succeeded(node, end, FetchedLog { from: end, blocks: Vec::new() }, others);
         };
         let history = self.nodes[node].history.clone();
         let log = Continue { history, received: end, persisted: end, capacity: UNDO_BYTES, may_send_until: Lsn::MAX };
-        let sender = reign.sender(old).0;
-        let welcome = consider(&sender, Some(CLUSTER), id_of(node), reign.term, &log).map_err(|why| refused(&why))?;
+        let sender = lead.sender(old).0;
+        let welcome = consider(&sender, Some(CLUSTER), id_of(node), lead.term, &log).map_err(|why| refused(&why))?;
         let (welcome, from) = (welcome.welcome, (old, state.life));
         check_welcome(&welcome, Some(CLUSTER), &log.history, end).map_err(|why| refused(&why))?;
         let wanted = Fetch { from: id_of(old), cut_at: end, upto: welcome.end };
@@ -64,9 +64,9 @@ impl World {
         if welcome.cut_at != end {
             return Property::Mirrors.violated(format!("node {node} has a log up to {end} that its primary has not"));
         }
-        let log = reign.log.from(end);
+        let log = lead.log.from(end);
         self.note(|| format!("node {node} fetches the log of node {old} from {end} to {}", welcome.end));
-        // It has promised itself, and ends its reign.
+        // It has promised itself, and ends its term.
         self.depose(old)?;
         self.nodes[node].history = welcome.history.clone();
         let fetched = FetchedLog { from: end, blocks: Vec::new() };
@@ -180,7 +180,7 @@ impl World {
         self.succeeded(node, end, fetched.up_to(end), others)
     }
 
-    /// `node` reigns: its log begins with what it has fetched.
+    /// `node` leads: its log begins with what it has fetched.
     fn succeeded(
         &mut self,
         node: usize,
@@ -196,7 +196,7 @@ impl World {
         }
         self.nodes[node].rests_on = Some(end);
         let (history, records) = (self.nodes[node].history.clone(), self.histories.at(term, end));
-        self.reign(node, log, (term, history), records);
+        self.lead(node, log, (term, history), records);
         for other in others {
             if self.nodes[other].up {
                 self.join(other, node)?;
@@ -211,11 +211,11 @@ impl World {
     }
 }
 
-/// The history of a log that ends at `end`, in which a new reign begins.
+/// The history of a log that ends at `end`, in which a new term begins.
 pub(super) fn begun(history: &TermHistory, term: freshet_base::Term, node: usize, end: Lsn) -> TermHistory {
     let mut history = history.cut(end);
-    if let Err(why) = history.begin(term::Reign { term, start: end, node: id_of(node), nonce: 1 }) {
-        panic!("a reign that cannot begin: {why}");
+    if let Err(why) = history.begin(term::TermEntry { term, start: end, node: id_of(node), nonce: 1 }) {
+        panic!("a term that cannot begin: {why}");
     }
     history
 }

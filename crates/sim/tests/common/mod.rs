@@ -46,7 +46,7 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
 #[allow(dead_code, reason = "not every test wants it")]
 pub fn add(total: &mut Report, report: &Report) {
     total.acknowledged += report.acknowledged;
-    total.reigns += report.reigns;
+    total.leads += report.leads;
     total.takeovers += report.takeovers;
     total.refused += report.refused;
     total.cuts += report.cuts;

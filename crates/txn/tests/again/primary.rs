@@ -52,7 +52,7 @@ impl Scene {
         let core =
             Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default(), Arc::default(), certifier);
         log.begin_term(NodeId(1)).unwrap();
-        core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
+        core.snapshots.lead(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         core.set_records_inputs(true);
         let workers: Vec<Worker> = (0..workers).map(|_| Worker::new(&core).unwrap()).collect();
         let (catalog, definition) = (core.catalog.table(), Catalog::row_of(&definition()).unwrap());

@@ -3,15 +3,16 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{in_sync::Counting, term::may_come_back};
 
-fn history(reigns: &[(u32, u64)]) -> TermHistory {
-    let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
-    let reigns: Vec<_> = reigns.iter().map(reign).collect();
-    reigns.try_into().unwrap()
+fn history(entries: &[(u32, u64)]) -> TermHistory {
+    let term_entry =
+        |(term, start): &(u32, u64)| TermEntry { term: Term(*term), start: Lsn(*start), node: NodeId(9), nonce: 1 };
+    let entries: Vec<_> = entries.iter().map(term_entry).collect();
+    entries.try_into().unwrap()
 }
 
-fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
+fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
     LogState {
-        history: history(reigns),
+        history: history(entries),
         end: Lsn(end),
         set,
         synchronous: true,
@@ -41,12 +42,12 @@ fn a_quorum_take_over_needs_enough_voices() {
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
     assert_eq!(candidate.term(), Term(2));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
-    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Reign { term: Term(2) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(2) });
     candidate.promised(NodeId(2), log(&[(1, 0)], 80, set()));
     let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
     candidate.fetched(log(&[(1, 0)], 80, set()));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
 }
 
 /// A later term that was never in effect does not undo what the earlier one has committed since:
@@ -66,12 +67,12 @@ fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect()
     let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) };
     assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
     // Nothing that was committed is in the candidate's way.
-    assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Reign { term: Term(6) });
+    assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Lead { term: Term(6) });
     // The later term was in effect without that node.
     let without = LogState { set: newest(12, 5, &[1, 2]), ..mine.clone() };
     let mut candidate = Candidacy::new(NodeId(1), without, &fence);
     candidate.promised(NodeId(3), LogState { committed: Lsn(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
-    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(6) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(6) });
 }
 
 /// The same where any two of a set hold every commit, and where what was committed since is not
@@ -95,10 +96,10 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     let plan = |candidate: Candidacy, safety| candidate.plan(safety, false);
     let follows = plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2));
     assert!(matches!(&follows, Plan::Newcomer { newest } if newest.term == Term(4)), "{follows:?}");
-    assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Reign { term: Term(6) });
+    assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Lead { term: Term(6) });
     // A member that has followed would have kept node 3 from going on.
     let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
-    assert_eq!(both, Plan::Reign { term: Term(6) });
+    assert_eq!(both, Plan::Lead { term: Term(6) });
     // Of three members, one that lacks it says nothing.
     let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
     assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { heard: 1, needed: 2 });
@@ -111,7 +112,7 @@ fn a_term_without_a_record_counts_for_nothing() {
     let set = || quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &Fence::new(Term(2), None));
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(3) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(3) });
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
     let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
@@ -135,7 +136,7 @@ fn an_answer_counts_by_what_it_proves() {
             "{plan:?}"
         );
         candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
-        assert_eq!(candidate.plan(safety, false), Plan::Reign { term: Term(2) });
+        assert_eq!(candidate.plan(safety, false), Plan::Lead { term: Term(2) });
     }
     // As the candidate.
     let newcomer = LogState { incarnation: 2, ..log(&[(1, 0)], 50, set()) };
@@ -147,24 +148,24 @@ fn an_answer_counts_by_what_it_proves() {
     assert!(matches!(unknown.plan(Safety::Quorum(2), false), Plan::SetUncertain { heard: 0, needed: 1, .. }));
 }
 
-/// It was set back, or its disk was slower than others: what they hold of its own reign is fetched,
+/// It was set back, or its disk was slower than others: what they hold of its own term is fetched,
 /// at every level.
 #[test]
-fn what_others_hold_of_the_own_last_reign_outranks_the_own_disk() {
+fn what_others_hold_of_the_own_last_term_outranks_the_own_disk() {
     let history = TermHistory::first(Term(1), NodeId(1), 1);
     let set = set(4, &[1, 2], 0);
     let log = |end| LogState { history: history.clone(), ..log(&[], end, set.clone()) };
     for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
         let back = Candidacy::new(NodeId(1), log(50), &Fence::new(Term(1), Some(NodeId(1)))).comes_back(false);
-        let mut back = back.reigned(Some(Term(1)));
+        let mut back = back.led(Some(Term(1)));
         back.promised(NodeId(2), log(80));
         let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(back.plan(safety, false), fetch);
         // It began the next term before, and does not know.
         let mut twice = history.clone();
-        twice.begin(Reign { term: Term(2), start: Lsn(60), node: NodeId(1), nonce: 7 }).unwrap();
+        twice.begin(TermEntry { term: Term(2), start: Lsn(60), node: NodeId(1), nonce: 7 }).unwrap();
         let mut again = history.clone();
-        again.begin(Reign { term: Term(2), start: Lsn(50), node: NodeId(1), nonce: 8 }).unwrap();
+        again.begin(TermEntry { term: Term(2), start: Lsn(50), node: NodeId(1), nonce: 8 }).unwrap();
         let mine = LogState { history: again, ..log(55) };
         let mut back = Candidacy::new(NodeId(1), mine, &Fence::new(Term(2), Some(NodeId(1))));
         back.promised(NodeId(2), LogState { history: twice, ..log(80) });
@@ -174,18 +175,18 @@ fn what_others_hold_of_the_own_last_reign_outranks_the_own_disk() {
 
 #[test]
 fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
-    let reign = Reign { term: Term(1), start: Lsn::ZERO, node: NodeId(1), nonce: 1 };
-    let history: TermHistory = vec![reign].try_into().unwrap();
+    let term_entry = TermEntry { term: Term(1), start: Lsn::ZERO, node: NodeId(1), nonce: 1 };
+    let history: TermHistory = vec![term_entry].try_into().unwrap();
     let mine = LogState { history, ..log(&[], 50, set(2, &[1, 2], 0)) };
     let mut fence = Fence::new(Term(1), Some(NodeId(1)));
-    let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
-    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(2) });
+    let mut candidate = Candidacy::new(NodeId(1), mine, &fence).led(Some(Term(1)));
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(2) });
     let mut undisturbed = (candidate.clone(), fence);
     undisturbed.0.raise(&mut undisturbed.1).unwrap();
     undisturbed.0.raise(&mut undisturbed.1).unwrap();
-    assert_eq!(undisturbed.0.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(2) });
+    assert_eq!(undisturbed.0.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(2) });
 
-    // The other member asks first, and may reign by now.
+    // The other member asks first, and may lead by now.
     assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
@@ -195,16 +196,16 @@ fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
 
 #[test]
 fn a_restart_notices_that_another_has_gone_on() {
-    let of = |reigns: &[(u32, u64, u64)], end| {
-        let reign = |(term, start, node): &(u32, u64, u64)| Reign {
+    let of = |entries: &[(u32, u64, u64)], end| {
+        let term_entry = |(term, start, node): &(u32, u64, u64)| TermEntry {
             term: Term(*term),
             start: Lsn(*start),
             node: NodeId(*node),
             nonce: 1,
         };
-        let reigns: Vec<_> = reigns.iter().map(reign).collect();
+        let entries: Vec<_> = entries.iter().map(term_entry).collect();
         LogState {
-            history: reigns.try_into().unwrap(),
+            history: entries.try_into().unwrap(),
             end: Lsn(end),
             set: None,
             synchronous: true,
@@ -214,12 +215,12 @@ fn a_restart_notices_that_another_has_gone_on() {
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
-    // More of its own reign, or a reign that nothing was written in, is nobody else's.
+    // More of its own term, or a term that nothing was written in, is nobody else's.
     candidate.promised(NodeId(2), of(&[(1, 0, 1)], 80));
     candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 40));
     assert_eq!(candidate.superseded(), None);
     candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 48));
-    assert_eq!(candidate.superseded().map(|reign| (reign.term, reign.node)), Some((Term(2), NodeId(3))));
+    assert_eq!(candidate.superseded().map(|term_entry| (term_entry.term, term_entry.node)), Some((Term(2), NodeId(3))));
 }
 
 #[test]
@@ -238,23 +239,23 @@ fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
 }
 
 #[test]
-fn a_living_reign_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
+fn a_living_term_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let told_to = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
     let mut back = told_to.clone().comes_back(false);
-    let reign = Living { term: Term(2), node: NodeId(2) };
-    assert!(reign.outranks(NodeId(1), Term(1)) && reign.outranks(NodeId(1), Term(2)));
-    assert!(!reign.outranks(NodeId(2), Term(1)) && !reign.outranks(NodeId(1), Term(3)));
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
-    back.told(reign);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { reign, lives: true });
-    // One that has gone on and is not heard itself; one that is heard, and does not reign.
+    let living = Living { term: Term(2), node: NodeId(2) };
+    assert!(living.outranks(NodeId(1), Term(1)) && living.outranks(NodeId(1), Term(2)));
+    assert!(!living.outranks(NodeId(2), Term(1)) && !living.outranks(NodeId(1), Term(3)));
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
+    back.told(living);
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: true });
+    // One that has gone on and is not heard itself; one that is heard, and does not lead.
     let gone_on = log(&[(1, 0), (2, 40)], 60, None);
-    let reign = Living { term: Term(2), node: NodeId(9) };
+    let living = Living { term: Term(2), node: NodeId(9) };
     let mut back = told_to.comes_back(false);
     back.again(Term(3));
     back.promised(NodeId(3), gone_on);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { reign, lives: false });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: false });
     back.promised(NodeId(9), log(&[(1, 0)], 40, None));
     assert!(matches!(back.plan(Safety::OneSafe, false), Plan::Fetch { .. }));
 }
@@ -269,24 +270,24 @@ fn who_comes_back_asks() {
     back.promised(NodeId(3), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { heard: 2, needed: 3 });
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::VerySafe, false), Plan::Reign { term: Term(3) });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::Lead { term: Term(3) });
     // At least one other node, if it was told to join.
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { heard: 1, needed: 2 });
-    // Not where each commit needs all that are on record, so that none reigns without this one.
-    assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
+    // Not where each commit needs all that are on record, so that none leads without this one.
+    assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
     let mut met = back.clone();
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
-    // A mirror that has lost its memory knows whether another reigns, and has no voice.
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
+    // A mirror that has lost its memory knows whether another leads, and has no voice.
     met.met(Holder::new(NodeId(2), 1), None);
-    assert_eq!(met.plan(Safety::VerySafe, false), Plan::Reign { term: Term(2) });
+    assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
     assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
     met.ask_for_promises();
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::TooFew { heard: 1, needed: 2 });
-    // Who may: whose reign was the last, or who was promised one.
+    // Who may: whose term was the last, or who was promised one.
     let history = |node| TermHistory::first(Term(1), NodeId(node), 1);
     assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
     assert!(may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(1)))));
@@ -312,7 +313,7 @@ fn a_refusal_asks_for_a_larger_term_and_new_promises() {
     assert_eq!(candidate.plan(Safety::OneSafe, true), Plan::HigherTerm { at_least: Term(8) });
     candidate.again(Term(8));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
-    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Reign { term: Term(8) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(8) });
 }
 
 #[test]
@@ -321,7 +322,7 @@ fn asynchronous_standbys_have_no_voice() {
     let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
     let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
     assert_eq!(candidate.plan(Safety::VerySafe, false), Plan::Asynchronous);
-    assert_eq!(candidate.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
+    assert_eq!(candidate.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     let set = quorum(&[1, 3, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &fence);
     candidate.promised(NodeId(2), silent(90));
@@ -333,7 +334,7 @@ fn asynchronous_standbys_have_no_voice() {
 }
 
 #[test]
-fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
+fn under_two_safe_a_standby_that_was_put_out_may_not_lead() {
     let fence = Fence::new(Term(1), Some(NodeId(9)));
     let plan = |mine: Option<InSyncSet>, others: &[(u64, u64, Option<InSyncSet>)]| {
         let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, mine), &fence);
@@ -352,14 +353,14 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
     assert_eq!(uncertain(plan(all.clone(), &[(2, 60, all.clone())])), (2, 3));
     // Somebody knows that it was put out.
     assert_eq!(uncertain(plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0))])), (1, 2));
-    // With everybody of the newest set it may reign: after it has fetched what they hold.
+    // With everybody of the newest set it may lead: after it has fetched what they hold.
     let known = plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0)), (9, 70, set(5, &[9, 2], 0))]);
     assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Lsn(50), upto: Lsn(70) });
     // With a floor the primary cannot have gone on alone.
     let floored = set(4, &[9, 1, 2], 1);
     assert_eq!(uncertain(plan(floored.clone(), &[])), (1, 2));
-    assert_eq!(plan(floored.clone(), &[(2, 40, floored)]), Plan::Reign { term: Term(2) });
-    assert_eq!(plan(set(4, &[9, 1], 1), &[]), Plan::Reign { term: Term(2) });
+    assert_eq!(plan(floored.clone(), &[(2, 40, floored)]), Plan::Lead { term: Term(2) });
+    assert_eq!(plan(set(4, &[9, 1], 1), &[]), Plan::Lead { term: Term(2) });
 }
 
 #[test]
@@ -372,7 +373,7 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::HigherTerm { at_least: Term(5) });
     candidate.again(Term(5));
     candidate.promised(NodeId(2), vain());
-    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(5) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(5) });
     let first = candidate.succession(false).first(
         candidate.term(),
         Holder::new(NodeId(1), 1),
@@ -395,25 +396,24 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
 #[test]
 fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
     let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1), 1), ..log(&[], 50, set(4, &[1, 2], 0)) };
-    let plan =
-        |mine, fence| Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, false);
-    assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Reign { term: Term(2) });
+    let plan = |mine, fence| Candidacy::new(NodeId(1), mine, &fence).led(Some(Term(1))).plan(Safety::TwoSafe, false);
+    assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Lead { term: Term(2) });
     let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
     assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
     // With a floor the others may have gone on without it.
     let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
-    // Its reign may have committed nothing: then another may reign without having heard of it, but
+    // Its term may have committed nothing: then another may lead without having heard of it, but
     // not where every set that may have been in effect when that began has this node.
     let vain = |before: Vec<BTreeSet<Holder>>, term| {
         let set = mine().set.map(|set| InSyncSet { before, term: Term(term), ..set });
         let vain = Candidacy::new(NodeId(1), LogState { set, ..mine() }, &Fence::new(Term(1), Some(NodeId(1))));
         vain.plan(Safety::TwoSafe, false)
     };
-    assert_eq!(vain(vec![], 1), Plan::Reign { term: Term(2) });
-    assert_eq!(vain(vec![logs(&[1, 2, 3])], 1), Plan::Reign { term: Term(2) });
+    assert_eq!(vain(vec![], 1), Plan::Lead { term: Term(2) });
+    assert_eq!(vain(vec![logs(&[1, 2, 3])], 1), Plan::Lead { term: Term(2) });
     assert!(matches!(vain(vec![logs(&[2])], 1), Plan::SetUncertain { heard: 0, needed: 1, .. }));
-    // Nor of what its reign has found is this a record.
+    // Nor of what its term has found is this a record.
     assert!(uncertain(vain(vec![], 0)));
 }
 
@@ -445,7 +445,7 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let mut back = candidate(1, &all);
     assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }));
     back.met(Holder::new(NodeId(3), 1), Some(all.clone()));
-    assert_eq!(plan(&back), Plan::Reign { term: Term(2) });
+    assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
     // The others have continued without this one, and none that holds anything was heard.
     let mut out = candidate(2, &all);
     let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
@@ -466,11 +466,11 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     let set = || quorum(&[2, 3, 4, 9], 4);
     let later = || set().map(|set| InSyncSet { term: Term(2), number: 3, ..set });
     let (short, long) = (log(&[(1, 0)], 50, set()), log(&[(1, 0)], 80, set()));
-    let reigns = Plan::Reign { term: Term(3) };
+    let entries = Plan::Lead { term: Term(3) };
     let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
     let behind = at(2, short.clone(), &[(3, mirror(long.clone()))]);
     assert_eq!(plan(&behind), Plan::Better { node: NodeId(3) });
-    assert_eq!(behind.plan(Safety::VerySafe, true), reigns, "with force");
+    assert_eq!(behind.plan(Safety::VerySafe, true), entries, "with force");
     // One with a log that has as much can pass it on.
     let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
     assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Lsn(50), upto: Lsn(80) });
@@ -485,10 +485,10 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(plan(&keeps), holds_more);
     // Of two mirrors neither has a log for the other.
     assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
-    assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), reigns);
+    assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), entries);
     // The log that wrote what the mirror has more, and does not have it, has committed none of it;
     // unless the mirror knows that it has: then that disk was set back.
-    assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);
+    assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), entries);
     let acknowledged = LogState { committed: Lsn(51), ..mirror(long) };
     assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Better { node: NodeId(3) });
     let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
@@ -501,7 +501,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
 fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
     let begun = |nonce| {
         let mut history = history(&[(1, 0)]);
-        history.begin(Reign { term: Term(2), start: Lsn(40), node: NodeId(9), nonce }).unwrap();
+        history.begin(TermEntry { term: Term(2), start: Lsn(40), node: NodeId(9), nonce }).unwrap();
         history
     };
     let of = |history: &TermHistory, end, committed| LogState {
@@ -516,23 +516,23 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
             candidate.promised(NodeId(9), of(other, 80, 45));
             candidate
         };
-        let reigns = Plan::Reign { term: Term(3) };
+        let entries = Plan::Lead { term: Term(3) };
         for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
             let mut it = candidate(48);
             let holds_more = Plan::HoldsMore { than: NodeId(9), at: Lsn(40), committed: Lsn(48) };
-            assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, reigns.clone()));
+            assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, entries.clone()));
             // Another may have still more of that.
             it.promised(NodeId(2), of(mine, 60, 48));
             let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) };
             assert_eq!(it.plan(safety, true), fetch);
             it.fetched(of(mine, 60, 48));
-            assert_eq!(it.plan(safety, true), reigns);
+            assert_eq!(it.plan(safety, true), entries);
         }
         // Nothing would be given up.
         let plans = [false, true].map(|force| candidate(40).plan(Safety::OneSafe, force));
         let fetch = || Plan::Fetch { from: NodeId(9), cut_at: Lsn(40), upto: Lsn(80) };
         let begun_twice = Plan::SameTermTwice { with: NodeId(9), term: Term(2) };
-        assert_eq!(plans, if *other == later { [fetch(), fetch()] } else { [begun_twice, reigns.clone()] });
+        assert_eq!(plans, if *other == later { [fetch(), fetch()] } else { [begun_twice, entries.clone()] });
         // A former primary that comes back may be the one that was set back.
         let stops = candidate(48).comes_back(false).plan(Safety::OneSafe, false);
         assert_eq!(matches!(stops, Plan::SameTermTwice { .. }), *other != later, "{stops:?}");
@@ -542,5 +542,5 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
     longer.promised(NodeId(9), of(&twice, 80, 41));
     assert!(matches!(longer.plan(Safety::OneSafe, false), Plan::HoldsMore { .. }));
     longer.promised(NodeId(9), of(&twice, 80, 40));
-    assert_eq!(longer.plan(Safety::OneSafe, false), Plan::Reign { term: Term(3) }, "nothing is lost");
+    assert_eq!(longer.plan(Safety::OneSafe, false), Plan::Lead { term: Term(3) }, "nothing is lost");
 }

@@ -245,7 +245,7 @@ pub struct NodeConfig {
     /// Give it once, on the command line; never leave it in a file. It counts until another node
     /// becomes the primary.
     #[arg(long, help_heading = "Safety")]
-    pub force_reign: bool,
+    pub force_primary: bool,
     /// This node, if it has no log yet, begins a new cluster. It has no effect on a node with a
     /// log.
     ///
@@ -415,7 +415,7 @@ impl Default for NodeConfig {
             least_in_sync: 0,
             asynchronous: false,
             restart_timeout_s: 600,
-            force_reign: false,
+            force_primary: false,
             new_cluster: false,
             relay_standbys: 0,
             relay_ack: RelayAck::Own,

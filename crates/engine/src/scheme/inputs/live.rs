@@ -532,7 +532,7 @@ impl Regenerate for Live {
         }
         // Nothing is executed any more, so nothing is read here. What was executed and is not part
         // of the log is not part of the database. What is part of it may not be replayed yet: then
-        // replay does that. A node that reigns from now on must not take these records for such as
+        // replay does that. A node that leads from now on must not take these records for such as
         // are about to come: its janitor would never clear them away.
         let mut state = shared.state();
         shared.window.clear(|block| state.take_back(block));

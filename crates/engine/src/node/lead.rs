@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// A primary's parts.
-pub(super) struct Reign {
+pub(super) struct Lead {
     pub log: Arc<Log>,
     pub shipping: Arc<Shipping>,
     /// Ends the waits for commits when the log ends.
@@ -36,7 +36,7 @@ pub(super) struct Reign {
     janitor: JanitorThread,
 }
 
-/// What a reign needs to know of its node.
+/// What a term needs to know of its node.
 pub(crate) struct ThisNode<'n> {
     pub config: &'n NodeConfig,
     pub node: NodeId,
@@ -52,14 +52,14 @@ pub(crate) struct ThisNode<'n> {
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Lsn,
-    /// What the in-sync sets of the reign follow.
+    /// What the in-sync sets of the term follow.
     pub succession: Succession,
     /// The nodes that have answered when it took over, or came back.
     pub answered: BTreeSet<NodeId>,
 }
 
-impl Reign {
-    /// Begins to reign in `term`, which `this.terms` has entered, with a log that was opened at
+impl Lead {
+    /// Begins to lead in `term`, which `this.terms` has entered, with a log that was opened at
     /// `start`.
     pub fn begin(
         this: &ThisNode<'_>,
@@ -85,9 +85,9 @@ impl Reign {
         let watch = move || watch(&noted, writer, &ships);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
-        this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
+        this.core.snapshots.lead(Primary { log: Arc::clone(&log), term, gate });
         let marks = Marks::begin(this.core, (&log, &shipping), &config.state_proof)?;
-        // What was being built on whoever reigned before. If that cannot be logged now, the next
+        // What was being built on whoever led before. If that cannot be logged now, the next
         // building of an index sees to it.
         let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();
         this.endpoint.set_service(Some(shipping.service()));
