@@ -93,7 +93,7 @@ pub enum RecordKind {
     Delete,
 }
 
-/// The term of one primary. It grows with every take-over and is part of
+/// The term of one primary. It grows with every failover and is part of
 /// every shipped batch, so that an old primary is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

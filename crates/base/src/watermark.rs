@@ -80,7 +80,7 @@ impl Watermark {
         moved
     }
 
-    /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes
+    /// Moves it down to `to`: a failover takes back what lies above. A larger `to` changes
     /// nothing. The caller keeps everyone from advancing it in the meantime.
     pub fn cut(&self, to: Lsn) {
         self.value.fetch_min(to.0, Ordering::SeqCst);

@@ -53,9 +53,9 @@
 //!
 //! The globally persistent LSN of Query Fresh, section 3.4.3, is `committed` at every level, and
 //! a standby shows no more than min(replayed, own persisted, globally persistent). Under 1-safe
-//! `committed` is only what is durable on the primary: its own persistence is what a take-over by
+//! `committed` is only what is durable on the primary: its own persistence is what a failover by
 //! that standby cannot lose, and the primary's is what a restart of the primary cannot lose. (Under
-//! 1-safe a take-over by a standby that holds less, and finds neither of them, does lose it: that
+//! 1-safe a failover by a standby that holds less, and finds neither of them, does lose it: that
 //! is what 1-safe means.)
 
 mod config;
@@ -131,7 +131,7 @@ pub enum Event {
         end: Lsn,
     },
     /// Somebody has promised this term to another, or the other says so itself. At most one of two
-    /// terms of one number can commit anything, unless commits count on nobody or a take-over was
+    /// terms of one number can commit anything, unless commits count on nobody or a failover was
     /// forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not, this
     /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
     /// continues, and those who have promised themselves to the other follow when it leads in a
@@ -217,7 +217,7 @@ impl CommitRule {
     }
 
     /// From its beginning on, the term `term` of `me` writes down its in-sync sets, which
-    /// follow what the take-over or the restart has found. All of those count as waited for, though
+    /// follow what the failover or the restart has found. All of those count as waited for, though
     /// they have yet to join; those who have `answered` are put out last. Without effect under
     /// 1-safe.
     #[must_use]

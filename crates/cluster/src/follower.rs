@@ -41,13 +41,13 @@ pub enum ReplayMode {
     /// section 3.2).
     #[default]
     Pipelined,
-    /// It acknowledges what is replayed too, so replay is on the commit path and a take-over finds
+    /// It acknowledges what is replayed too, so replay is on the commit path and a failover finds
     /// nothing left to replay. Readers here see a commit only when the primary has told of it,
     /// later than its client.
     Synchronous,
     /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh,
     /// section 4.6, "NoReplay"): its readers see what they saw when it started. Room in the log
-    /// buffer is given back when it is persistent. A take-over replays everything first, from the
+    /// buffer is given back when it is persistent. A failover replays everything first, from the
     /// log's files where it is not in the buffer any more, and so does a restart.
     None,
 }
@@ -356,7 +356,7 @@ impl Follower {
     }
 
     /// The log was cut at `at`, while nothing was replayed: tables, log and relay know of nothing
-    /// beyond. What was committed beyond was lost, in a take-over that was forced.
+    /// beyond. What was committed beyond was lost, in a failover that was forced.
     pub fn cut(&mut self, at: Lsn) {
         self.queue.cut(at);
         self.queue.hold(false);

@@ -178,7 +178,7 @@ impl Host {
             flow,
             feeds: BTreeMap::new(),
             global: Lsn::ZERO,
-            // What a restart or a take-over has found may have a record that no standby has noted.
+            // What a restart or a failover has found may have a record that no standby has noted.
             recorded: if sender.above.is_empty() { sender.end } else { Lsn::ZERO },
             heard: None,
             peers: 0,

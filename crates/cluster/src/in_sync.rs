@@ -37,7 +37,7 @@
 //! member itself, and is one of the others, unless its own log is gone, too. What it wrote may
 //! still be with nodes that it fed. If too few members of the sets before have anything of its
 //! term, then its record never took effect, and gives way to one that was written beside it
-//! ([`crate::take_over::Candidacy::newest_set`]).
+//! ([`crate::promotion::Candidacy::newest_set`]).
 //!
 //! # What a candidate can know
 //!
@@ -47,7 +47,7 @@
 //! record that says so, with the same members and nothing before.
 //!
 //! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set
-//! M that may be in effect then, with the `floor` that M's own record names; across take-overs,
+//! M that may be in effect then, with the `floor` that M's own record names; across failovers,
 //! too. So another floor counts only when all members have noted it. A candidate that hears more
 //! members of each such M than are not among these hears somebody who has the next set, if there is
 //! one in effect. Hence the rule:
@@ -69,7 +69,7 @@
 //! a set of its own term is in effect, or if its own record of that term names no set without it.
 //! So a primary knows when it restarts, if its fence is still its own and it has noted either.
 //!
-//! A take-over that is known to be right can also not be met by its old primary: of the members
+//! A failover that is known to be right can also not be met by its old primary: of the members
 //! that were heard, which have raised their fences, at least one would be missing in any set with
 //! which the old primary could go on.
 
@@ -197,7 +197,7 @@ impl InSyncSet {
 pub enum Succession {
     /// This set, which is known to be the newest.
     Of(InSyncSet),
-    /// No set: the cluster is new, or a take-over was forced. The first set gets this number.
+    /// No set: the cluster is new, or a failover was forced. The first set gets this number.
     New(u64),
 }
 

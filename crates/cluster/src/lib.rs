@@ -14,7 +14,7 @@
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
-//! | [`take_over`] | who may take over, and by which steps |
+//! | [`promotion`] | who may take over, and by which steps |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`mirror`] | what is kept of the batches that a primary has left in its mirrors' memory |
 #![forbid(unsafe_code)]
@@ -29,8 +29,8 @@ pub mod in_sync;
 pub mod meeting;
 pub mod mirror;
 mod moment;
+pub mod promotion;
 pub mod relay;
-pub mod take_over;
 pub mod term;
 
 pub use moment::Moment;

@@ -3,7 +3,7 @@
 //! The earlier term is over, whatever was acknowledged in it: the later one may have been forced,
 //! which is an operator's word. Two terms of one number are another matter. Nodes that do not hear
 //! one another may choose the same term, and a directory that was set back, or copied, begins its
-//! term twice. At most one of them can have commits that another node holds, unless a take-over was
+//! term twice. At most one of them can have commits that another node holds, unless a failover was
 //! forced; so each says what its log holds, and both decide the same by it ([`Claim::meets`]).
 
 use serde::{Deserialize, Serialize};

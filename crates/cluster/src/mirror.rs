@@ -13,7 +13,7 @@
 //! wholly, with all before it, as a log standby keeps what it has made persistent. Then steps 3
 //! to 5 are not needed: what clients were told has landed on every mirror that counts. Two mirrors
 //! may keep different prefixes of the same log; a candidate follows the longer one
-//! ([`crate::take_over`]). Nodes do that. The paper's rule has no user but the simulation, which
+//! ([`crate::promotion`]). Nodes do that. The paper's rule has no user but the simulation, which
 //! runs each history by both, and the tests of table 1.
 //!
 //! Under `Marked`, all keep the same if each of them can undo what is not ready on all. So the

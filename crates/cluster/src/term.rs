@@ -186,7 +186,7 @@ pub enum Verdict {
     },
 }
 
-/// At most this number of terms, and so of take-overs, can pass while a node hears nothing of its
+/// At most this number of terms, and so of failovers, can pass while a node hears nothing of its
 /// cluster. Claims about a later term are not believed. (One message must not use up the terms of a
 /// cluster.)
 pub const LEAP: u32 = 1 << 16;
@@ -272,7 +272,7 @@ impl Living {
 /// itself to no other node since it led or asked for a term, or the last term that its
 /// history knows of was its own. One of the nodes that have heard of the latest term is such a
 /// node, so if all of them start again, one of them leads. It has to ask first
-/// ([`crate::take_over::Candidacy::comes_back`]).
+/// ([`crate::promotion::Candidacy::comes_back`]).
 pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
     let led_last = history.entries().last().is_some_and(|last| last.node == me);
     fence.holder() == Some(me) || fence.holder().is_some() && led_last

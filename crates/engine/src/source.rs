@@ -72,7 +72,7 @@ pub(crate) struct VersionSource {
     number: u64,
     /// Set when the log is open; nothing is in the log only before.
     records: OnceLock<Records>,
-    /// On a standby: its read view. Above it, a take-over could cut what was replayed.
+    /// On a standby: its read view. Above it, a failover could cut what was replayed.
     visible: OnceLock<Arc<Watermark>>,
     /// Set when this node becomes primary: then nothing is cut any more while it lives.
     leads: OnceLock<()>,

@@ -510,7 +510,7 @@ fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
 #[test]
 fn what_was_being_built_is_dropped_by_the_next_primary() {
     for shape in SHAPES {
-        for take_over in [false, true] {
+        for failover in [false, true] {
             let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
             let cluster = |n: usize| NodeConfig { standbys: 1, ..of(shape, n, directories[n].path()) };
             let primary = start(NodeConfig { safety: Safety::TwoSafe, ..cluster(0) });
@@ -519,7 +519,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
             let database = primary.database();
             let table = database.create_table(&definition()).unwrap();
             let _ = put(database, &table, 0..1000, |id| (id % 7, id / 2));
-            if take_over {
+            if failover {
                 primary.checkpoint(CheckpointKind::Fuzzy).unwrap();
             }
             let worker = database.worker().unwrap();
@@ -536,7 +536,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
             let ticket = put(database, &table, 2000..2010, |id| (id % 7, id));
             database.wait(ticket).unwrap();
             standby.wait_visible(ticket.until, soon()).unwrap();
-            if !take_over {
+            if !failover {
                 primary.checkpoint(CheckpointKind::Fuzzy).unwrap();
             }
             assert!(rows(&worker.begin_read_only(), &table, number).is_err_and(|error| is_missing(&error)));
@@ -551,7 +551,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
             primary.log().unwrap().crash_for_test();
             assert!(primary.stop().is_err());
             drop((primary, table));
-            let next = if take_over {
+            let next = if failover {
                 standby.promote(true).unwrap();
                 standby
             } else {
@@ -581,7 +581,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
 /// Two standbys; one has heard of an index that came, and of one that went; the other
 /// takes over and has not.
 #[test]
-fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
+fn what_a_failover_cuts_off_was_neither_added_nor_dropped() {
     for shape in SHAPES {
         for live in [true, false] {
             let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();

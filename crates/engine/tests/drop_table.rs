@@ -402,7 +402,7 @@ fn a_standby_follows_and_takes_over() {
         drop((old, table, new));
         second.promote(false).unwrap();
         let seen = StateHash::of(&long).unwrap();
-        assert_eq!((seen.hash, seen.records), before, "{shape:?}: the long reader after the take-over");
+        assert_eq!((seen.hash, seen.records), before, "{shape:?}: the long reader after the failover");
         assert_eq!(reading(&second, "passing"), 50);
         drop(long);
         drop(worker);
@@ -427,7 +427,7 @@ fn a_standby_follows_and_takes_over() {
 /// Two standbys; one has heard of a table that was dropped, and of one that was made; the
 /// other takes over and has not.
 #[test]
-fn what_a_take_over_cuts_off_was_neither_dropped_nor_made() {
+fn what_a_failover_cuts_off_was_neither_dropped_nor_made() {
     for shape in SHAPES {
         for live in [true, false] {
             let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();

@@ -133,7 +133,7 @@ fn goes_through(shape: Shape, apply: Apply) {
     proven(&third, end);
     let end = more(&old, 2);
     [&second, &third].into_iter().for_each(|node| proven(node, end));
-    // A take-over, after which the old primary has more than it should.
+    // A failover, after which the old primary has more than it should.
     old.stop().unwrap();
     drop(old);
     second.promote(false).unwrap();

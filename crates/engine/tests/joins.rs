@@ -286,7 +286,7 @@ fn no_node_is_anything_before_the_log_reaches_the_checkpoints_end() {
             check(node, value);
             assert_eq!(hash(node), hash(&primary), "{apply:?}, {encoding:?}");
         }
-        // What it has is what others begin with, and what a take-over continues from.
+        // What it has is what others begin with, and what a failover continues from.
         third.checkpoint(CheckpointKind::Fuzzy).unwrap();
         fourth.stop().unwrap();
         drop(fourth);

@@ -244,15 +244,15 @@ fn interrupted(primary: &Arc<Node>, standby: &Node, table: &Table, interrupt: im
 
 /// The primary dies while it writes one; a standby that has a part of it takes over.
 #[test]
-fn a_take_over_takes_no_part_of_one() {
+fn a_failover_takes_no_part_of_one() {
     for shape in SHAPES {
         // On a busy machine the crash may come when all of it has arrived.
-        assert!((0..5).any(|_| take_over_takes_no_part_of_one(shape)), "{shape:?}: the crash is always too late");
+        assert!((0..5).any(|_| failover_takes_no_part_of_one(shape)), "{shape:?}: the crash is always too late");
     }
 }
 
 /// Says `false` when the crash came too late: all of the transaction had arrived.
-fn take_over_takes_no_part_of_one(shape: Shape) -> bool {
+fn failover_takes_no_part_of_one(shape: Shape) -> bool {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster =
         |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..of(shape, n, directories[n].path()) };

@@ -9,7 +9,7 @@ use common::{all_are_named, churn, config, definition, hash, is_named_by, row, s
 use freshet_base::Term;
 use freshet_cluster::meeting::Yields;
 use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::RoleStatus};
-use freshet_replication::status::{AheadStatus, Leader, TwoPrimaries};
+use freshet_replication::status::{AheadStatus, PrimaryId, TwoPrimaries};
 
 const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
@@ -334,7 +334,7 @@ fn commits(node: &Node, from: u64) -> Lsn {
 fn say_so(this: &Node, other: &Node, terms: [u32; 2], yields: Yields) {
     wait_for("they have met", || met(this).iter().any(|met| met.yields == yields));
     let met = met(this).into_iter().find(|met| met.yields == yields).unwrap();
-    let named = |who: &Leader| (who.node, who.address.clone(), who.term.0);
+    let named = |who: &PrimaryId| (who.node, who.address.clone(), who.term.0);
     assert_eq!(named(&met.this), (this.id(), this.address().to_owned(), terms[0]));
     assert_eq!(named(&met.other), (other.id(), other.address().to_owned(), terms[1]));
     assert!(met.why.contains("two primaries") && met.why.contains(this.address()), "{met:?}");

@@ -63,7 +63,7 @@ fn commits_wait_for_a_mirror_and_it_serves_no_readers() {
             RoleStatus::Mirror { own } => own.whole && own.end >= end && own.mark >= end,
             role => panic!("{role:?}"),
         });
-        // What a take-over would make of its memory.
+        // What a failover would make of its memory.
         let rehearsed = |at| mirror.rehearsed(at, soon().unwrap()).unwrap().unwrap();
         let (all, before) = (rehearsed(Some(end)), rehearsed(None));
         assert_eq!([(all.hash, all.records), (before.hash, before.records)], [hash(&primary); 2]);

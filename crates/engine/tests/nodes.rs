@@ -236,7 +236,7 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
 /// Node 0 is the primary, 1 its only standby and a relay that acknowledges for node 2, which
 /// follows it.
 #[test]
-fn a_standby_of_a_standby_follows_through_a_take_over() {
+fn a_standby_of_a_standby_follows_through_a_failover() {
     [Shape::OneStream, Shape::ThreeStreams, Shape::Persistent].into_iter().for_each(cascades);
 }
 

@@ -1,4 +1,4 @@
-//! Ids of deleted records are used again, after a restart and after a take-over too; and readers
+//! Ids of deleted records are used again, after a restart and after a failover too; and readers
 //! that were there before see what they saw.
 
 mod common;
@@ -172,13 +172,13 @@ fn a_restart_finds_those_that_a_reader_held_back_in_the_checkpoint() {
 #[test]
 fn old_readers_see_old_records_whose_ids_are_used_again() {
     for shape in SHAPES {
-        for take_over in [false, true] {
-            used_again(shape, take_over);
+        for failover in [false, true] {
+            used_again(shape, failover);
         }
     }
 }
 
-fn used_again(shape: Shape, take_over: bool) {
+fn used_again(shape: Shape, failover: bool) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
         let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
@@ -217,7 +217,7 @@ fn used_again(shape: Shape, take_over: bool) {
     drop(theirs);
     first.stop().unwrap();
     drop((first, table));
-    let (primary, other) = if take_over {
+    let (primary, other) = if failover {
         second.promote(false).unwrap();
         let back = join(0, second.address());
         (second, back)
@@ -232,17 +232,17 @@ fn used_again(shape: Shape, take_over: bool) {
     insert(&primary, &table, (0..RECORDS).step_by(2).map(|id| id + RECORDS));
     assert!(
         next_rid(primary.database(), &table) <= next + 2 * 1024,
-        "{shape:?}, take-over: {take_over}: the table grows"
+        "{shape:?}, failover: {failover}: the table grows"
     );
     let end = primary.database().core().snapshots.current();
     for node in [&third, &other] {
         node.wait_visible(end, soon()).unwrap();
-        assert_eq!(hash(node), hash(&primary), "{shape:?}, take-over: {take_over}");
+        assert_eq!(hash(node), hash(&primary), "{shape:?}, failover: {failover}");
         check(node, (0..RECORDS).map(|id| if id % 2 == 0 { id + RECORDS } else { id }));
     }
     for (reader, seen) in [(&later, seen_later), (&long, seen)] {
         let hash = StateHash::of(reader).unwrap();
-        assert_eq!((hash.hash, hash.records), seen, "{shape:?}, take-over: {take_over}");
+        assert_eq!((hash.hash, hash.records), seen, "{shape:?}, failover: {failover}");
     }
     drop((later, long));
     for node in [primary, other, third] {

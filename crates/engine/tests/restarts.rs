@@ -226,7 +226,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     }
 }
 
-/// A take-over from a primary that lives and works: what the primary makes durable in the meantime
+/// A failover from a primary that lives and works: what the primary makes durable in the meantime
 /// is not part of what the candidate fetches.
 #[test]
 fn a_primary_under_load_is_succeeded() {

@@ -374,7 +374,7 @@ fn sound(node: &Node, seed: u64) {
     assert_eq!((damage, unreadable), (0, None), "seed {seed}, {:?}: {found:?}", node.role());
 }
 
-/// A primary and a standby under load, a take-over, a restart of both.
+/// A primary and a standby under load, a failover, a restart of both.
 fn one_life(seed: u64) {
     let shape = common::SHAPES[seed as usize % common::SHAPES.len()];
     let directories = directories();
@@ -414,7 +414,7 @@ fn one_life(seed: u64) {
 
 /// FRESHET_SEED begins with that one, FRESHET_ROUNDS says how many run.
 #[test]
-fn nothing_is_found_under_load_with_definitions_take_overs_and_restarts() {
+fn nothing_is_found_under_load_with_definitions_failovers_and_restarts() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let first: u64 = number("FRESHET_SEED", 1);
     for seed in first..first + number("FRESHET_ROUNDS", 2) {

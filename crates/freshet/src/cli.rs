@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a
-    /// take-over, and the proof that nothing is lost.
+    /// failover, and the proof that nothing is lost.
     ///
     /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was
     /// lost.
@@ -50,7 +50,7 @@ pub(crate) enum Command {
     ///
     /// Looks at the primary for a minute while it works, and changes nothing. For each standby it
     /// names `bytes`, `inputs` or `mirror`, with the bytes on the wire and the processor time of
-    /// each on both sides, whether the standby would keep up, how long a take-over would take, and
+    /// each on both sides, whether the standby would keep up, how long a failover would take, and
     /// whether it serves readers. Figures are marked: measured now, with a constant of
     /// docs/benchmarks.md, or reckoned. See docs/operations.md#which-form-fits-a-standby.
     Advise(AdviseOptions),
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     ///
     /// The standby collects what the other nodes have, finishes replay, and begins a new term. The
     /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
-    /// take-over that might lose acknowledged commits is refused.
+    /// failover that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
     /// Have a mirror give up what it holds, where that is more than its primary has.
     ///

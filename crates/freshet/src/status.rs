@@ -141,7 +141,7 @@ fn starting(status: &Value) -> String {
     out
 }
 
-/// How far a start is, or the take-over of a mirror.
+/// How far a start is, or the failover of a mirror.
 fn phase(status: &Value, line: &mut impl FnMut(&str, String)) {
     line("phase", text(&status["phase"]));
     let of = number(status, "of");
@@ -269,7 +269,7 @@ fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
     line("again", executed(counts));
     let takes = again["restart"]
         .is_object()
-        .then(|| format!(": a restart or a take-over takes {:.1?} for that", time(again, "restart")));
+        .then(|| format!(": a restart or a failover takes {:.1?} for that", time(again, "restart")));
     let (bytes, transactions) = (number(again, "pending_bytes"), units::grouped(number(again, "pending_transactions")));
     line("pending", format!("{} in {transactions} transactions{}", units::bytes(bytes), takes.unwrap_or_default()));
     let storm = &again["storm"];
@@ -496,7 +496,7 @@ fn table(status: &Value) -> String {
                 line(
                     "DAMAGED",
                     format!(
-                        "{why}; no voice in a take-over, and filled again as soon as another node gives what it has"
+                        "{why}; no voice in a failover, and filled again as soon as another node gives what it has"
                     ),
                 );
             }
@@ -508,7 +508,7 @@ fn table(status: &Value) -> String {
             }
             let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
             line("written", format!("over {}, {by}", text(&status["fabric"])));
-            let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a take-over" };
+            let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a failover" };
             if let Some(seeding) = status["seeding"].as_object() {
                 let bytes = |name: &str| seeding.get(name).and_then(Value::as_u64).unwrap_or(0);
                 let (done, of, _) = progress("bytes", bytes("done_bytes"), bytes("of_bytes"), 0);
@@ -729,7 +729,7 @@ mod tests {
         for role in ["standby", "taking-over"] {
             let shown = table(&serde_json::json!({"role": role, "encoding": "inputs", "again": again}));
             for says in [
-                "pending          2.0 KiB in 1,300 transactions: a restart or a take-over takes 1.5s for that",
+                "pending          2.0 KiB in 1,300 transactions: a restart or a failover takes 1.5s for that",
                 "chosen           inputs for 35s: the link is busy",
                 "now: 2.0 KiB/s of log in 1.0 KiB/s, link busy 45 %, 99 % of the transactions as inputs",
                 "as inputs, processors idle 61 %",

@@ -115,13 +115,13 @@ fn each_change_of_state_has_a_line() {
     let (begun, _) = primary.wait_for(asked, "a checkpoint begins", any);
     primary.wait_for(begun, "a checkpoint is installed", |line| line["rows"].as_u64() > Some(0));
 
-    // A take-over.
+    // A failover.
     wait_until(&primary.node, "the standby in sync", |status| in_sync(status) == 1);
     let before = standby.lines().len();
     connect(&standby.node).promote(false, SOON).unwrap();
     let (at, line) = standby.wait_for(before, "a client asks this node to take over", |line| line["force"] == false);
     assert_eq!(line["who"], "a process of this user", "{line}");
-    let (at, _) = standby.wait_for(at, "a take-over begins", any);
+    let (at, _) = standby.wait_for(at, "a failover begins", any);
     let (at, _) = standby.wait_for(at, "enough nodes have promised the term", any);
     let (_, leads) = standby.wait_for(at, "this node is the primary", any);
     let term = leads["term"].as_u64().unwrap();

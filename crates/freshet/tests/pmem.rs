@@ -191,7 +191,7 @@ fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
         // may not have committed.
         let mut back = start("a", &["--join", &standby.ready().listen]);
         wait_until(&standby, "the old primary in sync", |status| in_sync(status) == 1);
-        assert_eq!(missing(&client, &acknowledged), [], "{method}: after the take-over");
+        assert_eq!(missing(&client, &acknowledged), [], "{method}: after the failover");
         let writer = Writer::start(connect(&standby), 2);
         writer.wait_for(random.within(50, 3000));
         back.kill();
@@ -203,7 +203,7 @@ fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
         wait_until(&primary, "a standby in sync at last", |status| in_sync(status) == 1);
         assert_eq!(missing(&connect(&primary), &acknowledged), [], "{method}: after both were killed");
         assert_same_state(&connect(&primary), &connect(&standby));
-        println!("{method}: {} marks acknowledged, none missing after 4 kills and a take-over", acknowledged.len());
+        println!("{method}: {} marks acknowledged, none missing after 4 kills and a failover", acknowledged.len());
     }
 }
 

@@ -172,7 +172,7 @@ fn kill(pair: &mut Pair, standby: &[&str]) -> Vec<Mark> {
     let client = connect(&pair.standby);
     client.promote(false, SOON).unwrap();
     assert_eq!(missing(&client, &written.acknowledged), []);
-    println!("{} commits were acknowledged, none is missing after the take-over", written.acknowledged.len());
+    println!("{} commits were acknowledged, none is missing after the failover", written.acknowledged.len());
     written.acknowledged
 }
 

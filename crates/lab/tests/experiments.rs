@@ -243,11 +243,11 @@ fn a_benchmark_runs_with_standbys_that_execute_again() {
                 (told(&format!("/standby/cpu_us_per_txn/{stage}")), told("/standby/cpu_us_per_txn/process"));
             assert!(time > 0.0 && time < all, "{arguments:?}, {stage}: {found}");
         }
-        assert_eq!(number("/take_over_ms"), None);
+        assert_eq!(number("/failover_ms"), None);
     }
-    let found = bench(&["tpcc", "--take-over", "--safety", "1-safe"]);
+    let found = bench(&["tpcc", "--failover", "--safety", "1-safe"]);
     let number = |key: &str| found[key].as_f64().unwrap_or(0.0);
-    assert!(number("take_over_ms") > 0.0 && number("tps") > 0.0 && number("executed") > 0.0, "{found}");
+    assert!(number("failover_ms") > 0.0 && number("tps") > 0.0 && number("executed") > 0.0, "{found}");
 }
 
 /// Mirrors beside a standby, over both fabrics: what is written into them, and what that takes of
@@ -288,9 +288,9 @@ fn a_benchmark_runs_with_mirrors() {
 }
 
 #[test]
-fn a_take_over_by_a_mirror_is_measured() {
+fn a_failover_by_a_mirror_is_measured() {
     let output = freshet(
-        &[&["bench", "take-over", "--records", "5000", "--replay-threads", "2", "--json"][..], &["--fabric", "shm"]]
+        &[&["bench", "failover", "--records", "5000", "--replay-threads", "2", "--json"][..], &["--fabric", "shm"]]
             .concat(),
     );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -315,7 +315,7 @@ fn what_does_not_exist_is_told() {
         of("silor", &["figure1", "figure2", "figure3", "figure4", "figure5", "figure6", "figure7", "recovery"]),
         of("distributed-logging", &["figure1", "figure4", "figure5", "figure6", "figure7", "figure8"]),
         of("record-replay", &["table2", "table3", "figure3", "figure4", "figure5", "figure6"]),
-        of("record-replay", &["window", "lists", "freshness", "take-over"]),
+        of("record-replay", &["window", "lists", "freshness", "failover"]),
         of("active-memory", &["figure8", "figure9", "table2", "figure10", "figure11", "table3", "figure12"]),
         of("active-memory", &["figure13", "figure14"]),
     ];

@@ -72,7 +72,7 @@ impl std::error::Error for LogFailure {
 /// Why a part of the log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not written (yet), or was cut off by a take-over.
+    /// It is not written (yet), or was cut off by a failover.
     #[error("the log is filled up to {filled}; bytes up to {end} were asked for")]
     Beyond {
         /// The end of what was asked for.

@@ -375,7 +375,7 @@ fn a_standby_knows_where_transactions_end() {
             }
             standby.durable_mark().wait(at, None).unwrap();
             if round == 3 {
-                // A take-over: half a transaction goes, and the rest comes again.
+                // A failover: half a transaction goes, and the rest comes again.
                 let cut = whole(at);
                 receiver.cut(cut).unwrap();
                 assert_eq!((receiver.received(), standby.transaction_end(cut)), (cut, cut));

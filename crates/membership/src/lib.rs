@@ -11,7 +11,7 @@
 //! | from another machine | a [`Token`], which a member gave out: once, and not for long |
 //! | brought by the operator | the files: then the cluster's nodes sign nothing |
 //!
-//! A node that joins gets the authority's key too, so that after a take-over every node can let
+//! A node that joins gets the authority's key too, so that after a failover every node can let
 //! others in. So members trust one another about membership. The id in a certificate keeps a node
 //! from speaking for another by mistake or because of a defect.
 //!

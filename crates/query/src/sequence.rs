@@ -7,7 +7,7 @@
 //!
 //! Values are logged ahead: the table says how far values may have been given out, and memory how
 //! far they were. A value is given out only when what was logged covers it durably, as the safety
-//! level wants it; after a crash or a take-over the sequence continues behind what was logged, so
+//! level wants it; after a crash or a failover the sequence continues behind what was logged, so
 //! no value comes twice, and some never come. The next range is logged before the last one is used
 //! up, and grows while it is used up fast, so that hardly anybody ever waits.
 

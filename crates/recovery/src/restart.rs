@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::checkpoint::{CheckpointError, CheckpointFile, Manifest, RowsReader};
 
-/// How far a restart has come, or the take-over of a mirror. Numbers are bytes done and bytes in
+/// How far a restart has come, or the failover of a mirror. Numbers are bytes done and bytes in
 /// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -3,7 +3,7 @@
 //!
 //! The array also says whether an address is the record's first version, so that a reader from
 //! before a bulk load need not ask the log about each new record. Replay makes no versions. Readers
-//! make them, and only below the read view: above it a take-over may cut the log, and what readers
+//! make them, and only below the read view: above it a failover may cut the log, and what readers
 //! made could not be taken back.
 
 use std::sync::Arc;

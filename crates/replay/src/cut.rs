@@ -1,4 +1,4 @@
-//! Taking replay back: after a take-over the log may be cut below what was replayed, though never
+//! Taking replay back: after a failover the log may be cut below what was replayed, though never
 //! below what was visible.
 
 use freshet_base::Lsn;

@@ -116,7 +116,7 @@ pub struct Collector {
 /// What [`Restoration::finish`] has found.
 #[derive(Debug)]
 pub struct Finished {
-    /// The records that the log says were deleted, for a standby to clear away when no take-over
+    /// The records that the log says were deleted, for a standby to clear away when no failover
     /// can bring them back.
     pub deleted: Vec<Deleted>,
     /// How many entries the indexes got, with those of records that are deleted.

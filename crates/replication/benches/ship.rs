@@ -21,7 +21,7 @@ use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
     feed::{FeedConfig, FeedFabric},
-    primary::{Leader, Primary, PrimaryConfig},
+    primary::{Primary, PrimaryConfig, PrimaryId},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
 };
@@ -90,7 +90,7 @@ fn main() {
     };
     let (at_primary, at_standby) = (open(1, &founder), open(2, &second));
     let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-    let who = Leader {
+    let who = PrimaryId {
         cluster,
         node: NodeId(1),
         credentials: founder,

@@ -142,7 +142,7 @@ pub trait Regenerate: Send + Sync {
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String>;
 
     /// How many bytes of log may have arrived beyond what is complete, as far as this side cares:
-    /// it bounds how long a take-over has to wait for them.
+    /// it bounds how long a failover has to wait for them.
     fn ahead(&self) -> u64;
 
     /// Forgets the blocks from `at` on: when this returns, [`Complete`] gets none of them any more.

@@ -38,11 +38,11 @@ mod link;
 mod load;
 pub mod mirror;
 pub mod primary;
+pub mod promotion;
 pub mod restart;
 mod rights;
 pub mod standby;
 pub mod status;
-pub mod takeover;
 pub mod terms;
 pub mod wire;
 

@@ -1,5 +1,5 @@
 //! Restart of a node that led before. If it has to ask before it leads again, it waits as a
-//! standby that follows no other node, and takes over ([`crate::takeover`]) as soon as enough
+//! standby that follows no other node, and takes over ([`crate::promotion`]) as soon as enough
 //! others answer and none of them lives under another term. While it waits, nodes that would
 //! follow it knock at its door, and so it learns where to ask. If it need not, it asks all the same
 //! ([`ask_others`]): its disk may have been set back, which it cannot know by itself.
@@ -13,13 +13,13 @@ use freshet_base::{
     NodeId,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::{take_over::Answer, term::Living};
+use freshet_cluster::{promotion::Answer, term::Living};
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
 
 use crate::{
     endpoint::{CallError, Service, call},
-    takeover::{Asked, ask_all},
+    promotion::{Asked, ask_all},
     terms::Terms,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };

@@ -87,7 +87,7 @@ pub(crate) const MOST_AHEAD: usize = 16;
 
 /// A primary, as another one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leader {
+pub struct PrimaryId {
     /// Itself.
     pub node: NodeId,
     /// Where it can be reached.
@@ -96,7 +96,7 @@ pub struct Leader {
     pub term: Term,
 }
 
-impl std::fmt::Display for Leader {
+impl std::fmt::Display for PrimaryId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { node, address, term } = self;
         write!(f, "node {node} at {address} in term {term}")
@@ -107,9 +107,9 @@ impl std::fmt::Display for Leader {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TwoPrimaries {
     /// The one that says so.
-    pub this: Leader,
+    pub this: PrimaryId,
     /// The one that it has met.
-    pub other: Leader,
+    pub other: PrimaryId,
     /// Which of them yields.
     pub yields: Yields,
     /// Which that is and why, and what can be done.
@@ -407,7 +407,7 @@ pub struct MirrorStatus {
     pub two_primaries: Vec<TwoPrimaries>,
     /// Why what it holds is not what was written: it has no voice, and begins again.
     pub condemned: Option<String>,
-    /// How long ago all of it was read last as a take-over would, and was sound; and how many
+    /// How long ago all of it was read last as a failover would, and was sound; and how many
     /// records there were.
     pub rehearsed: Option<Duration>,
     /// See there.

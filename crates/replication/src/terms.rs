@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
-    take_over::TakeOver,
+    promotion::Promotion,
     term::{LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
 };
 
@@ -170,13 +170,13 @@ impl Terms {
         })
     }
 
-    /// Raises the fence for a take-over by this node ([`TakeOver::raise`]). Durable when this
+    /// Raises the fence for a failover by this node ([`Promotion::raise`]). Durable when this
     /// returns.
     ///
     /// # Errors
     /// [`RaiseError`]: then nothing has changed here, and no node may be asked for a promise.
-    pub fn raise_for(&self, take_over: &mut TakeOver) -> Result<(), RaiseError> {
-        self.change(|state| Ok(take_over.raise(&mut state.fence)?))
+    pub fn raise_for(&self, promotion: &mut Promotion) -> Result<(), RaiseError> {
+        self.change(|state| Ok(promotion.raise(&mut state.fence)?))
     }
 
     /// Whether an honest node can have reached `term`, as far as this one knows.

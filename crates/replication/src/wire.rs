@@ -5,7 +5,7 @@
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 pub use freshet_cluster::begin_again::Verdict;
-use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, take_over::LogState, term::TermHistory};
+use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, promotion::LogState, term::TermHistory};
 pub use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Refusal, Wait},

@@ -7,7 +7,7 @@ use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
-    take_over::{Answer, ComesBack, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
     term::{Living, Verdict},
 };
 
@@ -59,15 +59,15 @@ impl World {
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
         let level = Level::known((None, None), state.follower.level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
-        let gives_way = restart && self.scenario.broken != Broken::LeaderPassedOver;
+        let gives_way = restart && self.scenario.broken != Broken::PrimaryPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
-        let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
+        let promotion = Promotion::new(state.id, self.told_by(state), &state.disk.terms, rules);
         let candidate = Candidate {
-            take_over,
+            promotion,
             fence: state.disk.terms.fence,
             comes_back,
             round: 0,
-            leader: None,
+            primary: None,
             asked: VecDeque::new(),
             fetching: None,
         };
@@ -86,13 +86,13 @@ impl World {
         let mine = self.told_by(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.take_over.term() > candidate.fence.highest()
+        if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.promotion.term() > candidate.fence.highest()
         {
             state.disk.terms.fence = candidate.fence;
         }
-        candidate.take_over.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
+        candidate.promotion.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
         candidate.fence = state.disk.terms.fence;
-        let question = candidate.take_over.question(mine);
+        let question = candidate.promotion.question(mine);
         candidate.round += 1;
         let round = candidate.round;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
@@ -125,8 +125,8 @@ impl World {
             let state = &mut self.nodes[node];
             match state.disk.terms.fence.hear(term, name) {
                 Verdict::Refused { highest, .. } => {
-                    let leader = if state.lead().is_some() { Some(node) } else { state.leader };
-                    self.send(id, node, Message::Refused { highest, leader });
+                    let primary = if state.lead().is_some() { Some(node) } else { state.primary };
+                    self.send(id, node, Message::Refused { highest, primary });
                     return Ok(());
                 }
                 Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
@@ -151,7 +151,7 @@ impl World {
         if self.nodes[node].lead().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
         }
-        let earlier = |candidate: &Candidate| candidate.take_over.term() < term;
+        let earlier = |candidate: &Candidate| candidate.promotion.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
             self.give_up(node);
         }
@@ -173,7 +173,7 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
-        candidate.take_over.heard(name, answer);
+        candidate.promotion.heard(name, answer);
         if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
     }
 
@@ -182,7 +182,7 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         if candidate.fetching.is_some_and(|(fetching, _)| fetching == id) {
             candidate.fetching = None;
-            if candidate.take_over.fetch_failed() {
+            if candidate.promotion.fetch_failed() {
                 return self.consult(node);
             }
             self.give_up(node);
@@ -214,8 +214,8 @@ impl World {
         for id in candidate.asked.iter().copied().chain(candidate.fetching.map(|(id, _)| id)) {
             self.hang_up(id, node);
         }
-        if let Some(leader) = candidate.leader.filter(|leader| *leader != node) {
-            self.nodes[node].leader = Some(leader);
+        if let Some(primary) = candidate.primary.filter(|primary| *primary != node) {
+            self.nodes[node].primary = Some(primary);
         }
         if self.nodes[node].returns {
             self.later(node, pause, Own::Restart);
@@ -226,10 +226,10 @@ impl World {
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        match candidate.take_over.decide(0) {
+        match candidate.promotion.decide(0) {
             Step::Ask => self.consult(node),
             Step::Fetch(wanted) => {
-                let term = candidate.take_over.term();
+                let term = candidate.promotion.term();
                 let log = self.continuation(node);
                 let id = self.connect(node, wanted.from.0 as usize, Message::Fetch { term, log });
                 if let Some(candidate) = &mut self.nodes[node].candidate {
@@ -242,7 +242,7 @@ impl World {
             Step::Stop(why) => {
                 self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
                 if let Stopped::Superseded { living, .. } = why {
-                    candidate.leader = Some(living.node.0 as usize);
+                    candidate.primary = Some(living.node.0 as usize);
                 }
                 self.give_up(node);
                 Ok(())
@@ -260,7 +260,7 @@ impl World {
             return Ok(());
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
-        let take_over = candidate.take_over.clone();
+        let promotion = candidate.promotion.clone();
         if state.disk.log.end() < state.disk.floor {
             // It is no state of the database.
             self.give_up(node);
@@ -273,7 +273,7 @@ impl World {
         if whole < log.end() {
             self.cut(node, whole)?;
         }
-        self.begin_term(node, term, take_over.inheritance(Lsn(whole)))
+        self.begin_term(node, term, promotion.inheritance(Lsn(whole)))
     }
 
     /// A candidate wants the log.
@@ -288,7 +288,7 @@ impl World {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
         if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
-            self.send(id, node, Message::Refused { highest, leader: None });
+            self.send(id, node, Message::Refused { highest, primary: None });
             return Ok(());
         }
         let end = Lsn(state.disk.synced);
@@ -314,7 +314,7 @@ impl World {
         let Some(candidate) = state.candidate.as_mut() else { return Ok(()) };
         let Some((_, wanted)) = candidate.fetching.take_if(|(fetching, _)| *fetching == id) else { return Ok(()) };
         if wanted.check(welcome).is_err() && self.scenario.broken != Broken::FetchUnchecked {
-            if candidate.take_over.fetch_failed() {
+            if candidate.promotion.fetch_failed() {
                 return self.consult(node);
             }
             self.give_up(node);

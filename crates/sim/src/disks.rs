@@ -48,7 +48,7 @@ impl World {
 
     /// Whether too many logs are lost of a set that may be in effect, as far as is known now, for a
     /// candidate to know the newest: a primary that stood still may name logs that are gone, and
-    /// nodes on which no commit counts may have known more. An operator has to force a take-over.
+    /// nodes on which no commit counts may have known more. An operator has to force a failover.
     pub(crate) fn is_unknowable(&self) -> bool {
         self.newest_sets(None).iter().any(|newest| {
             let (left, needed) = newest.heard(|member| !self.lost_disks.contains(member));

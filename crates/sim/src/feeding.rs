@@ -7,7 +7,7 @@ use freshet_cluster::{
     follower::{self, Ack},
     handshake::{Continue, Refusal, Sender},
     host::{Acked, Asking, Guest, Host, Note},
-    take_over::Inheritance,
+    promotion::Inheritance,
     term::{self, NotBegun},
 };
 
@@ -48,7 +48,7 @@ impl World {
         self.committed(node, acknowledged);
         self.note(|| format!("node {node} begins to lead in {term} at {end}"));
         self.report.leads += 1;
-        self.report.takeovers += u64::from(self.checks.last_leader() != Some(self.nodes[node].id));
+        self.report.failovers += u64::from(self.checks.last_primary() != Some(self.nodes[node].id));
         self.check_new_term(node)?;
         let block = self.block(node, term, 48, true, None);
         let digest = self.nodes[node].disk.log.push(block.clone());
@@ -166,7 +166,7 @@ impl World {
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
         let serves = (leads || follows) && state.candidate.is_none();
-        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader.filter(|_| !leads));
+        let (highest, primary) = (state.disk.terms.fence.highest(), state.primary.filter(|_| !leads));
         let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted };
         let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
         let (agreed, host) = match (agreed, &mut state.host) {
@@ -175,7 +175,7 @@ impl World {
                 return self.check_begun_twice(node, from);
             }
             (refused, _) => {
-                self.send(id, node, Message::Refused { highest: highest.max(fence), leader });
+                self.send(id, node, Message::Refused { highest: highest.max(fence), primary });
                 let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && leads;
                 return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
             }

@@ -9,7 +9,7 @@ use freshet_cluster::{
     follower::{self, Ack, Decision, Entry, NotEntered, Room},
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
-    take_over::Answer,
+    promotion::Answer,
     term::{TermState, Verdict},
 };
 
@@ -26,7 +26,7 @@ use crate::{
 const PIECE: u64 = 4000;
 
 impl World {
-    /// Connects to the leader, unless there is a connection, or something better to do.
+    /// Connects to the primary, unless there is a connection, or something better to do.
     pub(crate) fn follow(&mut self, node: usize) {
         let state = &self.nodes[node];
         if !state.up || state.lead().is_some() || state.candidate.is_some() || state.link.is_some() {
@@ -36,7 +36,7 @@ impl World {
         // record that it is not.
         let counted = state.is_counted() && self.scenario.broken != Broken::RelayNotLeft;
         let upstream = state.upstream.filter(|_| !counted);
-        let Some(leader) = upstream.or(state.leader).filter(|leader| *leader != node) else {
+        let Some(primary) = upstream.or(state.primary).filter(|primary| *primary != node) else {
             return self.reconnect(node);
         };
         self.nodes[node].memory.file += 1;
@@ -44,7 +44,7 @@ impl World {
         let log = Continue { persisted: state.follower.to_acknowledge(), ..self.continuation(node) };
         let fence = state.disk.terms.fence.highest();
         let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
-        let connection = self.connect(node, leader, Message::Join { fence, log, synchronous });
+        let connection = self.connect(node, primary, Message::Join { fence, log, synchronous });
         self.nodes[node].link = Some(Link { connection, term: None });
     }
 
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Gives the connection to the leader up.
+    /// Gives the connection to the primary up.
     pub(crate) fn unlink(&mut self, node: usize) -> Result<(), Violation> {
         self.unfollow(node)?;
         self.reconnect(node);
@@ -439,8 +439,8 @@ impl World {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
         if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
-            let leader = if state.lead().is_some() { Some(node) } else { state.leader };
-            self.send(id, node, Message::Refused { highest, leader });
+            let primary = if state.lead().is_some() { Some(node) } else { state.primary };
+            self.send(id, node, Message::Refused { highest, primary });
             // Two lead in one term.
             let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
@@ -452,7 +452,7 @@ impl World {
             return self.tell_rule(node, commit_rule::Event::Fenced { by: term });
         }
         self.give_up(node);
-        self.nodes[node].leader = Some(from);
+        self.nodes[node].primary = Some(from);
         let linked = self.nodes[node].link.as_ref();
         let elsewhere = linked.is_some_and(|link| link.term != Some(term)) && self.nodes[node].upstream.is_none();
         if elsewhere {
@@ -476,7 +476,7 @@ impl World {
         node: usize,
         id: ConnectionId,
         highest: Term,
-        leader: Option<usize>,
+        primary: Option<usize>,
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
@@ -486,7 +486,7 @@ impl World {
         }
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
             if let Some(candidate) = &mut state.candidate {
-                candidate.leader = leader.or(candidate.leader);
+                candidate.primary = primary.or(candidate.primary);
             }
             return self.answered(node, id, Answer::Higher(highest));
         }
@@ -499,7 +499,7 @@ impl World {
         }
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
             state.link = None;
-            state.leader = leader.filter(|leader| *leader != node).or(state.leader);
+            state.primary = primary.filter(|primary| *primary != node).or(state.primary);
             self.reconnect(node);
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! | `world` | the clock, the faults, the clients, the operator |
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
-//! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, take-over and restart |
+//! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | [`mirrors`] | another world: rows in other nodes' memory, instead of logs |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
@@ -56,11 +56,11 @@ pub use scenario::{Broken, Scenario};
 pub struct Report {
     /// Transactions that were acknowledged.
     pub acknowledged: u64,
-    /// Leads that began, take-overs and restarts.
+    /// Leads that began, failovers and restarts.
     pub leads: u64,
     /// Of these, by another node than the one before.
-    pub takeovers: u64,
-    /// Take-overs that were refused.
+    pub failovers: u64,
+    /// Failovers that were refused.
     pub refused: u64,
     /// Logs that were cut at a rejoin.
     pub cuts: u64,
@@ -68,7 +68,7 @@ pub struct Report {
     pub sets: u64,
     /// Batches of old log, read back.
     pub old: u64,
-    /// Hypothetical take-overs that were judged.
+    /// Hypothetical failovers that were judged.
     pub judged: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
@@ -82,7 +82,7 @@ pub struct Report {
     pub undone: u64,
     /// Mirrors that were filled from a checkpoint.
     pub seeded: u64,
-    /// Take-overs by mirrors that got the rest of the log first, and batches of that.
+    /// Failovers by mirrors that got the rest of the log first, and batches of that.
     pub fetched: u64,
     /// See there.
     pub taken: u64,

@@ -8,7 +8,7 @@ use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Welcome},
     meeting::Acknowledged,
-    take_over::{Answer, Question},
+    promotion::{Answer, Question},
 };
 
 use crate::{
@@ -72,7 +72,7 @@ pub(crate) enum Message {
     /// A later term is in force, or the node is no primary.
     Refused {
         highest: Term,
-        leader: Option<usize>,
+        primary: Option<usize>,
     },
 }
 
@@ -218,7 +218,7 @@ impl World {
             Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
             Message::Heard => self.hang_up(id, to),
-            Message::Refused { highest, leader } => self.refused(to, id, highest, leader)?,
+            Message::Refused { highest, primary } => self.refused(to, id, highest, primary)?,
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use freshet_cluster::{
     commit_rule::CommitRule,
     follower::{Begun, Follower, FollowerConfig},
     host::Host,
-    take_over::{Fetch, LogState, TakeOver},
+    promotion::{Fetch, LogState, Promotion},
     term::{Fence, Living, TermState},
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Node {
     pub flushing: bool,
     /// Counts cuts: a flush that a cut overtakes says nothing.
     pub cuts: u32,
-    pub leader: Option<usize>,
+    pub primary: Option<usize>,
     /// It was a primary before, and has neither led nor followed anybody since it was started.
     pub returns: bool,
     pub link: Option<Link>,
@@ -102,9 +102,9 @@ pub(crate) struct Link {
     pub term: Option<Term>,
 }
 
-/// A take-over, or a restart, in preparation.
+/// A failover, or a restart, in preparation.
 pub(crate) struct Candidate {
-    pub take_over: TakeOver,
+    pub promotion: Promotion,
     /// As it was when it began, or was raised last.
     pub fence: Fence,
     /// It comes back without having been told to: the latest term that it had heard of.
@@ -112,7 +112,7 @@ pub(crate) struct Candidate {
     /// Counts rounds, and what else has a time.
     pub round: u32,
     /// Who was named by somebody who refused.
-    pub leader: Option<usize>,
+    pub primary: Option<usize>,
     /// Whose answers are outstanding.
     pub asked: VecDeque<ConnectionId>,
     /// A node whose log is being fetched.
@@ -146,7 +146,7 @@ impl Node {
             role: Role::Standby,
             flushing: false,
             cuts: 0,
-            leader: None,
+            primary: None,
             returns: false,
             link: None,
             reconnects: false,

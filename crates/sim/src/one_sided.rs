@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
-    take_over::{Answer, LogState},
+    promotion::{Answer, LogState},
 };
 
 use crate::{

@@ -50,7 +50,7 @@ pub enum Broken {
     /// when it is promoted.
     MovedAtJoinOnly,
     /// A primary that comes back by itself takes the term from a living one.
-    LeaderPassedOver,
+    PrimaryPassedOver,
     /// A standby that was started again takes the level for 1-safe before a primary has told it.
     LevelForgotten,
     /// A candidate raises its fence as it was when it began, whatever it has promised since.
@@ -102,7 +102,7 @@ pub struct Scenario {
     pub relay_ack: RelayAck,
     /// Under 2-safe: no commits with fewer standbys than this.
     pub floor: u32,
-    /// Whether the operator forces take-overs that are refused. What may be lost is not checked
+    /// Whether the operator forces failovers that are refused. What may be lost is not checked
     /// then.
     pub force: bool,
     /// Primaries write into their standbys' memory, which they have mapped; and processes stand
@@ -150,7 +150,7 @@ impl Scenario {
         1 + self.synchronous + self.asynchronous + self.cascaded
     }
 
-    /// Whether an acknowledged commit survives every take-over that is not forced.
+    /// Whether an acknowledged commit survives every failover that is not forced.
     pub fn strong(&self) -> bool {
         self.safety != Safety::OneSafe && !self.force
     }

@@ -29,7 +29,7 @@ pub enum Group {
     Forms,
     /// Standbys are mirrors.
     Mirrors,
-    /// Take-overs are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
+    /// Failovers are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
 }

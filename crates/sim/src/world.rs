@@ -12,7 +12,7 @@ use freshet_cluster::{
     flow::FlowConfig,
     follower::{self, FollowerConfig, RelayRules, ReplayMode},
     in_sync::{Holder, InSyncSet, Succession},
-    take_over::Inheritance,
+    promotion::Inheritance,
     term::{Fence, TermEntry, may_come_back},
 };
 
@@ -587,7 +587,7 @@ impl World {
         let state = &self.nodes[node];
         // Its own term was the last that it has heard of only if nobody told it otherwise.
         let holder = state.disk.terms.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
-        self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
+        self.nodes[node].primary = holder.or(self.nodes[node].primary).or(Some(0));
         self.follow(node);
         Ok(())
     }
@@ -614,7 +614,7 @@ impl World {
             let (last, rest) = leading.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {
-                self.nodes[*node].leader = Some(*last);
+                self.nodes[*node].primary = Some(*last);
                 self.crash(*node);
                 self.demote(*node);
             }
@@ -663,10 +663,10 @@ impl World {
     fn demote(&mut self, node: usize) {
         let fence = self.nodes[node].disk.terms.fence.highest();
         self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
-        let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
-        if let Some(leader) = leader {
+        let primary = self.nodes[node].primary.map(|primary| self.nodes[primary].id);
+        if let Some(primary) = primary {
             // Known to everybody who has to know: the one that goes on leads in a later term.
-            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(leader));
+            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(primary));
         }
     }
 

@@ -105,7 +105,7 @@ fn a_restart_without_asking() {
 #[test]
 fn a_term_that_is_taken_back() {
     for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
-        let violation = caught(Broken::LeaderPassedOver, Scenario::new(safety, 2), &[Property::TakenBack], SEEDS);
+        let violation = caught(Broken::PrimaryPassedOver, Scenario::new(safety, 2), &[Property::TakenBack], SEEDS);
         println!("{safety}: {violation}");
     }
 }

@@ -3,7 +3,7 @@
 //! A client numbers its requests. The transaction that a request causes also
 //! inserts the request's [`Mark`] into the table `journal`, so that the mark is
 //! there exactly when the transaction's other effects are. After a crash or a
-//! take-over, the marks of all acknowledged requests must be found.
+//! failover, the marks of all acknowledged requests must be found.
 
 use serde::{Deserialize, Serialize};
 

@@ -420,7 +420,7 @@ impl CommandExecutor for Gated {
 }
 
 #[test]
-fn what_a_take_over_has_yet_to_execute_is_told() {
+fn what_a_failover_has_yet_to_execute_is_told() {
     let directories = directories();
     let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
     let gate = Arc::new(Gate::default());

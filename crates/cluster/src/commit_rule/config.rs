@@ -84,7 +84,7 @@ impl RuleConfig {
         self.needed() == Some(0)
     }
 
-    /// Whether it matters how many synchronous standbys there are: commits, take-overs and restarts
+    /// Whether it matters how many synchronous standbys there are: commits, failovers and restarts
     /// count them.
     pub fn counts_standbys(&self) -> bool {
         matches!(self.safety, Safety::VerySafe | Safety::Quorum(_))

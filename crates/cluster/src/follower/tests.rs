@@ -148,7 +148,7 @@ fn without_memory_the_log_is_received_and_neither_replayed_nor_acknowledged() {
     assert_eq!((it.0.to_acknowledge(), it.replay(1000), it.0.free_until()), (Lsn(150), None, Lsn(1900)));
     it.0.set_lacks_memory(false, true);
     assert_eq!((it.replay(100), it.0.to_acknowledge()), (Some((100, 200)), Lsn(200)));
-    // A take-over is not asked for memory.
+    // A failover is not asked for memory.
     it.0.set_lacks_memory(true, true);
     assert_eq!(it.replay(1000), None);
     assert!(it.0.replay_until(Lsn(900)));

@@ -11,7 +11,7 @@
 //! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
 //! | walk | rows and deletions, but for those with an LSN at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
 //! | end | `end` is the end of the log: nothing that was seen is younger |
-//! | wait | until everything below `end` is committed: no take-over can cut the log below it any more; on a standby, until what it has acknowledged, and would have to execute on older versions after a restart, is part of its log |
+//! | wait | until everything below `end` is committed: no failover can cut the log below it any more; on a standby, until what it has acknowledged, and would have to execute on older versions after a restart, is part of its log |
 //! | install | the manifest makes it count |
 //! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
 //!

@@ -341,7 +341,7 @@ fn log_wanted_from(
 }
 
 /// Whether what the checkpoint holds, whose sender has lived in the terms of `theirs`, is of the
-/// log that has come, which has the terms of `ours`. A take-over that was forced may lie between.
+/// log that has come, which has the terms of `ours`. A failover that was forced may lie between.
 fn is_of_this_log(manifest: &Manifest, theirs: &TermHistory, ours: &TermHistory) -> Result<(), String> {
     let end = manifest.end();
     match theirs.agreement(end, ours, end) {

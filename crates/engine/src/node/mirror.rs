@@ -25,7 +25,7 @@ use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
 use freshet_replication::{
     mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
-    takeover::Promoted,
+    promotion::Promoted,
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
@@ -233,7 +233,7 @@ impl Node {
         Some(others.map(|peer| peer.address).filter(|address| *address != self.address).collect())
     }
 
-    /// Of a mirror: the hash of the database that a take-over would make of its memory, when all
+    /// Of a mirror: the hash of the database that a failover would make of its memory, when all
     /// below `at` is there; without `at`, of what is. The primary may still write. Needs the
     /// memory that the database takes on a standby. None for other nodes. Blocks.
     pub fn rehearsed(&self, at: Option<Lsn>, deadline: Instant) -> Option<Result<StateHash, String>> {

@@ -55,8 +55,8 @@ use freshet_replay::Replay;
 use freshet_replication::{
     endpoint::Endpoint,
     primary::Primary,
+    promotion::{self, PromoteOptions},
     restart::Threshold,
-    takeover::{self, PromoteOptions},
     terms::Terms,
 };
 use freshet_txn::{OutcomeOpen, Ticket};
@@ -103,7 +103,7 @@ pub enum Role {
     Standby,
     /// Its memory is written by a primary.
     Mirror,
-    /// A take-over that was begun here failed half-way: restart the node.
+    /// A failover that was begun here failed half-way: restart the node.
     Failed,
     /// It was stopped.
     Stopped,
@@ -127,7 +127,7 @@ impl Composition {
     }
 }
 
-/// A take-over that succeeded.
+/// A failover that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Promotion {
     /// The new term.
@@ -142,9 +142,9 @@ pub enum PromoteError {
     /// Only a standby can be.
     #[error("this node is not a standby: there is nothing to promote")]
     NotStandby,
-    /// The take-over was refused or failed.
+    /// The failover was refused or failed.
     #[error(transparent)]
-    TakeOver(Box<freshet_replication::takeover::PromoteError>),
+    Promotion(Box<freshet_replication::promotion::PromoteError>),
     /// The term has begun, but the node could not begin to lead in it.
     #[error("the new term has begun, but this node cannot become the primary: {why}; {remedy}")]
     Lead {
@@ -184,10 +184,10 @@ pub struct Node {
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
     restart: Mutex<Phases>,
-    /// How far the take-over of a mirror is.
+    /// How far the failover of a mirror is.
     phase: Mutex<Option<StartPhase>>,
     started: Instant,
-    /// How many take-overs are under way, which keep the composition.
+    /// How many failovers are under way, which keep the composition.
     taking_over: AtomicUsize,
 }
 
@@ -202,13 +202,13 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// What it is made of; none while a take-over is under way, which may take long.
+    /// What it is made of; none while a failover is under way, which may take long.
     fn unless_taking_over(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
         while self.taking_over.load(Ordering::SeqCst) == 0 {
             match self.composition.try_lock() {
                 Ok(composition) => return Some(composition),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                // Others look, which takes no time, or a take-over has just begun.
+                // Others look, which takes no time, or a failover has just begun.
                 Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         }
@@ -389,11 +389,11 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Lead`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
-        tracing::info!(force, "a take-over begins");
+        tracing::info!(force, "a failover begins");
         let configured = Some((self.config.standbys, self.config.safety));
-        let promoted = self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() });
+        let promoted = self.promotion(&PromoteOptions { force, configured, ..PromoteOptions::default() });
         if let Err(cause) = &promoted {
-            tracing::warn!(%cause, "the take-over did not take place");
+            tracing::warn!(%cause, "the failover did not take place");
         }
         promoted
     }
@@ -423,15 +423,15 @@ impl Node {
         }
     }
 
-    fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
+    fn promotion(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();
         let promoted = match &*composition {
-            Composition::Standby(following) => takeover::promote(&following.standby, options),
-            Composition::Mirror(mirrored) => takeover::promote_mirror(&mirrored.mirror, options),
+            Composition::Standby(following) => promotion::promote(&following.standby, options),
+            Composition::Mirror(mirrored) => promotion::promote_mirror(&mirrored.mirror, options),
             _ => return Err(PromoteError::NotStandby),
         };
-        let promoted = promoted.map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
+        let promoted = promoted.map_err(|cause| PromoteError::Promotion(Box::new(cause)))?;
         let (lead, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
             Composition::Standby(following) => (following.into_lead(self, &promoted), "restart it without `join`"),
             Composition::Mirror(mirrored) => {

@@ -3,7 +3,7 @@
 //! A mirror has no log below its memory, so it takes no writes before a checkpoint has what was
 //! there. One pass over the memory serves both: a thread makes versions of the rows of a chunk, and
 //! writes them into files of its own, while they are in its caches. It syncs them while indexes are
-//! built. What cannot be written does not end the take-over.
+//! built. What cannot be written does not end the failover.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_log::Log;
-use freshet_replication::{standby::Standby, takeover::Promoted};
+use freshet_replication::{promotion::Promoted, standby::Standby};
 
 use super::{
     Node,
@@ -13,7 +13,7 @@ use super::{
 use crate::scheme::inputs::Sampler;
 
 impl Node {
-    /// What a term needs to know of it that begins with a take-over.
+    /// What a term needs to know of it that begins with a failover.
     pub(super) fn promoted<'n>(&'n self, promoted: &Promoted) -> ThisNode<'n> {
         let own = self.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());

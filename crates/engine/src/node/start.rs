@@ -21,7 +21,7 @@ use std::{
 
 use freshet_base::{Lsn, NodeId, StateProof, Term, Watermark};
 use freshet_cluster::{
-    take_over::{Candidacy, ComesBack, LogState, Plan},
+    promotion::{Candidacy, ComesBack, LogState, Plan},
     term::{Living, TermHistory, TermState, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
@@ -32,9 +32,9 @@ use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
+    promotion::{PromoteError as PromotionError, PromoteOptions},
     restart::{Others, Threshold, ask_others},
     standby::ArrivedLog,
-    takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal},
 };
@@ -382,8 +382,9 @@ impl Parts {
                 Err(why) => why,
             };
             let again = match &why {
-                PromoteError::TakeOver(cause) => match &**cause {
-                    TakeOverError::TooFew { heard, needed, .. } | TakeOverError::SetUncertain { heard, needed, .. } => {
+                PromoteError::Promotion(cause) => match &**cause {
+                    PromotionError::TooFew { heard, needed, .. }
+                    | PromotionError::SetUncertain { heard, needed, .. } => {
                         tell(Phase::Peers { heard: *heard, needed: *needed });
                         if let Err(foreign) = returning.check_join(&node) {
                             // What stops it is said already.
@@ -392,7 +393,7 @@ impl Parts {
                         }
                         true
                     }
-                    TakeOverError::Superseded { .. } => {
+                    PromotionError::Superseded { .. } => {
                         let joined = node.wait_joined(Instant::now() + PATIENCE);
                         return Ok((node, (!joined).then_some(returning)));
                     }
@@ -512,10 +513,10 @@ pub(super) fn begin_checkpoints(
     Ok(Some(checkpointing))
 }
 
-/// Whether a node that comes back should try again without an operator, although its take-over has
+/// Whether a node that comes back should try again without an operator, although its failover has
 /// failed for this cause. Another node may have become the primary by then.
-fn may_pass(cause: &TakeOverError) -> bool {
-    use TakeOverError::{Begin, Better, Contested, Fetch, HoldsMore, Newcomer};
+fn may_pass(cause: &PromotionError) -> bool {
+    use PromotionError::{Begin, Better, Contested, Fetch, HoldsMore, Newcomer};
     matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Newcomer { .. } | Begin(_))
 }
 
@@ -560,9 +561,9 @@ impl Returning {
         // said who it is.
         let hears_all = Instant::now() < self.hears_all_until;
         self.options.waits_for = ComesBack { asks: self.join.is_some(), hears_all };
-        let outcome = node.take_over(&self.options).map(drop);
-        if let Err(PromoteError::TakeOver(cause)) = &outcome
-            && let TakeOverError::Superseded { primary, .. } = &**cause
+        let outcome = node.promotion(&self.options).map(drop);
+        if let Err(PromoteError::Promotion(cause)) = &outcome
+            && let PromotionError::Superseded { primary, .. } = &**cause
         {
             match primary.as_ref().or(self.join.as_ref()) {
                 Some(primary) => node.follow(primary),

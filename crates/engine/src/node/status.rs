@@ -105,16 +105,16 @@ pub enum RoleStatus {
         #[serde(flatten)]
         own: Box<MirrorStatus>,
     },
-    /// A take-over is under way.
+    /// A failover is under way.
     TakingOver {
-        /// Transactions that are executed again, which a take-over waits for.
+        /// Transactions that are executed again, which a failover waits for.
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
         /// Of a mirror: how far it is with what was in its memory.
         #[serde(flatten)]
         phase: Option<PhaseStatus>,
     },
-    /// A take-over that was begun here failed half-way: restart the node.
+    /// A failover that was begun here failed half-way: restart the node.
     Failed,
     /// It was stopped.
     Stopped,
@@ -130,7 +130,7 @@ pub struct NodeStatus {
     /// The latest term it has heard of.
     pub term: Term,
     /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
-    /// primary knows which of them is in effect, and a take-over has to hear enough of each.
+    /// primary knows which of them is in effect, and a failover has to hear enough of each.
     pub in_sync_set: Option<InSyncSet>,
     /// Where other nodes reach it.
     pub address: String,
@@ -164,7 +164,7 @@ pub struct NodeStatus {
 impl Node {
     /// How old what readers see here may be: zero on a primary; on a standby the time since its
     /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
-    /// of one, or neither leads nor follows, as while a take-over is under way. Waits for none.
+    /// of one, or neither leads nor follows, as while a failover is under way. Waits for none.
     pub fn staleness(&self) -> Option<Duration> {
         match self.unless_taking_over().as_deref() {
             Some(Composition::Primary(_)) => Some(Duration::ZERO),
@@ -174,19 +174,19 @@ impl Node {
     }
 
     /// How it stands with the standbys; nothing unless this node is the primary. Does not wait for
-    /// a take-over.
+    /// a failover.
     pub fn shipping_status(&self) -> Option<PrimaryStatus> {
         self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.status())
     }
 
     /// Has standbys say at once what becomes visible there, as long as what is returned is kept;
     /// nothing unless this node is the primary. To be asked for before the commit that is waited
-    /// for. Does not wait for a take-over.
+    /// for. Does not wait for a failover.
     pub fn want_visible(&self) -> Option<VisibleWanted> {
         self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
     }
 
-    /// As things stand. Does not wait for a take-over.
+    /// As things stand. Does not wait for a failover.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();
         let composition = self.unless_taking_over();

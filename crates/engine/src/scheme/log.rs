@@ -8,7 +8,7 @@ use freshet_log::Log;
 use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
     feed::FeedConfig,
-    primary::{Leader, Primary as Shipping, PrimaryConfig},
+    primary::{Primary as Shipping, PrimaryConfig, PrimaryId},
     standby::{JournalPlace, ReplayTarget, Standby, StandbyConfig, Starting},
 };
 use freshet_storage::Participants;
@@ -102,7 +102,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             proof: Arc::clone(this.proof),
             ..PrimaryConfig::new(rule)
         };
-        let who = Leader {
+        let who = PrimaryId {
             cluster: this.cluster,
             node: this.node,
             holder: this.terms.get().holder(this.node),

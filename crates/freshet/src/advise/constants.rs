@@ -40,7 +40,7 @@ pub(super) const WRITE: Constant = constant("writing into a mirror", 0.46, "µs 
 pub(super) const CHANGED: Constant = constant("what an update changes of a row", 25.0, "%");
 pub(super) const OPERATION: Constant = constant("header of an operation over TCP", 32.0, "bytes");
 pub(super) const PACKET: Constant = constant("headers of a packet", 58.0, "bytes");
-pub(super) const PROMOTE: Constant = constant("take-over without anything to replay", 0.1, "s");
+pub(super) const PROMOTE: Constant = constant("failover without anything to replay", 0.1, "s");
 pub(super) const TABLES: Constant =
     constant("tables and a checkpoint of a mirror's rows", 330.0, "MiB a second and processor");
 pub(super) const ENTRIES: Constant = constant("building a mirror's indexes", 8.8, "M entries a second and processor");

@@ -235,7 +235,7 @@ pub(super) struct Costs {
     /// Whether link and processors suffice, as far as they are known.
     pub keeps_up: bool,
     /// In seconds, from the order to the first commit.
-    pub take_over_s: Figure,
+    pub failover_s: Figure,
     pub serves_readers: bool,
     /// What a mirror's memory takes, in bytes.
     pub memory_bytes: Option<f64>,
@@ -390,7 +390,7 @@ impl<'c> Case<'c> {
             link_at_most: self.is_upper_bound(form),
             needs,
             keeps_up,
-            take_over_s: constant(PROMOTE.value + replay_s),
+            failover_s: constant(PROMOTE.value + replay_s),
             serves_readers: true,
             memory_bytes: None,
         }
@@ -445,7 +445,7 @@ impl<'c> Case<'c> {
         let standby = self.following_us(Form::Mirror).unwrap_or_else(|| reckoned(standby));
         let costs = self.costs(Form::Mirror, wire, primary, standby);
         Costs {
-            take_over_s: reckoned(self.mirror_takes_over_s()),
+            failover_s: reckoned(self.mirror_takes_over_s()),
             serves_readers: false,
             memory_bytes: Some(self.mirror_bytes()),
             ..costs

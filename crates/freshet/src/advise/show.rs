@@ -140,7 +140,7 @@ fn standby(advice: &Advice, out: &mut String) {
         }
         None => {}
     }
-    let columns = ["wire", "primary", "standby", "link busy", "needs", "keeps up", "take-over", "readers", "memory"];
+    let columns = ["wire", "primary", "standby", "link busy", "needs", "keeps up", "failover", "readers", "memory"];
     let row = |cells: [String; 9]| cells.map(|cell| format!("{cell:>12}")).concat();
     line("", row(columns.map(str::to_owned)));
     for costs in &advice.costs {
@@ -159,7 +159,7 @@ fn cells(costs: &Costs) -> [String; 9] {
         if costs.link_at_most { format!("≤ {}", percent(costs.link_busy)) } else { percent(costs.link_busy) },
         format!("{:.2} cpu", costs.needs),
         yes(costs.keeps_up),
-        marked(costs.take_over_s, seconds(costs.take_over_s.value)),
+        marked(costs.failover_s, seconds(costs.failover_s.value)),
         yes(costs.serves_readers),
         costs.memory_bytes.map_or("-".to_owned(), bytes),
     ]

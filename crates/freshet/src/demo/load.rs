@@ -2,7 +2,7 @@
 //!
 //! Each transaction bears a mark (client, number) that it writes into the journal. What has become
 //! of a transaction is one of four: acknowledged, rolled back, refused, or open, when the
-//! connection was lost or the node said so. Open ones are looked for after the take-over, as a
+//! connection was lost or the node said so. Open ones are looked for after the failover, as a
 //! careful client does.
 
 use std::{

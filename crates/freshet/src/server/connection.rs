@@ -410,10 +410,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
     }
 }
 
-/// A take-over has a thread of its own; there is one at a time.
+/// A failover has a thread of its own; there is one at a time.
 fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
     if shared.promoting.swap(true, Ordering::SeqCst) {
-        let reason = "a take-over by this node is under way: look at its status".to_owned();
+        let reason = "a failover by this node is under way: look at its status".to_owned();
         return reply.send(Answer::Refused { reason });
     }
     let this = Arc::clone(shared);

@@ -141,7 +141,7 @@ pub fn wait_until(node: &NodeProcess, what: &str, condition: impl Fn(&Value) -> 
 
 /// Standbys that the primary's commits wait for.
 pub fn in_sync(status: &Value) -> usize {
-    // While a set before may be in effect, a take-over needs as many of that.
+    // While a set before may be in effect, a failover needs as many of that.
     if status["in_sync_set"]["before"].as_array().is_some_and(|before| !before.is_empty()) {
         return 0;
     }

@@ -263,9 +263,9 @@ where
         let halves = halves(shared, common, wait, || subject.checkpoints().0);
         // What is looked at later must not let the workers go on.
         let settle = subject.end(begun);
-        let took_over = common.take_over.then(|| {
+        let took_over = common.failover.then(|| {
             shared.phase.store(BEYOND, Ordering::Relaxed);
-            subject.take_over()
+            subject.failover()
         });
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };

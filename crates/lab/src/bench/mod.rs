@@ -6,6 +6,7 @@ pub(crate) mod child;
 mod copies;
 mod crash;
 mod driver;
+mod failover;
 mod join;
 pub(crate) mod options;
 mod platform;
@@ -16,7 +17,6 @@ mod report;
 mod restart;
 mod sizes;
 mod subject;
-mod takeover;
 mod tatp;
 mod tpcb;
 mod tpcc;
@@ -61,7 +61,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),
         Bench::Copies(options) => return copies::run(options),
-        Bench::TakeOver(options) => return takeover::run(options),
+        Bench::Failover(options) => return failover::run(options),
         Bench::Platform(options) => return platform::run(options),
     };
     if json {

@@ -10,8 +10,9 @@ use freshet_engine::{
 use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
 use super::{
-    backup::BackupOptions, copies::CopiesOptions, join::JoinOptions, platform::PlatformOptions, ratios::RatiosOptions,
-    replay::ReplayOptions, restart::RestartOptions, sizes::SizesOptions, takeover::TakeOverOptions,
+    backup::BackupOptions, copies::CopiesOptions, failover::FailoverOptions, join::JoinOptions,
+    platform::PlatformOptions, ratios::RatiosOptions, replay::ReplayOptions, restart::RestartOptions,
+    sizes::SizesOptions,
 };
 use crate::pin::Pin;
 use freshet::Failure;
@@ -44,7 +45,7 @@ pub(crate) enum Bench {
     /// mirrors.
     Copies(CopiesOptions),
     /// How long a mirror takes to become the primary.
-    TakeOver(TakeOverOptions),
+    Failover(FailoverOptions),
     /// The platform of the Active-Memory paper: its scheme, log shipping, H-Store and Calvin on one
     /// storage, all nodes in this process.
     Platform(PlatformOptions),
@@ -109,7 +110,7 @@ pub(crate) struct Common {
     /// there are no standbys; how long that takes is told. It fetches what the primary has beyond
     /// it, which 1-safe does not bound.
     #[arg(long)]
-    pub(crate) take_over: bool,
+    pub(crate) failover: bool,
     /// Run TPC-C without remote transactions, for comparisons with --apply command.
     #[arg(long)]
     pub(crate) home_only: bool,
@@ -254,8 +255,8 @@ impl Common {
         if calvin && (self.isolation != Isolation::Serializable || self.encoding != Encoding::Inputs) {
             return Err(Failure::new("--apply calvin needs --encoding inputs --isolation serializable"));
         }
-        if self.take_over && self.followers() == 0 {
-            return Err(Failure::new("--take-over needs --standbys or --mirrors"));
+        if self.failover && self.followers() == 0 {
+            return Err(Failure::new("--failover needs --standbys or --mirrors"));
         }
         Ok(())
     }

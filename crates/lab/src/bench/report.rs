@@ -77,7 +77,7 @@ pub(crate) struct Report {
     pub(crate) passage_us: Option<Passage>,
     /// How long it took a standby to take over under this load.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) take_over_ms: Option<f64>,
+    pub(crate) failover_ms: Option<f64>,
     /// The share of batches that the thread of group commit has shipped itself. (The threads that
     /// ship sent the others.)
     pub(crate) prompt_batches: Option<f64>,
@@ -364,7 +364,7 @@ impl Report {
                 failed: readers.failed,
                 utilization: readers.cpu.as_secs_f64() / readers.process_cpu.as_secs_f64().max(1e-9),
             }),
-            take_over_ms: measured.took_over.map(|time| time.as_secs_f64() * 1e3),
+            failover_ms: measured.took_over.map(|time| time.as_secs_f64() * 1e3),
             prompt_batches: (measured.log.batches > 0)
                 .then(|| measured.log.prompt as f64 / measured.log.batches as f64),
             freshness_series: if common.freshness_series { measured.looks } else { Vec::new() },
@@ -479,7 +479,7 @@ impl fmt::Display for Report {
                 format!("p50 {}, p99 {}, max {} ({batches} batches)", micros(*p50), micros(*p99), micros(*max)),
             )?;
         }
-        if let Some(time) = self.take_over_ms {
+        if let Some(time) = self.failover_ms {
             line("took over", format!("in {time:.1} ms"))?;
         }
         if let Some(Halves { slowest, slowest_with_checkpoint, with_checkpoint, count }) = &self.halves {

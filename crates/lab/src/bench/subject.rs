@@ -39,8 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MIRROR_BYTES: u64 = 1 << 40;
 const MIRROR_UNDO: u64 = 64 << 20;
 
-/// How long a take-over may take.
-const TAKE_OVER: Duration = Duration::from_secs(600);
+/// How long a failover may take.
+const FAILOVER: Duration = Duration::from_secs(600);
 
 /// How long mirrors are watched while nothing runs.
 const IDLE: Duration = Duration::from_secs(2);
@@ -450,11 +450,11 @@ impl Subject {
 
     /// The first standby takes over, or the first mirror, without asking the primary: how long that
     /// takes it. Blocks until then.
-    pub(crate) fn take_over(&self) -> Result<Duration, Failure> {
+    pub(crate) fn failover(&self) -> Result<Duration, Failure> {
         let standby = self.standbys.iter().chain(&self.mirrors).next();
         let standby = standby.ok_or_else(|| Failure::new("there is no node to take over"))?;
         let begun = Instant::now();
-        standby.client.promote(true, TAKE_OVER)?;
+        standby.client.promote(true, FAILOVER)?;
         Ok(begun.elapsed())
     }
 

@@ -424,7 +424,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// The node that a refused take-over names, whose log is better.
+    /// The node that a refused failover names, whose log is better.
     pub(super) fn named_in(&self, refusal: &str) -> Option<usize> {
         let better = refusal.contains("promote that node");
         self.specs.iter().position(|spec| better && refusal.contains(&spec.listen.to_string()))

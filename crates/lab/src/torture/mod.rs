@@ -60,9 +60,9 @@ pub(crate) enum Fault {
     /// A standby does.
     StopStandby,
     /// SIGKILL for the primary; a standby is promoted; then the old one comes back as it was.
-    TakeOver,
+    Failover,
     /// The same, but the old one is already coming back when the standby is promoted.
-    TakeOverAtOnce,
+    FailoverAtOnce,
     /// The primary stands still, a standby is promoted, and then the old one continues as if
     /// nothing had happened.
     Depose,
@@ -247,11 +247,11 @@ fn print(summary: &Summary) {
         grouped(summary.reads),
     );
     println!(
-        "{} kills, {} stops, {} take-overs and {} refused, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
+        "{} kills, {} stops, {} failovers and {} refused, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
          {:.1} s after the last fault",
         summary.done.kills,
         summary.done.stops,
-        summary.done.take_overs,
+        summary.done.failovers,
         summary.done.refused,
         summary.ended_alone,
         summary.longest_unavailable_seconds,

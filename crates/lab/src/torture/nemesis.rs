@@ -12,8 +12,8 @@ use super::{Fault, cluster::Cluster, history::History, load};
 use crate::sql::Session;
 use freshet::{Failure, client::ClientError, interruption::Interruption};
 
-/// How long a take-over may take.
-const TAKE_OVER: Duration = Duration::from_secs(30);
+/// How long a failover may take.
+const FAILOVER: Duration = Duration::from_secs(30);
 /// How long all may take to be in sync after a mirror has taken over.
 const MENDING: Duration = Duration::from_secs(30);
 /// So often all have to be in sync, one look after the other.
@@ -35,7 +35,7 @@ pub(super) struct Deal {
     fault: Fault,
     /// The load before it.
     before: Duration,
-    /// From its beginning to its middle (the take-over, the second node), and from there to its
+    /// From its beginning to its middle (the failover, the second node), and from there to its
     /// end.
     first: Duration,
     second: Duration,
@@ -76,8 +76,8 @@ pub(super) fn draw(random: &mut Random, kinds: &[Fault]) -> Vec<Deal> {
 pub(super) struct Done {
     pub(super) kills: u64,
     pub(super) stops: u64,
-    pub(super) take_overs: u64,
-    /// Take-overs that the node refused.
+    pub(super) failovers: u64,
+    /// Failovers that the node refused.
     pub(super) refused: u64,
 }
 
@@ -85,7 +85,7 @@ impl Done {
     pub(super) fn add(&mut self, other: &Self) {
         self.kills += other.kills;
         self.stops += other.stops;
-        self.take_overs += other.take_overs;
+        self.failovers += other.failovers;
         self.refused += other.refused;
     }
 }
@@ -132,13 +132,13 @@ impl Nemesis<'_> {
     /// Promotes a node, or the one that it names because that has more, and cannot pass it on.
     fn promote(&mut self, node: usize) -> Option<ClientError> {
         self.history.say(&format!("promote {}", self.name(node)));
-        let outcome = self.cluster.promote(node, TAKE_OVER);
+        let outcome = self.cluster.promote(node, FAILOVER);
         let failure = self.promoted(node, outcome)?;
         let better = self.cluster.named_in(&failure.to_string());
         let better = better.filter(|better| Some(*better) != self.cluster.primary());
         let Some(better) = better else { return Some(failure) };
         self.history.say(&format!("promote {}, which has more", self.name(better)));
-        let outcome = self.cluster.promote(better, TAKE_OVER);
+        let outcome = self.cluster.promote(better, FAILOVER);
         self.promoted(better, outcome)
     }
 
@@ -155,7 +155,7 @@ impl Nemesis<'_> {
         self.history.say(&format!("promote {}", self.name(node)));
         let cluster = self.cluster;
         let outcome = thread::scope(|scope| {
-            let promotion = scope.spawn(|| cluster.promote(node, TAKE_OVER));
+            let promotion = scope.spawn(|| cluster.promote(node, FAILOVER));
             let slept = self.sleep(later);
             killed.iter().for_each(|node| self.kill(*node));
             slept.map(|()| promotion.join())
@@ -170,7 +170,7 @@ impl Nemesis<'_> {
         match outcome {
             Ok(term) => {
                 self.history.say(&format!("{} is the primary of term {term}", self.name(node)));
-                self.done.take_overs += 1;
+                self.done.failovers += 1;
                 None
             }
             Err(failure) => {
@@ -230,14 +230,14 @@ impl Nemesis<'_> {
                 self.sleep(deal.first)?;
                 self.go_on(standby);
             }
-            Fault::TakeOver => {
+            Fault::Failover => {
                 self.kill(primary);
                 self.sleep(deal.first)?;
                 self.promote(standby);
                 self.sleep(deal.second)?;
                 self.want(primary);
             }
-            Fault::TakeOverAtOnce => {
+            Fault::FailoverAtOnce => {
                 // The dead one is back while another takes over.
                 self.kill(primary);
                 self.want(primary);
@@ -340,7 +340,7 @@ impl Nemesis<'_> {
             self.sleep(deal.first / 8)?;
             self.want(*node);
         }
-        let deadline = Instant::now() + TAKE_OVER;
+        let deadline = Instant::now() + FAILOVER;
         let takes_over = loop {
             if standbys.iter().any(|node| self.promote(*node).is_none()) {
                 break true;
@@ -411,7 +411,7 @@ impl Nemesis<'_> {
         Ok(())
     }
 
-    /// After take-overs by mirrors: others begin again with empty directories, as mirrors.
+    /// After failovers by mirrors: others begin again with empty directories, as mirrors.
     pub(super) fn mirror_again(&self, random: &mut Random) -> Result<(), Failure> {
         let nodes = 0..self.cluster.names().len();
         let mirrors = nodes.clone().filter(|node| self.cluster.is_mirror(*node)).count();

@@ -90,7 +90,7 @@ impl Shape {
         let safety = options.safety.unwrap_or(safety);
         if safety == Safety::OneSafe {
             return Err(Failure::new(
-                "a take-over under 1-safe may lose what was acknowledged: there is nothing to check",
+                "a failover under 1-safe may lose what was acknowledged: there is nothing to check",
             ));
         }
         if matches!(safety, Safety::Quorum(kept) if kept < 2 || kept > u32::from(options.nodes)) {

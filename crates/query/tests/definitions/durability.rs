@@ -90,7 +90,7 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
 }
 
 #[test]
-fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
+fn a_standby_shows_definitions_and_goes_on_after_a_failover() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let settings = |n: usize| NodeConfig { safety: Safety::OneSafe, standbys: 1, ..config(directories[n].path()) };
     let primary = Node::start(settings(0), |_| {}).unwrap();

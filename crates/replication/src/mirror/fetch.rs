@@ -15,7 +15,7 @@ use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
     mirror::Cut,
-    take_over::Fetch,
+    promotion::Fetch,
 };
 use freshet_fabric::tcp::{Receiver, Sender};
 use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
@@ -26,7 +26,7 @@ use crate::{
     wire::{self, Ack, Continue, Growing, Kind, Purpose, Refusal},
 };
 
-/// See [`Candidate::fetch`](crate::takeover::Candidate::fetch).
+/// See [`Candidate::fetch`](crate::promotion::Candidate::fetch).
 pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     let end = {
@@ -63,7 +63,7 @@ fn local(cause: &dyn std::fmt::Display) -> SessionError {
     SessionError::Local(cause.to_string())
 }
 
-/// A take-over from here is of no use.
+/// A failover from here is of no use.
 fn damaged(cause: &Damaged) -> SessionError {
     local(&format_args!("{cause}: promote another node"))
 }

@@ -45,7 +45,7 @@ use freshet_base::{
 use freshet_cluster::{
     Moment,
     mirror::Holding,
-    take_over::{Fetch, LogState},
+    promotion::{Fetch, LogState},
     term::{Living, TermHistory, TermState},
 };
 use freshet_fabric::{
@@ -65,9 +65,9 @@ pub use self::{
 use crate::{
     clock::Clock,
     endpoint::Service,
+    promotion::{Candidate, PromoteError, PromoteOptions},
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
     status::{AheadStatus, MOST_AHEAD, MirrorStatus, STALE, Seeding, TwoPrimaries},
-    takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
     wire::{Growing, Peer, Peers, Refusal},
 };
@@ -93,7 +93,7 @@ pub struct MirrorConfig {
     pub arena: u64,
     /// Bytes of all of it together, at most.
     pub most: u64,
-    /// At most this number of bytes of log are kept that a take-over has fetched, for others.
+    /// At most this number of bytes of log are kept that a failover has fetched, for others.
     pub fetched: u64,
     /// Where a memory goes that is damaged, if it does not lie in files: it is kept there until the
     /// mirror has everything again. Nowhere: it is not kept.
@@ -181,7 +181,7 @@ struct State {
     given_up: bool,
     /// Why what is here is not what was written: it has no voice, and begins again.
     condemned: Option<String>,
-    /// When it was read last as a take-over would, and how many records there were.
+    /// When it was read last as a failover would, and how many records there were.
     rehearsed: Option<(Moment, u64)>,
     /// How many batches were undone when connections ended.
     undone: u64,
@@ -282,7 +282,7 @@ impl Mirror {
         Some((self.shared.memory().medium()?.clone(), method))
     }
 
-    /// The end of the log that a take-over has fetched, if it begins its term at `start`: empty if
+    /// The end of the log that a failover has fetched, if it begins its term at `start`: empty if
     /// there was nothing to fetch.
     pub fn fetched(&self, start: Lsn) -> FetchedLog {
         std::mem::take(&mut self.shared.state().fetched_log).up_to(start)

@@ -3,7 +3,7 @@
 //! What is read, and what is left out, is said in [`freshet_mirror::Picture`].
 //!
 //! A picture waits for a while until its end is committed. But commits may wait for the very node
-//! that asks, so then it ends where it does: should a take-over cut the log below, that node sees
+//! that asks, so then it ends where it does: should a failover cut the log below, that node sees
 //! that it is complete only with the log of before, and begins again.
 //!
 //! If the connection to the primary ends while it is read, changes may be undone whose records were

@@ -1,4 +1,4 @@
-//! Rehearse: reads what a mirror has as a take-over would, before one has to.
+//! Rehearse: reads what a mirror has as a failover would, before one has to.
 //!
 //! A mirror's rows are read by nobody for years, and memory rots. So all that is committed is read
 //! now and then: the directory, each slot with its checksum, rows elsewhere. It is read as a

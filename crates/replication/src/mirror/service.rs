@@ -6,8 +6,8 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
+    promotion::consulted,
     standby::{AskedBlock, Follows, announced, hear, serve_originals},
-    takeover::consulted,
     wire::{Hello, Purpose, Refusal, Reply, check_hello},
 };
 

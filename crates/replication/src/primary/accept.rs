@@ -7,7 +7,7 @@ use freshet_cluster::{
     commit_rule,
     handshake::{Agreed, Sender, check_comes_back},
     host::Guest,
-    take_over::LogState,
+    promotion::LogState,
     term::Living,
 };
 use freshet_fabric::tcp::Connection;
@@ -16,8 +16,8 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{disagreed, join, tell_refused},
+    promotion::serve_log,
     standby::serve_originals,
-    takeover::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 

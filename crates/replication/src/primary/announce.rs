@@ -1,6 +1,6 @@
 //! Announce: tells every node that is not connected who leads, again and again while it is not.
 //!
-//! A standby that missed the take-over would try its old primary for ever, and an old primary that
+//! A standby that missed the failover would try its old primary for ever, and an old primary that
 //! was partitioned must learn that it is one. A node that has heard may be started again, and knows
 //! only whom it was told to join.
 

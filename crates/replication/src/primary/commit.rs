@@ -17,7 +17,7 @@ use freshet_cluster::{
 };
 use freshet_log::{Log, TransactionEnds};
 
-use super::Leader;
+use super::PrimaryId;
 use crate::{bell::Bell, clock::Clock};
 
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
@@ -70,7 +70,7 @@ struct State {
 }
 
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, who: &Leader, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
+    pub(crate) fn new(config: RuleConfig, who: &PrimaryId, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.

@@ -11,7 +11,7 @@ use freshet_cluster::{
 use super::Shared;
 use crate::{
     feed::Feeder,
-    status::{Leader, MOST_AHEAD, TwoPrimaries},
+    status::{MOST_AHEAD, PrimaryId, TwoPrimaries},
     wire::{Hello, Refusal, Reply},
 };
 
@@ -78,12 +78,12 @@ impl Shared {
             }
             self.feeds.end();
         }
-        self.note_meeting(Leader { node: their.node, address: address.to_owned(), term: their.term }, yields, why);
+        self.note_meeting(PrimaryId { node: their.node, address: address.to_owned(), term: their.term }, yields, why);
     }
 
     /// A node that follows a later term, which has ended this one, says where that is.
     pub(super) fn told_of(&self, node: NodeId, address: &str, term: Term) {
-        let other = Leader { node, address: address.to_owned(), term };
+        let other = PrimaryId { node, address: address.to_owned(), term };
         self.note_meeting(other, Yields::This, Why::EarlierTerm);
     }
 
@@ -99,8 +99,8 @@ impl Shared {
         self.meetings().iter().any(stands)
     }
 
-    fn note_meeting(&self, other: Leader, yields: Yields, why: Why) {
-        let this = Leader { node: self.who.node, address: self.who.address.clone(), term: self.who.term };
+    fn note_meeting(&self, other: PrimaryId, yields: Yields, why: Why) {
+        let this = PrimaryId { node: self.who.node, address: self.who.address.clone(), term: self.who.term };
         let why = explain(&this, &other, yields, why);
         let (node, peer, address, term) = (this.node, other.node, other.address.clone(), this.term.0);
         let met = TwoPrimaries { this, other, yields, why };
@@ -136,7 +136,7 @@ impl Shared {
 }
 
 /// For people: who has met, which of the two yields and why, and what to do.
-fn explain(this: &Leader, other: &Leader, yields: Yields, why: Why) -> String {
+fn explain(this: &PrimaryId, other: &PrimaryId, yields: Yields, why: Why) -> String {
     let (goes, stays) = if yields == Yields::Other { (other, this) } else { (this, other) };
     let is_copy = this.node == other.node;
     let because = match why {

@@ -68,7 +68,7 @@ impl PrimaryConfig {
 
 /// Who leads.
 #[derive(Clone, Debug)]
-pub struct Leader {
+pub struct PrimaryId {
     /// The cluster.
     pub cluster: ClusterId,
     /// This node.
@@ -86,7 +86,7 @@ pub struct Leader {
     /// The end of the log when the term began, or when the process started.
     pub start: Lsn,
     /// What of the log below `start` is known to be persistent wherever the safety level demands
-    /// it, between transactions: after a take-over what the standby was told, at a restart zero, or
+    /// it, between transactions: after a failover what the standby was told, at a restart zero, or
     /// what was noted. The rest is committed when something of this term is. Where commits count
     /// on no standby, all of it is, and this says nothing.
     pub committed: Lsn,
@@ -108,7 +108,7 @@ enum NotRecorded {
 
 pub(crate) struct Shared {
     config: PrimaryConfig,
-    who: Leader,
+    who: PrimaryId,
     terms: Terms,
     log: Arc<Log>,
     feeds: Feeds,
@@ -165,7 +165,7 @@ impl Primary {
     ///
     /// # Errors
     /// What the system says when a thread cannot be started.
-    pub fn start(who: Leader, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
+    pub fn start(who: PrimaryId, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
         let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =

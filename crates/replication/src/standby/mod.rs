@@ -35,7 +35,7 @@ pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
     follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
-    take_over::{Fetch, LogState},
+    promotion::{Fetch, LogState},
     term::{Living, TermState},
 };
 use freshet_fabric::cpu::Meter;
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     pub config: StandbyConfig,
     pub log: Arc<Log>,
     /// Fills the log; none once that is another's work. Used by the receiving thread, and by a
-    /// take-over while that rests.
+    /// failover while that rests.
     pub receiver: Mutex<Option<Receiver>>,
     pub terms: Terms,
     pub clock: Clock,
@@ -656,7 +656,7 @@ impl Shared {
         let seen = |Seen { visible }| {
             format!(
                 "the primary's log parts from this one at {at}, but readers here have seen up to {visible}: \
-                 acknowledged commits were lost at a take-over; start this standby with an empty directory"
+                 acknowledged commits were lost at a failover; start this standby with an empty directory"
             )
         };
         let failed = |error: ReceiveError| error.to_string();
@@ -769,7 +769,7 @@ fn of_another_log(at: Lsn, floor: Lsn) -> String {
     )
 }
 
-/// Continues a resting standby's log from the node at `from`, for a take-over.
+/// Continues a resting standby's log from the node at `from`, for a failover.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     from: &str,

@@ -2,8 +2,8 @@
 //!
 //! The node that has given blocks last is asked alone, at first the one that is followed, for as
 //! many at once as are wanted, and on one connection, which is kept while blocks are wanted. What
-//! it does not give all others are asked for at once, as by a candidate ([`crate::takeover`]). What
-//! comes must be the block with the header that the form says.
+//! it does not give all others are asked for at once, as by a candidate ([`crate::promotion`]).
+//! What comes must be the block with the header that the form says.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     endpoint::{CallError, ask, connect},
     forms::{Missing, Wanted},
-    takeover::ask_all,
+    promotion::ask_all,
     wire::{self, Hello, Kind, Purpose, Refusal, Reply},
 };
 

@@ -20,7 +20,7 @@ use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     follower::{Entry, Event, NotEntered},
     handshake::Welcome,
-    take_over::Fetch,
+    promotion::Fetch,
     term::TermState,
 };
 use freshet_fabric::{

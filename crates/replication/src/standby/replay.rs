@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// Looks whether there is memory to replay into. Without, nothing is replayed until there is,
-    /// or until a take-over wants it; what is received is kept in the log's files, and acknowledged
+    /// or until a failover wants it; what is received is kept in the log's files, and acknowledged
     /// no more: as of a standby that makes nothing durable, commits soon wait for it no longer.
     fn mind_memory(&self, state: &mut State) {
         let lacks = self.target.lacks_memory();

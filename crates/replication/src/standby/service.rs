@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     endpoint::{Service, answer, refuse},
-    takeover::{consulted, serve_log},
+    promotion::{consulted, serve_log},
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
 };
 

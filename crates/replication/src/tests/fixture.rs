@@ -30,7 +30,7 @@ use crate::{
     endpoint::{CallError, Endpoint},
     feed::{FeedConfig, FeedFabric},
     forms::{Encoding, Regenerate},
-    primary::{Leader, Primary, PrimaryConfig},
+    primary::{Primary, PrimaryConfig, PrimaryId},
     standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
     wire::{self, Hello, Purpose, Reply},
@@ -344,7 +344,7 @@ impl PrimaryNode {
         terms: Terms,
         (committed, succession): (Lsn, Option<Succession>),
     ) -> Self {
-        let who = Leader {
+        let who = PrimaryId {
             cluster: CLUSTER,
             node,
             holder: terms.get().holder(node),

@@ -17,9 +17,9 @@ use crate::{
     feed::FeedConfig,
     forms::{Encoding, Wanted},
     primary::PrimaryConfig,
+    promotion::{PromoteOptions, promote},
     standby::{StandbyConfig, originals},
     status::LinkStatus,
-    takeover::{PromoteOptions, promote},
     terms::{Terms, VolatileTerms},
     wire::{Peer, Peers},
 };
@@ -206,7 +206,7 @@ fn a_standby_whose_journal_is_gone_does_not_start() {
 }
 
 #[test]
-fn a_take_over_finds_what_was_acknowledged() {
+fn a_failover_finds_what_was_acknowledged() {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let (primary, standby, toy, end) = held(config);
     let bytes = primary.log.bytes();

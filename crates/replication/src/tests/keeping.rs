@@ -8,8 +8,8 @@ use freshet_fabric::FabricKind;
 
 use super::{fixture::*, mirroring::*, seeding::*};
 use crate::{
+    promotion::{PromoteOptions, promote_mirror},
     status::LinkStatus,
-    takeover::{PromoteOptions, promote_mirror},
     terms::{Terms, VolatileTerms},
 };
 

@@ -21,9 +21,9 @@ use crate::{
     endpoint::CallError,
     feed::FeedConfig,
     forms::{Encoding, Forms},
+    promotion::{PromoteOptions, promote},
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
-    takeover::{PromoteOptions, promote},
     wire::{Continue, Join, Purpose, Refusal, Wait},
 };
 

@@ -6,8 +6,8 @@ use freshet_log::persist::Method;
 
 use super::fixture::*;
 use crate::{
+    promotion::{PromoteOptions, promote},
     standby::{ReplayMode, StandbyConfig},
-    takeover::{PromoteOptions, promote},
 };
 
 #[test]
@@ -90,7 +90,7 @@ fn synchronous_replay_is_on_the_commit_path() {
 }
 
 #[test]
-fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
+fn without_replay_the_log_flows_and_a_failover_replays_all_of_it() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let config = StandbyConfig { replay: ReplayMode::None, ..StandbyConfig::default() };
     let standby = NewStandby::new(2).following(primary.address()).config(config).start();

@@ -15,8 +15,8 @@ use crate::{
     checkpoints::{Keeper, OpenCheckpoint, PieceNote, serve},
     endpoint::Service,
     mirror::{Beginning, Checkpoints, MirrorConfig, Seed},
+    promotion::{PromoteOptions, promote_mirror},
     status::LinkStatus,
-    takeover::{PromoteOptions, promote_mirror},
     wire::{self, Hello, Kind, Purpose, Reply},
 };
 

@@ -10,7 +10,7 @@ use super::{fixture::*, mirroring::*};
 use crate::{
     endpoint::Service,
     mirror::MirrorConfig,
-    takeover::{PromoteError, PromoteOptions, Promoted, promote_mirror},
+    promotion::{PromoteError, PromoteOptions, Promoted, promote_mirror},
     terms::{Terms, VolatileTerms},
     wire::{Hello, Peer, Purpose},
 };

@@ -24,10 +24,10 @@ use super::{
 use crate::{
     mirror::MirrorConfig,
     primary::PrimaryConfig,
+    promotion::{PromoteError, PromoteOptions, Promoted, promote},
     restart::ask_others,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     status::LinkStatus,
-    takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
     wire::{self, BatchNote, Hello, Join, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -72,7 +72,7 @@ fn a_standby_takes_over_and_the_other_follows() {
     let end = primary.write(&[64; 8]);
     primary.commits(end);
     b.shows(end);
-    assert_eq!(reader.get(), end, "a reader's watermark outlives the take-over");
+    assert_eq!(reader.get(), end, "a reader's watermark outlives the failover");
     assert!(b.log.bytes() == primary.log.bytes());
     assert_eq!(b.terms.get().history, promoted.history);
 }
@@ -95,7 +95,7 @@ fn what_only_another_standby_holds_is_fetched() {
     assert!(a.log.bytes() == b.log.bytes());
 }
 
-/// What the old primary may not have committed is not committed by the take-over, nor shown by
+/// What the old primary may not have committed is not committed by the failover, nor shown by
 /// anybody, before enough nodes hold it.
 #[test]
 fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
@@ -297,7 +297,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert_eq!(again.standby.status().saved_tails.len(), 1);
 }
 
-/// A primary that is cut off continues alone, as it may, and a take-over is forced. What
+/// A primary that is cut off continues alone, as it may, and a failover is forced. What
 /// it has acknowledged last it knows when it has heard of that, and when it is stopped: it follows
 /// no log without that, and is named.
 #[test]

@@ -1,5 +1,5 @@
 use freshet_base::Safety;
-use freshet_cluster::take_over::{Candidacy, LogState, Plan};
+use freshet_cluster::promotion::{Candidacy, LogState, Plan};
 
 use super::{Property, Violation};
 use crate::{scenario::Broken, world::World};
@@ -32,7 +32,7 @@ impl World {
             Safety::Quorum(k) => holders >= k as usize,
             Safety::TwoSafe => set.iter().all(|member| holds(&self.nodes[member.node.0 as usize])),
         };
-        // A take-over that was forced may have cut off what an acknowledgement on its way tells of.
+        // A failover that was forced may have cut off what an acknowledgement on its way tells of.
         if !enough && !self.scenario.force {
             return Property::Acknowledged.violated(format!(
                 "node {node} acknowledges {upto} under {}, but nodes {missing:?} do not hold it",

@@ -17,10 +17,10 @@ use crate::log::Log;
 /// A property that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// An acknowledged commit is persistent where its level demands, and survives every take-over
+    /// An acknowledged commit is persistent where its level demands, and survives every failover
     /// that is not forced.
     Acknowledged,
-    /// A standby shows a prefix of whole transactions that no such take-over loses (invariant 2).
+    /// A standby shows a prefix of whole transactions that no such failover loses (invariant 2).
     Views,
     /// An LSN in a term identifies a block (invariant 4).
     Logs,
@@ -78,7 +78,7 @@ impl Checks {
     }
 
     /// Who began to lead last.
-    pub(crate) fn last_leader(&self) -> Option<NodeId> {
+    pub(crate) fn last_primary(&self) -> Option<NodeId> {
         self.leads.last().map(|lead| lead.1)
     }
 }

@@ -46,7 +46,7 @@ fn describe(node: &crate::node::Node) -> String {
         ),
         None => format!(
             "follows {:?} ({:?}), candidate {}",
-            node.leader,
+            node.primary,
             node.link.as_ref().map(|link| link.term),
             node.candidate.is_some()
         ),

@@ -17,7 +17,7 @@ impl World {
         }
         if self.scenario.strong() && upto > self.checks.promised.end() {
             self.promise(node, upto, Property::Views)?;
-            // What nobody acknowledged, no take-over may lose from here on.
+            // What nobody acknowledged, no failover may lose from here on.
             let seen = |violation: Violation| Violation {
                 property: Property::Views,
                 what: format!("standby {node} shows {upto}; {}", violation.what),

@@ -5,7 +5,7 @@ use freshet_base::Lsn;
 use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
     mirror::Keep,
-    take_over::Fetch,
+    promotion::Fetch,
     term::{self, TermHistory},
 };
 use freshet_fabric::Place;
@@ -188,7 +188,7 @@ impl World {
         FetchedLog { from, blocks }: FetchedLog,
         others: Vec<usize>,
     ) -> Result<(), Violation> {
-        self.report.takeovers += 1;
+        self.report.failovers += 1;
         let term = self.superblock(node)?.term;
         let log = Log::of(from, blocks).map_err(|why| refused(&why))?;
         if log.end != end {

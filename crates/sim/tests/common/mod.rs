@@ -47,7 +47,7 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
 pub fn add(total: &mut Report, report: &Report) {
     total.acknowledged += report.acknowledged;
     total.leads += report.leads;
-    total.takeovers += report.takeovers;
+    total.failovers += report.failovers;
     total.refused += report.refused;
     total.cuts += report.cuts;
     total.sets += report.sets;

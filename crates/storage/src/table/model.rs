@@ -318,7 +318,7 @@ fn two_readers_install_what_replay_announces() {
     });
 }
 
-/// What lies above the limit is never seen, while a take-over cuts it off and replay begins again.
+/// What lies above the limit is never seen, while a failover cuts it off and replay begins again.
 #[test]
 fn a_cut_is_never_seen() {
     explore(3, || {

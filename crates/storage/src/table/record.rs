@@ -47,7 +47,7 @@ pub trait RecordSource: Send + Sync {
     /// When it is not there.
     fn load(&self, address: Lsn, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError>;
 
-    /// Versions at or above this LSN must not be made from the log: a take-over could still
+    /// Versions at or above this LSN must not be made from the log: a failover could still
     /// cut them off.
     fn limit(&self) -> Lsn;
 }

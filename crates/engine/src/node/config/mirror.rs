@@ -46,7 +46,7 @@ pub struct MirrorSettings {
     /// Set it where filling a mirror takes long: in tmpfs, in persistent memory or on a disk.
     #[arg(id = "mirror-keep-dir", long, value_name = "DIR")]
     pub keep_dir: Option<PathBuf>,
-    /// How often a mirror reads all that it holds, as a take-over would, in seconds; 0 for never.
+    /// How often a mirror reads all that it holds, as a failover would, in seconds; 0 for never.
     /// It takes about two hundredths of a processor while it does. What is damaged has no voice
     /// from then on, and is filled again from another node.
     ///

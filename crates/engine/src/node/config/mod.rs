@@ -99,7 +99,7 @@ pub enum OnLoss {
 #[serde(rename_all = "kebab-case")]
 pub enum OnDoubt {
     /// Until it is started again it writes no checkpoint and, as a standby, has no vote in a
-    /// take-over, is not promoted without `--force`, and refuses readers; and it begins again with
+    /// failover, is not promoted without `--force`, and refuses readers; and it begins again with
     /// what its primary has, where others show that this is right.
     #[default]
     Withdraw,
@@ -190,10 +190,10 @@ pub struct NodeConfig {
     /// Set it behind address translation, or when `listen` is a wildcard.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
     pub advertise: Option<String>,
-    /// The `listen` addresses of other nodes that take-overs and restarts ask, besides those that
+    /// The `listen` addresses of other nodes that failovers and restarts ask, besides those that
     /// the primary knows.
     ///
-    /// Name all other nodes: then a take-over also finds those that had not joined, and a primary
+    /// Name all other nodes: then a failover also finds those that had not joined, and a primary
     /// that restarts finds those that do not `join` it.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = "Addresses")]
     pub peers: Vec<String>,
@@ -224,7 +224,7 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub refuse_after_ms: u64,
     /// With `2-safe`: commits wait when fewer standbys than this are in sync, instead of continuing
-    /// without them; take-overs then need that many fewer nodes. At most `standbys`.
+    /// without them; failovers then need that many fewer nodes. At most `standbys`.
     ///
     /// With 1, a standby can take over without its primary and without `--force`.
     #[arg(long, value_name = "N", help_heading = "Safety")]
@@ -297,8 +297,8 @@ pub struct NodeConfig {
     /// When a standby replays. `pipelined`: by itself; it acknowledges what is persistent there.
     /// `synchronous`: before it acknowledges. `none`: only when it takes over or restarts.
     ///
-    /// Use `synchronous` when a take-over must find nothing left to replay, `none` where nothing is
-    /// read and a take-over may take long. A commit is visible no sooner with `synchronous`: see
+    /// Use `synchronous` when a failover must find nothing left to replay, `none` where nothing is
+    /// read and a failover may take long. A commit is visible no sooner with `synchronous`: see
     /// docs/sql.md#commits-and-standbys.
     #[arg(long, value_name = "POLICY", help_heading = "Resources")]
     pub replay: ReplayMode,
@@ -319,11 +319,11 @@ pub struct NodeConfig {
     #[arg(long, value_name = "FORM", help_heading = "Resources")]
     pub encoding: Encoding,
     /// On a standby that executes transactions again: no more of them arrive than it executes in
-    /// about this many milliseconds; then its primary waits. So a take-over executes no longer than
+    /// about this many milliseconds; then its primary waits. So a failover executes no longer than
     /// that, and readers are no further behind. 0: as much arrives as half its log's buffer holds;
     /// at most 3600000.
     ///
-    /// Raise it where the primary's bursts matter more than how long a take-over takes.
+    /// Raise it where the primary's bursts matter more than how long a failover takes.
     #[arg(long, value_name = "MS", help_heading = "Resources")]
     pub backlog_ms: u64,
     /// What a standby does when a transaction that it executes again gives something else than its

@@ -95,7 +95,7 @@ pub struct AgainStatus {
     pub execute_cpu: Duration,
     /// Processor time of handing over what came out, and of forgetting what readers see.
     pub complete_cpu: Duration,
-    /// What has arrived and is not part of the log yet: a restart or a take-over executes that
+    /// What has arrived and is not part of the log yet: a restart or a failover executes that
     /// first.
     pub pending_bytes: u64,
     /// The same, in transactions.

@@ -1,6 +1,6 @@
 //! Storms: too many of the transactions that come as inputs have to be fetched as bytes, and the
 //! node had better ask for bytes. Each costs the link more than bytes alone, a round trip for those
-//! who wait for its versions, and, once the primary is gone, a take-over that waits for a node that
+//! who wait for its versions, and, once the primary is gone, a failover that waits for a node that
 //! has it.
 //!
 //! A storm begins when more than a tenth of the blocks with inputs, and at least 16 of them, had to

@@ -87,7 +87,7 @@ fn what_is_measured_is_taken_and_the_rest_is_marked() {
     assert_is(bytes.standby_us, 10.0, Origin::Measured);
     assert_eq!((bytes.link_busy, bytes.needs, bytes.serves_readers), (Some(0.2), 0.1, true));
     // A hundred transactions are behind; two processors replay them.
-    assert_is(bytes.take_over_s, PROMOTE.value + 100.0 * 10e-6 / 2.0, Origin::Constant);
+    assert_is(bytes.failover_s, PROMOTE.value + 100.0 * 10e-6 / 2.0, Origin::Constant);
     let inputs = of(&advice, Form::Inputs);
     let share = INPUTS.value / 100.0;
     assert_is(inputs.wire_bytes, 1024.0 * share, Origin::Constant);
@@ -103,7 +103,7 @@ fn a_standby_that_is_not_there_is_like_its_primary() {
     let bytes = of(&advice, Form::Bytes);
     assert_is(bytes.wire_bytes, 1024.0, Origin::Measured);
     assert_is(bytes.standby_us, FOLLOW.value + 0.01 * FOLLOW_BATCH.value, Origin::Constant);
-    assert_is(bytes.take_over_s, PROMOTE.value, Origin::Constant);
+    assert_is(bytes.failover_s, PROMOTE.value, Origin::Constant);
     assert_eq!((bytes.link_busy, advice.fits), (None, Form::Bytes));
     assert!(advice.why.contains("the link is not known"), "{}", advice.why);
     assert!(advice.why.contains("0.08 of the 2.00 processors"), "{}", advice.why);
@@ -191,7 +191,7 @@ fn a_mirror_that_takes_over_makes_tables_a_checkpoint_and_indexes() {
     // A million rows of 100 bytes and 1.7 million entries, by two processors.
     // 116 bytes are a slot of 128.
     let (tables, entries) = (128e6 / 1_048_576.0 / (2.0 * TABLES.value), 1.7 / (2.0 * ENTRIES.value));
-    assert_is(mirror(now()).take_over_s, PROMOTE.value + tables + entries, Origin::Reckoned);
+    assert_is(mirror(now()).failover_s, PROMOTE.value + tables + entries, Origin::Reckoned);
     // Beside the directory and the undo ring that a mirror has.
     let settings = MirrorSettings::default();
     let others = (settings.undo_bytes + settings.directory_bytes) as f64;
@@ -337,7 +337,7 @@ fn no_figure_is_infinite_or_not_a_number() {
     for now in [None, Some(nothing.clone()), Some(Now { processors: Some(none), ..nothing })] {
         let advice = advised(&Load::default(), now);
         for costs in &advice.costs {
-            let figures = [costs.wire_bytes, costs.primary_us, costs.standby_us, costs.take_over_s];
+            let figures = [costs.wire_bytes, costs.primary_us, costs.standby_us, costs.failover_s];
             let busy = costs.link_busy.unwrap_or(0.0);
             let all = figures.map(|figure| figure.value).into_iter().chain([busy, costs.needs]);
             assert!(all.into_iter().all(f64::is_finite), "{costs:?}");

@@ -5,13 +5,13 @@
 //! deterministic locking is `--apply calvin`, and serial replay is one thread that executes, or
 //! `--apply command`, where terminals keep to their warehouses.
 
+mod failover;
 mod freshness;
 mod lists;
 mod network;
 mod primary;
 mod replay;
 mod sizes;
-mod take_over;
 
 use super::{
     frame::{Column, Experiment, Paper, Run, Scale, column},
@@ -39,7 +39,7 @@ pub(super) fn all() -> Vec<Experiment> {
         replay::window(),
         lists::lists(),
         freshness::experiment(),
-        take_over::experiment(),
+        failover::experiment(),
     ]
 }
 
@@ -68,7 +68,7 @@ const OF_STANDBY: &[Column] = &[
     column("again_share", "/standby/again/executed"),
     column("fetched_share", "/standby/again/fetched"),
     column("waits_per_txn", "/standby/again/waits_per_txn"),
-    column("take_over_ms", "/take_over_ms"),
+    column("failover_ms", "/failover_ms"),
 ];
 
 /// The paper's workloads (section 6.1), as options.

@@ -1,7 +1,7 @@
-//! Take-over: a standby, or a mirror, becomes the primary of a new term (Query Fresh, section
+//! Promotion: a standby, or a mirror, becomes the primary of a new term (Query Fresh, section
 //! 3.4.4).
 //!
-//! [`TakeOver`] decides, round by round; here it is bound to this node's standby, its terms, and
+//! [`Promotion`] decides, round by round; here it is bound to this node's standby, its terms, and
 //! the connections to the others.
 //!
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
@@ -18,7 +18,7 @@ use freshet_cluster::{
     Moment,
     handshake::{Sender, check_comes_back, consider},
     in_sync::{InSyncSet, Succession},
-    take_over::{Answer, ComesBack, Fetch, Inheritance, Level, LogState, Question, Rules, Step, Stopped, TakeOver},
+    promotion::{Answer, ComesBack, Fetch, Inheritance, Level, LogState, Promotion, Question, Rules, Step, Stopped},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -46,7 +46,7 @@ pub struct PromoteOptions {
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
     /// A former primary comes back without having been told to: it gives way to another that
-    /// leads, or has continued since ([`freshet_cluster::take_over::Candidacy::comes_back`]).
+    /// leads, or has continued since ([`freshet_cluster::promotion::Candidacy::comes_back`]).
     pub comes_back: bool,
     /// Of such a primary: whom it waits for.
     pub waits_for: ComesBack,
@@ -74,7 +74,7 @@ impl Default for PromoteOptions {
     }
 }
 
-/// A take-over that succeeded: this node is the primary, and has to act as one.
+/// A promotion that succeeded: this node is the primary, and has to act as one.
 #[derive(Clone, Debug)]
 pub struct Promoted {
     /// The new term.
@@ -92,11 +92,11 @@ pub struct Promoted {
     pub succession: Succession,
     /// The nodes that have answered.
     pub answered: BTreeSet<NodeId>,
-    /// Who answered, the others being those to whom the take-over has yet to be announced.
+    /// Who answered, the others being those to whom the promotion has yet to be announced.
     pub heard: Vec<String>,
 }
 
-/// Why a take-over did not take place.
+/// Why a promotion did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum PromoteError {
     /// Too few nodes answered.
@@ -148,13 +148,13 @@ pub enum PromoteError {
     /// It has no voice.
     #[error(
         "this node is an asynchronous standby, and safety level {0} relies on the synchronous nodes; promote one of \
-         those, or force the take-over"
+         those, or force the promotion"
     )]
     Asynchronous(Safety),
     /// The newest record does not name this node's log.
     #[error(
         "this node's log is none of those that safety level {safety} counts on, as far as is known (nodes {members}): \
-         it is new, was put out, or was emptied since; promote one of those, or force the take-over, which may lose \
+         it is new, was put out, or was emptied since; promote one of those, or force the promotion, which may lose \
          acknowledged commits"
     )]
     Newcomer {
@@ -166,7 +166,7 @@ pub enum PromoteError {
     /// Another node has more, and cannot pass it on.
     #[error(
         "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror: promote that node; to \
-         force the take-over of this one loses what the other has more"
+         force the promotion of this one loses what the other has more"
     )]
     Better {
         /// Which.
@@ -225,10 +225,10 @@ pub enum PromoteError {
     Begin(#[from] BeginError),
 }
 
-/// A take-over that heard too few asks this many times more, if one of the others may only be slow.
+/// A promotion that heard too few asks this many times more, if one of the others may only be slow.
 const AGAIN: u32 = 2;
 
-/// What the last round has brought, beside what the take-over itself keeps.
+/// What the last round has brought, beside what the promotion itself keeps.
 #[derive(Default)]
 struct Round {
     /// The nodes that have described their logs.
@@ -291,9 +291,9 @@ fn is_itself(shared: &impl Candidate, peer: &Peer) -> bool {
 }
 
 /// What an operator can do who cannot bring other nodes back.
-const FORCE: &str = ", or force the take-over";
-/// Who force a take-over then may lose commits, although all nodes live.
-const CERTIFY: &str = "; do not force the take-over: a node is there, and its certificate, or this node's, is not \
+const FORCE: &str = ", or force the promotion";
+/// Who force a promotion then may lose commits, although all nodes live.
+const CERTIFY: &str = "; do not force the promotion: a node is there, and its certificate, or this node's, is not \
                        accepted: replace what has ended (member.certificate, and SIGHUP), and promote again";
 
 impl Round {
@@ -469,7 +469,7 @@ impl Candidate for Shared {
 /// # Errors
 /// [`PromoteError`] says what is missing.
 pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    take_over(&standby.shared, standby.peers(), options)
+    promotion(&standby.shared, standby.peers(), options)
 }
 
 /// The same with a mirror, whose memory is the database then, up to the start of the term
@@ -478,10 +478,10 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
 /// # Errors
 /// [`PromoteError`] says what is missing.
 pub fn promote_mirror(mirror: &Mirror, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    take_over(mirror.shared(), mirror.peers(), options)
+    promotion(mirror.shared(), mirror.peers(), options)
 }
 
-fn take_over<C: Candidate>(
+fn promotion<C: Candidate>(
     shared: &Arc<C>,
     mut peers: Vec<Peer>,
     options: &PromoteOptions,
@@ -503,16 +503,16 @@ fn take_over<C: Candidate>(
         peers.push(peer.clone());
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
-    let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
+    let mut promotion = Promotion::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
     let mut asked = Asked::known(peers);
     let mut again = AGAIN;
     loop {
-        let mut round = consult(&**shared, &mut take_over, &asked, options.patience)?;
+        let mut round = consult(&**shared, &mut promotion, &asked, options.patience)?;
         while asked.learn(&round.known, |peer| is_itself(&**shared, peer)) {
-            round = consult(&**shared, &mut take_over, &asked, options.patience)?;
+            round = consult(&**shared, &mut promotion, &asked, options.patience)?;
         }
         let peers = &asked.peers;
-        match take_over.decide(round.silent) {
+        match promotion.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
                 // One that was heard before may be silent now.
@@ -520,10 +520,10 @@ fn take_over<C: Candidate>(
                 let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
                 let from = round.address(wanted.from).unwrap_or_else(known);
                 tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
-                match shared.fetch(&from, take_over.term(), &wanted) {
+                match shared.fetch(&from, promotion.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
                     Ok(()) => shared.finish(options.deadline).map(drop)?,
-                    Err(_) if take_over.fetch_failed() => {}
+                    Err(_) if promotion.fetch_failed() => {}
                     Err(source) => return Err(PromoteError::Fetch { from, source }),
                 }
             }
@@ -532,7 +532,7 @@ fn take_over<C: Candidate>(
                 tracing::info!(term = term.0, heard, "enough nodes have promised the term: finishing replay");
                 let end = shared.finish(options.deadline)?;
                 let start = shared.cut_half(end)?;
-                let Inheritance { succession, committed, answered } = take_over.inheritance(start);
+                let Inheritance { succession, committed, answered } = promotion.inheritance(start);
                 let history = shared.terms().begin(term, shared.node(), start, &succession)?;
                 shared.follow().lead(None);
                 drop(rest);
@@ -576,12 +576,12 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
 /// One round: asks every other node at once.
 fn consult(
     shared: &impl Candidate,
-    take_over: &mut TakeOver,
+    promotion: &mut Promotion,
     asked: &Asked,
     patience: Duration,
 ) -> Result<Round, PromoteError> {
-    shared.terms().raise_for(take_over).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, comes_back } = take_over.question(shared.log_state());
+    shared.terms().raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
+    let Question { term, binding, comes_back } = promotion.question(shared.log_state());
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
     let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
     let others = asked.peers().filter(|(_, peer)| !is_itself(shared, peer));
@@ -590,20 +590,20 @@ fn consult(
     for ((is_waited_for, peer), reply) in replies {
         let why = match reply {
             Ok(Reply::Log { node, log, peers }) => {
-                take_over.heard(node, Answer::Log(log));
+                promotion.heard(node, Answer::Log(log));
                 round.known.extend(peers);
                 round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
-                take_over.heard(node, Answer::LedBy(Living { term, node }));
+                promotion.heard(node, Answer::LedBy(Living { term, node }));
                 round.primaries.entry(node).or_insert(primary);
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
                 if shared.terms().believes(highest) {
                     // Whose word it is does not matter.
-                    take_over.heard(shared.node(), Answer::Higher(highest));
+                    promotion.heard(shared.node(), Answer::Higher(highest));
                     continue;
                 }
                 format!("a node speaks of term {highest}, to which no node can have come")
@@ -612,7 +612,7 @@ fn consult(
             Err(error) => {
                 if let CallError::Refused { refusal: Refusal::NoVoice { node, incarnation, set, .. }, .. } = &error {
                     let (incarnation, set) = (*incarnation, set.as_deref().cloned());
-                    take_over.heard(*node, Answer::NoVoice { incarnation, set });
+                    promotion.heard(*node, Answer::NoVoice { incarnation, set });
                 } else if is_waited_for {
                     round.silent += 1;
                 } else {

@@ -13,7 +13,7 @@ const CLIENTS: u32 = 1024;
 
 pub(super) fn experiment() -> Experiment {
     Experiment {
-        name: "record-replay/take-over",
+        name: "record-replay/failover",
         paper: PAPER,
         place: "section 5.3",
         shows: "how long a standby takes to take over from a primary under full load",
@@ -25,7 +25,7 @@ pub(super) fn experiment() -> Experiment {
             for (workload, options) in WORKLOADS {
                 let tpcc = tpcc(scale, options, 1);
                 for (system, how) in [(SHIPPING, BYTES), (AGAIN, INPUTS)] {
-                    let standby = format!("--standbys 1 --safety 2-safe --window {CLIENTS} --take-over");
+                    let standby = format!("--standbys 1 --safety 2-safe --window {CLIENTS} --failover");
                     let arguments = format!("{tpcc} {standby} {how}{}", apart(scale, 1));
                     runs.push(run(series(workload, system), 1.0, arguments));
                 }
@@ -46,7 +46,7 @@ pub(super) fn experiment() -> Experiment {
             let of = |(color, system): (usize, &str)| {
                 let points = places_of(WORKLOADS)
                     .into_iter()
-                    .map(|(place, (workload, _))| (place, results.at(&series(workload, system), 1.0, "take_over_ms")));
+                    .map(|(place, (workload, _))| (place, results.at(&series(workload, system), 1.0, "failover_ms")));
                 exactly(system, color, points.collect()).apart()
             };
             let curves = [SHIPPING, AGAIN].into_iter().enumerate().map(of).collect();
@@ -77,7 +77,7 @@ pub(super) fn experiment() -> Experiment {
 fn differs(results: &Results) -> Vec<String> {
     let mut out = Vec::new();
     for (workload, _) in WORKLOADS {
-        let at = |system: &str| results.at(&series(workload, system), 1.0, "take_over_ms");
+        let at = |system: &str| results.at(&series(workload, system), 1.0, "failover_ms");
         let longer = longer(results, workload);
         let verdict = if longer <= 300.0 { "within" } else { "beyond" };
         out.push(format!(
@@ -88,13 +88,13 @@ fn differs(results: &Results) -> Vec<String> {
         ));
     }
     if results.scale.rounds > 1 {
-        out.push(format!("Rounds differ by up to {} in this time.", percent(results.noise("take_over_ms"))));
+        out.push(format!("Rounds differ by up to {} in this time.", percent(results.noise("failover_ms"))));
     }
     out
 }
 
 /// How many milliseconds longer it takes.
 fn longer(results: &Results, workload: &str) -> f64 {
-    let at = |system: &str| results.at(&series(workload, system), 1.0, "take_over_ms");
+    let at = |system: &str| results.at(&series(workload, system), 1.0, "failover_ms");
     at(AGAIN) - at(SHIPPING)
 }

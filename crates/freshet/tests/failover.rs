@@ -1,4 +1,4 @@
-//! Take-over, with an old primary that is dead, or only seems to be.
+//! Failover, with an old primary that is dead, or only seems to be.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn started_again(node: &NodeProcess, condition: impl Fn(&serde_json::Value) -> b
 }
 
 #[test]
-fn readers_go_on_through_a_take_over() {
+fn readers_go_on_through_a_failover() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let two_safe = ["--safety", "2-safe", "--standbys", "1"];
@@ -121,7 +121,7 @@ fn readers_go_on_through_a_take_over() {
 }
 
 #[test]
-fn a_take_over_that_might_lose_something_needs_force() {
+fn a_failover_that_might_lose_something_needs_force() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let mut old = start(&path("a"), &QUORUM);

@@ -1,4 +1,4 @@
-//! `freshet-lab bench take-over`: how long a mirror takes to become the primary.
+//! `freshet-lab bench failover`: how long a mirror takes to become the primary.
 //!
 //! A mirror makes versions of its rows, builds indexes, serves readers, and writes a checkpoint;
 //! then it takes writes.
@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::{join::Phase, options::Common, subject::Subject, ycsb};
 use freshet::{Failure, units};
 
-/// Options of `freshet-lab bench take-over`.
+/// Options of `freshet-lab bench failover`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct TakeOverOptions {
+pub(crate) struct FailoverOptions {
     /// The number of records.
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1 << 40))]
@@ -42,7 +42,7 @@ struct TookOver {
 }
 
 /// Loads, and has the first mirror take over.
-pub(crate) fn run(options: &TakeOverOptions) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &FailoverOptions) -> Result<ExitCode, Failure> {
     let common = Common { mirrors: options.common.mirrors.max(1), ..options.common.clone() };
     if common.standbys != 0 {
         return Err(Failure::new("a mirror takes over: leave --standbys away"));
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &TakeOverOptions) -> Result<ExitCode, Failure> {
     let subject = Subject::start(&common)?;
     let shape = Shape { fields: 1, field_bytes: options.row_bytes };
     let (_, load) = ycsb::prepare(&subject, options.records, shape, &common)?;
-    let took = subject.take_over()?;
+    let took = subject.failover()?;
     let status = subject.first_mirror();
     let found = TookOver {
         records: options.records,

@@ -138,7 +138,7 @@ pub enum Plan {
     },
 }
 
-/// A take-over in preparation, or a restart: collects what the peers say.
+/// A promotion in preparation, or a restart: collects what the peers say.
 ///
 /// An answer counts by what it proves. Commits count on recorded sets of logs ([`crate::in_sync`])
 /// at every level but 1-safe, so the newest set must be known, and only the logs that it names
@@ -409,7 +409,7 @@ impl Candidacy {
         }
     }
 
-    /// What is missing for a take-over under `safety` that loses nothing.
+    /// What is missing for a promotion under `safety` that loses nothing.
     fn lacks(&self, safety: Safety, newest: Option<&InSyncSet>) -> Option<Plan> {
         if safety == Safety::OneSafe {
             return None;

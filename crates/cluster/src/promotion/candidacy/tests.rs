@@ -36,7 +36,7 @@ fn quorum(members: &[u64], k: u32) -> Option<InSyncSet> {
 }
 
 #[test]
-fn a_quorum_take_over_needs_enough_voices() {
+fn a_quorum_failover_needs_enough_voices() {
     let fence = Fence::new(Term(1), None);
     let set = || quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
@@ -495,7 +495,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Better { node: NodeId(3) });
 }
 
-/// It parts with a more advanced log below what it knows to be acknowledged: a take-over of that
+/// It parts with a more advanced log below what it knows to be acknowledged: a promotion of that
 /// one was forced, or a primary was set back, perhaps across one of its restarts.
 #[test]
 fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {

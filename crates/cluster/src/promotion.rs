@@ -1,7 +1,7 @@
-//! Take-over: how a node becomes the primary of a new term (Query Fresh, section 3.4.4).
+//! Promotion: how a node becomes the primary of a new term (Query Fresh, section 3.4.4).
 //!
 //! 1. Rest: nothing more is received from the old primary.
-//! 2. Sound out: what are the logs of the others like, and would a take-over succeed? No node
+//! 2. Sound out: what are the logs of the others like, and would a promotion succeed? No node
 //!    promises anything yet, so a hopeless attempt disturbs no other node.
 //! 3. Consult: every node that can be reached promises the new term, which fences the old primary
 //!    there, and says again what it holds. The own fence rises first.
@@ -9,10 +9,10 @@
 //! 5. Finish: everything received is persistent and replayed. Half a transaction at the end goes.
 //! 6. Begin: the new term is written to the own history, durably.
 //!
-//! [`TakeOver`] decides. Its driver rests, asks, fetches, finishes and begins as it is told; a
+//! [`Promotion`] decides. Its driver rests, asks, fetches, finishes and begins as it is told; a
 //! promotion and the restart of a former primary are drivers of the same rounds. One round is:
-//! [`TakeOver::raise`], [`TakeOver::question`], [`TakeOver::heard`] for each answer, and
-//! [`TakeOver::decide`].
+//! [`Promotion::raise`], [`Promotion::question`], [`Promotion::heard`] for each answer, and
+//! [`Promotion::decide`].
 
 mod candidacy;
 
@@ -27,7 +27,7 @@ use crate::{
     term::{Fence, LastTerm, Living, TermState},
 };
 
-/// A take-over asks this many times, and then gives way to others that want to lead too.
+/// A promotion asks this many times, and then gives way to others that want to lead too.
 const ROUNDS: u32 = 16;
 /// A candidate tries again this many times to fetch the end of another log.
 const FETCHES: u32 = 2;
@@ -55,7 +55,7 @@ impl Level {
     }
 }
 
-/// What a take-over is to keep to.
+/// What a promotion is to keep to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// What was promised.
@@ -112,14 +112,14 @@ pub enum Step {
     /// Begin another round.
     Ask,
     /// Continue the own log from another node's, and make it persistent. Then begin another round;
-    /// before that, say so if it failed ([`TakeOver::fetch_failed`]).
+    /// before that, say so if it failed ([`Promotion::fetch_failed`]).
     Fetch(Fetch),
     /// Finish, and lead from the end of the log on.
     Finish {
         /// In this term.
         term: Term,
     },
-    /// There is no take-over.
+    /// There is no promotion.
     Stop(Stopped),
 }
 
@@ -151,7 +151,7 @@ impl Fetch {
     }
 }
 
-/// Why there is no take-over.
+/// Why there is no promotion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Too few nodes answered.
@@ -207,9 +207,9 @@ pub enum Stopped {
     Contested(Term),
 }
 
-/// A take-over that is under way.
+/// A promotion that is under way.
 #[derive(Clone, Debug)]
-pub struct TakeOver {
+pub struct Promotion {
     candidacy: Candidacy,
     rules: Rules,
     heard_before: Option<Term>,
@@ -229,7 +229,7 @@ pub struct Inheritance {
     pub answered: BTreeSet<NodeId>,
 }
 
-impl TakeOver {
+impl Promotion {
     /// The node `me`, whose log is `mine`, wants to lead. `state` is what it remembers of terms.
     pub fn new(me: NodeId, mine: LogState, state: &TermState, rules: Rules) -> Self {
         let mut candidacy = Candidacy::new(me, mine, &state.fence).led(state.led);
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn it_sounds_out_consults_fetches_and_finishes() {
         let mut state = state();
-        let mut it = TakeOver::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
+        let mut it = Promotion::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
         it.raise(&mut state.fence).unwrap();
         assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
         assert!(!it.question(log(50)).binding);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_promise_counts_only_if_it_was_asked_for() {
-        let mut it = TakeOver::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
         it.question(log(50));
         it.heard(NodeId(3), Answer::Log(log(50)));
         assert_eq!(it.decide(0), Step::Ask);
@@ -407,7 +407,7 @@ mod tests {
         let hears_all = |hears_all| Some(ComesBack { asks: false, hears_all });
         for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
             let rules = Rules { comes_back: hears_all(all), ..rules(Safety::OneSafe) };
-            let mut it = TakeOver::new(NodeId(1), log(50), &state(), rules);
+            let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
             it.question(log(50));
             let waits = Step::Stop(Stopped::TooFew { heard: 1, needed: 2 });
             assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn two_that_outbid_one_another_end() {
-        let mut it = TakeOver::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));
         let mut rounds = 0;
         loop {
             let term = it.question(log(50)).term;
@@ -433,7 +433,7 @@ mod tests {
     /// With force a node may begin below what it knew to be committed.
     #[test]
     fn no_more_is_committed_than_the_term_begins_with() {
-        let mut it = TakeOver::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
+        let mut it = Promotion::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
         it.question(LogState { committed: Lsn(100), ..log(100) });
         assert_eq!(it.inheritance(Lsn(100)).committed, Lsn(100));
         assert_eq!(it.inheritance(Lsn(60)).committed, Lsn(60));
