@@ -515,16 +515,16 @@ impl Follower {
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
-    /// wants to know that, if there is more room, or less, that is worth telling, or `anyway`; and
+    /// wants to know that, if there is more room, or less, that is worth telling, or `force`; and
     /// only if `admits` says, now, that the connection's term counts. (The fence is looked at after
     /// `persisted` was: see [`Follower::persisted`].)
-    pub fn ack(&mut self, room: Room, now: Moment, anyway: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
+    pub fn ack(&mut self, room: Room, now: Moment, force: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
         let Room { until: credit, step } = room;
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         let shows = link.tells_visible && visible > link.visible;
         let changed = credit.0.abs_diff(link.credit.0) >= step;
-        if !(shows || changed || anyway || persisted > link.acked) || !admits(link.term) {
+        if !(shows || changed || force || persisted > link.acked) || !admits(link.term) {
             return None;
         }
         link.acked = link.acked.max(persisted);

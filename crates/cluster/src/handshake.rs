@@ -216,7 +216,7 @@ pub enum Refusal {
     Superseded(String),
     /// To a candidate: what this node holds must not be compared with what others hold.
     #[error("{why}")]
-    NoVoice {
+    NoVote {
         /// Who refuses.
         node: NodeId,
         /// Which log it has ([`crate::in_sync::Holder`]).

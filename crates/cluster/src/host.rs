@@ -60,7 +60,7 @@ impl Asking<'_> {
 
 /// A node that is fed from now on.
 #[derive(Clone, Copy, Debug)]
-pub struct Guest {
+pub struct ReplicaState {
     /// Itself.
     pub node: NodeId,
     /// Which log it has ([`crate::in_sync::Holder`]).
@@ -220,11 +220,11 @@ impl Host {
     }
 
     /// A connection was made; `None` if this host is closed.
-    pub fn join(&mut self, id: FeedId, guest: Guest, now: Moment) -> Option<Joined> {
+    pub fn join(&mut self, id: FeedId, replica: ReplicaState, now: Moment) -> Option<Joined> {
         if self.closed {
             return None;
         }
-        let Guest { node, incarnation, member, synchronous, appliance, from, persisted, replayed } = guest;
+        let ReplicaState { node, incarnation, member, synchronous, appliance, from, persisted, replayed } = replica;
         let replaced = self.feeds.iter().find(|(_, feed)| feed.node == node).map(|(id, _)| *id);
         let left = replaced.and_then(|old| self.leave(old));
         // There is no room before the standby has said so: it may have to cut its log first, and

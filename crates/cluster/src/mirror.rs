@@ -25,13 +25,13 @@
 //! that the footprint which it gives from then on leads to the same end; one that dies on the way
 //! begins again.
 
-mod holding;
+mod state;
 
 use std::collections::BTreeMap;
 
 use freshet_base::{Lsn, NodeId};
 
-pub use self::holding::{Cut, Holding};
+pub use self::state::{Cut, MirrorState};
 
 /// Which batches a recovery keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,7 +97,7 @@ pub enum Answer {
     Higher(Term),
     /// It lives under no other term that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
-    NoVoice {
+    NoVote {
         /// Which log it has: [`Holder::incarnation`](crate::in_sync::Holder::incarnation).
         incarnation: u64,
         /// The newest set that it knows of.

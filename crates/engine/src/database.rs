@@ -181,7 +181,7 @@ impl Database {
         if ticket.until == Lsn::ZERO {
             return Ok(());
         }
-        primary.log.nudge(ticket.until);
+        primary.log.force_fence(ticket.until);
         primary.gate.wait(ticket.until, deadline)
     }
 

@@ -37,8 +37,8 @@ pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
-    FabricSettings, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings, Mix, MixError, Node,
-    NodeConfig, NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
+    FabricSettings, ForceFenceBy, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings, Mix,
+    MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
     SettingError, SweepCounts, SweepSettings, SweepStatus,
 };
 pub use scheme::{

@@ -237,10 +237,11 @@ fn value(node: &Node) -> u64 {
 fn join_held(primary: &Node, from: &Node, config: NodeConfig) -> Arc<Node> {
     // It is certified by the primary itself, which must see whose process it is.
     let cut = Hold::before(from.address(), 0, true);
-    let (join, begin_from) = (Some(primary.address().to_owned()), Some(cut.address));
-    begin(NodeConfig { join, begin_from, ..config.clone() }, |_| {}).unwrap_err();
+    let (join, bootstrap_from) = (Some(primary.address().to_owned()), Some(cut.address));
+    begin(NodeConfig { join, bootstrap_from, ..config.clone() }, |_| {}).unwrap_err();
     let hold = Hold::before(primary.address(), HELD, false);
-    let config = NodeConfig { join: Some(hold.address.clone()), begin_from: Some(from.address().to_owned()), ..config };
+    let config =
+        NodeConfig { join: Some(hold.address.clone()), bootstrap_from: Some(from.address().to_owned()), ..config };
     let (says, said) = channel();
     let (node, waited) = thread::scope(|scope| {
         let started = scope.spawn(|| {
@@ -317,7 +318,7 @@ fn a_join_that_was_interrupted_begins_again() {
         // The checkpoint does not come to its end, while some of the log may have come.
         for left in [HELD, 8 * HELD, 8 * HELD] {
             let cut = Hold::before(primary.address(), left, true);
-            let config = NodeConfig { apply, encoding, begin_from: Some(cut.address.clone()), ..of(1) };
+            let config = NodeConfig { apply, encoding, bootstrap_from: Some(cut.address.clone()), ..of(1) };
             let why = begin(NodeConfig { join: Some(primary.address().into()), ..config }, |_| {}).unwrap_err();
             assert!(why.contains("checkpoint"), "{why}");
             fuzzy_checkpoint(&primary, &primary);
@@ -332,7 +333,7 @@ fn a_join_that_was_interrupted_begins_again() {
     }
 }
 
-/// A mirror's picture is fuzzy, too, and says where it ends behind its rows.
+/// A mirror's fuzzy snapshot is fuzzy, too, and says where it ends behind its rows.
 #[test]
 fn what_a_mirror_gives_counts_with_the_log_up_to_its_end() {
     for (apply, encoding) in WAYS {
@@ -356,8 +357,8 @@ fn what_a_mirror_gives_counts_with_the_log_up_to_its_end() {
                     add_to_all(primary.database());
                 }
             });
-            let (join, begin_from) = (Some(primary.address().to_owned()), Some(mirror.address().to_owned()));
-            let standby = begin(NodeConfig { apply, encoding, join, begin_from, ..of(2) }, |_| {});
+            let (join, bootstrap_from) = (Some(primary.address().to_owned()), Some(mirror.address().to_owned()));
+            let standby = begin(NodeConfig { apply, encoding, join, bootstrap_from, ..of(2) }, |_| {});
             stop.store(true, Ordering::SeqCst);
             standby.unwrap()
         });

@@ -70,7 +70,7 @@ fn in_sync(primary: &Node) -> usize {
 
 /// R1: an empty newcomer is no answer, whatever it is told to join, and no candidate either.
 #[test]
-fn a_newcomer_gives_no_voice_to_one_that_lags() {
+fn a_newcomer_gives_no_vote_to_one_that_lags() {
     let directories = directories();
     let of = |n: usize| of(directories[n].path(), Safety::Quorum(2), 0);
     let primary = start(of(0));

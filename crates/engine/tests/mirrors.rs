@@ -375,7 +375,7 @@ fn a_mirror_begins_from_a_checkpoint_though_nodes_die_on_the_way() {
     churn(primary.database(), &table, 0, 6000);
     forget(&primary);
     let comes = |primary: &Node| Node::start(NodeConfig { join: Some(primary.address().into()), ..cluster(2) }, |_| {});
-    let has_begun = |mirror: &Node| own(mirror).seeding.is_some() || own(mirror).floor > Lsn::ZERO;
+    let has_begun = |mirror: &Node| own(mirror).bootstrap.is_some() || own(mirror).floor > Lsn::ZERO;
     for _ in 0..3 {
         let mirror = comes(&primary).unwrap();
         wait_for("it has begun", || has_begun(&mirror));
@@ -417,7 +417,7 @@ fn a_standby_begins_with_what_a_mirror_has() {
         churn(primary.database(), &dropped, 0, 100);
         primary.database().drop_table(&dropped).unwrap();
         wait_for("the mirror is whole", || is_whole(&mirror));
-        let from_mirror = NodeConfig { begin_from: Some(mirror.address().into()), ..cluster(1) };
+        let from_mirror = NodeConfig { bootstrap_from: Some(mirror.address().into()), ..cluster(1) };
         let (end, standby) = std::thread::scope(|scope| {
             let churning = scope.spawn(|| {
                 let late = primary.database().create_table(&other("late")).unwrap().clone();
@@ -507,9 +507,9 @@ fn keeping(config: NodeConfig, kept: &Path) -> NodeConfig {
     config
 }
 
-/// A mirror without a primary: whether it has a voice. If it has none, it has nothing, and does not
+/// A mirror without a primary: whether it has a vote. If it has none, it has nothing, and does not
 /// take over.
-fn has_voice(config: NodeConfig) -> bool {
+fn has_vote(config: NodeConfig) -> bool {
     let mirror = start(NodeConfig { join: Some("127.0.0.1:1".into()), ..config });
     let own = own(&mirror);
     if !own.whole {
@@ -548,7 +548,7 @@ fn commit(mirror: &Node, primary: &Node, table: &Table) {
 /// device does, from an earlier life or from the same one; one is made of a copy of the files that
 /// was made in the same life.
 #[test]
-fn an_older_copy_of_a_mirrors_memory_has_no_voice() {
+fn an_older_copy_of_a_mirrors_memory_has_no_vote() {
     let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
     let cluster = cluster(&directories, FabricKind::Tcp, Safety::Quorum(2));
     let (primary, table) = kept_memory(&cluster, kept.path());
@@ -576,24 +576,24 @@ fn an_older_copy_of_a_mirrors_memory_has_no_voice() {
             fs::create_dir(&place).unwrap();
             older.iter().for_each(|(name, bytes)| fs::write(place.join(name), bytes).unwrap());
         }
-        assert!(!has_voice(keeps()), "in the same files: {same_files}, of the same life: {same_life}");
+        assert!(!has_vote(keeps()), "in the same files: {same_files}, of the same life: {same_life}");
         acknowledges(joining(keeps(), &primary), &primary, &table);
-        assert!(has_voice(keeps()), "it has been filled again");
+        assert!(has_vote(keeps()), "it has been filled again");
     }
     primary.stop().unwrap();
 }
 
 /// What it acknowledged in between was elsewhere.
 #[test]
-fn memory_of_before_a_mirror_had_other_memory_has_no_voice() {
+fn memory_of_before_a_mirror_had_other_memory_has_no_vote() {
     let (directories, kept) = (directories(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
     let cluster = cluster(&directories, FabricKind::Shm, Safety::Quorum(2));
     let (primary, table) = kept_memory(&cluster, kept[0].path());
     let keeps = |place: usize| keeping(cluster(2), kept[place].path());
     for other in [keeps(1), cluster(2)] {
-        assert!(has_voice(keeps(0)));
+        assert!(has_vote(keeps(0)));
         acknowledges(joining(other, &primary), &primary, &table);
-        assert!(!has_voice(keeps(0)));
+        assert!(!has_vote(keeps(0)));
         acknowledges(joining(keeps(0), &primary), &primary, &table);
     }
     primary.stop().unwrap();
@@ -615,9 +615,9 @@ fn a_mirror_with_a_damaged_state_begins_again() {
     for bit in [8 * 40, 8 * 70, 8 * 100] {
         flip(bit);
         flip(bit);
-        assert!(has_voice(keeps()));
+        assert!(has_vote(keeps()));
         flip(bit);
-        assert!(!has_voice(keeps()));
+        assert!(!has_vote(keeps()));
         acknowledges(joining(keeps(), &primary), &primary, &table);
     }
     primary.stop().unwrap();
@@ -658,7 +658,7 @@ fn a_mirror_refuses_the_memory_of_another() {
         }
     });
     put(&ours);
-    assert!(has_voice(keeps(1)) && has_voice(keeps(2)), "{}", second.display());
+    assert!(has_vote(keeps(1)) && has_vote(keeps(2)), "{}", second.display());
     primary.stop().unwrap();
 }
 

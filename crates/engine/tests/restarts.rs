@@ -220,7 +220,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(1)] {
         let node = start(NodeConfig { safety, ..common::config(Some(single.path())) });
         let end = node.database().core().snapshots.current();
-        node.log().unwrap().nudge(end);
+        node.log().unwrap().force_fence(end);
         node.database().core().snapshots.primary().unwrap().gate.wait(end, soon()).unwrap();
         node.stop().unwrap();
     }

@@ -119,7 +119,11 @@ fn readers_are_answered_and_writers_refused_until_there_is_room() {
     let scene = Scene::new();
     let (worker, reader) = (scene.worker(), scene.worker());
     let (taken, ticket) = scene.stall(&worker);
-    assert!(scene.node.log_lack().unwrap().to_string().contains("waits for room"), "{:?}", scene.node.log_lack());
+    assert!(
+        scene.node.log_out_of_space().unwrap().to_string().contains("waits for room"),
+        "{:?}",
+        scene.node.log_out_of_space()
+    );
     assert!(scene.finds(&reader, 1) && !scene.finds(&reader, 150));
     match scene.insert(&worker, 2..3) {
         Err(ProcedureError::Commit(CommitError::NoRoom(why))) => assert!(why.contains("Too many open files"), "{why}"),
@@ -128,7 +132,7 @@ fn readers_are_answered_and_writers_refused_until_there_is_room() {
     drop(taken);
     let database = scene.node.database();
     database.wait_until(ticket, Some(Instant::now() + SOON)).unwrap();
-    wait_for("room", || scene.node.log_lack().is_none());
+    wait_for("room", || scene.node.log_out_of_space().is_none());
     assert!(scene.finds(&reader, 1) && scene.finds(&reader, 150));
     database.wait(scene.insert(&worker, 2..3).unwrap()).unwrap();
     drop((worker, reader));

@@ -528,7 +528,7 @@ impl Host for NodeHost {
             pid: std::process::id(),
             node,
             log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
-            log_waits: self.node.log_lack().map(|lack| lack.to_string()),
+            log_waits: self.node.log_out_of_space().map(|out_of_space| out_of_space.to_string()),
             log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
             certificate_expires: self.node.credentials().expire(),
             descriptors: Descriptors::now(),

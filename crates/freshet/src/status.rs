@@ -319,10 +319,10 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(failure) = status["log_failure"].as_str() {
         line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
     }
-    if let Some(lack) = status["log_waits"].as_str() {
+    if let Some(out_of_space) = status["log_waits"].as_str() {
         line(
             "LOG WAITS",
-            format!("{lack}; new transactions that write are refused until there is room, reads are answered"),
+            format!("{out_of_space}; new transactions that write are refused until there is room, reads are answered"),
         );
     }
     if let Some(expires) = status["certificate_expires"].as_u64()
@@ -495,9 +495,7 @@ fn table(status: &Value) -> String {
             if let Some(why) = status["condemned"].as_str() {
                 line(
                     "DAMAGED",
-                    format!(
-                        "{why}; no voice in a failover, and filled again as soon as another node gives what it has"
-                    ),
+                    format!("{why}; no vote in a failover, and filled again as soon as another node gives what it has"),
                 );
             }
             if let Some(path) = status["set_aside"].as_str() {
@@ -508,11 +506,11 @@ fn table(status: &Value) -> String {
             }
             let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
             line("written", format!("over {}, {by}", text(&status["fabric"])));
-            let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a failover" };
-            if let Some(seeding) = status["seeding"].as_object() {
-                let bytes = |name: &str| seeding.get(name).and_then(Value::as_u64).unwrap_or(0);
+            let whole = if status["whole"] == true { "" } else { "; not yet whole: no vote in a failover" };
+            if let Some(bootstrap) = status["bootstrap"].as_object() {
+                let bytes = |name: &str| bootstrap.get(name).and_then(Value::as_u64).unwrap_or(0);
                 let (done, of, _) = progress("bytes", bytes("done_bytes"), bytes("of_bytes"), 0);
-                line("seeding", format!("{done} of a checkpoint of {of}"));
+                line("bootstrap", format!("{done} of a checkpoint of {of}"));
             }
             let behind = bytes(&status["lag_bytes"]);
             line("end", format!("{}, behind by {behind}{whole}", text(&status["end"])));

@@ -198,7 +198,7 @@ fn round(random: &mut Random) {
     let load = Load::start(&primary, 1 << 40);
     let listen = primary.ready().listen.clone();
     let source = second.as_ref().map_or(&listen, |second| &second.ready().listen);
-    let joins = [&["--join", &listen, "--begin-from", source], &way[..]].concat();
+    let joins = [&["--join", &listen, "--bootstrap-from", source], &way[..]].concat();
     for after in kills {
         let (mut process, _ready) = Process::spawn(&program(), place.flags("c", &joins)).unwrap();
         thread::sleep(Duration::from_millis(after));

@@ -201,8 +201,8 @@ fn epochs() {
 #[test]
 fn persistent_memory() {
     let mut random = random();
-    let nudge = ["membarrier", "signal"][random.below(2) as usize];
-    let pmem = ["--domain", "pmem", "--log-group-commit", "passive", "--log-nudge", nudge];
+    let force_fence = ["membarrier", "signal"][random.below(2) as usize];
+    let pmem = ["--domain", "pmem", "--log-group-commit", "passive", "--log-force-fence", force_fence];
     killed_again_and_again(
         "persistent memory",
         &[&pmem[..], &["--log-buffer-bytes", "1048576"]].concat(),

@@ -22,16 +22,16 @@ fn methods() -> Vec<Method> {
     available("nodes that persist", Method::ALL, |method| method.is_available())
 }
 
-fn start(directory: &Path, method: Method, nudge: &str) -> NodeProcess {
-    start_with(directory, method, nudge, &[])
+fn start(directory: &Path, method: Method, force_fence: &str) -> NodeProcess {
+    start_with(directory, method, force_fence, &[])
 }
 
-fn start_with(directory: &Path, method: Method, nudge: &str, others: &[&str]) -> NodeProcess {
+fn start_with(directory: &Path, method: Method, force_fence: &str, others: &[&str]) -> NodeProcess {
     let method = method.to_string();
     let more = [
         ["--domain", "pmem"],
         ["--log-group-commit", "passive"],
-        ["--log-nudge", nudge],
+        ["--log-force-fence", force_fence],
         ["--log-persist-method", &method],
         ["--log-buffer-bytes", "524288"],
         ["--log-batch-bytes", "65536"],
@@ -124,15 +124,15 @@ fn a_killed_mirror_comes_back_with_everything_acknowledged() {
 fn a_killed_primary_comes_back_with_everything_acknowledged() {
     let mut random = random();
     for method in methods() {
-        for nudge in ["membarrier", "signal"] {
+        for force_fence in ["membarrier", "signal"] {
             let directory = tempfile::tempdir().unwrap();
             let mut acknowledged: Vec<Mark> = Vec::new();
             // Few marks stay in the buffer, many go through it several times.
             for (round, marks) in (0..).zip([random.within(1, 100), random.within(5_000, 10_000)]) {
-                let mut node = start(directory.path(), method, nudge);
+                let mut node = start(directory.path(), method, force_fence);
                 let client = connect(&node);
                 create_journal(&client);
-                assert_eq!(missing(&client, &acknowledged), [], "{method}, {nudge}, before round {round}");
+                assert_eq!(missing(&client, &acknowledged), [], "{method}, {force_fence}, before round {round}");
                 let writers = [1, 2].map(|number| Writer::start(connect(&node), round * 10 + number));
                 writers[0].wait_for(marks);
                 node.kill();
@@ -142,9 +142,9 @@ fn a_killed_primary_comes_back_with_everything_acknowledged() {
                     acknowledged.extend(written.acknowledged);
                 }
             }
-            let node = start(directory.path(), method, nudge);
-            assert_eq!(missing(&connect(&node), &acknowledged), [], "{method}, {nudge}");
-            println!("{method}, {nudge}: {} marks acknowledged, none missing after 2 kills", acknowledged.len());
+            let node = start(directory.path(), method, force_fence);
+            assert_eq!(missing(&connect(&node), &acknowledged), [], "{method}, {force_fence}");
+            println!("{method}, {force_fence}: {} marks acknowledged, none missing after 2 kills", acknowledged.len());
             assert!(status(&node)["log_failure"].is_null());
         }
     }

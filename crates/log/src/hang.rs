@@ -11,7 +11,7 @@ use std::{
 
 use freshet_base::Regularly;
 
-use crate::{segments::Lack, store::LogStore, stream::Log};
+use crate::{segments::OutOfSpace, store::LogStore, stream::Log};
 
 /// So long a write or a sync may take before it is said to hang.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,8 +70,8 @@ impl Log {
     }
 
     /// What the log waits for, if a segment cannot be made for want of room.
-    pub fn lack(&self) -> Option<Lack> {
-        self.on_media()?.lack()
+    pub fn out_of_space(&self) -> Option<OutOfSpace> {
+        self.on_media()?.out_of_space()
     }
 
     /// Whether there is enough room on the medium for what is to come. Cheap.
@@ -98,7 +98,10 @@ impl Log {
         if let Some(failure) = self.failure() {
             return Some(format!("the log has failed: {failure}"));
         }
-        let waits = self.lack().filter(|lack| lack.stalled).map(|lack| lack.to_string());
+        let waits = self
+            .out_of_space()
+            .filter(|out_of_space| out_of_space.stalled)
+            .map(|out_of_space| out_of_space.to_string());
         waits.or_else(|| self.hangs().map(|hang| hang.to_string()))
     }
 }

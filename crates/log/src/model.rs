@@ -256,9 +256,9 @@ impl Unfenced {
     }
 
     /// As `Shared::advance_persistent`.
-    fn look(&self, nudge: bool) -> u64 {
+    fn look(&self, force_fence: bool) -> u64 {
         let filled = self.bounds.filled(&self.reserved);
-        if nudge {
+        if force_fence {
             let seen = [0, 1].map(|worker: usize| self.slots[worker].seen());
             // The barrier runs on every processor: whatever was stored before a slot was seen is
             // drained.
@@ -274,11 +274,11 @@ impl Unfenced {
     }
 }
 
-/// Whatever a look calls durable was fenced, by its worker or by a nudge; and a nudge leaves no
+/// Whatever a look calls durable was fenced, by its worker or by a forced fence; and a forced fence leaves no
 /// stragglers.
 #[test]
 fn no_unfenced_block_is_called_durable() {
-    for nudge in [false, true] {
+    for force_fence in [false, true] {
         let mut model = loom::model::Builder::new();
         // With three it takes a minute.
         model.preemption_bound = Some(2);
@@ -288,7 +288,7 @@ fn no_unfenced_block_is_called_durable() {
                 let world = Arc::clone(&world);
                 thread::spawn(move || (0..blocks).for_each(|_| world.write(blocks - 1)))
             });
-            world.look(nudge);
+            world.look(force_fence);
             for worker in workers {
                 worker.join().unwrap();
             }
@@ -300,7 +300,7 @@ fn no_unfenced_block_is_called_durable() {
 /// A handler runs on a thread whose writer moves to another one: it does not take that one's block
 /// for fenced.
 #[test]
-fn a_nudge_of_the_former_owner_leaves_the_new_ones_block_alone() {
+fn a_force_fence_of_the_former_owner_leaves_the_new_ones_block_alone() {
     loom::model(|| {
         let world = Arc::new((Unfenced::new(), AtomicU64::new(0)));
         world.0.write(0);

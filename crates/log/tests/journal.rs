@@ -416,14 +416,14 @@ fn a_full_disk_is_waited_for_and_frees_itself() {
     journal.sync().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| put(&mut journal, 5, 0));
-        while room.lack().is_none() {
+        while room.out_of_space().is_none() {
             thread::yield_now();
         }
-        assert!(room.lack().unwrap().error.contains("no space left"), "{:?}", room.lack());
+        assert!(room.out_of_space().unwrap().error.contains("no space left"), "{:?}", room.out_of_space());
         disk.0.limit.store(3, Ordering::SeqCst);
         waits.join().unwrap().unwrap();
     });
-    assert!(room.lack().is_none());
+    assert!(room.out_of_space().is_none());
     // One that is not to wait any more has still what it had.
     room.set_patient(false);
     assert!(matches!(put(&mut journal, 6, 0), Err(StoreError::NoSpace { .. })));

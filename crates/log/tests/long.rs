@@ -13,8 +13,8 @@ use std::{
 
 use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
-    Batch, Block, BlockBuilder, BlockHeader, BlockKind, GroupCommitKind, Log, LogConfig, LogReader, LogStore, Nudge,
-    Persistence, RecordKind, ReserveError, Sink, Writer,
+    Batch, Block, BlockBuilder, BlockHeader, BlockKind, ForceFence, GroupCommitKind, Log, LogConfig, LogReader,
+    LogStore, Persistence, RecordKind, ReserveError, Sink, Writer,
     persist::{Method, PersistenceConfig, recover_buffer},
 };
 use stores::{CONFIG, store};
@@ -262,7 +262,7 @@ fn one_that_a_crash_interrupts_never_was() {
                 // What could be written out of it was.
                 let there = begin.0 + 900 * stop;
                 while kind != EPOCH && stop > 0 && log.durable().0 < there - 2000 {
-                    log.nudge(Lsn(there));
+                    log.force_fence(Lsn(there));
                     thread::yield_now();
                 }
                 std::mem::forget(late.reserve(104).unwrap());
@@ -288,7 +288,7 @@ fn persistence(directory: &Path) -> PersistenceConfig {
 /// not; and one that is whole, but in part only in the buffer, is there.
 #[test]
 fn one_in_persistent_memory_is_there_or_not() {
-    let kinds = [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Signal)];
+    let kinds = [GroupCommitKind::Pipelined, GroupCommitKind::Passive(ForceFence::Signal)];
     for (streams, kind) in kinds.into_iter().flat_map(|kind| [(1, kind), (2, kind)]) {
         for stop in [0, 5, 17, 39, 40] {
             let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 
 use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, Persistence, RecordKind, Writer,
+    Block, BlockBuilder, BlockKind, ForceFence, GroupCommitKind, Log, LogConfig, Persistence, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
 };
 use freshet_testing::available;
@@ -50,7 +50,11 @@ fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Lsn, Lsn
 }
 
 fn kinds() -> [GroupCommitKind; 3] {
-    [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Signal), GroupCommitKind::Passive(Nudge::Membarrier)]
+    [
+        GroupCommitKind::Pipelined,
+        GroupCommitKind::Passive(ForceFence::Signal),
+        GroupCommitKind::Passive(ForceFence::Membarrier),
+    ]
 }
 
 /// The process ends without closing anything, again and again: the mapping keeps what was stored.
@@ -102,11 +106,11 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
 
 /// A worker that commits and then does nothing for long does not hold others back.
 #[test]
-fn stragglers_are_nudged() {
-    for nudge in [Nudge::Signal, Nudge::Membarrier] {
+fn stragglers_are_force_fenced() {
+    for force_fence in [ForceFence::Signal, ForceFence::Membarrier] {
         let directory = tempfile::tempdir().unwrap();
         let method = Method::best().expect("this processor has one");
-        let (log, _) = open(directory.path(), 1, method, GroupCommitKind::Passive(nudge));
+        let (log, _) = open(directory.path(), 1, method, GroupCommitKind::Passive(force_fence));
         let (go, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let (told, hear) = std::sync::mpsc::channel();
@@ -122,7 +126,7 @@ fn stragglers_are_nudged() {
             let mut writer = log.writer().unwrap();
             let (_, mine) = write(&mut writer, &mut BlockBuilder::new(), 2);
             assert!(log.wait_durable(theirs.max(mine), None).unwrap() >= mine);
-            assert!(log.nudges() > 0, "{nudge:?}");
+            assert!(log.force_fences() > 0, "{force_fence:?}");
             go.send(()).unwrap();
         });
         log.close().unwrap();

@@ -73,14 +73,14 @@ fn a_log_without_room_waits_and_goes_on() {
         };
         let soon = || Some(Instant::now() + SOON);
         log.wait_durable(put(4), soon()).unwrap();
-        assert!(log.has_room() && log.lack().is_none() && !log.is_stalled(), "{context}");
+        assert!(log.has_room() && log.out_of_space().is_none() && !log.is_stalled(), "{context}");
         let before = log.durable();
         media.iter().for_each(|medium| medium.set(state));
         // More than half of each segment: the next one is to be made.
         let some = put(24 * streams as u64);
         wait_for("the lack of room", || !log.has_room());
-        let lack = log.lack().expect("it has no room");
-        assert!(lack.to_string().contains("waits for room in memory:"), "{context}: {lack}");
+        let out_of_space = log.out_of_space().expect("it has no room");
+        assert!(out_of_space.to_string().contains("waits for room in memory:"), "{context}: {out_of_space}");
         if state != State::Full {
             // What is there is used up to its end, and still no writer may think that there is
             // more.
@@ -89,7 +89,10 @@ fn a_log_without_room_waits_and_goes_on() {
         }
         let last = put(40 * streams as u64);
         wait_for("the stall", || log.is_stalled());
-        assert!(log.lack().is_some_and(|lack| lack.stalled) && log.failure().is_none(), "{context}");
+        assert!(
+            log.out_of_space().is_some_and(|out_of_space| out_of_space.stalled) && log.failure().is_none(),
+            "{context}"
+        );
         let mut bytes = vec![0; before.0 as usize];
         // Who reads does not wait.
         store.read(Lsn(0), &mut bytes).unwrap();
@@ -97,7 +100,7 @@ fn a_log_without_room_waits_and_goes_on() {
         media.iter().for_each(|medium| medium.set(State::Open));
         log.wait_durable(last, soon()).unwrap_or_else(|error| panic!("{context}: {error}"));
         wait_for("room", || log.has_room());
-        assert!(log.lack().is_none() && !log.is_stalled() && log.failure().is_none(), "{context}");
+        assert!(log.out_of_space().is_none() && !log.is_stalled() && log.failure().is_none(), "{context}");
         log.wait_durable(put(100), soon()).unwrap();
         drop(writers);
         log.close().unwrap();
@@ -153,12 +156,12 @@ fn a_standby_without_room_waits_and_goes_on() {
         bytes
     };
     receiver.append(&batch(Lsn(3 * SIZE))).unwrap();
-    wait_for("the lack of room", || log.lack().is_some_and(|lack| lack.stalled));
+    wait_for("the lack of room", || log.out_of_space().is_some_and(|out_of_space| out_of_space.stalled));
     assert!(log.durable_mark().get() <= Lsn(SIZE) && log.failure().is_none());
     receiver.append(&batch(Lsn(4 * SIZE))).unwrap();
     medium.set(State::Open);
     log.durable_mark().wait(Lsn(4 * SIZE), Some(Instant::now() + SOON)).unwrap();
-    wait_for("room", || log.lack().is_none());
+    wait_for("room", || log.out_of_space().is_none());
     log.close().unwrap();
 }
 
@@ -222,7 +225,7 @@ fn a_log_without_descriptors_goes_on() {
         let taken = take_all();
         let end = put(8);
         wait_for("the stall", || log.is_stalled());
-        assert!(log.lack().unwrap().to_string().contains("Too many open files"), "{:?}", log.lack());
+        assert!(log.out_of_space().unwrap().to_string().contains("Too many open files"), "{:?}", log.out_of_space());
         drop(taken);
         log.wait_durable(end, soon()).unwrap();
         assert!(log.failure().is_none());

@@ -9,7 +9,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::
 
 use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
 use freshet_log::{
-    AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
+    AcceptError, Block, BlockBuilder, BlockError, BlockKind, ForceFence, GroupCommitKind, Log, LogConfig, LogStore,
     Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
@@ -356,7 +356,7 @@ fn commit(log: &Log, count: usize, term: u32) -> Lsn {
 /// and a primary by a restart.
 #[test]
 fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
-    for group_commit in [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Membarrier)] {
+    for group_commit in [GroupCommitKind::Pipelined, GroupCommitKind::Passive(ForceFence::Membarrier)] {
         let directory = tempfile::tempdir().unwrap();
         let (standby, mut receiver, _) = open(directory.path());
         let began = receive(&standby, &mut receiver, 12, 1);

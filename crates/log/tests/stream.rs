@@ -163,7 +163,7 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
             }
             None => {
                 let (_, end) = write_one(&mut log.writer().unwrap(), &mut builder, 1, &[1; 40]);
-                log.nudge(end);
+                log.force_fence(end);
                 end
             }
         };

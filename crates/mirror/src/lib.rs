@@ -61,10 +61,10 @@ mod directory;
 mod elsewhere;
 mod fetched;
 mod fill;
+mod fuzzy_snapshot;
 mod layout;
 mod list;
 mod own;
-mod picture;
 mod read;
 mod recover;
 mod sizes;
@@ -81,10 +81,10 @@ pub use self::{
     directory::{ARENAS, DIRECTORY, MARK, MOST_UNDO, Superblock, UNDO},
     fetched::FetchedLog,
     fill::Filling,
+    fuzzy_snapshot::FuzzySnapshot,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
     own::Here,
-    picture::Picture,
     read::{Contents, Damaged, mark_of},
     recover::{Plan, Recovered, begin_feed, beginning, footprint, plan, recover},
     take::{NotBegun, NotTaken, Taking},

@@ -57,7 +57,7 @@ impl<'l> Filler<'l> {
             end = reservation.end();
             reservation.fill(self.builder.finish(at, Term(1), BlockKind::Redo)).expect("the log takes it");
         }
-        self.log.nudge(end);
+        self.log.force_fence(end);
         end
     }
 }

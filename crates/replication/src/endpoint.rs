@@ -47,7 +47,7 @@ const STRANGERS: usize = 64;
 const FAIR: Duration = Duration::from_millis(250);
 /// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or
 /// a checkpoint.
-const GUESTS: usize = 256;
+const REPLICAS: usize = 256;
 /// Those who are being answered when the node ends may keep it for this long.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -72,7 +72,7 @@ struct Shared {
     state: Mutex<State>,
     strangers: Arc<Strangers<Closer>>,
     /// What ends the connections of those who are being answered.
-    guests: Mutex<BTreeMap<u64, Closer>>,
+    replicas: Mutex<BTreeMap<u64, Closer>>,
     /// One of them is there no more.
     left: Condvar,
 }
@@ -117,7 +117,7 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             state: Mutex::default(),
             strangers: Strangers::new(STRANGERS, FAIR),
-            guests: Mutex::default(),
+            replicas: Mutex::default(),
             left: Condvar::new(),
         });
         let mut endpoint = Self { shared, address: bound, closer, threads: Vec::new() };
@@ -230,8 +230,8 @@ fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
 /// Answers a caller that has said who it is.
 fn serve(shared: &Shared, hello: Hello, connection: Connection) {
     // Before it is known what answers: that is held for as long as a guest is there.
-    let Some(_guest) = Guest::new(shared, connection.closer()) else {
-        let why = format!("this node serves {GUESTS} others already: try again later");
+    let Some(_admission) = Admission::new(shared, connection.closer()) else {
+        let why = format!("this node serves {REPLICAS} others already: try again later");
         return refuse(connection, Refusal::Failed(why));
     };
     let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
@@ -247,27 +247,27 @@ fn serve(shared: &Shared, hello: Hello, connection: Connection) {
 }
 
 /// A caller that is being served.
-struct Guest<'s> {
+struct Admission<'s> {
     shared: &'s Shared,
     number: u64,
 }
 
-impl<'s> Guest<'s> {
+impl<'s> Admission<'s> {
     /// None when there are as many as may be.
     fn new(shared: &'s Shared, closer: Closer) -> Option<Self> {
-        let mut guests = shared.guests();
-        let number = guests.last_key_value().map_or(0, |(last, _)| last + 1);
-        if guests.len() >= GUESTS {
+        let mut replicas = shared.replicas();
+        let number = replicas.last_key_value().map_or(0, |(last, _)| last + 1);
+        if replicas.len() >= REPLICAS {
             return None;
         }
-        guests.insert(number, closer);
+        replicas.insert(number, closer);
         Some(Self { shared, number })
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        self.shared.guests().remove(&self.number);
+        self.shared.replicas().remove(&self.number);
         self.shared.left.notify_all();
     }
 }
@@ -353,21 +353,21 @@ impl Shared {
         self.state.lock().expect("no code panics under this mutex")
     }
 
-    fn guests(&self) -> MutexGuard<'_, BTreeMap<u64, Closer>> {
-        self.guests.lock().expect("no code panics under this mutex")
+    fn replicas(&self) -> MutexGuard<'_, BTreeMap<u64, Closer>> {
+        self.replicas.lock().expect("no code panics under this mutex")
     }
 
     /// Ends the connections of those who are being answered, and blocks until they are gone, or
     /// until `deadline`. What answers them holds the node's directory.
     fn dismiss(&self, deadline: Instant) {
-        let mut guests = self.guests();
-        guests.values().for_each(Closer::close);
-        while !guests.is_empty() {
+        let mut replicas = self.replicas();
+        replicas.values().for_each(Closer::close);
+        while !replicas.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            guests = self.left.wait_timeout(guests, left).expect("no code panics under this mutex").0;
+            replicas = self.left.wait_timeout(replicas, left).expect("no code panics under this mutex").0;
         }
     }
 

@@ -145,7 +145,7 @@ pub enum PromoteError {
         /// Where its primary can be reached, if known.
         primary: Option<String>,
     },
-    /// It has no voice.
+    /// It has no vote.
     #[error(
         "this node is an asynchronous standby, and safety level {0} relies on the synchronous nodes; promote one of \
          those, or force the promotion"
@@ -342,7 +342,7 @@ pub(crate) trait Candidate: Follows {
     fn log_state(&self) -> LogState;
 
     /// Why what it holds must not be compared with what others hold, if so.
-    fn has_no_voice(&self) -> Option<&'static str> {
+    fn has_no_vote(&self) -> Option<&'static str> {
         None
     }
 
@@ -382,9 +382,9 @@ pub(crate) fn consulted(
     }
     // What was whole before may just be given up, but not the other way round.
     let log = shared.log_state();
-    match shared.has_no_voice() {
+    match shared.has_no_vote() {
         None => Ok(Reply::Log { node: shared.node(), log, peers: shared.known() }),
-        Some(why) => Err(Refusal::NoVoice {
+        Some(why) => Err(Refusal::NoVote {
             node: shared.node(),
             incarnation: log.incarnation,
             set: log.set.map(Box::new),
@@ -402,7 +402,7 @@ impl Candidate for Shared {
         self.log_state()
     }
 
-    fn has_no_voice(&self) -> Option<&'static str> {
+    fn has_no_vote(&self) -> Option<&'static str> {
         self.config.proof.withdrawn().map(|_| "what this node has in memory was found to be wrong: see its status")
     }
 
@@ -610,9 +610,9 @@ fn consult(
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
             Err(error) => {
-                if let CallError::Refused { refusal: Refusal::NoVoice { node, incarnation, set, .. }, .. } = &error {
+                if let CallError::Refused { refusal: Refusal::NoVote { node, incarnation, set, .. }, .. } = &error {
                     let (incarnation, set) = (*incarnation, set.as_deref().cloned());
-                    promotion.heard(*node, Answer::NoVoice { incarnation, set });
+                    promotion.heard(*node, Answer::NoVote { incarnation, set });
                 } else if is_waited_for {
                     round.silent += 1;
                 } else {

@@ -347,7 +347,7 @@ pub struct OwnStatus {
 
 /// How far a mirror has come that begins from a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Seeding {
+pub struct Bootstrap {
     /// Bytes of the checkpoint that are in the mirror's memory.
     pub done_bytes: u64,
     /// How many there are.
@@ -377,7 +377,7 @@ pub struct MirrorStatus {
     /// Whether it holds all that its primary had when it came: before, it answers no candidate.
     pub whole: bool,
     /// A checkpoint comes, from which it begins.
-    pub seeding: Option<Seeding>,
+    pub bootstrap: Option<Bootstrap>,
     /// With the log up to here what has come of a checkpoint is a state of the database: below, no
     /// commit counts on the mirror, and it does not take over.
     pub floor: Lsn,
@@ -405,7 +405,7 @@ pub struct MirrorStatus {
     pub ahead: Vec<AheadStatus>,
     /// Other primaries that its primary has met.
     pub two_primaries: Vec<TwoPrimaries>,
-    /// Why what it holds is not what was written: it has no voice, and begins again.
+    /// Why what it holds is not what was written: it has no vote, and begins again.
     pub condemned: Option<String>,
     /// How long ago all of it was read last as a failover would, and was sound; and how many
     /// records there were.

@@ -1,6 +1,7 @@
 //! Real sockets on the loopback, logs in memory, and no sleeps: every wait is for something that
 //! will happen.
 
+mod bootstrap;
 mod fixture;
 mod forms;
 #[path = "../../log/tests/gate/mod.rs"]
@@ -11,7 +12,6 @@ mod mirroring;
 mod relaying;
 mod replaying;
 mod rights;
-mod seeding;
 mod storm;
 mod strangers;
 mod succeeding;

@@ -152,13 +152,13 @@ impl World {
         let name = self.nodes[node].id;
         let safe = |set: &std::collections::BTreeSet<freshet_cluster::in_sync::Holder>| {
             let others = set.iter().filter(|member| member.node != name);
-            let holding = others.filter(|member| {
+            let mirror_state = others.filter(|member| {
                 let other = member.node.0 as usize;
                 self.nodes[other].disk.terms.holder(member.node) == **member && self.holds_promised(other, promised)
             });
             let needed = set.len().saturating_sub(newest.floor as usize).max(1);
             // Of those who answer a candidate, this node and any others, one has all of it.
-            holding.count() + needed > set.len()
+            mirror_state.count() + needed > set.len()
         };
         let alone = self.scenario.safety == Safety::TwoSafe && newest.floor == 0;
         // What it has acknowledged and no client was told of, a primary may still tell.

@@ -6,7 +6,7 @@ use freshet_cluster::{
     flow::{FlowError, Next},
     follower::{self, Ack},
     handshake::{Continue, Refusal, Sender},
-    host::{Acked, Asking, Guest, Host, Note},
+    host::{Acked, Asking, Host, Note, ReplicaState},
     promotion::Inheritance,
     term::{self, NotBegun},
 };
@@ -180,7 +180,7 @@ impl World {
                 return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
             }
         };
-        let guest = Guest {
+        let replica = ReplicaState {
             node: name,
             incarnation,
             member: true,
@@ -191,7 +191,7 @@ impl World {
             persisted: agreed.persisted,
             replayed: Lsn::ZERO,
         };
-        let joined = host.join(id, guest, now).unwrap_or_default();
+        let joined = host.join(id, replica, now).unwrap_or_default();
         if let Some(old) = joined.replaced {
             self.hang_up(old, node);
         }

@@ -375,15 +375,15 @@ impl World {
     }
 
     /// Says what is persistent here, and how much room there is.
-    pub(crate) fn acknowledge(&mut self, node: usize, anyway: bool) {
+    pub(crate) fn acknowledge(&mut self, node: usize, force: bool) {
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let until = self.continuation(node).may_send_until;
         let state = &mut self.nodes[node];
         let Some(Link { connection, term: Some(_) }) = state.link else { return };
         let fence = state.disk.terms.fence;
         let admits = |term| fence.admits(term) || broken == Broken::OldTermAccepted;
-        let anyway = anyway || broken == Broken::AckBeforePersist;
-        let Some(mut ack) = state.follower.ack(Room { until, ..state.follower.room() }, now, anyway, admits) else {
+        let force = force || broken == Broken::AckBeforePersist;
+        let Some(mut ack) = state.follower.ack(Room { until, ..state.follower.room() }, now, force, admits) else {
             return;
         };
         if broken == Broken::AckBeforePersist {

@@ -86,8 +86,8 @@ pub struct Report {
     pub fetched: u64,
     /// See there.
     pub taken: u64,
-    /// Pictures of mirrors that were compared.
-    pub pictures: u64,
+    /// Fuzzy snapshots of mirrors that were compared.
+    pub fuzzy_snapshots: u64,
     /// Times that an undo ring grew for a transaction that writes over more than it holds.
     pub larger: u64,
 }

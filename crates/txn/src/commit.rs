@@ -64,9 +64,9 @@ impl Transaction<'_> {
         };
         primary.gate.admit().map_err(CommitError::Refused)?;
         if !primary.log.has_room()
-            && let Some(lack) = primary.log.lack()
+            && let Some(out_of_space) = primary.log.out_of_space()
         {
-            return Err(CommitError::NoRoom(lack.to_string()));
+            return Err(CommitError::NoRoom(out_of_space.to_string()));
         }
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;

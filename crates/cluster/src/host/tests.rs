@@ -37,9 +37,9 @@ fn host_of(above: &[NodeId]) -> Host {
     Host::new(sender(above), flow, 16)
 }
 
-fn guest(node: NodeId) -> Guest {
+fn replica(node: NodeId) -> ReplicaState {
     let (from, persisted, replayed) = (Lsn(100), Lsn(90), Lsn(500));
-    Guest { node, incarnation: 1, member: true, synchronous: true, appliance: false, from, persisted, replayed }
+    ReplicaState { node, incarnation: 1, member: true, synchronous: true, appliance: false, from, persisted, replayed }
 }
 
 fn ack(persisted: u64, may_send_until: u64) -> Ack {
@@ -54,7 +54,7 @@ fn left(standby: NodeId) -> Option<Event> {
 /// A host with one feed, number 1, which has room and was shipped everything up to 130.
 fn shipped(appliance: bool) -> Host {
     let mut host = host_of(&[]);
-    let _ = host.join(1, Guest { appliance, ..guest(B) }, ms(0)).unwrap();
+    let _ = host.join(1, ReplicaState { appliance, ..replica(B) }, ms(0)).unwrap();
     let _ = host.acked(1, &ack(90, 1000)).unwrap();
     host.filled(Lsn(100), Lsn(130), &[], ms(3));
     assert_eq!(host.next(1, ms(4)), Some(Next::SendLive { from: Lsn(100), to: Lsn(130) }));
@@ -67,7 +67,7 @@ fn shipped(appliance: bool) -> Host {
 #[test]
 fn a_feed_has_no_room_before_the_standby_says_so() {
     let mut host = host_of(&[]);
-    let joined = host.join(1, guest(B), ms(0)).unwrap();
+    let joined = host.join(1, replica(B), ms(0)).unwrap();
     let event = Event::Joined { standby: B, incarnation: 1, persisted: Lsn(90), synchronous: true };
     assert_eq!(joined, Joined { replaced: None, events: [None, Some(event)] });
     assert_eq!(host.feeds().next().unwrap().1.replayed, Lsn(100), "not beyond where the logs part");
@@ -82,18 +82,18 @@ fn a_feed_has_no_room_before_the_standby_says_so() {
 #[test]
 fn a_newer_connection_takes_the_place_of_an_older_one() {
     let mut host = shipped(false);
-    let again = host.join(2, guest(B), ms(5)).unwrap();
+    let again = host.join(2, replica(B), ms(5)).unwrap();
     assert_eq!((again.replaced, again.events[0]), (Some(1), left(B)));
     assert_eq!(host.acked(1, &ack(130, 2000)), Ok(Acked::default()), "nothing of the older one counts");
     assert_eq!((host.next(1, ms(5)), host.leave(1)), (None, None), "its end is no end of the newer one");
-    assert_eq!(host.join(3, guest(C), ms(5)).unwrap().replaced, None);
+    assert_eq!(host.join(3, replica(C), ms(5)).unwrap().replaced, None);
     assert_eq!((host.leave(2), host.leave(2)), (left(B), None));
 }
 
 #[test]
 fn the_rule_hears_of_members_only() {
     let mut host = host_of(&[]);
-    let observer = Guest { member: false, ..guest(B) };
+    let observer = ReplicaState { member: false, ..replica(B) };
     assert_eq!(host.join(1, observer, ms(0)).unwrap(), Joined::default());
     assert_eq!(host.acked(1, &ack(100, 200)).unwrap().event, None);
     assert_eq!(host.leave(1), None);
@@ -160,7 +160,7 @@ fn nothing_is_sent_to_a_feed_that_is_given_up_or_by_a_host_that_is_closed() {
     let mut host = shipped(false);
     host.filled(Lsn(130), Lsn(140), &[], ms(5));
     host.close();
-    assert_eq!((host.next(1, ms(5)), host.join(2, guest(C), ms(5))), (None, None));
+    assert_eq!((host.next(1, ms(5)), host.join(2, replica(C), ms(5))), (None, None));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn those_in_sync_are_told_so() {
 #[test]
 fn a_relay_passes_the_primarys_clock_on() {
     let mut host = host_of(&[C]);
-    let _ = host.join(1, guest(B), ms(0)).unwrap();
+    let _ = host.join(1, replica(B), ms(0)).unwrap();
     host.filled(Lsn(100), Lsn(130), &[], ms(1));
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
     let note = host.shipped(1, Some(Lsn(130)), ms(1)).unwrap();

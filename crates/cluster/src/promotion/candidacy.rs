@@ -20,7 +20,7 @@ pub struct LogState {
     pub end: Lsn,
     /// The newest in-sync set that it knows of.
     pub set: Option<InSyncSet>,
-    /// Whether commits may count on it: an asynchronous standby has no voice.
+    /// Whether commits may count on it: an asynchronous standby has no vote.
     pub synchronous: bool,
     /// What of it the node knows to be committed: as the primary, or because a primary has said so.
     pub committed: Lsn,
@@ -245,7 +245,7 @@ impl Candidacy {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.told(living),
             Answer::Higher(highest) => self.refused(highest),
-            Answer::NoVoice { incarnation, set } => self.met(Holder::new(node, incarnation), set),
+            Answer::NoVote { incarnation, set } => self.met(Holder::new(node, incarnation), set),
         }
     }
 
@@ -352,7 +352,7 @@ impl Candidacy {
             // Where it commits nothing without another node, the level says whom it has to hear.
             let asks = comes_back.asks && !matches!(safety, Safety::Quorum(2..));
             if alone && unheard.is_some() || asks && met_none {
-                let heard = self.voices();
+                let heard = self.votes();
                 return Plan::TooFew { heard, needed: heard + 1 };
             }
         }
@@ -390,7 +390,7 @@ impl Candidacy {
         match best {
             // Of the members only such were heard that have lost what they held.
             None if !mine => {
-                let (heard, needed) = (self.voices(), self.voices() + 1);
+                let (heard, needed) = (self.votes(), self.votes() + 1);
                 Plan::SetUncertain { newest, heard, needed }
             }
             Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
@@ -536,7 +536,7 @@ impl Candidacy {
     }
 
     /// How many synchronous nodes were heard.
-    fn voices(&self) -> u32 {
+    fn votes(&self) -> u32 {
         let logs = self.heard.values().chain([&self.mine]);
         u32::try_from(logs.filter(|log| log.synchronous).count()).unwrap_or(u32::MAX)
     }

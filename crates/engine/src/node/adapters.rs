@@ -21,12 +21,12 @@ use freshet_replication::{
 };
 use freshet_txn::{Memory, Messages};
 
-use super::janitor::Janitor;
+use super::garbage_collector::GarbageCollector;
 
 /// Replay, for the standby's coordinator.
 pub(crate) struct LiveReplay {
     pub replay: Arc<Replay>,
-    pub janitor: Arc<Janitor>,
+    pub garbage_collector: Arc<GarbageCollector>,
     /// Where what transactions carry is entered.
     pub messages: Arc<Messages>,
     /// How far was replayed, or begun.
@@ -122,7 +122,7 @@ impl ReplayTarget for LiveReplay {
             self.replayed.fetch_min(at.0, Ordering::SeqCst);
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
-            self.janitor.cut(at);
+            self.garbage_collector.cut(at);
             self.messages.cut(at);
             self.end.store(at.0, Ordering::SeqCst);
         }

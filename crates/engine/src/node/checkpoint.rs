@@ -45,7 +45,7 @@ use freshet_txn::{Core, OutcomeOpen};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{config::CheckpointSettings, janitor::clear_dropped, pace::Pace};
+use super::{config::CheckpointSettings, garbage_collector::clear_dropped, pace::Pace};
 
 /// Entries of an index that a checkpointer takes at once.
 const BATCH: usize = 1024;
@@ -57,7 +57,7 @@ const HOLD: Duration = Duration::from_secs(600);
 /// The log must have grown by this many bytes, whatever else says that a checkpoint is due.
 const LEAST_LOG: u64 = 16 << 20;
 
-/// What a checkpoint is a picture of.
+/// What a checkpoint is a fuzzy snapshot of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointKind {
     /// Of each record as it was when it was looked at: a state of the database together with the
@@ -487,7 +487,7 @@ impl Checkpointing {
         let end = if kept.is_some() { start } else { ground.core.snapshots.current() };
         drop(kept);
         if let Some(primary) = ground.core.snapshots.primary() {
-            primary.log.nudge(end);
+            primary.log.force_fence(end);
             primary.gate.wait(end, None)?;
         } else if let Some(arrived) = &ground.arrived {
             arrived.raise_floor(end, &|| self.stops()).map_err(CheckpointFailure::Arrived)?;

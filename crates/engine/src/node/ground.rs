@@ -187,7 +187,7 @@ impl Ground {
     /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one,
     /// while the log since then arrives too, and returns where that ends; else `end`, where the log
     /// ends now. `tell` hears how far that is.
-    pub fn begin_from_checkpoint(
+    pub fn bootstrap_from_checkpoint(
         &self,
         config: &NodeConfig,
         end: Lsn,

@@ -276,7 +276,7 @@ pub(super) fn join_from_checkpoint(
     };
     let devices = config.checkpoint_devices();
     let (credentials, kind) = (&ground.credentials, CheckpointKind::Fuzzy);
-    let from = config.begin_from.as_deref().unwrap_or(primary);
+    let from = config.bootstrap_from.as_deref().unwrap_or(primary);
     let fetched = fetch_checkpoint(from, credentials, ground.cluster, kind, &devices, begun)?;
     let Some(manifest) = fetched else {
         return match earlier {

@@ -18,7 +18,7 @@ use freshet_replication::{
 };
 use freshet_txn::{Core, Primary};
 
-use super::{config::NodeConfig, janitor::JanitorThread, proof::Marks};
+use super::{config::NodeConfig, garbage_collector::GarbageCollectorThread, proof::Marks};
 use crate::{
     Database,
     scheme::{OnPrimary, Scheme},
@@ -33,7 +33,7 @@ pub(super) struct Lead {
     watch: JoinHandle<()>,
     /// Says what the state is.
     marks: Option<JoinHandle<()>>,
-    janitor: JanitorThread,
+    garbage_collector: GarbageCollectorThread,
 }
 
 /// What a term needs to know of its node.
@@ -66,17 +66,17 @@ impl Lead {
         log: Arc<Log>,
         term: Term,
         start: Lsn,
-        janitor: JanitorThread,
+        garbage_collector: GarbageCollectorThread,
     ) -> Result<Self, String> {
         let config = this.config;
         let OnPrimary { shipping, gate } = this.scheme.on_primary(this, &log, term, start)?;
         let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
-        log.nudge(end);
+        log.force_fence(end);
         let recorder = Arc::clone(&log);
         let mut writer = log.writer().map_err(|cause| cause.to_string())?;
         shipping.record_sets(move |set| {
             let end = writer.note_members(set).map_err(|cause| cause.to_string())?;
-            recorder.nudge(end);
+            recorder.force_fence(end);
             Ok(end)
         });
         this.source.unlimited();
@@ -99,11 +99,11 @@ impl Lead {
             standbys = config.standbys,
             "this node is the primary"
         );
-        Ok(Self { log, shipping, watch, marks, janitor })
+        Ok(Self { log, shipping, watch, marks, garbage_collector })
     }
 
     pub fn stop(self) -> Result<(), String> {
-        drop(self.janitor);
+        drop(self.garbage_collector);
         let closed = self.log.close().map_err(|cause| cause.to_string());
         self.shipping.stop();
         // They have ended with the log; a panic there was reported already.

@@ -34,11 +34,11 @@ use super::{
     CheckpointKind, Composition, Node,
     checkpoint::Checkpointing,
     config::NodeConfig,
+    fuzzy_snapshot::MirrorDoor,
+    garbage_collector::GarbageCollectorThread,
     ground::Ground,
-    janitor::JanitorThread,
     join::TAKING_OVER,
     lead::Lead,
-    picture::MirrorDoor,
     rehearsal,
     restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
@@ -111,11 +111,11 @@ impl Parts {
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
         let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;
         self.endpoint.set_service(Some(mirror.service()));
-        let door = MirrorDoor { pictures: mirror.pictures(), cluster: ground.cluster };
+        let door = MirrorDoor { fuzzy_snapshots: mirror.fuzzy_snapshots(), cluster: ground.cluster };
         self.endpoint.set_checkpoints(Some(Arc::new(door)));
         let visible = Arc::new(Watermark::new(Lsn::ZERO));
         let every = Duration::from_secs(config.mirror.rehearse_s);
-        let rehearsing = rehearsal::start(mirror.pictures(), every).map_err(|cause| system(&cause))?;
+        let rehearsing = rehearsal::start(mirror.fuzzy_snapshots(), every).map_err(|cause| system(&cause))?;
         let mirrored = Mirrored { mirror, rehearsing, ground: ground.clone(), visible: Arc::clone(&visible) };
         let core = self.core(visible, Arc::default());
         self.node(core, None, Composition::Mirror(mirrored))
@@ -179,8 +179,8 @@ impl Mirrored {
             }
         }
         path.map_or(Ok(()), |path| TAKING_OVER.remove(path)).map_err(|cause| cause.to_string())?;
-        let janitor = JanitorThread::start(Arc::default(), core, None)?;
-        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, janitor)
+        let garbage_collector = GarbageCollectorThread::start(Arc::default(), core, None)?;
+        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, garbage_collector)
     }
 }
 

@@ -16,8 +16,9 @@ pub mod archive;
 pub mod begin_again;
 mod checkpoint;
 mod config;
+mod fuzzy_snapshot;
+mod garbage_collector;
 mod ground;
-mod janitor;
 mod join;
 mod lead;
 mod membership;
@@ -25,7 +26,6 @@ mod mirror;
 mod mix;
 mod observer;
 mod pace;
-mod picture;
 mod proof;
 mod rehearsal;
 mod restoring;
@@ -66,7 +66,7 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Ver
 
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
-    janitor::{Janitor, JanitorThread},
+    garbage_collector::{GarbageCollector, GarbageCollectorThread},
     lead::ThisNode,
     start::{Parts, open_log},
 };
@@ -74,8 +74,8 @@ use self::{checkpoint::Checkpointing, lead::Lead, mirror::Mirrored, standby::Fol
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
-        Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, SettingError,
+        Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, ForceFenceBy,
+        GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnLoss, OnMismatch, ProofSettings, SettingError,
         SweepSettings,
     },
     membership::{MembershipSettings, enrol_client},
@@ -322,10 +322,12 @@ impl Node {
 
     /// What the log of this node waits for, or the journal of what has arrived, if it lacks room
     /// for its next file, or descriptors.
-    pub fn log_lack(&self) -> Option<freshet_log::Lack> {
+    pub fn log_out_of_space(&self) -> Option<freshet_log::OutOfSpace> {
         match &*self.unless_taking_over()? {
-            Composition::Standby(following) => following.log.lack().or_else(|| following.standby.lack()),
-            _ => self.log().and_then(|log| log.lack()),
+            Composition::Standby(following) => {
+                following.log.out_of_space().or_else(|| following.standby.out_of_space())
+            }
+            _ => self.log().and_then(|log| log.out_of_space()),
         }
     }
 

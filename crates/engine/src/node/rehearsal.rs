@@ -1,4 +1,4 @@
-//! Rehearses a mirror now and then, at low cost: [`Pictures::rehearse`].
+//! Rehearses a mirror now and then, at low cost: [`FuzzySnapshots::rehearse`].
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{Fid, Regularly, Stops};
-use freshet_replication::mirror::{Pictures, Rehearsal};
+use freshet_replication::mirror::{FuzzySnapshots, Rehearsal};
 use freshet_storage::Catalog;
 
 /// It rests this many times as long as it reads: it takes about two hundredths of a processor.
@@ -20,9 +20,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When the system has no thread.
-pub(super) fn start(pictures: Pictures, every: Duration) -> io::Result<Option<Regularly>> {
+pub(super) fn start(fuzzy_snapshots: FuzzySnapshots, every: Duration) -> io::Result<Option<Regularly>> {
     let work = move |stops: &Stops| {
-        Some(match rehearse(&pictures, stops) {
+        Some(match rehearse(&fuzzy_snapshots, stops) {
             Rehearsal::Open => every.min(AGAIN),
             Rehearsal::Sound(records) => {
                 tracing::info!(records, "this mirror was rehearsed: all that it holds is sound");
@@ -34,9 +34,9 @@ pub(super) fn start(pictures: Pictures, every: Duration) -> io::Result<Option<Re
     (!every.is_zero()).then(|| Regularly::start("rehearse", every, work)).transpose()
 }
 
-fn rehearse(pictures: &Pictures, stops: &Stops) -> Rehearsal {
+fn rehearse(fuzzy_snapshots: &FuzzySnapshots, stops: &Stops) -> Rehearsal {
     let mut read_since = Instant::now();
-    pictures.rehearse(
+    fuzzy_snapshots.rehearse(
         |fid, rid, row| match fid == Fid::CATALOG && Catalog::describes_table(row) {
             true => Catalog::definition_in(row)
                 .map(drop)

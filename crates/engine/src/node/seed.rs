@@ -1,4 +1,4 @@
-//! Seeding a mirror: a checkpoint that comes from another node goes into the mirror's memory, row
+//! Bootstrap a mirror: a checkpoint that comes from another node goes into the mirror's memory, row
 //! by row, and none of it to a disk.
 
 use std::{path::PathBuf, vec};

@@ -7,7 +7,7 @@ use freshet_replication::{promotion::Promoted, standby::Standby};
 
 use super::{
     Node,
-    janitor::JanitorThread,
+    garbage_collector::GarbageCollectorThread,
     lead::{Lead, ThisNode},
 };
 use crate::scheme::inputs::Sampler;
@@ -41,7 +41,7 @@ impl Node {
 pub(super) struct Following {
     pub standby: Standby,
     pub log: Arc<Log>,
-    pub janitor: JanitorThread,
+    pub garbage_collector: GarbageCollectorThread,
     pub sampler: Option<Sampler>,
 }
 
@@ -52,13 +52,13 @@ impl Following {
         let receiver = self.standby.into_receiver();
         let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
-        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.janitor)
+        Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.garbage_collector)
     }
 
     pub fn stop(self) -> Result<(), String> {
         drop(self.sampler);
         self.standby.stop();
-        drop(self.janitor);
+        drop(self.garbage_collector);
         self.log.close().map_err(|cause| cause.to_string())
     }
 }

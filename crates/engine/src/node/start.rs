@@ -46,8 +46,8 @@ use super::{
     Composition, Encoding, Node, PromoteError, ReplayMode, Role,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, OnDoubt, SettingError},
+    garbage_collector::GarbageCollectorThread,
     ground::{BufferInUse, Ground},
-    janitor::JanitorThread,
     join::CheckpointDoor,
     lead::{Lead, ThisNode},
     mirror,
@@ -314,8 +314,9 @@ impl Parts {
             succession,
             answered,
         };
-        let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-        let lead = Lead::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
+        let garbage_collector =
+            GarbageCollectorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
+        let lead = Lead::begin(&this, log, term, *end, garbage_collector).map_err(StartError::System)?;
         self.node(core, None, Composition::Primary(lead))
     }
 
@@ -419,13 +420,15 @@ impl Parts {
             let adopted = terms.adopt(cluster, state.history.cut(self.end.max(self.floor())));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, upstream, deleted)?;
+        let OnStandby { standby, log, replay, garbage_collector, messages } =
+            self.scheme.on_standby(&self, upstream, deleted)?;
         let core = self.core(Arc::clone(standby.visible()), messages);
         self.scheme.composed(&core, &self.source);
-        let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
+        let garbage_collector =
+            GarbageCollectorThread::start(garbage_collector, &core, Some(&replay)).map_err(StartError::System)?;
         let sampler = self.scheme.sample(&core, &log, standby.visible(), self.floor()).map_err(StartError::System)?;
         self.endpoint.set_service(Some(standby.service()));
-        let composition = Composition::Standby(Following { standby, log, janitor, sampler });
+        let composition = Composition::Standby(Following { standby, log, garbage_collector, sampler });
         self.node(core, Some(replay), composition)
     }
 
@@ -650,7 +653,7 @@ impl Course {
         if mirror::is_one(config, ground)? {
             return Ok((Self::Mirror(config.join.clone()), Lsn::ZERO));
         }
-        Ok((Self::of(config, ground, end)?, ground.begin_from_checkpoint(config, end, tell)?))
+        Ok((Self::of(config, ground, end)?, ground.bootstrap_from_checkpoint(config, end, tell)?))
     }
 
     /// What follows from the configuration and from what the node remembers. `join` decides only

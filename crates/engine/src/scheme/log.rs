@@ -20,7 +20,7 @@ use super::{
     inputs::{AgainStatus, SampleStatus, Sampler, Samples},
 };
 use crate::{
-    node::{Encoding, Janitor, LiveReplay, Parts, Room, StartError, ThisNode, open_log},
+    node::{Encoding, GarbageCollector, LiveReplay, Parts, Room, StartError, ThisNode, open_log},
     source::VersionSource,
 };
 
@@ -41,8 +41,8 @@ pub(crate) trait Replaying: Send + Sync {
 
     /// What clears away records whose deletion was replayed; `deleted` is what a restart has found
     /// deleted. Asked before everything else.
-    fn janitor(&self, _parts: &Parts, _ground: &Ground, deleted: Vec<Deleted>) -> Janitor {
-        Janitor::new(deleted)
+    fn garbage_collector(&self, _parts: &Parts, _ground: &Ground, deleted: Vec<Deleted>) -> GarbageCollector {
+        GarbageCollector::new(deleted)
     }
 
     /// What replays a range, when `live` does so record by record.
@@ -139,7 +139,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             records: Records(log.reader()),
             floor,
         };
-        let janitor = Arc::new(self.replaying.janitor(parts, &ours, deleted));
+        let garbage_collector = Arc::new(self.replaying.garbage_collector(parts, &ours, deleted));
         let redo = || self.replaying.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
         if self.replaying.proves() {
@@ -148,7 +148,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),
-            janitor: Arc::clone(&janitor),
+            garbage_collector: Arc::clone(&garbage_collector),
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
             replayed: Arc::new(AtomicU64::new(end.0)),
@@ -188,7 +188,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let standby = Standby::start(starting, standby_config, filled, self.replaying.target(live)?, terms)
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         source.limit_to(Arc::clone(standby.visible()));
-        Ok(OnStandby { standby, log, replay, janitor, messages })
+        Ok(OnStandby { standby, log, replay, garbage_collector, messages })
     }
 
     fn again(&self) -> Option<AgainStatus> {

@@ -29,7 +29,7 @@ use self::{
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
-    node::{Apply, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
+    node::{Apply, Encoding, GarbageCollector, NodeConfig, Parts, StartError, ThisNode},
     source::VersionSource,
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct OnStandby {
     /// What replays it.
     pub replay: Arc<Replay>,
     /// What clears away records whose deletion was replayed.
-    pub janitor: Arc<Janitor>,
+    pub garbage_collector: Arc<GarbageCollector>,
     /// Where replay enters what transactions carry.
     pub messages: Arc<Messages>,
 }

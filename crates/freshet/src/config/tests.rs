@@ -86,8 +86,8 @@ fn absurd_values_are_refused_by_name() {
         (&["--fabric-appliance", "--domain", "pmem", "--replay", "synchronous"], "--fabric-appliance true: "),
         (&["--mirror-bytes", "1000000000"], "--mirror-bytes 1000000000: set join"),
         (
-            &["--mirror-bytes", "1000000000", "--join", "a:7401", "--begin-from", "b:7401"],
-            "--mirror-bytes 1000000000: leave begin-from out",
+            &["--mirror-bytes", "1000000000", "--join", "a:7401", "--bootstrap-from", "b:7401"],
+            "--mirror-bytes 1000000000: leave bootstrap-from out",
         ),
         (
             &["--fabric-appliance", "true", "--domain", "pmem", "--relay-standbys", "1", "--relay-ack", "downstream"],
@@ -121,7 +121,7 @@ const KEYS: [(&str, &str, &str); 101] = [
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
     ("join", "\"primary:7401\"", "primary:7401"),
-    ("begin-from", "\"mirror:7401\"", "mirror:7401"),
+    ("bootstrap-from", "\"mirror:7401\"", "mirror:7401"),
     ("advertise", "\"me:7501\"", "me:7501"),
     ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
     ("safety", "\"quorum:2\"", "quorum:2"),
@@ -189,7 +189,7 @@ const KEYS: [(&str, &str, &str); 101] = [
     ("log.persist-delay-ns", "7", "7"),
     ("log.persist-delay-per-kib", "\"calibrated\"", "calibrated"),
     ("log.persist-upon-replay", "false", "false"),
-    ("log.nudge", "\"signal\"", "signal"),
+    ("log.force-fence", "\"signal\"", "signal"),
     ("checkpoint.dir", "[\"x\", \"y\"]", "x,y"),
     ("checkpoint.files", "7", "7"),
     ("checkpoint.interval-s", "7", "7"),

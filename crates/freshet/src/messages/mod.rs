@@ -248,7 +248,7 @@ impl Subscriber for Messages {
             Admission::No { first } => {
                 if first {
                     // The thread that writes has to report this later, even if no message comes.
-                    self.0.queue.nudge();
+                    self.0.queue.force_fence();
                 }
                 return;
             }

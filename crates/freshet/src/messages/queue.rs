@@ -21,7 +21,7 @@ struct State {
     dropped: u64,
     writing: bool,
     /// The thread that writes is to wake and look at the time.
-    nudged: bool,
+    force_fenced: bool,
 }
 
 /// A bounded queue. Threads that put lines into it never wait.
@@ -49,17 +49,17 @@ impl Queue {
     }
 
     /// Has [`Queue::take`] return.
-    pub(super) fn nudge(&self) {
-        self.lock().nudged = true;
+    pub(super) fn force_fence(&self) {
+        self.lock().force_fenced = true;
         self.changed.notify_all();
     }
 
     /// Takes all lines, and how many were dropped since the last call. Blocks until there are some,
-    /// until `patience` has passed, or until it is nudged.
+    /// until `patience` has passed, or until it is force-fenced.
     pub(super) fn take(&self, patience: Option<Duration>) -> (VecDeque<String>, u64) {
         let mut state = self.lock();
         let deadline = patience.map(|patience| Instant::now() + patience);
-        while state.lines.is_empty() && state.dropped == 0 && !std::mem::take(&mut state.nudged) {
+        while state.lines.is_empty() && state.dropped == 0 && !std::mem::take(&mut state.force_fenced) {
             state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => break,

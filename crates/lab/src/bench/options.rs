@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use freshet_base::{Certifier, Isolation, Safety};
 use freshet_engine::{
-    Apply, DivideBy, Domain, Encoding, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode,
+    Apply, DivideBy, Domain, Encoding, FabricEncryption, FabricKind, ForceFenceBy, GroupCommit, ReplayMode,
 };
 use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
@@ -187,9 +187,9 @@ pub(crate) struct Common {
     /// With --log-group-commit epoch: the length of an epoch, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 40)]
     pub(crate) log_epoch_ms: u64,
-    /// With --log-group-commit passive: how idle workers are nudged.
+    /// With --log-group-commit passive: how idle workers are force-fenced.
     #[arg(long, value_name = "HOW", value_enum, default_value = "membarrier")]
-    pub(crate) log_nudge: NudgeBy,
+    pub(crate) log_force_fence: ForceFenceBy,
     /// With --domain pmem: how stores become durable.
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     pub(crate) log_persist_method: String,

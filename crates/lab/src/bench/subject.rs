@@ -195,7 +195,7 @@ impl Subject {
         config.log.streams = common.log_streams.into();
         config.log.group_commit = common.log_group_commit;
         config.log.epoch_ms = common.log_epoch_ms;
-        config.log.nudge = common.log_nudge;
+        config.log.force_fence = common.log_force_fence;
         config.log.persist_method = common.log_persist_method.clone();
         config.log.persist_delay_ns = common.log_persist_delay_ns;
         config.log.divide_by = common.log_divide_by;

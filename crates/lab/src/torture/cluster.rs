@@ -175,7 +175,7 @@ impl<'a> Cluster<'a> {
             flags.extend(["--mirror-keep-dir".to_owned(), spec.memory.display().to_string()]);
         }
         if let Some(from) = begins_from.filter(|_| !mirror) {
-            flags.extend(["--begin-from".to_owned(), self.specs[from].listen.to_string()]);
+            flags.extend(["--bootstrap-from".to_owned(), self.specs[from].listen.to_string()]);
         }
         for (name, value) in [
             ("--directory", spec.directory.display().to_string()),

@@ -103,8 +103,8 @@ impl SegmentStore {
     fn carry_out_cut(&self, at: Lsn, lsn: Lsn) -> Result<(), StoreError> {
         self.change_mark(|noted| Note { position: noted.position.min(at), ..lowered(noted, at, lsn) }, true)?;
         while self.remove_newest(|start| start > at.0)? {}
-        let holding = self.segments().holding(at.0, self.size()).cloned();
-        if let Some(segment) = holding {
+        let containing = self.segments().containing(at.0, self.size()).cloned();
+        if let Some(segment) = containing {
             let offset = SEGMENT_HEADER + (at.0 - segment.start);
             let rest = segment.start + self.size() - at.0;
             let path = || self.shared.medium.path(&segment_name(segment.start));

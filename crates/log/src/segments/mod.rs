@@ -39,7 +39,7 @@ pub(crate) use mark::Tie;
 pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
 pub(crate) use room::Need;
 pub(crate) use room::is_out_of_descriptors;
-pub use room::{Lack, Room};
+pub use room::{OutOfSpace, Room};
 
 /// The segment size unless configured otherwise, in bytes.
 pub const DEFAULT_SEGMENT: u64 = 64 << 20;
@@ -93,7 +93,7 @@ impl Segments {
         self.all.back().map_or(0, |segment| segment.start + size)
     }
 
-    fn holding(&self, at: u64, size: u64) -> Option<&Arc<Segment>> {
+    fn containing(&self, at: u64, size: u64) -> Option<&Arc<Segment>> {
         let index = at.checked_sub(self.all.front()?.start)? / size;
         self.all.get(usize::try_from(index).ok()?)
     }
@@ -379,7 +379,7 @@ impl SegmentStore {
             self.change_mark(|_| Note::alone(end), true).map_err(|error| self.fail(error))?;
             self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).begin = end.0;
         }
-        if self.segments().holding(end.0, self.size()).is_none() {
+        if self.segments().containing(end.0, self.size()).is_none() {
             self.make_segment(end.0 - end.0 % self.size())?;
         }
         Ok(())
@@ -528,8 +528,8 @@ impl SegmentStore {
     }
 
     /// What the log waits for, if a segment cannot be made for want of room.
-    pub fn lack(&self) -> Option<Lack> {
-        self.shared.room.lack()
+    pub fn out_of_space(&self) -> Option<OutOfSpace> {
+        self.shared.room.out_of_space()
     }
 
     /// Whether there is enough room for what is to come. Cheap.
@@ -568,8 +568,8 @@ impl SegmentStore {
         while !into.is_empty() {
             let segment = {
                 let segments = self.segments();
-                let holding = segments.holding(at, self.size()).filter(|_| at >= segments.first());
-                let Some(segment) = holding else {
+                let containing = segments.containing(at, self.size()).filter(|_| at >= segments.first());
+                let Some(segment) = containing else {
                     let first = Lsn(segments.first());
                     return Err(if at < first.0 {
                         StoreError::Gone { at: Lsn(at), first }
@@ -617,15 +617,15 @@ impl SegmentStore {
 
     /// The segment that holds `at`, made now if it was not made ahead.
     fn segment_for(&self, at: u64) -> Result<Arc<Segment>, StoreError> {
-        if let Some(segment) = self.segments().holding(at, self.size()) {
+        if let Some(segment) = self.segments().containing(at, self.size()) {
             return Ok(Arc::clone(segment));
         }
         self.shared.finish_preparing();
-        if self.segments().holding(at, self.size()).is_none() {
+        if self.segments().containing(at, self.size()).is_none() {
             let make = || self.shared.timed(|| self.make_segment(at - at % self.size()));
             self.shared.with_room(Need::Now, || true, make)?;
         }
-        match self.segments().holding(at, self.size()) {
+        match self.segments().containing(at, self.size()) {
             Some(segment) => Ok(Arc::clone(segment)),
             None => unreachable!("segments are contiguous and this one was just made"),
         }

@@ -29,7 +29,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 
 /// What a log waits for.
 #[derive(Clone, Debug)]
-pub struct Lack {
+pub struct OutOfSpace {
     /// Where there is no room.
     pub directory: PathBuf,
     /// What could not be done, and what the operating system said.
@@ -41,7 +41,7 @@ pub struct Lack {
     pub stalled: bool,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for OutOfSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the log waits for room in {}: {}", self.directory.display(), self.error)
     }
@@ -74,7 +74,7 @@ const STALLED: u8 = 2;
 
 #[derive(Debug)]
 struct Waiting {
-    lack: Option<Lack>,
+    out_of_space: Option<OutOfSpace>,
     /// Whether an attempt is repeated.
     patient: bool,
     /// A thread that waits for what it needs later is to leave it to the one that needs it now.
@@ -83,7 +83,7 @@ struct Waiting {
 
 impl Default for Room {
     fn default() -> Self {
-        let waiting = Waiting { lack: None, patient: true, hurry: false };
+        let waiting = Waiting { out_of_space: None, patient: true, hurry: false };
         Self { waiting: Mutex::new(waiting), changed: Condvar::new(), level: AtomicU8::new(ENOUGH) }
     }
 }
@@ -155,23 +155,27 @@ impl Room {
 
     fn begin(&self, waiting: &mut Waiting, need: Need, directory: &impl Fn() -> PathBuf, error: &StoreError) {
         let stalled = need != Need::Later;
-        match &mut waiting.lack {
-            Some(lack) => {
-                lack.stalled |= stalled;
-                lack.error = error.cause();
+        match &mut waiting.out_of_space {
+            Some(out_of_space) => {
+                out_of_space.stalled |= stalled;
+                out_of_space.error = error.cause();
             }
             none => {
                 let (directory, since) = (directory(), Instant::now());
-                let lack = none.insert(Lack { directory, error: error.cause(), since, stalled });
+                let out_of_space = none.insert(OutOfSpace { directory, error: error.cause(), since, stalled });
                 tracing::warn!(
-                    directory = %lack.directory.display(),
-                    cause = %lack.error,
+                    directory = %out_of_space.directory.display(),
+                    cause = %out_of_space.error,
                     "the log waits for room: what was under way waits, new transactions that write are refused, and reads \
                      are answered until there is some"
                 );
             }
         }
-        let level = if waiting.lack.as_ref().is_some_and(|lack| lack.stalled) { STALLED } else { LACKING };
+        let level = if waiting.out_of_space.as_ref().is_some_and(|out_of_space| out_of_space.stalled) {
+            STALLED
+        } else {
+            LACKING
+        };
         // Relaxed: a reader that wants to know more takes the lock.
         self.level.store(level, Ordering::Relaxed);
     }
@@ -183,8 +187,8 @@ impl Room {
         }
         let mut waiting = lock(&self.waiting);
         self.level.store(ENOUGH, Ordering::Relaxed);
-        if let Some(lack) = waiting.lack.take().filter(|_| has_room) {
-            let (directory, waited_s) = (lack.directory.display(), lack.since.elapsed().as_secs_f64());
+        if let Some(out_of_space) = waiting.out_of_space.take().filter(|_| has_room) {
+            let (directory, waited_s) = (out_of_space.directory.display(), out_of_space.since.elapsed().as_secs_f64());
             tracing::info!(%directory, waited_s, "the log has room again");
         }
     }
@@ -202,11 +206,11 @@ impl Room {
     }
 
     /// What is waited for, if anything is.
-    pub fn lack(&self) -> Option<Lack> {
+    pub fn out_of_space(&self) -> Option<OutOfSpace> {
         if self.is_enough() {
             return None;
         }
-        lock(&self.waiting).lack.clone()
+        lock(&self.waiting).out_of_space.clone()
     }
 
     /// Cheap.

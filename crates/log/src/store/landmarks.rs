@@ -114,7 +114,7 @@ impl LogStore {
     }
 
     /// The stream that holds `lsn`, and where in it `lsn` lies.
-    pub(super) fn holding(&self, lsn: Lsn) -> Result<Option<(usize, Lsn)>, StoreError> {
+    pub(super) fn containing(&self, lsn: Lsn) -> Result<Option<(usize, Lsn)>, StoreError> {
         for stream in 0..self.streams() {
             let mut cursor = self.cursor_before(stream, lsn)?;
             cursor.skip_below(lsn)?;

@@ -36,7 +36,7 @@ use crate::{
     hang::Hang,
     parts::ControlFile,
     scan::LogSource,
-    segments::{Lack, SegmentStore, StoreConfig, StoreError},
+    segments::{OutOfSpace, SegmentStore, StoreConfig, StoreError},
     tail::{Tail, TailError, Torn, find_tail},
 };
 use landmarks::Landmarks;
@@ -172,7 +172,7 @@ impl LogStore {
         if let Some(store) = self.alone() {
             return store.locate(at);
         }
-        let holder = self.holding(at).ok().flatten();
+        let holder = self.containing(at).ok().flatten();
         let (stream, position) = holder.unwrap_or((0, self.stream(0).end()));
         self.stream(stream).locate(position)
     }
@@ -398,8 +398,12 @@ impl LogStore {
     }
 
     /// What the log waits for, if a segment of any stream cannot be made for want of room.
-    pub fn lack(&self) -> Option<Lack> {
-        self.shared.streams.iter().filter_map(|stream| stream.store.lack()).max_by_key(|lack| lack.stalled)
+    pub fn out_of_space(&self) -> Option<OutOfSpace> {
+        self.shared
+            .streams
+            .iter()
+            .filter_map(|stream| stream.store.out_of_space())
+            .max_by_key(|out_of_space| out_of_space.stalled)
     }
 
     /// Whether there is enough room for what is to come. Cheap.

@@ -118,13 +118,13 @@ pub enum GroupCommitKind {
     /// durable and that is on record, which takes a second sync.
     Epoch(Duration),
     /// For a buffer in persistent memory: workers leave the fence to their next commit, and
-    /// stragglers are nudged (distributed logging, section 4.1). Elsewhere the same as pipelined.
-    Passive(Nudge),
+    /// stragglers are force-fenced (distributed logging, section 4.1). Elsewhere the same as pipelined.
+    Passive(ForceFence),
 }
 
-/// How a straggler of passive group commit is nudged.
+/// How a straggler of passive group commit is force-fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nudge {
+pub enum ForceFence {
     /// By a signal to its thread.
     Signal,
     /// By `membarrier(2)`, for all threads at once.
@@ -212,11 +212,11 @@ pub enum LogOpenError {
     /// The operating system gave no thread.
     #[error("cannot start the log's thread: {0}; check the limits on processes")]
     Thread(#[source] std::io::Error),
-    /// Stragglers could not be nudged.
+    /// Stragglers could not be force-fenced.
     #[error(
-        "passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit"
+        "passive group commit cannot force-fence stragglers: {0}; configure the other way of forcing fences, or another group commit"
     )]
-    Nudge(#[source] std::io::Error),
+    ForceFence(#[source] std::io::Error),
     /// The operating system gave no memory for the ring.
     #[error("cannot get memory for the log's ring: {0}; make it smaller, or check the limits on memory")]
     Memory(#[source] std::io::Error),

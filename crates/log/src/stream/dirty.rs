@@ -21,7 +21,7 @@ impl Dirty {
     /// By its owner: fences if there is something to fence.
     #[inline]
     pub(crate) fn settle(&self, fence: impl FnOnce()) {
-        // Relaxed: the owner's own store, or zero by a nudge.
+        // Relaxed: the owner's own store, or zero by a forced fence.
         if self.0.load(Ordering::Relaxed) != 0 {
             fence();
             self.fenced();

@@ -67,7 +67,8 @@ use workers::Workers;
 
 pub use self::{
     config::{
-        Division, DurableError, GroupCommitKind, Grouping, LogConfig, LogOpenError, Nudge, Persistence, ReceiveConfig,
+        Division, DurableError, ForceFence, GroupCommitKind, Grouping, LogConfig, LogOpenError, Persistence,
+        ReceiveConfig,
     },
     receiver::{AcceptError, Accepted, ReceiveError, Receiver, Writable},
     sink::{Batch, Noting, Sink, SinkHandle},
@@ -594,14 +595,14 @@ impl Log {
         }
     }
 
-    /// How often stragglers of passive group commit were nudged.
-    pub fn nudges(&self) -> u64 {
-        self.workers().fences.nudges()
+    /// How often stragglers of passive group commit were force-fenced.
+    pub fn force_fences(&self) -> u64 {
+        self.workers().fences.force_fences()
     }
 
     /// Asks for everything below `target`, once it is filled, to be persisted without waiting for
     /// more: the caller is about to wait for it.
-    pub fn nudge(&self, target: Lsn) {
+    pub fn force_fence(&self, target: Lsn) {
         let workers = self.workers();
         if self.durable() >= target {
             return;
@@ -627,7 +628,7 @@ impl Log {
         if durable >= target {
             return Ok(durable);
         }
-        self.nudge(target);
+        self.force_fence(target);
         self.shared.core.durable.wait(target, deadline).map_err(|error| match error {
             WaitError::Deadline => DurableError::Deadline,
             WaitError::Closed => match self.failure() {

@@ -4,9 +4,9 @@
 //! to its next commit, which will find the stores long done. Until then its *dgsn* is dirty: it
 //! holds the LSN of that block. The log is durable up to the minimum over all dirty LSNs (and
 //! over what is not filled yet). A worker that does not come back soon, because it is idle or in a
-//! long transaction, is a straggler: a thread that needs to know nudges it.
+//! long transaction, is a straggler: a thread that needs to know forces the fence of it.
 //!
-//! | nudge | how |
+//! | force-fence | how |
 //! |---|---|
 //! | `signal` | the paper's: a signal to the thread; its handler fences and clears the flag |
 //! | `membarrier` | `membarrier(2)`: the kernel runs a barrier on every processor that runs one of our threads; a thread that asked clears the flags |
@@ -20,7 +20,7 @@
 //! A slot belongs to one writer at a time. `state` is zero when clean, else the LSN of the
 //! unfenced block plus one. The owner stores an LSN before it clears its bound (release; the group
 //! commit reads bounds first, then slots, so a block that is not durable is in one of the two), and
-//! zero after a fence. Others only exchange an LSN that they read *before* the nudge for zero
+//! zero after a fence. Others only exchange an LSN that they read *before* the force-fence for zero
 //! *after* it: a newer block's LSN is another value and stays. Slots are never freed: a handler
 //! may look at one whenever it runs.
 
@@ -36,7 +36,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use freshet_base::Lsn;
 
-use super::{Nudge, dirty::Dirty};
+use super::{ForceFence, dirty::Dirty};
 use crate::persist::fence;
 
 /// Writers of all logs of this process that can commit passively at once.
@@ -60,10 +60,10 @@ static SLOTS_OF_ALL: [CachePadded<Slot>; SLOTS] =
 /// The slots of one log's writers.
 #[derive(Debug)]
 pub(crate) struct Passive {
-    nudge: Nudge,
+    force_fence: ForceFence,
     /// By writer: its slot in [`SLOTS_OF_ALL`] plus one; zero for none.
     slots: Box<[AtomicU64]>,
-    nudges: AtomicU64,
+    force_fences: AtomicU64,
 }
 
 thread_local! {
@@ -72,17 +72,21 @@ thread_local! {
 
 impl Passive {
     /// For a log of this many writers.
-    pub(super) fn new(nudge: Nudge, writers: usize) -> io::Result<Self> {
-        match nudge {
-            Nudge::Membarrier => membarrier(Membarrier::Register)?,
-            Nudge::Signal => install_handler()?,
+    pub(super) fn new(force_fence: ForceFence, writers: usize) -> io::Result<Self> {
+        match force_fence {
+            ForceFence::Membarrier => membarrier(Membarrier::Register)?,
+            ForceFence::Signal => install_handler()?,
         }
-        Ok(Self { nudge, slots: (0..writers).map(|_| AtomicU64::new(0)).collect(), nudges: AtomicU64::new(0) })
+        Ok(Self {
+            force_fence,
+            slots: (0..writers).map(|_| AtomicU64::new(0)).collect(),
+            force_fences: AtomicU64::new(0),
+        })
     }
 
-    /// How often stragglers were nudged.
-    pub(super) fn nudges(&self) -> u64 {
-        self.nudges.load(Ordering::Relaxed)
+    /// How often stragglers were force-fenced.
+    pub(super) fn force_fences(&self) -> u64 {
+        self.force_fences.load(Ordering::Relaxed)
     }
 
     /// Gives writer `writer` a slot. Returns whether there was one.
@@ -148,21 +152,21 @@ impl Passive {
 
     /// Makes durable what stragglers hold back. Bounded; a signalled thread that does not run
     /// within the patience stays a straggler.
-    pub(super) fn nudge(&self) {
+    pub(super) fn force_fence(&self) {
         let dirty: Vec<(&'static Slot, u64)> = self.dirty().collect();
         if dirty.is_empty() {
             return;
         }
-        self.nudges.fetch_add(1, Ordering::Relaxed);
-        match self.nudge {
-            Nudge::Membarrier => {
+        self.force_fences.fetch_add(1, Ordering::Relaxed);
+        match self.force_fence {
+            ForceFence::Membarrier => {
                 if membarrier(Membarrier::Run).is_ok() {
                     for (slot, state) in dirty {
                         slot.state.clean(state);
                     }
                 }
             }
-            Nudge::Signal => {
+            ForceFence::Signal => {
                 let mut waiting = Vec::new();
                 for (slot, state) in dirty {
                     match signal(slot.owner.load(Ordering::Acquire)) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use freshet_base::Lsn;
 
-use super::{config::Nudge, passive::Passive};
+use super::{config::ForceFence, passive::Passive};
 use crate::persist::{Medium, Method, buffer::PersistentBuffer, fence};
 
 #[derive(Debug)]
@@ -73,8 +73,8 @@ pub(crate) enum Fences {
 
 impl Fences {
     /// For `writers` at once.
-    pub(super) fn passive(nudge: Nudge, writers: usize) -> std::io::Result<Self> {
-        Passive::new(nudge, writers).map(Self::Passive)
+    pub(super) fn passive(force_fence: ForceFence, writers: usize) -> std::io::Result<Self> {
+        Passive::new(force_fence, writers).map(Self::Passive)
     }
 
     /// Copies the block of writer `writer` at `at`. Comes before its bound is cleared.
@@ -95,14 +95,14 @@ impl Fences {
     }
 
     /// How far what is filled is durable in the ring, if it becomes so there. Nobody has to be
-    /// waited for but stragglers, which are nudged.
+    /// waited for but stragglers, which are force-fenced.
     pub(super) fn reached(&self, filled: Lsn) -> Option<Lsn> {
         match self {
             Self::Never => None,
             Self::Each => Some(filled),
             Self::Passive(passive) => {
                 if passive.oldest(filled) < filled {
-                    passive.nudge();
+                    passive.force_fence();
                 }
                 Some(passive.oldest(filled))
             }
@@ -114,7 +114,7 @@ impl Fences {
         !matches!(self, Self::Passive(passive) if !passive.join(writer))
     }
 
-    /// It waits, and nobody should have to nudge it.
+    /// It waits, and nobody should have to force-fence it.
     pub(super) fn settle(&self, writer: usize) {
         if let Self::Passive(passive) = self {
             passive.settle(writer);
@@ -128,10 +128,10 @@ impl Fences {
         }
     }
 
-    /// How often stragglers were nudged.
-    pub(super) fn nudges(&self) -> u64 {
+    /// How often stragglers were force-fenced.
+    pub(super) fn force_fences(&self) -> u64 {
         match self {
-            Self::Passive(passive) => passive.nudges(),
+            Self::Passive(passive) => passive.force_fences(),
             _ => 0,
         }
     }

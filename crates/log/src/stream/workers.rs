@@ -74,7 +74,9 @@ impl Workers {
         };
         let fences = match config.group_commit {
             _ if !log.core.pmem.is_there() => Fences::Never,
-            GroupCommitKind::Passive(nudge) => Fences::passive(nudge, config.writers).map_err(LogOpenError::Nudge)?,
+            GroupCommitKind::Passive(force_fence) => {
+                Fences::passive(force_fence, config.writers).map_err(LogOpenError::ForceFence)?
+            }
             _ => Fences::Each,
         };
         Ok(Self { fences, epochs, ..Self::with(log, config, start, term, kind) })
@@ -135,7 +137,7 @@ impl Workers {
 
     /// A partition is full, or will be at any moment: there may be something to flush, or to hand
     /// out.
-    pub(super) fn nudge_if_large(&self, reserved: u64, stream: u8) {
+    pub(super) fn force_fence_if_large(&self, reserved: u64, stream: u8) {
         let is_due = reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes;
         if is_due || self.log.unknown_to_sinks(reserved) >= group_commit::early(&self.config) {
             self.log.bells[usize::from(stream)].ring();

@@ -237,7 +237,7 @@ impl Writer {
         self.ensure_room(start, end)?;
         let workers = &*self.workers;
         if workers.ends.note(start, end) {
-            workers.nudge_if_large(end, self.stream);
+            workers.force_fence_if_large(end, self.stream);
         }
         workers.fences.around(self.slot, start, || workers.core.buffer.write(Lsn(start), bytes));
         Ok(())

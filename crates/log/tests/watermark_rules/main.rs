@@ -21,7 +21,7 @@
 //! | `persist`, `write epoch`, `sync epoch` | `Epochs::persist` under its lock; `PersistentEpochFile::persist` |
 //! | `close ..`, `exit` | `Log::close`, `Shared::end`, `Epochs::close`; the end of `GroupCommit::go` |
 //! | `settle`, `copy`, `leave open` | `Reservation::put_persistently`: `Passive::settle`, `LogBuffer::write`, `Passive::leave_open` |
-//! | `nudge ..`, `barrier`, `clean ..` | `Passive::nudge` by `membarrier`; `handler` is that by signal |
+//! | `force_fence ..`, `barrier`, `clean ..` | `Passive::force_fence` by `membarrier`; `handler` is that by signal |
 //! | the crash | `store::settle`, or `recover_buffer`, and what continues behind it |
 //!
 //! Left out: the ring's room, lengths of blocks, terms, replication. The loom models in

@@ -17,9 +17,9 @@ pub enum Mutant {
     SlotsBeforeBounds,
     /// A worker says that its block is not fenced after it has cleared its bound.
     OpenAfterClear,
-    /// A nudge cleans slots without a barrier.
+    /// A forced fence cleans slots without a barrier.
     CleanWithoutBarrier,
-    /// A nudge cleans whatever a slot says by then.
+    /// A forced fence cleans whatever a slot says by then.
     CleanWhateverIsThere,
     /// A ring is gone on in as it was found after a crash.
     RingNotCleared,
@@ -32,7 +32,7 @@ pub struct Passive {
     pub blocks: u8,
     /// After how many crashes it is over.
     pub lives: u8,
-    /// Stragglers are nudged by signals: handlers run whenever they like.
+    /// Stragglers are force-fenced by signals: handlers run whenever they like.
     pub signals: bool,
     /// How many look how far the log is durable at once, at most two.
     pub lookers: usize,
@@ -204,14 +204,14 @@ impl Passive {
             Looker::Bounds(least, _) if slots_first => go("look", Looker::Announce(least), &nothing),
             Looker::Bounds(least, _) => go("look", Looker::Filled(least), &nothing),
             Looker::Filled(filled) => {
-                go("look without a nudge", Looker::Slots(filled, 0), &nothing);
+                go("look without a forced fence", Looker::Slots(filled, 0), &nothing);
                 if !self.signals {
-                    go("nudge", Looker::Dirty(filled, [0; 2], 0), &nothing);
+                    go("force_fence", Looker::Dirty(filled, [0; 2], 0), &nothing);
                 }
             }
             Looker::Dirty(filled, mut dirty, at) if at < 2 => {
                 dirty[usize::from(at)] = state.slots[usize::from(at)];
-                go("nudge: look at a slot", Looker::Dirty(filled, dirty, at + 1), &nothing);
+                go("force-fence: look at a slot", Looker::Dirty(filled, dirty, at + 1), &nothing);
             }
             Looker::Dirty(filled, dirty, _) => go("barrier", Looker::Clean(filled, dirty, 0), &|next| {
                 if !self.is(Mutant::CleanWithoutBarrier) {

@@ -6,7 +6,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     handshake::{self, Agreed},
-    host::Guest,
+    host::ReplicaState,
 };
 use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 
@@ -122,8 +122,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     shipper.ask_for(join.encoding);
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
-    let guest = Guest { node, incarnation, member, synchronous, appliance, from, persisted, replayed };
-    if let Err(refusal) = feeder.came(&shipper, guest, &hello.address) {
+    let replica = ReplicaState { node, incarnation, member, synchronous, appliance, from, persisted, replayed };
+    if let Err(refusal) = feeder.came(&shipper, replica, &hello.address) {
         tell_refused(hello, &refusal);
         return refuse(connection, refusal);
     }

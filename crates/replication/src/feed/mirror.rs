@@ -390,17 +390,17 @@ impl<F: Feeder> Ship<'_, F> {
                 }
             }
             Err(NotPut::NoRoom(NoRoom::Arena { bytes })) => {
-                self.note_lack(mirror, true);
+                self.note_out_of_space(mirror, true);
                 return self.grow(mirror, bytes, Growing::Arenas).map(|()| false);
             }
             Err(NotPut::NoRoom(why)) => return Err(NoMirror::Room(why).into()),
             Err(NotPut::Before(error)) => return Err(error.into()),
         }
         match mirror.build.enter(&mut mirror.ring) {
-            Ok(()) => self.note_lack(mirror, false),
+            Ok(()) => self.note_out_of_space(mirror, false),
             // What a transaction writes over, or one block, is more than the ring holds.
             Err(full) if full.needed > full.all || mirror.ring.mark(Lsn::MAX).is_none() => {
-                self.note_lack(mirror, true);
+                self.note_out_of_space(mirror, true);
                 return self.grow(mirror, full.lacking_bytes(), Growing::Undo).map(|()| false);
             }
             Err(_) => return Ok(false),
@@ -487,7 +487,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Notes whether the next batch waits for memory, and says so if the mirror has none.
-    fn note_lack(&self, mirror: &mut MirrorLine, lacks: bool) {
+    fn note_out_of_space(&self, mirror: &mut MirrorLine, lacks: bool) {
         mirror.lacks = lacks;
         let Some(inbox) = &self.shipper.mirror else { return };
         let said = &mut inbox.said().lacks_memory;

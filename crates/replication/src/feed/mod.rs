@@ -28,7 +28,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{Event, Member, Place},
     handshake::Sender,
-    host::{FeedId, Guest, Host},
+    host::{FeedId, Host, ReplicaState},
 };
 use freshet_fabric::cpu::Meter;
 use freshet_log::{Batch, Noting, ReadError};
@@ -83,8 +83,8 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// A [`Refusal`] when it cannot.
-    fn make_place(&self, address: &str, guest: &Guest) -> Result<(), Refusal> {
-        let _ = (address, guest);
+    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
+        let _ = (address, replica);
         Ok(())
     }
 
@@ -93,25 +93,25 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// As for [`Feeder::make_place`]; then nothing has changed.
-    fn came(&self, shipper: &Arc<Shipper>, guest: Guest, address: &str) -> Result<(), Refusal> {
+    fn came(&self, shipper: &Arc<Shipper>, replica: ReplicaState, address: &str) -> Result<(), Refusal> {
         let feeds = self.feeds();
         let _order = feeds.comings.lock().expect("no code panics under this mutex");
-        if guest.member {
-            self.make_place(address, &guest)?;
+        if replica.member {
+            self.make_place(address, &replica)?;
         }
         let (joined, before, is_level) = {
             let mut state = feeds.state();
-            let joined = state.host.join(shipper.id, guest, feeds.clock.now());
+            let joined = state.host.join(shipper.id, replica, feeds.clock.now());
             let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
             state.shippers.insert(shipper.id, Arc::clone(shipper));
-            let is_level = state.holds_no_more(guest.node, address);
-            state.held.remove(&guest.node);
+            let is_level = state.holds_no_more(replica.node, address);
+            state.held.remove(&replica.node);
             if !address.is_empty() {
-                state.addresses.insert(guest.node, address.to_owned());
+                state.addresses.insert(replica.node, address.to_owned());
             }
             let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
             if before.is_some() {
-                state.losses.insert(guest.node, "a newer connection of the same node took its place".into());
+                state.losses.insert(replica.node, "a newer connection of the same node took its place".into());
             }
             (joined, before, is_level)
         };

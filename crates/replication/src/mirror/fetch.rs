@@ -31,8 +31,8 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     let terms = shared.terms.get();
     let end = {
         let mut state = shared.state();
-        state.holding.fetched(Lsn::ZERO);
-        state.holding.end()
+        state.mirror_state.fetched(Lsn::ZERO);
+        state.mirror_state.end()
     };
     let (history, capacity) = (terms.history.clone(), shared.memory().undo_bytes());
     let log = Continue { history, received: end, persisted: end, capacity, may_send_until: Lsn::MAX };
@@ -54,8 +54,8 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     if let Some(why) = &state.condemned {
         return Err(local(&format_args!("{why}: promote another node")));
     }
-    state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.holding.end());
-    state.holding.fetched(outcome?);
+    state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.mirror_state.end());
+    state.mirror_state.fetched(outcome?);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn damaged(cause: &Damaged) -> SessionError {
 
 /// Undoes what the other node's log does not have.
 fn cut(shared: &Shared, at: Lsn) -> Result<(), SessionError> {
-    if at < shared.state().holding.floor() {
+    if at < shared.state().mirror_state.floor() {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
     let end = shared.memory().cut(at);
@@ -78,7 +78,7 @@ fn cut(shared: &Shared, at: Lsn) -> Result<(), SessionError> {
         RecoverError::Damaged(cause) => damaged(&cause),
         RecoverError::System(cause) => local(&cause),
     })?;
-    match shared.state().holding.cut(at, end) {
+    match shared.state().mirror_state.cut(at, end) {
         Cut::Done => Ok(()),
         Cut::Above(end) => Err(local(&format_args!("what this mirror has up to {end} cannot be undone"))),
         Cut::Below(end) => {

@@ -20,7 +20,7 @@
 //!
 //! # What counts
 //!
-//! A memory that counts has a voice, so it must be the one that this node had when it acknowledged
+//! A memory that counts has a vote, so it must be the one that this node had when it acknowledged
 //! something last. `state` is text with a checksum (`freshet_log::sealed`), and says
 //!
 //! - whose it is. What is another node's, or another cluster's, is refused: nothing is changed.
@@ -39,7 +39,7 @@
 //! state has it; then the control file has it alone, and something may be acknowledged. After a
 //! crash between them the state has one of the two.
 //!
-//! What does not count is set aside, and begun again, without a voice, which loses nothing that
+//! What does not count is set aside, and begun again, without a vote, which loses nothing that
 //! others have. So does a damaged state: a loss of power may leave one where the files are not to
 //! be durable. Where they are to be, and none is there, the start is refused: their device is not
 //! mounted, perhaps.
@@ -75,7 +75,7 @@ pub(super) struct KeptState {
     /// When the machine was started that wrote this.
     boot: String,
     generation: u64,
-    /// See [`freshet_cluster::mirror::Holding::floor`].
+    /// See [`freshet_cluster::mirror::MirrorState::floor`].
     pub floor: Lsn,
     /// Nothing was missing that the mirror had ever acknowledged.
     pub whole: bool,

@@ -132,7 +132,7 @@ impl Memory {
                     directory,
                     cause = why,
                     "the memory that this mirror kept does not count: it is kept aside, and the mirror begins again, \
-                     without a voice at first"
+                     without a vote at first"
                 );
                 let TermState { history, life, .. } = terms.get();
                 memory.set_aside(history, life.map_or(Lsn::ZERO, |life| life.reached))?;
@@ -290,7 +290,7 @@ impl Memory {
         Ok(Some(region))
     }
 
-    /// What is here is not what was written: it has no voice, in the next process neither.
+    /// What is here is not what was written: it has no vote, in the next process neither.
     pub fn note_damaged(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.whole) {
             return Ok(());

@@ -13,18 +13,18 @@
 //! Memory does not outlive its process, unless it lies in files ([`kept`]); in persistent memory it
 //! outlives the machine's, too. A mirror that begins
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
-//! before it holds all that its primary had when it came ([`Holding`]).
+//! before it holds all that its primary had when it came ([`MirrorState`]).
 //!
 //! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
 //! has less: it does not follow, and says so on both sides, until an operator decides (see
-//! [`Holding::committed`]). Where the log is gone from its end on, or it cannot be cut back to
+//! [`MirrorState::committed`]). Where the log is gone from its end on, or it cannot be cut back to
 //! where histories part, or its memory is damaged, it is filled again: from a checkpoint, if there
 //! is one ([`Seed`]), and not before that comes.
 
 mod fetch;
+mod fuzzy_snapshot;
 mod kept;
 mod memory;
-mod picture;
 mod receive;
 mod rehearse;
 mod seed;
@@ -44,7 +44,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
-    mirror::Holding,
+    mirror::MirrorState,
     promotion::{Fetch, LogState},
     term::{Living, TermHistory, TermState},
 };
@@ -58,7 +58,7 @@ pub use freshet_mirror::FetchedLog;
 
 use self::memory::{Memory, RecoverError};
 pub use self::{
-    picture::{Picture, Pictures},
+    fuzzy_snapshot::{FuzzySnapshot, FuzzySnapshots},
     rehearse::Rehearsal,
     seed::{Beginning, Checkpoints, Seed},
 };
@@ -67,7 +67,7 @@ use crate::{
     endpoint::Service,
     promotion::{Candidate, PromoteError, PromoteOptions},
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
-    status::{AheadStatus, MOST_AHEAD, MirrorStatus, STALE, Seeding, TwoPrimaries},
+    status::{AheadStatus, Bootstrap, MOST_AHEAD, MirrorStatus, STALE, TwoPrimaries},
     terms::Terms,
     wire::{Growing, Peer, Peers, Refusal},
 };
@@ -155,11 +155,11 @@ pub(crate) struct Shared {
 /// What is known here of the primary and of the others.
 #[derive(Default)]
 struct State {
-    holding: Holding,
+    mirror_state: MirrorState,
     /// The last of the log that a candidate has got, for those who have less.
     fetched_log: FetchedLog,
     /// A checkpoint comes.
-    seeding: Option<Seeding>,
+    bootstrap: Option<Bootstrap>,
     /// The primary of this connection has said that everything below is committed.
     committed: Lsn,
     /// What the primary has said last, and when that was heard.
@@ -179,7 +179,7 @@ struct State {
     holds_more: Option<String>,
     /// An operator has said that what is here is not wanted any more.
     given_up: bool,
-    /// Why what is here is not what was written: it has no voice, and begins again.
+    /// Why what is here is not what was written: it has no vote, and begins again.
     condemned: Option<String>,
     /// When it was read last as a failover would, and how many records there were.
     rehearsed: Option<(Moment, u64)>,
@@ -288,9 +288,9 @@ impl Mirror {
         std::mem::take(&mut self.shared.state().fetched_log).up_to(start)
     }
 
-    /// Takes pictures of its memory for other nodes.
-    pub fn pictures(&self) -> Pictures {
-        Pictures(Arc::clone(&self.shared))
+    /// Takes fuzzy snapshots of its memory for other nodes.
+    pub fn fuzzy_snapshots(&self) -> FuzzySnapshots {
+        FuzzySnapshots(Arc::clone(&self.shared))
     }
 
     /// From now on its memory may have this many bytes; what it has, it keeps. A primary that waits
@@ -353,7 +353,7 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                     end,
                     had,
                     "the memory that this mirror kept does not count, since it is older than what this node had: it \
-                     begins again, without a voice at first"
+                     begins again, without a vote at first"
                 );
             }
             Ok(Some(found)) => {
@@ -366,8 +366,8 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                     whole,
                     "this mirror finds the memory that it had, and continues"
                 );
-                let holding = Holding::found(found.end, (floor, whole));
-                return Ok(State { holding, undone: found.undone as u64, ..State::default() });
+                let mirror_state = MirrorState::found(found.end, (floor, whole));
+                return Ok(State { mirror_state, undone: found.undone as u64, ..State::default() });
             }
             Ok(None) => {}
             Err(RecoverError::Damaged(cause)) => {
@@ -415,18 +415,18 @@ impl Shared {
         grown.ok().flatten()
     }
 
-    /// What is here is not what was written: it has no voice from now on, and the mirror begins
+    /// What is here is not what was written: it has no vote from now on, and the mirror begins
     /// again, from another node, as soon as one gives what it has. Until then it is kept.
     fn condemn(&self, why: String) {
         {
             let mut state = self.state();
-            state.holding.silence();
+            state.mirror_state.silence();
             if state.condemned.is_some() {
                 return;
             }
             state.condemned = Some(why.clone());
         }
-        tracing::error!(cause = why, "what this mirror holds is damaged: it has no voice, and begins again");
+        tracing::error!(cause = why, "what this mirror holds is damaged: it has no vote, and begins again");
         if let Err(cause) = self.memory().note_damaged() {
             tracing::error!(%cause, "it cannot be noted that a mirror's memory is damaged");
         }
@@ -464,19 +464,19 @@ impl Shared {
         Ok(Some(directory.clone()))
     }
 
-    /// Begins again with nothing. What was here has no voice from the first moment on.
+    /// Begins again with nothing. What was here has no vote from the first moment on.
     fn forget(&self) -> Result<(), SessionError> {
         let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
         {
             let mut state = self.state();
-            state.holding.silence();
+            state.mirror_state.silence();
             (state.lacks, state.holds_more) = (None, None);
         }
         self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
             self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
         }
-        self.state().holding.forgotten();
+        self.state().mirror_state.forgotten();
         Ok(())
     }
 
@@ -484,7 +484,7 @@ impl Shared {
     fn committed(&self) -> Lsn {
         let mark = self.memory().mark();
         let state = self.state();
-        state.holding.committed(mark, state.committed)
+        state.mirror_state.committed(mark, state.committed)
     }
 
     /// The log of the node that this one is to follow has only what is below `here` of what is
@@ -504,7 +504,7 @@ impl Shared {
     /// Whether what is here may be given up for what that log has up to there.
     fn may_be_given_up(&self, theirs: &TermHistory, end: Lsn) -> bool {
         let (committed, ours) = (self.committed(), self.terms.get().history);
-        self.state().holding.may_be_given_up(committed, &ours, (theirs, end))
+        self.state().mirror_state.may_be_given_up(committed, &ours, (theirs, end))
     }
 
     /// What the other node has said may concern what is here. None of it is given up for a log
@@ -516,7 +516,7 @@ impl Shared {
                 if from < committed {
                     return self.holds_more(committed, from);
                 }
-                self.state().holding.goes_stale();
+                self.state().mirror_state.goes_stale();
             }
             Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.says_it_holds_more(refusal),
             Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
@@ -533,7 +533,7 @@ impl Shared {
         let filled = self.memory().filled(cluster, (self.who.node, history.last_term()), (start, end));
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
-        self.state().holding.seeded(start, end);
+        self.state().mirror_state.seeded(start, end);
         tracing::info!(lsn = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
         Ok(())
     }
@@ -576,14 +576,14 @@ impl Shared {
         let terms = self.terms.get();
         let incarnation = terms.holder(self.who.node).incarnation;
         let TermState { history, set, .. } = terms;
-        let (committed, end) = (self.committed(), self.state().holding.reaches());
+        let (committed, end) = (self.committed(), self.state().mirror_state.reaches());
         let synchronous = self.config.synchronous;
         LogState { history, end, set, synchronous, committed, log: false, incarnation }
     }
 
     /// Whether a database can be made of the memory, or why not.
     fn is_database(&self) -> Result<(), String> {
-        if self.state().holding.is_state() && self.memory().has_begun() {
+        if self.state().mirror_state.is_state() && self.memory().has_begun() {
             return Ok(());
         }
         let why = "what has come of the database is no state of it yet: promote another node, or wait";
@@ -598,7 +598,7 @@ impl Shared {
             (memory.bytes(), memory.most(), memory.mark(), durable, memory.undo_bytes(), memory.aside())
         };
         let state = self.state();
-        let (heard, end) = (state.heard, state.holding.end());
+        let (heard, end) = (state.heard, state.mirror_state.end());
         // What was heard before the connection ended, or long ago, says nothing any more.
         let is_new = |at: Moment| self.follow.following().is_some() && now.since(at) < STALE;
         let known = heard.filter(|(_, at)| is_new(*at));
@@ -611,9 +611,9 @@ impl Shared {
             in_sync: known.map(|(heard, _)| heard.in_sync),
             silence: heard.map(|(_, at)| now.since(at)),
             end,
-            whole: state.holding.is_whole(),
-            seeding: state.seeding,
-            floor: state.holding.floor(),
+            whole: state.mirror_state.is_whole(),
+            bootstrap: state.bootstrap,
+            floor: state.mirror_state.floor(),
             mark,
             lag_bytes: known.map(|(heard, _)| heard.end.since(end.min(heard.end))),
             granted_bytes: granted,
@@ -644,11 +644,11 @@ impl Candidate for Shared {
         self.log_state()
     }
 
-    fn has_no_voice(&self) -> Option<&'static str> {
+    fn has_no_vote(&self) -> Option<&'static str> {
         if self.state().condemned.is_some() {
             return Some("what this mirror holds is damaged, and it begins again from another node");
         }
-        (!self.state().holding.is_whole()).then_some(
+        (!self.state().mirror_state.is_whole()).then_some(
             "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
         )
     }
@@ -662,7 +662,7 @@ impl Candidate for Shared {
             return Err(why);
         }
         self.is_database()?;
-        self.has_no_voice().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
+        self.has_no_vote().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
     fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
@@ -671,7 +671,7 @@ impl Candidate for Shared {
 
     /// What is here was brought to the end of a batch when the connection ended.
     fn finish(&self, _: Duration) -> Result<Lsn, PromoteError> {
-        self.is_database().map(|()| self.state().holding.end()).map_err(PromoteError::Local)
+        self.is_database().map(|()| self.state().mirror_state.end()).map_err(PromoteError::Local)
     }
 
     /// It ends between transactions.
@@ -750,7 +750,7 @@ impl Follows for Shared {
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         {
             let mut state = self.state();
-            state.holding.fetched(Lsn::ZERO);
+            state.mirror_state.fetched(Lsn::ZERO);
             state.fetched_log = FetchedLog::default();
         }
         receive::offered(self, upstream, connection).map_err(|error| self.heard_why(error))
@@ -768,7 +768,7 @@ impl Follows for Shared {
 }
 
 impl Shared {
-    /// Brings the memory to the end of a batch. What is damaged gets no voice back by that, and is
+    /// Brings the memory to the end of a batch. What is damaged gets no vote back by that, and is
     /// kept as it is.
     fn recovered(&self) -> Result<(), SessionError> {
         if self.state().condemned.is_some() {
@@ -781,7 +781,7 @@ impl Shared {
         }
         if let Some(found) = found? {
             let mut state = self.state();
-            state.holding.recovered(found.end);
+            state.mirror_state.recovered(found.end);
             state.undone += found.undone as u64;
             let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
             drop(state);

@@ -47,8 +47,8 @@ fn local(cause: &std::io::Error) -> SessionError {
 /// A mirror that holds all that it has to does so for the next process, too.
 pub(super) fn note_whole(shared: &Shared) -> Result<(), SessionError> {
     let (is_whole, end) = {
-        let holding = &shared.state().holding;
-        (holding.is_whole(), holding.end())
+        let mirror_state = &shared.state().mirror_state;
+        (mirror_state.is_whole(), mirror_state.end())
     };
     if !is_whole {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn offered(
     let fabric = &shared.config.fabric;
     let (terms, (end, member)) = (shared.terms.get(), {
         let state = shared.state();
-        (state.holding.end(), state.holding.is_state())
+        (state.mirror_state.end(), state.mirror_state.is_state())
     });
     let (regions, more_undo, undo) = {
         let memory = shared.memory();
@@ -113,7 +113,7 @@ pub(super) fn offered(
     let description = begin_feed(shared, &welcome)?;
     if welcome.above.is_empty() {
         // The primary may fail before it says so.
-        shared.state().holding.owes(welcome.end);
+        shared.state().mirror_state.owes(welcome.end);
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
@@ -133,7 +133,7 @@ fn begin_feed(shared: &Shared, welcome: &Welcome) -> Result<Vec<u8>, SessionErro
     {
         let mut state = shared.state();
         (state.committed, state.holds_more) = (Lsn::ZERO, None);
-        state.holding.continues();
+        state.mirror_state.continues();
     }
     let mut memory = shared.memory();
     memory.begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at).map_err(|cause| local(&cause))?;
@@ -164,7 +164,7 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Lsn) -> Result<(), SessionErro
         return Err(shared.holds_more(held, here));
     }
     raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
-    let begins_in = shared.state().holding.begins_in(&welcome.history, &terms.history);
+    let begins_in = shared.state().mirror_state.begins_in(&welcome.history, &terms.history);
     if !begins_in {
         return Err(begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not"));
     }
@@ -175,7 +175,7 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Lsn) -> Result<(), SessionErro
             Err(RecoverError::Damaged(damaged)) => return Err(condemned(shared, &damaged)),
             Err(RecoverError::System(cause)) => return Err(local(&cause)),
         };
-        let cut = shared.state().holding.cut(welcome.cut_at, end);
+        let cut = shared.state().mirror_state.cut(welcome.cut_at, end);
         match cut {
             Cut::Done => {}
             Cut::Above(end) => return Err(begin_again(shared, &format_args!("it cannot be cut back below {end}"))),
@@ -193,7 +193,7 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Lsn) -> Result<(), SessionErro
 /// committed. It is kept until a checkpoint comes, unless the primary has none.
 fn begin_again(shared: &Shared, why: &dyn std::fmt::Display) -> SessionError {
     let why = format!("what this mirror has cannot be continued: {why}; it is filled again");
-    if !shared.state().holding.goes_stale() {
+    if !shared.state().mirror_state.goes_stale() {
         return SessionError::Refused(Refusal::Superseded(why));
     }
     match shared.forget() {
@@ -296,10 +296,10 @@ impl Session<'_> {
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
         if answers {
-            let end = self.shared.state().holding.end();
+            let end = self.shared.state().mirror_state.end();
             self.answer(end)?;
         }
-        if !self.member && self.shared.state().holding.is_state() {
+        if !self.member && self.shared.state().mirror_state.is_state() {
             let why = "this mirror has all that belongs to its checkpoint, and joins as a member".into();
             return Err(SessionError::Seeded(Refusal::Superseded(why)));
         }
@@ -309,8 +309,8 @@ impl Session<'_> {
     /// The primary lives, and says that everything up to `to` is in this memory.
     fn heard(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         let mut state = self.shared.state();
-        let State { holding, heard, committed, .. } = &mut *state;
-        holding.heard(to, note.end);
+        let State { mirror_state, heard, committed, .. } = &mut *state;
+        mirror_state.heard(to, note.end);
         *committed = (*committed).max(note.global);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));

@@ -2,13 +2,13 @@
 //!
 //! A mirror's rows are read by nobody for years, and memory rots. So all that is committed is read
 //! now and then: the directory, each slot with its checksum, rows elsewhere. It is read as a
-//! [`Picture`] is, while the primary writes. What the undo ring has is looked at whenever a
-//! connection ends. A mirror that fails has no voice from then on, says so, and begins again from
+//! [`FuzzySnapshot`] is, while the primary writes. What the undo ring has is looked at whenever a
+//! connection ends. A mirror that fails has no vote from then on, says so, and begins again from
 //! another node; its memory is kept aside until it has everything again.
 
 use freshet_base::{Fid, Rid};
 
-use super::{Pictures, Shared, picture::NotRead};
+use super::{FuzzySnapshots, Shared, fuzzy_snapshot::NotRead};
 
 /// What has come of a rehearsal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Rehearsal {
     Damaged(String),
 }
 
-impl Pictures {
+impl FuzzySnapshots {
     /// Reads all that the mirror has. `check` says what is wrong with a row that is there;
     /// `continues` is asked between some of them, and may take its time. Blocks.
     pub fn rehearse(
@@ -32,12 +32,12 @@ impl Pictures {
     ) -> Rehearsal {
         let (mut records, mut wrong) = (0, None);
         let mut read = || {
-            let mut picture = self.taken()?;
-            for (fid, chunk) in picture.chunks().collect::<Vec<_>>() {
+            let mut fuzzy_snapshot = self.taken()?;
+            for (fid, chunk) in fuzzy_snapshot.chunks().collect::<Vec<_>>() {
                 if !continues() {
                     return Ok(false);
                 }
-                picture.visited(chunk, |rid, _, row| {
+                fuzzy_snapshot.visited(chunk, |rid, _, row| {
                     records += 1;
                     let checked = row.map_or(Ok(()), |row| check(fid, rid, row));
                     wrong = wrong.take().or(checked.err());
@@ -58,7 +58,7 @@ impl Pictures {
         Rehearsal::Damaged(why)
     }
 
-    /// What the mirror has is not what was written: it has no voice from now on, says so, and
+    /// What the mirror has is not what was written: it has no vote from now on, says so, and
     /// begins again from another node. What it has is kept aside until it has everything again.
     pub fn condemn(&self, why: &str) {
         self.0.condemn(why.to_owned());

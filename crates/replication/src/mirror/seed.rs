@@ -9,7 +9,7 @@
 //!
 //! A checkpoint is fuzzy: only with the log from its start up to its end is it a state of the
 //! database. So the mirror joins at the start, as a node on which no commit counts, and joins once
-//! more when it has reached the end ([`super::Holding`]). Before that it answers no
+//! more when it has reached the end ([`super::MirrorState`]). Before that it answers no
 //! candidate, and does not take over whatever it is told.
 //!
 //! The feeder could read its checkpoint and write the rows here by itself. But a mirror's processor
@@ -28,7 +28,7 @@ use super::Shared;
 use crate::{
     checkpoints::{FetchError, Keeper, fetch},
     standby::{Follows, SessionError},
-    status::Seeding,
+    status::Bootstrap,
     wire::{Growing, Purpose},
 };
 
@@ -88,7 +88,7 @@ impl Seed<'_> {
         self.shared.forget().map_err(|cause| self.never(cause.to_string()))?;
         let memory = self.shared.memory().regions();
         let filling = Filling::new(memory);
-        self.shared.state().seeding = Some(Seeding { done_bytes: 0, of_bytes: beginning.bytes });
+        self.shared.state().bootstrap = Some(Bootstrap { done_bytes: 0, of_bytes: beginning.bytes });
         tracing::info!(
             start = beginning.start.0,
             end = beginning.end.0,
@@ -131,8 +131,8 @@ impl Seed<'_> {
     /// # Errors
     /// When this mirror is to do something else.
     pub fn came(&mut self, bytes: u64) -> Result<(), String> {
-        if let Some(seeding) = &mut self.shared.state().seeding {
-            seeding.done_bytes += bytes;
+        if let Some(bootstrap) = &mut self.shared.state().bootstrap {
+            bootstrap.done_bytes += bytes;
         }
         if self.wanted() { Ok(()) } else { Err("it is not wanted any more".into()) }
     }
@@ -144,8 +144,8 @@ impl Seed<'_> {
 
     /// The checkpoint has come, or not. If it has, the memory continues from its start.
     fn end(mut self, fetched: Result<bool, FetchError>) -> Result<(), SessionError> {
-        let seeding = self.shared.state().seeding.take();
-        let is_all = seeding.is_none_or(|seeding| seeding.done_bytes == seeding.of_bytes);
+        let bootstrap = self.shared.state().bootstrap.take();
+        let is_all = bootstrap.is_none_or(|bootstrap| bootstrap.done_bytes == bootstrap.of_bytes);
         let error = match fetched {
             // A node without a checkpoint has all of the log.
             Ok(false) => return Ok(()),
@@ -174,7 +174,7 @@ impl Seed<'_> {
 pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(), SessionError> {
     let wants = {
         let state = shared.state();
-        state.holding.is_of_no_use() || state.condemned.is_some()
+        state.mirror_state.is_of_no_use() || state.condemned.is_some()
     };
     if !wants {
         return Ok(());

@@ -58,7 +58,8 @@ impl Shared {
     /// block is not lost, and who lacks it does not give up.
     fn instead_of(&self, block: AskedBlock) -> Refusal {
         let state = self.state();
-        let has = state.holding.is_state() && state.holding.end().0 >= block.at.0.saturating_add(block.length.into());
+        let has = state.mirror_state.is_state()
+            && state.mirror_state.end().0 >= block.at.0.saturating_add(block.length.into());
         let why = match has {
             true => {
                 "a mirror keeps rows, and no log: it has what this transaction has written, and can be promoted; the \

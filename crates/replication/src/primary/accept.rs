@@ -6,7 +6,7 @@ use freshet_base::{CommitGate, Lsn, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule,
     handshake::{Agreed, Sender, check_comes_back},
-    host::Guest,
+    host::ReplicaState,
     promotion::LogState,
     term::Living,
 };
@@ -139,13 +139,13 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
 /// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
 /// here and is away counts as well, since it may come back; but a node at the address of one that
 /// is away is in its place, and that one's log is gone.
-pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Result<(), Refusal> {
+pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
     let rule = &shared.config.rule;
-    if !guest.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {
+    if !replica.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {
         return Ok(());
     }
     let mut others = shared.commit.places();
-    others.retain(|node, member| *node != guest.node && member.synchronous);
+    others.retain(|node, member| *node != replica.node && member.synchronous);
     let was_here = |node| {
         let known = shared.feeds.address_of(node).or_else(|| shared.terms.recall(node));
         !address.is_empty() && known.as_deref() == Some(address)

@@ -256,7 +256,7 @@ impl CommitGate for CommitStage {
         // Some more than one transaction needs: a session that waits again for every transaction
         // pays for each wake-up.
         let until = until.plus(self.uncommitted / 64);
-        self.log.nudge(until);
+        self.log.force_fence(until);
         self.wait(until, deadline) != Err(OutcomeOpen::Deadline)
     }
 

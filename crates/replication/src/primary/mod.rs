@@ -24,7 +24,7 @@ use freshet_cluster::{
     begin_again::{self, Cluster, Seen, Verdict},
     commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
-    host::Guest,
+    host::ReplicaState,
     in_sync::{Holder, Succession},
     term::TermEntry,
 };
@@ -553,8 +553,8 @@ impl Feeder for Shared {
         self.announce.ring();
     }
 
-    fn make_place(&self, address: &str, guest: &Guest) -> Result<(), Refusal> {
-        accept::make_place(self, address, guest)
+    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
+        accept::make_place(self, address, replica)
     }
 
     fn met(&self, node: NodeId, address: &str, serves: bool) {

@@ -15,7 +15,7 @@ use freshet_base::{
 };
 use freshet_cluster::follower::{Event, Room};
 use freshet_log::{
-    Lack, StoreError,
+    OutOfSpace, StoreError,
     journal::{self, Found, Journal},
     medium::{FileMedium, make_directory},
 };
@@ -451,8 +451,8 @@ impl Shared {
     }
 
     /// What the journal waits for, if it lacks room.
-    pub(super) fn journal_lack(&self) -> Option<Lack> {
-        self.forms.as_ref()?.journal.as_ref()?.room.lack()
+    pub(super) fn journal_out_of_space(&self) -> Option<OutOfSpace> {
+        self.forms.as_ref()?.journal.as_ref()?.room.out_of_space()
     }
 
     /// How many pieces with gaps between them the journal holds.

@@ -39,7 +39,7 @@ use freshet_cluster::{
     term::{Living, TermState},
 };
 use freshet_fabric::cpu::Meter;
-use freshet_log::{KEEP_ASIDE, Lack, Log, ReceiveError, Receiver};
+use freshet_log::{KEEP_ASIDE, Log, OutOfSpace, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
 #[cfg(test)]
@@ -317,8 +317,8 @@ impl Standby {
     }
 
     /// What the journal of what has arrived waits for, if it lacks room.
-    pub fn lack(&self) -> Option<Lack> {
-        self.shared.journal_lack()
+    pub fn out_of_space(&self) -> Option<OutOfSpace> {
+        self.shared.journal_out_of_space()
     }
 
     /// Everyone this standby knows of.
@@ -463,7 +463,7 @@ impl Shared {
     }
 
     /// Acknowledges if there is something new, and the connection still counts.
-    fn acknowledge(&self, anyway: bool) {
+    fn acknowledge(&self, force: bool) {
         let below = || {
             let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
             forms.is_some_and(|forms| forms.is_asked())
@@ -472,8 +472,8 @@ impl Shared {
             let free = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
-            let room = self.room(&mut state, free, anyway);
-            let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
+            let room = self.room(&mut state, free, force);
+            let ack = state.follower.ack(room, self.clock.now(), force, |term| self.terms.admits(term));
             let proof = &self.config.proof;
             let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
             let asks = || Asks { own, below: below(), in_doubt, equal_at };

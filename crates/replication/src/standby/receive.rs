@@ -344,7 +344,7 @@ impl Session<'_> {
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
         }
-        let mut anyway = self.receiver.owes(self.told);
+        let mut force = self.receiver.owes(self.told);
         match kind {
             Some(Kind::Batch) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
@@ -366,7 +366,7 @@ impl Session<'_> {
                 // A watermark needs no answer of its own; silence would be taken for death.
                 let last = self.shared.state().follower.last_ack();
                 let silence = last.map(|last| self.shared.clock.now().since(last));
-                anyway |= silence.is_some_and(|silence| silence >= self.keep_alive / 2);
+                force |= silence.is_some_and(|silence| silence >= self.keep_alive / 2);
             }
             Some(Kind::Peers) => {
                 let message: Peers = wire::decode("list of peers", self.receiver.message())?;
@@ -377,11 +377,11 @@ impl Session<'_> {
             }
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
-        if anyway {
+        if force {
             self.told = self.receiver.taken();
         }
         // Where persisting takes no time this spares a wake-up.
-        self.shared.acknowledge(anyway);
+        self.shared.acknowledge(force);
         Ok(())
     }
 

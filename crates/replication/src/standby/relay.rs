@@ -271,7 +271,7 @@ impl Feeder for Session {
         }
     }
 
-    /// Who is below has no voice in a failover, so nobody else need know.
+    /// Who is below has no vote in a failover, so nobody else need know.
     fn met(&self, _: NodeId, _: &str, _: bool) {}
 
     fn peers_message(&self) -> Peers {

@@ -373,7 +373,7 @@ impl PrimaryNode {
         let end = reservation.end();
         let (bytes, _) = blocks(reservation.lsn(), lengths);
         reservation.fill(&bytes).unwrap();
-        self.log.log.nudge(end);
+        self.log.log.force_fence(end);
         end
     }
 

@@ -6,7 +6,7 @@ use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::term::{TermEntry, TermHistory, TermState};
 use freshet_fabric::FabricKind;
 
-use super::{fixture::*, mirroring::*, seeding::*};
+use super::{bootstrap::*, fixture::*, mirroring::*};
 use crate::{
     promotion::{PromoteOptions, promote_mirror},
     status::LinkStatus,

@@ -16,7 +16,7 @@ use freshet_log::{Block, sealed};
 use freshet_mirror::{ARENAS, Contents};
 use tempfile::TempDir;
 
-use super::{fixture::*, seeding::Toys};
+use super::{bootstrap::Toys, fixture::*};
 use crate::{
     endpoint::Endpoint,
     feed::FeedConfig,
@@ -295,7 +295,7 @@ fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
 
 /// What a primary says of itself comes now and then; what it writes is there before.
 #[test]
-fn a_mirror_has_a_voice_although_its_primary_fails_soon() {
+fn a_mirror_has_a_vote_although_its_primary_fails_soon() {
     for kind in FABRICS {
         let flow = FlowConfig { keep_alive: Duration::from_secs(60), ..small_feed().flow };
         let feed = FeedConfig { flow, ..small_feed() };
@@ -415,10 +415,10 @@ fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
     }
 }
 
-/// A bit of a row flips: that is found, the mirror has no voice from then on, and it is filled
+/// A bit of a row flips: that is found, the mirror has no vote from then on, and it is filled
 /// again from its primary. What it had is kept until it has everything.
 #[test]
-fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
+fn a_mirror_whose_memory_rots_has_no_vote_and_begins_again() {
     for keeps in [false, true] {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
         let directory = tempfile::tempdir().unwrap();
@@ -430,7 +430,7 @@ fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
         let end = (0..20).map(|_| primary.write(&[104, 200, 904])).last().unwrap();
         primary.commits(end);
         until("it is marked", || mirror.mirror.status().mark == end && mirror.mirror.status().whole);
-        let rehearses = || mirror.mirror.pictures().rehearse(|_, _, _| Ok(()), || true);
+        let rehearses = || mirror.mirror.fuzzy_snapshots().rehearse(|_, _, _| Ok(()), || true);
         assert_eq!(rehearses(), Rehearsal::Sound(60));
         assert_eq!(mirror.mirror.status().rehearsed_records, Some(60));
         let memory = mirror.mirror.memory();
@@ -495,7 +495,7 @@ fn a_mirror_that_was_killed_continues_with_its_memory() {
         let mirror = MirrorNode::with(2, primary.address(), kept_in(first.path(), kind), before.clone());
         mirror.joined();
         primary.commits(primary.write(&[64, 200, 904]));
-        until("it has a voice", || mirror.mirror.status().whole);
+        until("it has a vote", || mirror.mirror.status().whole);
         let end = (0..40).map(|_| primary.write(&[64, 72, 400])).last().unwrap();
         primary.commits(end);
         let kill = killed(first.path(), second.path());
@@ -630,7 +630,7 @@ fn the_memory_of_another_node_or_cluster_is_refused() {
     let mirror = MirrorNode::with(2, primary.address(), config.clone(), terms.clone());
     let end = primary.write(&[64, 72, 400]);
     primary.commits(end);
-    until("it has a voice", || mirror.mirror.status().whole);
+    until("it has a vote", || mirror.mirror.status().whole);
     drop(mirror);
     let ours = fs::read(directory.path().join("state")).unwrap();
     let others = [("node ", format!("node {}", NodeId(3))), ("cluster ", format!("cluster {}", ClusterId(9)))];
@@ -661,7 +661,7 @@ impl TermStore for Ending {
 
 /// The process ends before the first step, after the first, or after the second; and once more.
 #[test]
-fn a_crash_while_the_memory_gets_its_next_number_loses_no_voice() {
+fn a_crash_while_the_memory_gets_its_next_number_loses_no_vote() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let store = Arc::new(Ending(AtomicU32::new(u32::MAX)));
     let terms = Terms::new(TermState::empty(), Arc::clone(&store) as _);
@@ -685,7 +685,7 @@ fn a_crash_while_the_memory_gets_its_next_number_loses_no_voice() {
         assert_eq!(life().before, None, "something is acknowledged under one number alone");
         let end = primary.write(&[64, 72, 400]);
         primary.commits(end);
-        until("it has a voice", || mirror.mirror.status().whole);
+        until("it has a vote", || mirror.mirror.status().whole);
         drop(mirror);
         crashes.into_iter().for_each(crash);
         let mirror = start("127.0.0.1:1".into()).unwrap();

@@ -95,20 +95,20 @@ fn whoever_is_served_takes_no_place_from_strangers() {
     let (endpoint, comes, goes) = open();
     let address = endpoint.address().to_string();
     // As many as there are places.
-    let guests: Vec<_> = (0..100)
+    let replicas: Vec<_> = (0..100)
         .map(|_| {
-            let mut guest = super::fixture::connected(7, &address);
+            let mut replica = super::fixture::connected(7, &address);
             let asked = hello(super::fixture::announces(NodeId(7), Term(1), ""));
             let bytes = crate::wire::encode_first(&asked);
-            guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();
+            replica.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();
             // The first is being served when the next comes.
             comes.recv_timeout(PATIENCE).unwrap();
-            guest
+            replica
         })
         .collect();
     assert_eq!(identify(&endpoint), Reply::NoCheckpoint);
     drop(goes);
-    drop(guests);
+    drop(replicas);
 }
 
 /// What answers holds the node's directory, which another node may want to have then.
@@ -117,9 +117,9 @@ fn when_an_endpoint_is_gone_so_are_those_whom_it_served() {
     let endpoint = super::fixture::open(1);
     let ((begins, begun), over) = (channel(), Arc::new(AtomicBool::new(false)));
     endpoint.set_service(Some(Arc::new(Slow { begun: Mutex::new(begins), over: Arc::clone(&over) })));
-    let mut guest = super::fixture::connected(7, &endpoint.address().to_string());
+    let mut replica = super::fixture::connected(7, &endpoint.address().to_string());
     let asked = crate::wire::encode_first(&hello(Purpose::Identify));
-    guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &asked).unwrap();
+    replica.sender().send(crate::wire::Kind::Hello as u8, Term(0), &asked).unwrap();
     begun.recv_timeout(PATIENCE).unwrap();
     drop(endpoint);
     assert!(over.load(Ordering::SeqCst));

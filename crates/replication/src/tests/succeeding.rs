@@ -64,7 +64,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
         mirror.joined();
         primary.commits(primary.write(&[64, 96]));
-        until("it has a voice", || mirror.mirror.status().whole);
+        until("it has a vote", || mirror.mirror.status().whole);
         are_named(&[(1, &primary.terms), (2, mirror.terms())], 2);
         let (promoted, told) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
@@ -95,7 +95,7 @@ fn a_mirror_that_is_far_behind_takes_over() {
         let mirror = MirrorNode::new(2, primary.address(), config);
         mirror.joined();
         primary.write(&[64, 96]);
-        until("it has a voice", || mirror.mirror.status().whole);
+        until("it has a vote", || mirror.mirror.status().whole);
         part(&primary, &mirror);
         let regions = mirror.mirror.memory().len();
         for _ in 0..400 {
@@ -123,7 +123,7 @@ fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
     standby.joined();
     let before = primary.write(&[64, 96]);
     primary.commits(before);
-    until("it has a voice", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
+    until("it has a vote", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
     part(&primary, &mirror);
     let end = (0..20).map(|_| primary.write(&[64, 200])).last().unwrap();
     primary.commits(end);
@@ -145,7 +145,7 @@ fn the_beginning_of_a_transaction_is_left_out() {
         let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Tcp));
         mirror.joined();
         let before = primary.write(&[64, 96]);
-        until("it has a voice", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
+        until("it has a vote", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
         part(&primary, &mirror);
         let end = primary.write(&[64, 200]);
         let long = primary.long((0..parts + 1).map(|_| vec![1000]).collect());
@@ -164,7 +164,7 @@ fn a_mirror_that_has_more_of_an_older_term_continues_the_later_one() {
     let mirror = MirrorNode::new(2, old.address(), small(FabricKind::Shm));
     mirror.joined();
     let common = old.write(&[64, 72, 80]);
-    until("it has a voice", || mirror.mirror.status().whole);
+    until("it has a vote", || mirror.mirror.status().whole);
     let tails = (0..4).map(|_| {
         let to = old.write(&[64, 96]);
         until("it is there by itself", || old.primary.status().standbys[0].acked == to);
@@ -195,7 +195,7 @@ fn a_mirror_without_room_does_not_take_over() {
     let mirror = MirrorNode::new(2, primary.address(), config);
     mirror.joined();
     let end = primary.write(&[64]);
-    until("it has a voice", || mirror.mirror.status().whole);
+    until("it has a vote", || mirror.mirror.status().whole);
     part(&primary, &mirror);
     for _ in 0..4000 {
         primary.write(&[64, 904]);

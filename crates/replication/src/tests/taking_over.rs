@@ -231,7 +231,7 @@ fn of_two_primaries_in_one_term_one_stands_down() {
 }
 
 #[test]
-fn too_few_voices_are_not_enough_unless_forced() {
+fn too_few_votes_are_not_enough_unless_forced() {
     let (primary, a, b) = trio(Safety::Quorum(2));
     let end = primary.write(&[64; 4]);
     primary.commits(end);

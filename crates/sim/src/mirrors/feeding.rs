@@ -606,7 +606,7 @@ impl World {
         layout.committed(at);
         let image = moved(memory);
         let link = self.connect(primary, node);
-        let member = self.holding(node).is_state();
+        let member = self.mirror_state(node).is_state();
         self.note(|| format!("node {node} continues at {at}, by node {primary} on link {link}, as a member: {member}"));
         let lead = self.nodes[primary].lead.as_mut().expect("it leads");
         lead.feeds.push(Feed {

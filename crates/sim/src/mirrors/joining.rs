@@ -6,7 +6,7 @@ use std::vec;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
-    mirror::{Cut, Holding, Keep, Rule},
+    mirror::{Cut, Keep, MirrorState, Rule},
     term::TermHistory,
 };
 use freshet_mirror::{Filling, NoRoom, Record, UNDO, beginning, mark_of, plan};
@@ -28,11 +28,11 @@ use crate::{
 pub(crate) struct Joining {
     primary: usize,
     term: Term,
-    seeding: Option<Seeding>,
+    bootstrap: Option<Bootstrap>,
 }
 
 /// A checkpoint comes.
-struct Seeding {
+struct Bootstrap {
     filling: Filling,
     records: vec::IntoIter<(Id, Lsn, Row)>,
     checkpoint: Checkpoint,
@@ -54,7 +54,7 @@ impl World {
         self.revoke(node);
         self.leave(node, primary)?;
         let lead = self.nodes[primary].lead.as_ref().expect("it leads");
-        self.nodes[node].joining = Some(Joining { primary, term: lead.term, seeding: None });
+        self.nodes[node].joining = Some(Joining { primary, term: lead.term, bootstrap: None });
         if self.nodes[node].noted.is_none() {
             self.forget(node);
             return self.ask(node);
@@ -70,25 +70,25 @@ impl World {
     /// It has no memory that counts, and nothing in it.
     pub(super) fn forget(&mut self, node: usize) {
         let state = &mut self.nodes[node];
-        let holding = state.holding.get_or_insert_default();
-        holding.silence();
+        let mirror_state = state.mirror_state.get_or_insert_default();
+        mirror_state.silence();
         state.noted = None;
         state.memory = vec![region(HEAD_BYTES), region(UNDO_BYTES)];
         state.session += 1;
         state.history = TermHistory::default();
-        holding.forgotten();
+        mirror_state.forgotten();
     }
 
     /// The memory ends there. A process that has just begun learns that so.
     pub(super) fn is_recovered(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let noted = state.noted.expect("it has a memory that counts");
-        match &mut state.holding {
-            Some(holding) => holding.recovered(end),
-            None => state.holding = Some(Holding::found(end, noted)),
+        match &mut state.mirror_state {
+            Some(mirror_state) => mirror_state.recovered(end),
+            None => state.mirror_state = Some(MirrorState::found(end, noted)),
         }
         self.note_whole(node);
-        if self.holding(node).is_state() {
+        if self.mirror_state(node).is_state() {
             check(&self.nodes[node].memory, end, &self.histories)?;
         }
         Ok(())
@@ -101,16 +101,16 @@ impl World {
             return Lsn::ZERO;
         }
         let (mark, told) = (mark_of(&*self.nodes[node].memory[0]), self.nodes[node].told);
-        self.holding(node).committed(mark, told)
+        self.mirror_state(node).committed(mark, told)
     }
 
-    pub(super) fn holding(&mut self, node: usize) -> &mut Holding {
-        self.nodes[node].holding.get_or_insert_default()
+    pub(super) fn mirror_state(&mut self, node: usize) -> &mut MirrorState {
+        self.nodes[node].mirror_state.get_or_insert_default()
     }
 
     /// A mirror that holds all that it has to does so for the next process, too.
     pub(super) fn note_whole(&mut self, node: usize) {
-        let is_whole = self.holding(node).is_whole();
+        let is_whole = self.mirror_state(node).is_whole();
         self.nodes[node].noted.iter_mut().for_each(|(_, whole)| *whole |= is_whole);
     }
 
@@ -126,7 +126,7 @@ impl World {
         if self.manager.primary == Some((primary, term)) && self.leading() == Some(primary) {
             return Some(primary);
         }
-        if self.nodes[node].joining.take().is_some_and(|joining| joining.seeding.is_some()) {
+        if self.nodes[node].joining.take().is_some_and(|joining| joining.bootstrap.is_some()) {
             self.forget(node);
         }
         None
@@ -136,9 +136,9 @@ impl World {
     fn ask(&mut self, node: usize) -> Result<(), Violation> {
         let Some(primary) = self.upstream(node) else { return Ok(()) };
         let (committed, ours) = (self.committed(node), self.nodes[node].history.clone());
-        if self.holding(node).is_of_no_use()
+        if self.mirror_state(node).is_of_no_use()
             && let Some(checkpoint) = self.checkpoint(primary)
-            && self.holding(node).may_be_given_up(committed, &ours, (&checkpoint.history, checkpoint.end))
+            && self.mirror_state(node).may_be_given_up(committed, &ours, (&checkpoint.history, checkpoint.end))
         {
             return self.seed(node, checkpoint);
         }
@@ -146,7 +146,7 @@ impl World {
             // The log below is not kept any more.
             self.checkpoint(primary);
         }
-        let end = self.holding(node).end();
+        let end = self.mirror_state(node).end();
         let log = Continue {
             history: self.nodes[node].history.clone(),
             received: end,
@@ -160,7 +160,7 @@ impl World {
         let welcome = agreed.welcome;
         if welcome.cut_at < kept_from {
             self.note(|| format!("the log of node {primary} is gone from {} on", welcome.cut_at));
-            self.holding(node).goes_stale();
+            self.mirror_state(node).goes_stale();
             self.nodes[node].joining = None;
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl World {
                 welcome.cut_at
             ));
         }
-        if !self.holding(node).begins_in(&welcome.history, &log.history) {
+        if !self.mirror_state(node).begins_in(&welcome.history, &log.history) {
             return self.begin_again(node);
         }
         if welcome.cut_at < end {
@@ -187,7 +187,7 @@ impl World {
 
     pub(super) fn was_cut(&mut self, node: usize, welcome: Welcome, end: Lsn) -> Result<(), Violation> {
         self.note(|| format!("node {node} is cut to {end}, for {}", welcome.cut_at));
-        match self.holding(node).cut(welcome.cut_at, end) {
+        match self.mirror_state(node).cut(welcome.cut_at, end) {
             Cut::Done => self.enter(node, welcome),
             Cut::Below(_) => {
                 self.nodes[node].joining = None;
@@ -218,9 +218,9 @@ impl World {
 
     /// The memory is offered.
     pub(super) fn offer(&mut self, node: usize, welcome: &Welcome) -> Result<(), Violation> {
-        let holding = self.holding(node);
-        holding.owes(welcome.end);
-        let floor = holding.floor();
+        let mirror_state = self.mirror_state(node);
+        mirror_state.owes(welcome.end);
+        let floor = mirror_state.floor();
         let state = &mut self.nodes[node];
         let whole = state.noted.is_some_and(|(_, whole)| whole);
         state.noted = Some((floor, whole));
@@ -237,12 +237,12 @@ impl World {
         if self.nodes[node].link != Some(link) || self.nodes[node].recovering.is_some() {
             return;
         }
-        let was_state = self.holding(node).is_state();
-        self.holding(node).heard(to, end);
+        let was_state = self.mirror_state(node).is_state();
+        self.mirror_state(node).heard(to, end);
         self.note_whole(node);
         let state = &mut self.nodes[node];
         state.told = state.told.max(committed);
-        if !was_state && self.holding(node).is_state() {
+        if !was_state && self.mirror_state(node).is_state() {
             self.note(|| format!("node {node} has all that belongs to its checkpoint"));
             self.nodes[node].link = None;
         }
@@ -259,7 +259,7 @@ impl World {
         let records = std::mem::take(&mut checkpoint.records).into_iter();
         let filling = Filling::new(self.nodes[node].memory.clone());
         let joining = self.nodes[node].joining.as_mut().expect("it joins");
-        joining.seeding = Some(Seeding { filling, records, checkpoint });
+        joining.bootstrap = Some(Bootstrap { filling, records, checkpoint });
         self.fill(node)
     }
 
@@ -269,21 +269,22 @@ impl World {
             return Ok(());
         }
         let state = &mut self.nodes[node];
-        let seeding = state.joining.as_mut().and_then(|joining| joining.seeding.as_mut()).expect("a checkpoint comes");
-        seeding.filling.landed();
-        let Some(((fid, rid), address, row)) = seeding.records.next() else {
-            let Checkpoint { history, start, .. } = &seeding.checkpoint;
+        let bootstrap =
+            state.joining.as_mut().and_then(|joining| joining.bootstrap.as_mut()).expect("a checkpoint comes");
+        bootstrap.filling.landed();
+        let Some(((fid, rid), address, row)) = bootstrap.records.next() else {
+            let Checkpoint { history, start, .. } = &bootstrap.checkpoint;
             let writes: Vec<_> = beginning(&state.memory, CLUSTER, id_of(node), history.last_term(), *start).collect();
             self.write(node, &writes, Then::Seeded);
             return Ok(());
         };
-        while let Err(why) = seeding.filling.lay_out(&Record { fid, rid, address, row: row.as_deref() }) {
+        while let Err(why) = bootstrap.filling.lay_out(&Record { fid, rid, address, row: row.as_deref() }) {
             let NoRoom::Arena { bytes } = why else { return Property::Mirrors.violated(why.to_string()) };
             let arena = region(bytes.max(ARENA_BYTES));
             state.memory.push(arena.clone());
-            seeding.filling.grow(arena);
+            bootstrap.filling.grow(arena);
         }
-        let writes: Vec<_> = seeding.filling.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        let writes: Vec<_> = bootstrap.filling.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
         self.write(node, &writes, Then::Filled);
         Ok(())
     }
@@ -291,11 +292,13 @@ impl World {
     /// The checkpoint is in the memory.
     pub(super) fn seeded(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        let Some(seeding) = state.joining.as_mut().and_then(|joining| joining.seeding.take()) else { return Ok(()) };
-        let Checkpoint { history, start, end, .. } = seeding.checkpoint;
+        let Some(bootstrap) = state.joining.as_mut().and_then(|joining| joining.bootstrap.take()) else {
+            return Ok(());
+        };
+        let Checkpoint { history, start, end, .. } = bootstrap.checkpoint;
         (state.history, state.base) = (history, start);
-        self.holding(node).seeded(start, end);
-        let floor = self.holding(node).floor();
+        self.mirror_state(node).seeded(start, end);
+        let floor = self.mirror_state(node).floor();
         self.nodes[node].noted = Some((floor, false));
         self.report.seeded += 1;
         self.ask(node)

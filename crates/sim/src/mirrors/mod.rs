@@ -10,7 +10,7 @@
 //! | `joining` | a mirror that comes to a primary: it recovers, is filled, is cut, is fed |
 //! | `recovering` | mirrors whose primary was given up |
 //! | `taking` | the one that is ahead: it fetches the rest of the log, and leads |
-//! | `picturing` | a mirror's memory, read for another node while it is written |
+//! | `fuzzy_snapshots` | a mirror's memory, read for another node while it is written |
 //! | `memory` | a mirror's memory, and what it has to hold |
 //!
 //! Fault model. Writes land in their order, a few at a time, on each connection at its own pace;
@@ -24,16 +24,16 @@
 //! take the log in of a primary that they succeed: at each write into their own memory.
 //!
 //! What a mirror has noted of its memory outlives its process with that; without a note the memory
-//! counts for nothing. Members that have no voice do not take part when a primary is given up.
+//! counts for nothing. Members that have no vote do not take part when a primary is given up.
 //!
 //! Who is a member is known to a *cluster manager* that never fails, as in the paper: a primary
 //! continues without a mirror when the manager has taken that out, and gets nothing from it any
 //! more once it was given up. At least one copy of what was acknowledged stays.
 
 mod feeding;
+mod fuzzy_snapshots;
 mod joining;
 mod memory;
-mod picturing;
 mod posted;
 mod recovering;
 mod taking;
@@ -43,16 +43,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
-    mirror::{Footprint, Holding, Recovering, Rule},
+    mirror::{Footprint, MirrorState, Recovering, Rule},
     term::TermHistory,
 };
 use freshet_fabric::memory::Region;
 
 use self::{
     feeding::Lead,
+    fuzzy_snapshots::FuzzyReading,
     joining::Joining,
     memory::{Histories, check},
-    picturing::Pictured,
     posted::Posted,
     recovering::Round,
     taking::TakingOver,
@@ -73,7 +73,7 @@ const CALM: u64 = 2_000_000;
 pub enum Dying {
     /// The primary.
     Primary,
-    /// A mirror, the first that has a voice, and it comes back with its memory.
+    /// A mirror, the first that has a vote, and it comes back with its memory.
     Mirror,
     /// The last one of these.
     OtherMirror,
@@ -132,8 +132,8 @@ pub(super) enum What {
         end: Lsn,
         committed: Lsn,
     },
-    /// The next part of a picture.
-    Picture {
+    /// The next part of a fuzzy snapshot.
+    FuzzySnapshot {
         node: usize,
         life: u32,
     },
@@ -178,7 +178,7 @@ pub(super) struct Node {
     /// The terms of the log that the memory is a state of.
     pub history: TermHistory,
     /// What the process knows of the memory.
-    pub holding: Option<Holding>,
+    pub mirror_state: Option<MirrorState>,
     /// Everything below was there when the last feed began.
     pub base: Lsn,
     /// What the primary has said to be committed.
@@ -188,7 +188,7 @@ pub(super) struct Node {
     /// What it still has to write into its own memory.
     pub work: Option<Work>,
     pub joining: Option<Joining>,
-    pub picture: Option<Pictured>,
+    pub fuzzy_snapshot: Option<FuzzyReading>,
     pub lead: Option<Box<Lead>>,
     /// Where its own term began: as long as its memory is below that.
     pub rests_on: Option<Lsn>,
@@ -206,13 +206,13 @@ impl Node {
             recovering: None,
             noted: None,
             history: TermHistory::default(),
-            holding: None,
+            mirror_state: None,
             base: Lsn::ZERO,
             told: Lsn::ZERO,
             session: 0,
             work: None,
             joining: None,
-            picture: None,
+            fuzzy_snapshot: None,
             lead: None,
             rests_on: None,
         }
@@ -377,7 +377,10 @@ impl World {
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
         let Some(what) = self.unless_stopped(what) else { return Ok(()) };
-        if !matches!(what, What::Land(_) | What::Manager | What::Client | What::Work { .. } | What::Picture { .. }) {
+        if !matches!(
+            what,
+            What::Land(_) | What::Manager | What::Client | What::Work { .. } | What::FuzzySnapshot { .. }
+        ) {
             self.note(|| format!("{what:?}"));
         }
         match what {
@@ -396,13 +399,13 @@ impl World {
             What::Heard { node, life, link, to, end, committed } if self.lives(node, life) => {
                 self.hear(node, link, to, end, committed);
             }
-            What::Picture { node, life } if self.lives(node, life) => self.picture(node)?,
+            What::FuzzySnapshot { node, life } if self.lives(node, life) => self.fuzzy_snapshot(node)?,
             What::Pump { .. }
             | What::Recover { .. }
             | What::Told { .. }
             | What::Work { .. }
             | What::Heard { .. }
-            | What::Picture { .. } => {}
+            | What::FuzzySnapshot { .. } => {}
             What::GiveUp => {
                 if self.intact().next().is_some() && self.leading().is_some() {
                     self.start_round();
@@ -549,7 +552,7 @@ impl World {
         state.recovering = None;
         state.lead = None;
         state.rests_on = None;
-        (state.holding, state.joining, state.picture) = (None, None, None);
+        (state.mirror_state, state.joining, state.fuzzy_snapshot) = (None, None, None);
         if let Some(mut work) = state.work.take() {
             work.posted.end(&mut self.dice);
         }
@@ -564,7 +567,7 @@ impl World {
         Ok(())
     }
 
-    /// Mirrors that hold everything, and know it: they have a voice.
+    /// Mirrors that hold everything, and know it: they have a vote.
     pub(super) fn intact(&self) -> impl Iterator<Item = usize> {
         let whole = |node: &usize| self.nodes[*node].noted.is_some_and(|(_, whole)| whole);
         self.manager.members.iter().copied().filter(whole)
@@ -678,8 +681,8 @@ impl World {
                 if self.dice.one_in(2) {
                     self.join(node, primary)?;
                 }
-            } else if state.link.is_some() && state.picture.is_none() && self.dice.one_in(4) {
-                self.begin_picture(node)?;
+            } else if state.link.is_some() && state.fuzzy_snapshot.is_none() && self.dice.one_in(4) {
+                self.begin_fuzzy_snapshot(node)?;
             }
         }
         Ok(())

@@ -126,8 +126,8 @@ impl World {
             Step::Done(end) => {
                 self.nodes[node].recovering = None;
                 self.is_recovered(node, end)?;
-                if self.rule == Rule::Whole && !self.holding(node).is_whole() {
-                    return Property::Mirrors.violated(format!("node {node} is a member, and has no voice"));
+                if self.rule == Rule::Whole && !self.mirror_state(node).is_whole() {
+                    return Property::Mirrors.violated(format!("node {node} is a member, and has no vote"));
                 }
                 if end < self.acknowledged {
                     return Property::Acknowledged.violated(format!(

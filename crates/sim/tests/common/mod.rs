@@ -62,7 +62,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.larger += report.larger;
     total.fetched += report.fetched;
     total.taken += report.taken;
-    total.pictures += report.pictures;
+    total.fuzzy_snapshots += report.fuzzy_snapshots;
 }
 
 /// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these

@@ -1,6 +1,6 @@
 //! Full replay: versions are made from log records and put into the data array when they are
 //! replayed, without the replay array (Query Fresh, section 4.7, "FullReplay"). The other way, in
-//! which readers make them, is module `incarnate`.
+//! which readers make them, is module `materialise`.
 //!
 //! # Access protocol
 //!

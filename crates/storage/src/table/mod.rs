@@ -33,9 +33,9 @@ mod fill;
 mod free;
 mod handle;
 mod identity;
-mod incarnate;
 mod indexes;
 mod instantiate;
+mod materialise;
 #[cfg(all(test, loom))]
 mod model;
 mod read;

@@ -370,7 +370,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         for address in [10, 20] {
             assert!(scene.table.replay_store(RID, Announcement::at(Lsn(address))));
         }
-        let janitor = {
+        let garbage_collector = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
                 let participant = scene.participants.join().unwrap();
@@ -388,7 +388,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
             let context = context(&scene.owners, &scene.log, 25, 0);
             assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), None);
         }
-        janitor.join().unwrap();
+        garbage_collector.join().unwrap();
         let mut free = Vec::new();
         scene.table.gone_before(Lsn::MAX, |rid, tombstone| free.push((rid, tombstone)));
         assert_eq!(free, [(RID, Lsn(20))]);

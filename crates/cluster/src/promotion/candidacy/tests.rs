@@ -36,7 +36,7 @@ fn quorum(members: &[u64], k: u32) -> Option<InSyncSet> {
 }
 
 #[test]
-fn a_quorum_failover_needs_enough_voices() {
+fn a_quorum_failover_needs_enough_votes() {
     let fence = Fence::new(Term(1), None);
     let set = || quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
@@ -280,7 +280,7 @@ fn who_comes_back_asks() {
     let mut met = back.clone();
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
-    // A mirror that has lost its memory knows whether another leads, and has no voice.
+    // A mirror that has lost its memory knows whether another leads, and has no vote.
     met.met(Holder::new(NodeId(2), 1), None);
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
@@ -317,7 +317,7 @@ fn a_refusal_asks_for_a_larger_term_and_new_promises() {
 }
 
 #[test]
-fn asynchronous_standbys_have_no_voice() {
+fn asynchronous_standbys_have_no_vote() {
     let fence = Fence::new(Term(1), None);
     let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
     let candidate = Candidacy::new(NodeId(1), silent(50), &fence);

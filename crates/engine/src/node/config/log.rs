@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use freshet_base::NodeId;
 use freshet_log::{
-    Division, GroupCommitKind, Grouping, LogConfig, Nudge,
+    Division, ForceFence, GroupCommitKind, Grouping, LogConfig,
     block::MAX_STREAMS,
     persist::{Method, PersistenceConfig, time_around_cache},
 };
@@ -26,10 +26,10 @@ pub enum GroupCommit {
     Passive,
 }
 
-/// How stragglers of passive group commit are nudged.
+/// How stragglers of passive group commit are force-fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum NudgeBy {
+pub enum ForceFenceBy {
     /// By `membarrier(2)`, all at once.
     #[default]
     Membarrier,
@@ -129,7 +129,7 @@ pub struct LogSettings {
     /// Set it with large buffers.
     #[arg(id = "log-huge-pages", long)]
     pub huge_pages: bool,
-    /// When blocks count as durable. With `passive`, stragglers are nudged (`log.nudge`); in other
+    /// When blocks count as durable. With `passive`, stragglers are force-fenced (`log.force-fence`); in other
     /// domains than `pmem` it is the same as `pipelined`.
     ///
     /// `pipelined` is seldom behind: docs/benchmarks.md.
@@ -175,11 +175,11 @@ pub struct LogSettings {
     /// Use `false` where processors are many and received batches small, or to compare.
     #[arg(id = "log-persist-upon-replay", long, help_heading = PERSISTENT)]
     pub persist_upon_replay: bool,
-    /// With `group-commit = "passive"`: how workers are nudged that have left a fence open.
+    /// With `group-commit = "passive"`: how workers are force-fenced that have left a fence open.
     ///
     /// Use `signal` where the kernel has no `membarrier(2)`.
-    #[arg(id = "log-nudge", long, value_name = "HOW", help_heading = PERSISTENT)]
-    pub nudge: NudgeBy,
+    #[arg(id = "log-force-fence", long, value_name = "HOW", help_heading = PERSISTENT)]
+    pub force_fence: ForceFenceBy,
 }
 
 /// The heading of keys that count in domain `pmem` only.
@@ -209,7 +209,7 @@ impl Default for LogSettings {
             persist_delay_ns: 0,
             persist_delay_per_kib: "0".to_owned(),
             persist_upon_replay: true,
-            nudge: NudgeBy::Membarrier,
+            force_fence: ForceFenceBy::Membarrier,
         }
     }
 }
@@ -258,9 +258,9 @@ impl LogSettings {
             group_commit: match self.group_commit {
                 GroupCommit::Pipelined => GroupCommitKind::Pipelined,
                 GroupCommit::Epoch => GroupCommitKind::Epoch(Duration::from_millis(self.epoch_ms)),
-                GroupCommit::Passive => GroupCommitKind::Passive(match self.nudge {
-                    NudgeBy::Membarrier => Nudge::Membarrier,
-                    NudgeBy::Signal => Nudge::Signal,
+                GroupCommit::Passive => GroupCommitKind::Passive(match self.force_fence {
+                    ForceFenceBy::Membarrier => ForceFence::Membarrier,
+                    ForceFenceBy::Signal => ForceFence::Signal,
                 }),
             },
             grouping: match self.group_size {

@@ -47,7 +47,7 @@ pub struct MirrorSettings {
     #[arg(id = "mirror-keep-dir", long, value_name = "DIR")]
     pub keep_dir: Option<PathBuf>,
     /// How often a mirror reads all that it holds, as a failover would, in seconds; 0 for never.
-    /// It takes about two hundredths of a processor while it does. What is damaged has no voice
+    /// It takes about two hundredths of a processor while it does. What is damaged has no vote
     /// from then on, and is filled again from another node.
     ///
     /// Lower it where memory corrects no errors.
@@ -94,8 +94,8 @@ impl MirrorSettings {
                 "set fabric.kind to shm or tcp, or domain to file: what a card writes is not persistent on completion",
             ),
             _ if node.relay_standbys > 0 => refuse("set relay-standbys to 0: a mirror has no log to pass on"),
-            _ if node.begin_from.is_some() => {
-                refuse("leave begin-from out: a mirror begins with the checkpoint of the node that it joins")
+            _ if node.bootstrap_from.is_some() => {
+                refuse("leave bootstrap-from out: a mirror begins with the checkpoint of the node that it joins")
             }
             _ if node.encoding != super::Encoding::Bytes => {
                 refuse("set encoding to bytes: a mirror executes nothing again")

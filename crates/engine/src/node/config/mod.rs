@@ -32,7 +32,7 @@ use thiserror::Error;
 pub use self::{
     checkpoint::CheckpointSettings,
     fabric::{FabricEncryption, FabricSettings},
-    log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
+    log::{DivideBy, ForceFenceBy, GroupCommit, LogSettings},
     mirror::MirrorSettings,
     proof::ProofSettings,
     sweep::SweepSettings,
@@ -184,7 +184,7 @@ pub struct NodeConfig {
     ///
     /// Set it to spare the primary, or where no other node has a checkpoint.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
-    pub begin_from: Option<String>,
+    pub bootstrap_from: Option<String>,
     /// How other nodes reach this one, if not at `listen`.
     ///
     /// Set it behind address translation, or when `listen` is a wildcard.
@@ -405,7 +405,7 @@ impl Default for NodeConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7401)),
             join: None,
-            begin_from: None,
+            bootstrap_from: None,
             advertise: None,
             peers: Vec::new(),
             safety: Safety::TwoSafe,

@@ -21,7 +21,7 @@ use super::{
     tables::Rest,
 };
 use crate::{
-    node::{Encoding, Janitor, LiveReplay, Parts, StartError},
+    node::{Encoding, GarbageCollector, LiveReplay, Parts, StartError},
     scheme::{
         command::Executors,
         full::Full,
@@ -60,8 +60,8 @@ impl Replaying for Again {
         }
     }
 
-    fn janitor(&self, parts: &Parts, ground: &Ground, deleted: Vec<Deleted>) -> Janitor {
-        let Some(executors) = &self.executors else { return Janitor::new(deleted) };
+    fn garbage_collector(&self, parts: &Parts, ground: &Ground, deleted: Vec<Deleted>) -> GarbageCollector {
+        let Some(executors) = &self.executors else { return GarbageCollector::new(deleted) };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
         let (encoding, backlog) = (parts.config.encoding, parts.config.backlog());
@@ -70,9 +70,9 @@ impl Replaying for Again {
         // tables and indexes, those that there are now.
         let floor = ground.floor.max(parts.catalog.changed_at());
         let live = Live::new((parts.end, floor), how, ground, executors(), mismatches);
-        let janitor = Janitor::of_window(deleted, live.window());
+        let garbage_collector = GarbageCollector::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
-        janitor
+        garbage_collector
     }
 
     fn again(&self) -> Option<AgainStatus> {

@@ -440,7 +440,7 @@ impl Live {
         let (ours, completes, leaves) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
         let (keeps, kept) = sync_channel(1);
         spawn("leave", Box::new(move || leaves.leave(leaves.begun.get().expect("it has begun"), &places, &keeps)))?;
-        // Old versions are kept before a transaction may read them, and before the node's janitor
+        // Old versions are kept before a transaction may read them, and before the node's garbage collector
         // begins to clear away what no snapshot needs.
         kept.recv().map_err(|_| "the thread that keeps old versions has ended")?;
         spawn("initialize", Box::new(move || ours.initialize(entrance)))?;
@@ -533,7 +533,7 @@ impl Regenerate for Live {
         // Nothing is executed any more, so nothing is read here. What was executed and is not part
         // of the log is not part of the database. What is part of it may not be replayed yet: then
         // replay does that. A node that leads from now on must not take these records for such as
-        // are about to come: its janitor would never clear them away.
+        // are about to come: its garbage collector would never clear them away.
         let mut state = shared.state();
         shared.window.clear(|block| state.take_back(block));
         state.undo = None;

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     StateHash,
-    node::{Janitor, JanitorThread},
+    node::{GarbageCollector, GarbageCollectorThread},
     scheme::{
         command::CommandExecutor,
         full::Full,
@@ -346,7 +346,7 @@ pub fn verify(
 /// What is made of the log: a database, with a log in memory.
 struct Made {
     /// It goes before the log.
-    _janitor: JanitorThread,
+    _garbage_collector: GarbageCollectorThread,
     window: Arc<Window>,
     ground: Ground,
     core: Arc<Core>,
@@ -381,9 +381,10 @@ impl Made {
         let (messages, memory) = Default::default();
         let (theirs, tables) = (Arc::clone(participants), Arc::clone(&catalog));
         let core = Core::new(theirs, tables, snapshots, source, messages, memory, certifier);
-        let janitor = Arc::new(Janitor::of_window(deleted, &window));
-        let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
-        Ok((Self { window, ground, core, log, replay, visible, _janitor: janitor }, receiver))
+        let garbage_collector = Arc::new(GarbageCollector::of_window(deleted, &window));
+        let garbage_collector =
+            GarbageCollectorThread::start(garbage_collector, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
+        Ok((Self { window, ground, core, log, replay, visible, _garbage_collector: garbage_collector }, receiver))
     }
 }
 

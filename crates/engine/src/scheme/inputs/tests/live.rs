@@ -169,7 +169,7 @@ fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
     let horizon = || core.participants.horizon(|| Lsn(1 << 40));
     assert_eq!(horizon(), Lsn(1 << 40));
     home.live.compose(core);
-    assert_eq!(horizon(), Lsn::ZERO, "before the janitor starts, and anything is executed");
+    assert_eq!(horizon(), Lsn::ZERO, "before the garbage collector starts, and anything is executed");
     let block = home.block(Lsn::ZERO);
     home.enter(Lsn::ZERO, &block, false);
     assert_eq!(home.appended.recv().unwrap(), block);
@@ -182,7 +182,7 @@ fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
     };
     assert!(comes());
     home.live.stop();
-    assert!(!comes(), "a janitor would wait for it to come");
+    assert!(!comes(), "a garbage collector would wait for it to come");
     assert_eq!(horizon(), Lsn(1 << 40));
 }
 

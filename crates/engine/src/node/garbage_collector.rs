@@ -1,4 +1,4 @@
-//! A node's janitor: frees what no transaction sees any more and no other thread frees. On a
+//! A node's garbage collector: frees what no transaction sees any more and no other thread frees. On a
 //! standby, that is what is left of deleted records, when every reader sees the deletion; on every
 //! node, dropped tables, and what workers leave undone ([`Collector`]).
 
@@ -19,7 +19,7 @@ use freshet_txn::{Collector, Core};
 
 use crate::scheme::inputs::Window;
 
-/// How long the janitor of a standby rests between two rounds.
+/// How long the garbage collector of a standby rests between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Records per pin, so that memory can be freed in between.
 const AT_ONCE: usize = 256;
@@ -34,14 +34,14 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 
 /// Deleted records that readers may still see.
 #[derive(Debug, Default)]
-pub(crate) struct Janitor {
+pub(crate) struct GarbageCollector {
     waiting: Mutex<VecDeque<Deleted>>,
     stopping: AtomicBool,
     /// Blocks that give ids of deleted records to others before they are replayed.
     window: Option<Arc<Window>>,
 }
 
-impl Janitor {
+impl GarbageCollector {
     pub fn new(waiting: Vec<Deleted>) -> Self {
         Self { waiting: Mutex::new(waiting.into()), ..Self::default() }
     }
@@ -112,35 +112,39 @@ impl Janitor {
                 self.sweep(core, replay, collector.participant());
             }
             collector.collect(|| self.continues());
-            // Replay does not notify the janitor of what it has come across.
+            // Replay does not notify the garbage collector of what it has come across.
             collector.rest(replay.map(|_| PAUSE));
         }
     }
 }
 
-/// A janitor's thread. Dropping it ends it, and waits for that.
-pub(crate) struct JanitorThread {
-    janitor: Arc<Janitor>,
+/// A garbage collector's thread. Dropping it ends it, and waits for that.
+pub(crate) struct GarbageCollectorThread {
+    garbage_collector: Arc<GarbageCollector>,
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl JanitorThread {
+impl GarbageCollectorThread {
     /// Starts it; `replay` is that of a node that is or was a standby.
-    pub fn start(janitor: Arc<Janitor>, core: &Arc<Core>, replay: Option<&Arc<Replay>>) -> Result<Self, String> {
+    pub fn start(
+        garbage_collector: Arc<GarbageCollector>,
+        core: &Arc<Core>,
+        replay: Option<&Arc<Replay>>,
+    ) -> Result<Self, String> {
         let mut collector = Collector::new(core).map_err(|cause| cause.to_string())?;
-        let (for_thread, replay, ours) = (Arc::clone(&janitor), replay.cloned(), Arc::clone(core));
+        let (for_thread, replay, ours) = (Arc::clone(&garbage_collector), replay.cloned(), Arc::clone(core));
         let thread = std::thread::Builder::new()
-            .name("janitor".into())
+            .name("gc".into())
             .spawn(move || for_thread.run(&ours, replay.as_deref(), &mut collector))
             .map_err(|cause| format!("cannot start a thread: {cause}"))?;
-        Ok(Self { janitor, core: Arc::clone(core), thread: Some(thread) })
+        Ok(Self { garbage_collector, core: Arc::clone(core), thread: Some(thread) })
     }
 }
 
-impl Drop for JanitorThread {
+impl Drop for GarbageCollectorThread {
     fn drop(&mut self) {
-        self.janitor.stopping.store(true, Ordering::SeqCst);
+        self.garbage_collector.stopping.store(true, Ordering::SeqCst);
         self.core.wake_collector();
         if let Some(thread) = self.thread.take() {
             // A panic there was reported already.

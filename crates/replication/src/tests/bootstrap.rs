@@ -205,7 +205,7 @@ impl Forgetful {
         until("it is whole", || mirror.mirror.status().whole && mirror.mirror.status().end == end);
         until("it is a member", || self.primary.primary.status().standbys.iter().any(|standby| standby.acked == end));
         let status = mirror.mirror.status();
-        assert_eq!((status.floor, status.seeding), (self.toy.end, None));
+        assert_eq!((status.floor, status.bootstrap), (self.toy.end, None));
         assert!(mirror.records(end) == newest(&self.log));
     }
 }
@@ -281,8 +281,8 @@ fn half_a_checkpoint_is_nothing() {
     let mirror = MirrorNode::new(2, it.primary.address(), small(FabricKind::Shm));
     is_half.recv().unwrap();
     let is_all = it.toy.rows.len() as u64;
-    until("what has come is in its memory", || match mirror.mirror.status().seeding {
-        Some(seeding) => seeding.of_bytes == is_all && seeding.done_bytes == is_all / 2,
+    until("what has come is in its memory", || match mirror.mirror.status().bootstrap {
+        Some(bootstrap) => bootstrap.of_bytes == is_all && bootstrap.done_bytes == is_all / 2,
         None => false,
     });
     assert!(consult(&mirror).unwrap_err().contains("does not yet hold all"));
@@ -294,7 +294,7 @@ fn half_a_checkpoint_is_nothing() {
     let empty = MirrorConfig { most: 0, ..small(FabricKind::Shm) };
     until("it is empty again", || {
         let status = mirror.mirror.status();
-        status.seeding.is_none() && status.granted_bytes == empty.head + empty.undo
+        status.bootstrap.is_none() && status.granted_bytes == empty.head + empty.undo
     });
     let status = mirror.mirror.status();
     assert_eq!((status.end, status.floor, status.whole), (Lsn(0), Lsn(0), false));
@@ -322,7 +322,7 @@ fn a_mirror_that_is_being_seeded_stops_and_is_led_elsewhere() {
         mirror.mirror.follow(&it.primary.address());
         is_half.recv().unwrap();
         mirror.mirror.follow("127.0.0.1:1");
-        until("it follows another", || mirror.mirror.status().seeding.is_none());
+        until("it follows another", || mirror.mirror.status().bootstrap.is_none());
         says.send(false).unwrap();
     }
     mirror.mirror.follow(&it.primary.address());
@@ -415,43 +415,43 @@ fn a_checkpoint_that_holds_what_the_log_does_not_is_no_beginning() {
     it.has(&mirror);
 }
 
-/// A picture of a mirror's memory ends where all that was left out of it is committed, and is given
+/// A fuzzy snapshot of a mirror's memory ends where all that was left out of it is committed, and is given
 /// up when the memory is taken back from the primary.
 #[test]
-fn a_picture_of_a_mirror_ends_where_it_is_committed() {
+fn a_fuzzy_snapshot_of_a_mirror_ends_where_it_is_committed() {
     let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
     let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Shm));
-    assert!(mirror.mirror.pictures().take().is_err(), "it is empty");
+    assert!(mirror.mirror.fuzzy_snapshots().take().is_err(), "it is empty");
     mirror.joined();
     let before = primary.write(&[64, 104, 72]);
     primary.commits(before);
     until("it is marked", || mirror.mirror.status().mark == before);
-    let pictures = mirror.mirror.pictures();
-    let mut picture = pictures.take().unwrap();
-    assert_eq!((picture.start(), picture.end()), (before, Ok(before)));
+    let fuzzy_snapshots = mirror.mirror.fuzzy_snapshots();
+    let mut fuzzy_snapshot = fuzzy_snapshots.take().unwrap();
+    assert_eq!((fuzzy_snapshot.start(), fuzzy_snapshot.end()), (before, Ok(before)));
     let end = primary.write(&[64]);
     primary.commits(end);
     until("it is there", || mirror.mirror.status().mark == end);
     let mut rows = 0;
-    for (fid, chunk) in picture.chunks().collect::<Vec<_>>() {
-        picture
+    for (fid, chunk) in fuzzy_snapshot.chunks().collect::<Vec<_>>() {
+        fuzzy_snapshot
             .visit(chunk, |_, address, row| {
                 assert!(fid == Fid(1) && address < before && row.is_some());
                 rows += 1;
             })
             .unwrap();
     }
-    assert_eq!((rows, picture.end()), (3, Ok(end)));
+    assert_eq!((rows, fuzzy_snapshot.end()), (3, Ok(end)));
     mirror.mirror.follow(&primary.address());
     until("it is fed again", || {
-        primary.primary.status().standbys[0].connected && picture.visit(0, |_, _, _| {}).is_err()
+        primary.primary.status().standbys[0].connected && fuzzy_snapshot.visit(0, |_, _, _| {}).is_err()
     });
-    assert!(picture.end().unwrap_err().contains("taken back"));
+    assert!(fuzzy_snapshot.end().unwrap_err().contains("taken back"));
 }
 
 /// Perhaps for the node that asks for it.
 #[test]
-fn a_picture_of_a_mirror_ends_although_commits_wait() {
+fn a_fuzzy_snapshot_of_a_mirror_ends_although_commits_wait() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
     let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Shm));
     let standby = StandbyNode::empty(3, &primary.address());
@@ -461,13 +461,13 @@ fn a_picture_of_a_mirror_ends_although_commits_wait() {
     drop(standby);
     let end = primary.write(&[64]);
     until("it has arrived", || mirror.mirror.status().end == end);
-    let mut picture = mirror.mirror.pictures().take().unwrap();
-    assert_eq!(picture.start(), before);
-    for (_, chunk) in picture.chunks().collect::<Vec<_>>() {
-        picture.visit(chunk, |_, _, _| {}).unwrap();
+    let mut fuzzy_snapshot = mirror.mirror.fuzzy_snapshots().take().unwrap();
+    assert_eq!(fuzzy_snapshot.start(), before);
+    for (_, chunk) in fuzzy_snapshot.chunks().collect::<Vec<_>>() {
+        fuzzy_snapshot.visit(chunk, |_, _, _| {}).unwrap();
     }
-    let newest = picture.newest().unwrap();
+    let newest = fuzzy_snapshot.newest().unwrap();
     assert!(newest >= before && newest < end);
-    assert_eq!(picture.end(), Ok(newest.plus(1)), "what was left out is needed, and is not committed");
+    assert_eq!(fuzzy_snapshot.end(), Ok(newest.plus(1)), "what was left out is needed, and is not committed");
     assert_eq!(mirror.mirror.status().mark, before);
 }

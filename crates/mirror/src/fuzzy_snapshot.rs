@@ -1,4 +1,4 @@
-//! Picture: what a mirror has, read for another node while the primary writes on.
+//! Fuzzy snapshot: what a mirror has, read for another node while the primary writes on.
 //!
 //! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at an LSN below which everything
 //! that is here is committed, and records that have changed since are left out, since they come
@@ -13,16 +13,16 @@ use freshet_fabric::memory::Region;
 
 use crate::{Contents, Damaged};
 
-/// A picture of a mirror's memory.
+/// A fuzzy snapshot of a mirror's memory.
 #[derive(Debug)]
-pub struct Picture {
+pub struct FuzzySnapshot {
     memory: Contents,
     start: Lsn,
     /// The newest change that was left out.
     newest: Option<Lsn>,
 }
 
-impl Picture {
+impl FuzzySnapshot {
     /// Of this memory, in which everything below `start` stays.
     ///
     /// # Errors

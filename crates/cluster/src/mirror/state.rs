@@ -1,12 +1,12 @@
 //! Holding: what a mirror knows of its memory, and what follows from that: whether it is a state of
-//! the database, whether the mirror has a voice, whether it has to begin again.
+//! the database, whether the mirror has a vote, whether it has to begin again.
 //!
 //! A mirror that is late, or cannot be cut back, begins from a checkpoint, which is fuzzy: with the
 //! log from its start up to its end, the *floor*, it is a state of the database. Below the floor
 //! the mirror is no member, is no candidate, and is not read.
 //!
 //! A mirror that begins with nothing may have acknowledged more in an earlier life. It *owes* what
-//! the first primary had when it came, and has no voice before it holds that. Then the debt is
+//! the first primary had when it came, and has no vote before it holds that. Then the debt is
 //! paid, whatever is cut later. A primary whose log is shorter has all the same everything that was
 //! committed, so the mirror owes no more than that.
 
@@ -16,7 +16,7 @@ use crate::term::{Agreement, TermHistory};
 
 /// What a mirror knows of its memory.
 #[derive(Clone, Debug, Default)]
-pub struct Holding {
+pub struct MirrorState {
     end: Lsn,
     fetched: Lsn,
     floor: Lsn,
@@ -36,7 +36,7 @@ pub enum Cut {
     Above(Lsn),
 }
 
-impl Holding {
+impl MirrorState {
     /// A memory that an earlier process has left, which was recovered up to `end`; with the floor
     /// that was noted, and whether it was whole.
     pub fn found(end: Lsn, (floor, whole): (Lsn, bool)) -> Self {
@@ -94,13 +94,13 @@ impl Holding {
         committed == Lsn::ZERO || matches!(common, Agreement::Upto(at) if at >= committed)
     }
 
-    /// Where a picture of the memory begins, in which everything up to `stays_to` stays; none if it
+    /// Where a fuzzy snapshot of the memory begins, in which everything up to `stays_to` stays; none if it
     /// is no state of the database there.
-    pub fn picture_from(&self, stays_to: Option<Lsn>) -> Option<Lsn> {
+    pub fn fuzzy_snapshot_from(&self, stays_to: Option<Lsn>) -> Option<Lsn> {
         stays_to.filter(|start| *start >= self.floor && *start > Lsn::ZERO)
     }
 
-    /// What is here is about to be given up: it has no voice from now on.
+    /// What is here is about to be given up: it has no vote from now on.
     pub fn silence(&mut self) {
         self.owed = None;
     }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_a_state_of_the_database_at_its_end() {
-        let mut it = Holding::default();
+        let mut it = MirrorState::default();
         assert!(it.is_of_no_use() && !it.is_whole());
         it.seeded(Lsn(100), Lsn(200));
         it.owes(Lsn(250));
@@ -194,8 +194,8 @@ mod tests {
             it.heard(Lsn(to), Lsn(900));
             assert_eq!((it.is_state(), it.is_whole()), (is_state, is_whole), "at {to}");
         }
-        assert_eq!(it.picture_from(Some(Lsn(199))), None, "below the floor");
-        assert_eq!(it.picture_from(Some(Lsn(200))), Some(Lsn(200)));
+        assert_eq!(it.fuzzy_snapshot_from(Some(Lsn(199))), None, "below the floor");
+        assert_eq!(it.fuzzy_snapshot_from(Some(Lsn(200))), Some(Lsn(200)));
         it.silence();
         assert!(it.is_state() && !it.is_whole());
         it.forgotten();
@@ -204,13 +204,13 @@ mod tests {
 
     /// Another log is shorter than the one that it had all of.
     #[test]
-    fn one_that_was_whole_has_a_voice_when_it_is_cut() {
-        let mut it = Holding::default();
+    fn one_that_was_whole_has_a_vote_when_it_is_cut() {
+        let mut it = MirrorState::default();
         it.owes(Lsn(300));
         it.recovered(Lsn(300));
         assert_eq!((it.cut(Lsn(200), Lsn(200)), it.is_whole()), (Cut::Done, true));
         // Or it had not all, and the rest is of no log any more.
-        let mut it = Holding::default();
+        let mut it = MirrorState::default();
         it.owes(Lsn(300));
         it.recovered(Lsn(250));
         assert_eq!((it.cut(Lsn(200), Lsn(200)), it.is_whole()), (Cut::Done, false));
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_was_noted_is_found() {
         let state = |end, whole| {
-            let found = Holding::found(Lsn(end), (Lsn(200), whole));
+            let found = MirrorState::found(Lsn(end), (Lsn(200), whole));
             (found.is_state(), found.is_whole())
         };
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_memory_is_cut_where_it_can_be() {
-        let mut it = Holding::found(Lsn(300), (Lsn::ZERO, true));
+        let mut it = MirrorState::found(Lsn(300), (Lsn::ZERO, true));
         assert_eq!(it.cut(Lsn(200), Lsn(250)), Cut::Above(Lsn(250)));
         assert_eq!(it.cut(Lsn(200), Lsn(200)), Cut::Done);
         assert_eq!(it.cut(Lsn(200), Lsn(150)), Cut::Below(Lsn(150)));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_candidate_has_asked_for_more_than_it_has() {
-        let mut it = Holding::found(Lsn(300), (Lsn::ZERO, true));
+        let mut it = MirrorState::found(Lsn(300), (Lsn::ZERO, true));
         it.fetched(Lsn(320));
         assert_eq!((it.end(), it.reaches()), (Lsn(300), Lsn(320)));
     }
@@ -255,7 +255,7 @@ mod tests {
         ours.begin(TermEntry { term: Term(2), start: Lsn(150), node: NodeId(2), nonce: 1 }).unwrap();
         let mut theirs = TermHistory::first(Term(1), NodeId(1), 1);
         theirs.begin(TermEntry { term: Term(3), start: Lsn(120), node: NodeId(3), nonce: 1 }).unwrap();
-        let mut it = Holding::default();
+        let mut it = MirrorState::default();
         for (floor, begins) in [(100, true), (120, true), (121, false), (200, false)] {
             it.seeded(Lsn(50), Lsn(floor));
             assert_eq!(it.begins_in(&theirs, &ours), begins, "floor {floor}");

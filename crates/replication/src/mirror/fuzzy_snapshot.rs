@@ -1,8 +1,8 @@
-//! Picture: what a mirror has, read for another node while the primary writes on.
+//! Fuzzy snapshot: what a mirror has, read for another node while the primary writes on.
 //!
-//! What is read, and what is left out, is said in [`freshet_mirror::Picture`].
+//! What is read, and what is left out, is said in [`freshet_mirror::FuzzySnapshot`].
 //!
-//! A picture waits for a while until its end is committed. But commits may wait for the very node
+//! A fuzzy snapshot waits for a while until its end is committed. But commits may wait for the very node
 //! that asks, so then it ends where it does: should a failover cut the log below, that node sees
 //! that it is complete only with the log of before, and begins again.
 //!
@@ -20,31 +20,31 @@ use freshet_mirror::Damaged;
 
 use super::Shared;
 
-/// What is being written is whole after this time, and committed, or the picture is given up.
+/// What is being written is whole after this time, and committed, or the fuzzy snapshot is given up.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// It is looked at this often.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Takes pictures of a mirror's memory.
+/// Takes fuzzy snapshots of a mirror's memory.
 #[derive(Clone)]
-pub struct Pictures(pub(super) Arc<Shared>);
+pub struct FuzzySnapshots(pub(super) Arc<Shared>);
 
-impl std::fmt::Debug for Pictures {
+impl std::fmt::Debug for FuzzySnapshots {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pictures({})", self.0.who.node)
+        write!(f, "Fuzzy snapshots({})", self.0.who.node)
     }
 }
 
-/// A picture of a mirror's memory.
-pub struct Picture {
+/// A fuzzy snapshot of a mirror's memory.
+pub struct FuzzySnapshot {
     shared: Arc<Shared>,
-    read: freshet_mirror::Picture,
+    read: freshet_mirror::FuzzySnapshot,
     session: u64,
 }
 
-impl std::fmt::Debug for Picture {
+impl std::fmt::Debug for FuzzySnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Picture({:?})", self.read)
+        write!(f, "Fuzzy snapshot({:?})", self.read)
     }
 }
 
@@ -79,7 +79,7 @@ impl NotRead {
     }
 }
 
-impl Pictures {
+impl FuzzySnapshots {
     /// The terms of the log that the memory is a state of.
     pub fn history(&self) -> TermHistory {
         self.0.terms.get().history
@@ -89,31 +89,31 @@ impl Pictures {
     ///
     /// # Errors
     /// Why none can be taken.
-    pub fn take(&self) -> Result<Picture, String> {
+    pub fn take(&self) -> Result<FuzzySnapshot, String> {
         self.taken().map_err(NotRead::told)
     }
 
-    pub(super) fn taken(&self) -> Result<Picture, NotRead> {
+    pub(super) fn taken(&self) -> Result<FuzzySnapshot, NotRead> {
         let shared = Arc::clone(&self.0);
         let (regions, session, start) = {
             let memory = shared.memory();
             (memory.regions(), memory.session(), memory.stays_to())
         };
-        let Some(start) = shared.state().holding.picture_from(start) else {
+        let Some(start) = shared.state().mirror_state.fuzzy_snapshot_from(start) else {
             return Err(NotRead::Now("this mirror is empty, or is being filled: ask another node".into()));
         };
         // Its directory may just be written.
-        let begin = || freshet_mirror::Picture::begin(regions.clone(), start);
+        let begin = || freshet_mirror::FuzzySnapshot::begin(regions.clone(), start);
         let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. }));
         if self.0.memory().session() != session {
             return Err(NotRead::Now(TAKEN_BACK.into()));
         }
         let read = read.map_err(NotRead::Damaged)?;
-        Ok(Picture { shared, read, session })
+        Ok(FuzzySnapshot { shared, read, session })
     }
 }
 
-impl Picture {
+impl FuzzySnapshot {
     /// Where it begins.
     pub fn start(&self) -> Lsn {
         self.read.start()
@@ -133,7 +133,7 @@ impl Picture {
     /// with no row. Blocks for up to four seconds while the primary is writing one of them.
     ///
     /// # Errors
-    /// Why the picture is given up.
+    /// Why the fuzzy snapshot is given up.
     pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), String> {
         self.visited(chunk, visit).map_err(NotRead::told)
     }
@@ -156,7 +156,7 @@ impl Picture {
     /// Where it ends, when everything was read. Blocks for up to four seconds.
     ///
     /// # Errors
-    /// Why the picture is given up.
+    /// Why the fuzzy snapshot is given up.
     pub fn end(&self) -> Result<Lsn, String> {
         let least = self.read.least();
         let committed = || {

@@ -1,5 +1,5 @@
 //! What a mirror has, given to a node that joins or restarts without a disk, in the form of a
-//! checkpoint ([`Picture`]). The primary writes on, so how long it gets and where it ends is known
+//! checkpoint ([`FuzzySnapshot`]). The primary writes on, so how long it gets and where it ends is known
 //! when it was read: the manifest that comes first says neither ([`Manifest::is_open`]), and
 //! another one follows behind the files.
 
@@ -20,7 +20,7 @@ use freshet_recovery::{
 use freshet_replication::{
     checkpoints::{OpenCheckpoint, serve},
     endpoint::{Service, answer},
-    mirror::{Picture, Pictures},
+    mirror::{FuzzySnapshot, FuzzySnapshots},
     wire::{Hello, Purpose, Refusal, Reply},
 };
 use freshet_storage::Catalog;
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Gives a mirror's memory to the nodes that ask.
 pub(super) struct MirrorDoor {
-    pub pictures: Pictures,
+    pub fuzzy_snapshots: FuzzySnapshots,
     pub cluster: ClusterId,
 }
 
@@ -47,7 +47,7 @@ impl Service for MirrorDoor {
             return answer(connection, Term(0), &refuse(why));
         }
         tracing::info!(node = %hello.node, address = hello.address, "a node fetches what this mirror has");
-        serve(connection, || self.open().map(Some), || self.pictures.history());
+        serve(connection, || self.open().map(Some), || self.fuzzy_snapshots.history());
     }
 }
 
@@ -56,7 +56,7 @@ type Rows = Vec<(Rid, Lsn, Option<Vec<u8>>)>;
 
 /// What is sent, file by file: one for each table.
 struct Sending {
-    picture: Picture,
+    fuzzy_snapshot: FuzzySnapshot,
     /// What was sent.
     tables: Vec<CheckpointTable>,
 }
@@ -102,19 +102,19 @@ fn stream(fill: impl FnMut(&mut Vec<u8>) -> Result<(), String> + Send + 'static)
 
 impl MirrorDoor {
     fn open(&self) -> Result<OpenCheckpoint, String> {
-        let (picture, catalog) = self.with_catalog()?;
+        let (fuzzy_snapshot, catalog) = self.with_catalog()?;
         // Of tables that were dropped some records may be left.
         let there = |row: &&(Rid, Lsn, Option<Vec<u8>>)| row.2.is_some();
         let tables: HashSet<Fid> = catalog.iter().filter(there).filter_map(|row| Catalog::fid_of(row.0)).collect();
         let mut chunks: BTreeMap<Fid, Vec<usize>> = BTreeMap::new();
-        for (fid, chunk) in picture.chunks().filter(|(fid, _)| tables.contains(fid)) {
+        for (fid, chunk) in fuzzy_snapshot.chunks().filter(|(fid, _)| tables.contains(fid)) {
             chunks.entry(fid).or_default().push(chunk);
         }
-        let (cluster, start) = (self.cluster, picture.start());
+        let (cluster, start) = (self.cluster, fuzzy_snapshot.start());
         let fids: Vec<_> = [Fid::CATALOG].into_iter().chain(chunks.keys().copied()).collect();
         let named = fids.iter().map(|fid| CheckpointTable { fid: fid.0, rows: 0, files: vec![file(*fid, 0)] });
         let manifest = Manifest::new(cluster, start, Lsn::ZERO, 0, 1, named.collect());
-        let sending = Arc::new(Mutex::new(Sending { picture, tables: Vec::new() }));
+        let sending = Arc::new(Mutex::new(Sending { fuzzy_snapshot, tables: Vec::new() }));
         let mut files = vec![catalog_of(&sending, (cluster, start), catalog)];
         files.extend(chunks.into_iter().map(|(fid, chunks)| table_of(&sending, (cluster, start), fid, chunks)));
         files.push(manifest_of(sending, cluster));
@@ -122,19 +122,19 @@ impl MirrorDoor {
         Ok(OpenCheckpoint { end: Lsn::MAX, manifest: manifest.encode(), files, hold: Box::new(()) })
     }
 
-    /// Begins a picture in which the catalog is as it was at the start: there has to be a
+    /// Begins a fuzzy snapshot in which the catalog is as it was at the start: there has to be a
     /// description of every table that has records in it, or in the log since then.
-    fn with_catalog(&self) -> Result<(Picture, Rows), String> {
+    fn with_catalog(&self) -> Result<(FuzzySnapshot, Rows), String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut picture = self.pictures.take()?;
+            let mut fuzzy_snapshot = self.fuzzy_snapshots.take()?;
             let mut rows = Rows::new();
-            let chunks: Vec<_> = picture.chunks().filter(|(fid, _)| *fid == Fid::CATALOG).collect();
+            let chunks: Vec<_> = fuzzy_snapshot.chunks().filter(|(fid, _)| *fid == Fid::CATALOG).collect();
             for (_, chunk) in chunks {
-                picture.visit(chunk, |rid, address, row| rows.push((rid, address, row.map(<[u8]>::to_vec))))?;
+                fuzzy_snapshot.visit(chunk, |rid, address, row| rows.push((rid, address, row.map(<[u8]>::to_vec))))?;
             }
-            if picture.newest().is_none() {
-                return Ok((picture, rows));
+            if fuzzy_snapshot.newest().is_none() {
+                return Ok((fuzzy_snapshot, rows));
             }
             if Instant::now() > deadline {
                 return Err("tables are changed all the time: ask again".into());
@@ -181,7 +181,7 @@ fn table_of(
         while into.is_empty()
             && let Some(chunk) = left.next()
         {
-            sending.picture.visit(chunk, |rid, address, row| {
+            sending.fuzzy_snapshot.visit(chunk, |rid, address, row| {
                 if rows.push(rid, address, row) {
                     append(&mut rows, into);
                 }
@@ -216,7 +216,7 @@ fn manifest_of(sending: Shared, cluster: ClusterId) -> Box<dyn Read + Send> {
         let Some(sending) = sending.take() else { return Ok(()) };
         let mut sending = lock(&sending);
         let (start, end, tables) =
-            (sending.picture.start(), sending.picture.end()?, std::mem::take(&mut sending.tables));
+            (sending.fuzzy_snapshot.start(), sending.fuzzy_snapshot.end()?, std::mem::take(&mut sending.tables));
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
         into.extend(Manifest::new(cluster, start, end, time, 1, tables).encode());
         Ok(())
