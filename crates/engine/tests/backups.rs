@@ -64,7 +64,7 @@ fn sum(node: &Node) -> (u64, usize) {
 }
 
 #[test]
-fn a_backup_is_a_fuzzy_snapshot_of_one_moment() {
+fn a_backup_is_the_state_of_one_moment() {
     for shape in SHAPES {
         let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
         let settings = |n: usize| {

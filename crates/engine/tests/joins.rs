@@ -333,7 +333,7 @@ fn a_join_that_was_interrupted_begins_again() {
     }
 }
 
-/// A mirror's fuzzy snapshot is fuzzy, too, and says where it ends behind its rows.
+/// What a mirror gives is fuzzy, too, and says where it ends behind its rows.
 #[test]
 fn what_a_mirror_gives_counts_with_the_log_up_to_its_end() {
     for (apply, encoding) in WAYS {

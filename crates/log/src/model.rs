@@ -274,8 +274,8 @@ impl Unfenced {
     }
 }
 
-/// Whatever a look calls durable was fenced, by its worker or by a forced fence; and a forced fence leaves no
-/// stragglers.
+/// Whatever a look calls durable was fenced, by its worker or by a forced fence; and a forced fence
+/// leaves no stragglers.
 #[test]
 fn no_unfenced_block_is_called_durable() {
     for force_fence in [false, true] {

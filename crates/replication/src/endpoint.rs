@@ -229,7 +229,7 @@ fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
 
 /// Answers a caller that has said who it is.
 fn serve(shared: &Shared, hello: Hello, connection: Connection) {
-    // Before it is known what answers: that is held for as long as a guest is there.
+    // Before it is known what answers: that is held for as long as the caller is there.
     let Some(_admission) = Admission::new(shared, connection.closer()) else {
         let why = format!("this node serves {REPLICAS} others already: try again later");
         return refuse(connection, Refusal::Failed(why));

@@ -94,8 +94,8 @@ impl MirrorState {
         committed == Lsn::ZERO || matches!(common, Agreement::Upto(at) if at >= committed)
     }
 
-    /// Where a fuzzy snapshot of the memory begins, in which everything up to `stays_to` stays; none if it
-    /// is no state of the database there.
+    /// Where a fuzzy snapshot of the memory begins, in which everything up to `stays_to` stays;
+    /// none if it is no state of the database there.
     pub fn fuzzy_snapshot_from(&self, stays_to: Option<Lsn>) -> Option<Lsn> {
         stays_to.filter(|start| *start >= self.floor && *start > Lsn::ZERO)
     }

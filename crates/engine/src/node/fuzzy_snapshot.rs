@@ -1,6 +1,6 @@
 //! What a mirror has, given to a node that joins or restarts without a disk, in the form of a
-//! checkpoint ([`FuzzySnapshot`]). The primary writes on, so how long it gets and where it ends is known
-//! when it was read: the manifest that comes first says neither ([`Manifest::is_open`]), and
+//! checkpoint ([`FuzzySnapshot`]). The primary writes on, so how long it gets and where it ends is
+//! known when it was read: the manifest that comes first says neither ([`Manifest::is_open`]), and
 //! another one follows behind the files.
 
 use std::{

@@ -1,6 +1,6 @@
-//! A node's garbage collector: frees what no transaction sees any more and no other thread frees. On a
-//! standby, that is what is left of deleted records, when every reader sees the deletion; on every
-//! node, dropped tables, and what workers leave undone ([`Collector`]).
+//! A node's garbage collector: frees what no transaction sees any more and no other thread frees.
+//! On a standby, that is what is left of deleted records, when every reader sees the deletion; on
+//! every node, dropped tables, and what workers leave undone ([`Collector`]).
 
 use std::{
     collections::VecDeque,

@@ -21,7 +21,7 @@ struct State {
     dropped: u64,
     writing: bool,
     /// The thread that writes is to wake and look at the time.
-    force_fenced: bool,
+    woken: bool,
 }
 
 /// A bounded queue. Threads that put lines into it never wait.
@@ -50,16 +50,16 @@ impl Queue {
 
     /// Has [`Queue::take`] return.
     pub(super) fn force_fence(&self) {
-        self.lock().force_fenced = true;
+        self.lock().woken = true;
         self.changed.notify_all();
     }
 
     /// Takes all lines, and how many were dropped since the last call. Blocks until there are some,
-    /// until `patience` has passed, or until it is force-fenced.
+    /// until `patience` has passed, or until it is woken.
     pub(super) fn take(&self, patience: Option<Duration>) -> (VecDeque<String>, u64) {
         let mut state = self.lock();
         let deadline = patience.map(|patience| Instant::now() + patience);
-        while state.lines.is_empty() && state.dropped == 0 && !std::mem::take(&mut state.force_fenced) {
+        while state.lines.is_empty() && state.dropped == 0 && !std::mem::take(&mut state.woken) {
             state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => break,

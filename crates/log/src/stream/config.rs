@@ -118,7 +118,8 @@ pub enum GroupCommitKind {
     /// durable and that is on record, which takes a second sync.
     Epoch(Duration),
     /// For a buffer in persistent memory: workers leave the fence to their next commit, and
-    /// stragglers are force-fenced (distributed logging, section 4.1). Elsewhere the same as pipelined.
+    /// stragglers are force-fenced (distributed logging, section 4.1). Elsewhere the same as
+    /// pipelined.
     Passive(ForceFence),
 }
 
@@ -214,7 +215,7 @@ pub enum LogOpenError {
     Thread(#[source] std::io::Error),
     /// Stragglers could not be force-fenced.
     #[error(
-        "passive group commit cannot force-fence stragglers: {0}; configure the other way of forcing fences, or another group commit"
+        "passive group commit cannot force-fence stragglers: {0}; configure the other way, or another group commit"
     )]
     ForceFence(#[source] std::io::Error),
     /// The operating system gave no memory for the ring.

@@ -4,7 +4,7 @@
 //! to its next commit, which will find the stores long done. Until then its *dgsn* is dirty: it
 //! holds the LSN of that block. The log is durable up to the minimum over all dirty LSNs (and
 //! over what is not filled yet). A worker that does not come back soon, because it is idle or in a
-//! long transaction, is a straggler: a thread that needs to know forces the fence of it.
+//! long transaction, is a straggler: a thread that needs to know forces its fence.
 //!
 //! | force-fence | how |
 //! |---|---|

@@ -114,7 +114,7 @@ impl Fences {
         !matches!(self, Self::Passive(passive) if !passive.join(writer))
     }
 
-    /// It waits, and nobody should have to force-fence it.
+    /// It waits, and nobody should have to wake it.
     pub(super) fn settle(&self, writer: usize) {
         if let Self::Passive(passive) = self {
             passive.settle(writer);

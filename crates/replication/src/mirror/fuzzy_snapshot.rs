@@ -2,9 +2,9 @@
 //!
 //! What is read, and what is left out, is said in [`freshet_mirror::FuzzySnapshot`].
 //!
-//! A fuzzy snapshot waits for a while until its end is committed. But commits may wait for the very node
-//! that asks, so then it ends where it does: should a failover cut the log below, that node sees
-//! that it is complete only with the log of before, and begins again.
+//! A fuzzy snapshot waits for a while until its end is committed. But commits may wait for the very
+//! node that asks, so then it ends where it does: should a failover cut the log below, that node
+//! sees that it is complete only with the log of before, and begins again.
 //!
 //! If the connection to the primary ends while it is read, changes may be undone whose records were
 //! left out: then it is given up.
@@ -20,7 +20,8 @@ use freshet_mirror::Damaged;
 
 use super::Shared;
 
-/// What is being written is whole after this time, and committed, or the fuzzy snapshot is given up.
+/// What is being written is whole after this time, and committed, or the fuzzy snapshot is given
+/// up.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// It is looked at this often.
 const LOOK: Duration = Duration::from_millis(1);

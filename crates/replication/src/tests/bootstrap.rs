@@ -415,8 +415,8 @@ fn a_checkpoint_that_holds_what_the_log_does_not_is_no_beginning() {
     it.has(&mirror);
 }
 
-/// A fuzzy snapshot of a mirror's memory ends where all that was left out of it is committed, and is given
-/// up when the memory is taken back from the primary.
+/// A fuzzy snapshot of a mirror's memory ends where all that was left out of it is committed, and
+/// is given up when the memory is taken back from the primary.
 #[test]
 fn a_fuzzy_snapshot_of_a_mirror_ends_where_it_is_committed() {
     let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));

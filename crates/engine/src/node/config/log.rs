@@ -129,8 +129,8 @@ pub struct LogSettings {
     /// Set it with large buffers.
     #[arg(id = "log-huge-pages", long)]
     pub huge_pages: bool,
-    /// When blocks count as durable. With `passive`, stragglers are force-fenced (`log.force-fence`); in other
-    /// domains than `pmem` it is the same as `pipelined`.
+    /// When blocks count as durable. With `passive`, stragglers are force-fenced
+    /// (`log.force-fence`); in other domains than `pmem` it is the same as `pipelined`.
     ///
     /// `pipelined` is seldom behind: docs/benchmarks.md.
     #[arg(id = "log-group-commit", long, value_name = "KIND")]

@@ -440,8 +440,8 @@ impl Live {
         let (ours, completes, leaves) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
         let (keeps, kept) = sync_channel(1);
         spawn("leave", Box::new(move || leaves.leave(leaves.begun.get().expect("it has begun"), &places, &keeps)))?;
-        // Old versions are kept before a transaction may read them, and before the node's garbage collector
-        // begins to clear away what no snapshot needs.
+        // Old versions are kept before a transaction may read them, and before the node's garbage
+        // collector begins to clear away what no snapshot needs.
         kept.recv().map_err(|_| "the thread that keeps old versions has ended")?;
         spawn("initialize", Box::new(move || ours.initialize(entrance)))?;
         spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
