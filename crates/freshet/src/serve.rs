@@ -555,7 +555,7 @@ impl Host for NodeHost {
             Ok(promotion) => {
                 let (term, lsn) = (promotion.term.0, promotion.at.0);
                 let up_s = self.begun.elapsed().as_secs();
-                tracing::info!(role = "primary", term, lsn, up_s, "the failover is done: this node is the primary");
+                tracing::info!(role = "primary", term, lsn, up_s, "the promotion is done: this node is the primary");
                 Ok((promotion.term.0, promotion.at))
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),

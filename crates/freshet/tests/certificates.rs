@@ -110,7 +110,7 @@ fn the_end_of_a_certificate_is_no_surprise() {
     another.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
     let said = connect(&standby).promote(false, SOON).unwrap_err().to_string();
-    assert!(said.contains("do not force the failover") && said.contains("certificate"), "{said}");
+    assert!(said.contains("do not force the promotion") && said.contains("certificate"), "{said}");
     assert!(!said.contains("or force"), "{said}");
     authority.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");

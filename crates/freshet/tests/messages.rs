@@ -121,7 +121,7 @@ fn each_change_of_state_has_a_line() {
     connect(&standby.node).promote(false, SOON).unwrap();
     let (at, line) = standby.wait_for(before, "a client asks this node to take over", |line| line["force"] == false);
     assert_eq!(line["who"], "a process of this user", "{line}");
-    let (at, _) = standby.wait_for(at, "a failover begins", any);
+    let (at, _) = standby.wait_for(at, "a promotion begins", any);
     let (at, _) = standby.wait_for(at, "enough nodes have promised the term", any);
     let (_, leads) = standby.wait_for(at, "this node is the primary", any);
     let term = leads["term"].as_u64().unwrap();

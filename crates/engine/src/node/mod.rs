@@ -391,11 +391,11 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Lead`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
-        tracing::info!(force, "a failover begins");
+        tracing::info!(force, "a promotion begins");
         let configured = Some((self.config.standbys, self.config.safety));
         let promoted = self.promotion(&PromoteOptions { force, configured, ..PromoteOptions::default() });
         if let Err(cause) = &promoted {
-            tracing::warn!(%cause, "the failover did not take place");
+            tracing::warn!(%cause, "the promotion did not take place");
         }
         promoted
     }
