@@ -50,7 +50,7 @@ fn streams_and_checkpoints_are_shown_while_a_node_works() {
     for stream in 0..3 {
         let (whole, text) = inspect("log", &path.join(format!("stream-{stream}")), &[]);
         assert!(whole && text.contains("one of 3 streams, by positions"), "{text}");
-        sum += text.lines().filter(|line| line.contains("checksum") && line.contains("lsn")).count();
+        sum += text.lines().filter(|line| line.contains("checksum") && line.contains("LSN")).count();
     }
     assert_eq!(sum, all);
 
