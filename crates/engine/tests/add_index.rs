@@ -491,8 +491,10 @@ fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
     assert!(rows(&workers[2].begin_read_only(), &table, number).is_err_and(|error| is_missing(&error)));
     assert_eq!(index_bytes(&database, &table).1, 3);
     drop(long);
-    workers[1].collect_garbage();
-    assert!(!database.core().catalog.has_dropped());
+    wait_for("nothing is left of the dropped index", || {
+        workers[1].collect_garbage();
+        !database.core().catalog.has_dropped()
+    });
     let (left, count) = index_bytes(&database, &table);
     assert!(count == 2 && left < bytes.0 + (1 << 16), "{left} of {bytes:?}");
     // Its name can be used again, its number is not.
