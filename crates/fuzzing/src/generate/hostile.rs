@@ -474,6 +474,7 @@ fn fitting(kind: Kind) -> &'static [&'static str] {
         Kind::Bytea => &["\\x", "\\x00", "\\xff00ff", "\\xc3"],
         Kind::Inet | Kind::Cidr => &["10.1.2.3/8", "10/8", "::1", "ffff::/128", "0.0.0.0/0", "255.255.255.255", "::/0"],
         Kind::Macaddr | Kind::Macaddr8 => &["08:00:2b:01:02:03", "08002b010203", "ff:ff:ff:ff:ff:ff:ff:ff"],
+        Kind::PgLsn => &["0/0", "16/B374D848", "FFFFFFFF/FFFFFFFF"],
         Kind::Timetz => &["00:00+15:59:59", "24:00:00-15:59:59", "12:34:56.789", "04:05 PST"],
         Kind::Uuid => &["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
         kind if kind.is_array() => &[

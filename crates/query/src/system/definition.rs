@@ -29,10 +29,8 @@ pub struct Definition {
 /// The type that stands for one of PostgreSQL's.
 fn type_of(name: &str) -> Option<Type> {
     Some(match name {
-        // Expressions are kept as SQL, addresses and positions in the log as text.
-        "pg_node_tree" | "inet" | "pg_lsn" | "anyarray" | "pg_ndistinct" | "pg_dependencies" | "pg_mcv_list" => {
-            Type::TEXT
-        }
+        // Expressions are kept as SQL, addresses as text.
+        "pg_node_tree" | "inet" | "anyarray" | "pg_ndistinct" | "pg_dependencies" | "pg_mcv_list" => Type::TEXT,
         "aclitem[]" | "pg_statistic[]" => Type::of(Kind::TextArray),
         "sql_identifier" => Type::NAME,
         "character_data" => Type::VARCHAR,

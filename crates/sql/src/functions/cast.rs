@@ -37,6 +37,7 @@ casts! {
     "cidr" = Cidr from Inet Text;
     "macaddr" = Macaddr from Macaddr8 Text;
     "macaddr8" = Macaddr8 from Macaddr Text;
+    "pg_lsn" = PgLsn from Text;
     "timetz" = Timetz from Time Timestamptz Text;
     "json" = Json from Jsonb Text;
     "jsonb" = Jsonb from Json Text;

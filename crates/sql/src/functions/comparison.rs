@@ -63,6 +63,7 @@ pub(super) const FUNCTIONS: &[Function] = operators![
     Macaddr Macaddr: same,
     Macaddr8 Macaddr8: same,
     Timetz Timetz: same,
+    PgLsn PgLsn: same,
     Jsonb Jsonb: same,
     AnyArray AnyArray: same,
 ];

@@ -33,6 +33,7 @@ mod hash;
 mod json;
 mod json_change;
 mod logic;
+mod lsn;
 mod math;
 pub mod named;
 mod network;
@@ -194,6 +195,7 @@ const TABLES: &[&[Function]] = &[
     json_change::FUNCTIONS,
     logic::FUNCTIONS,
     math::FUNCTIONS,
+    lsn::FUNCTIONS,
     network::FUNCTIONS,
     overlaps::FUNCTIONS,
     parse_datetime::FUNCTIONS,

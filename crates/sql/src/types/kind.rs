@@ -189,6 +189,8 @@ kinds! {
     AnyNonArray = 2776, "anynonarray", "anynonarray", 4, Pseudo, false;
     /// `uuid`.
     Uuid = 2950, "uuid", "uuid", 16, User, false, array UuidArray;
+    /// `pg_lsn`: a place in the log.
+    PgLsn = 3220, "pg_lsn", "pg_lsn", 8, User, false, array PgLsnArray;
     /// `jsonb`.
     Jsonb = 3802, "jsonb", "jsonb", -1, User, false, array JsonbArray;
     /// `regcollation`: the object id of a collation.
@@ -205,6 +207,8 @@ kinds! {
     MacaddrArray = 1040, "_macaddr", "macaddr[]", -1, Array, false, element Macaddr;
     /// An array of `inet`.
     InetArray = 1041, "_inet", "inet[]", -1, Array, false, element Inet;
+    /// An array of `pg_lsn`.
+    PgLsnArray = 3221, "_pg_lsn", "pg_lsn[]", -1, Array, false, element PgLsn;
     /// An array of `timetz`.
     TimetzArray = 1270, "_timetz", "time with time zone[]", -1, Array, false, element Timetz;
     /// An array of `bool`.

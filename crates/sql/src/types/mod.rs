@@ -9,6 +9,7 @@ pub mod datetime;
 mod float;
 pub mod json;
 mod kind;
+mod lsn;
 mod modifier;
 mod name;
 mod network;

@@ -1,10 +1,12 @@
-//! Values of a few bytes that lie as bytes which sort as they do: addresses, and times with a zone.
+//! Values of a few bytes that lie as bytes which sort as they do: addresses, times with a zone, and
+//! places in the log.
 
 use std::{cmp::Ordering, hash};
 
 use super::{
     EvalContext, Kind,
     datetime::TimeTz,
+    lsn,
     network::{self, Net},
     wire::Reader,
 };
@@ -24,6 +26,7 @@ enum Which {
     Macaddr,
     Macaddr8,
     Timetz,
+    Lsn,
 }
 
 /// The longest of their sort bytes.
@@ -55,7 +58,7 @@ impl Kind {
         match self {
             Self::Inet | Self::Cidr => Some(34),
             Self::Macaddr => Some(6),
-            Self::Macaddr8 => Some(8),
+            Self::Macaddr8 | Self::PgLsn => Some(8),
             Self::Timetz => Some(12),
             _ => None,
         }
@@ -69,6 +72,7 @@ fn which(kind: Kind) -> Option<Which> {
         Kind::Macaddr => Which::Macaddr,
         Kind::Macaddr8 => Which::Macaddr8,
         Kind::Timetz => Which::Timetz,
+        Kind::PgLsn => Which::Lsn,
         _ => return None,
     })
 }
@@ -106,6 +110,11 @@ impl Packed {
         Self::of(Which::Timetz, &bytes)
     }
 
+    /// A place in the log.
+    pub fn lsn(lsn: u64) -> Self {
+        Self::of(Which::Lsn, &lsn.to_be_bytes())
+    }
+
     /// Its type.
     pub const fn kind(self) -> Kind {
         match self.which {
@@ -114,6 +123,7 @@ impl Packed {
             Which::Macaddr => Kind::Macaddr,
             Which::Macaddr8 => Kind::Macaddr8,
             Which::Timetz => Kind::Timetz,
+            Which::Lsn => Kind::PgLsn,
         }
     }
 
@@ -148,13 +158,18 @@ impl Packed {
         Some(TimeTz { micros, west })
     }
 
+    /// The place in the log that it is.
+    pub fn as_lsn(self) -> Option<u64> {
+        self.bytes.first_chunk().filter(|_| self.which == Which::Lsn).map(|bytes| u64::from_be_bytes(*bytes))
+    }
+
     /// Bytes that sort as the values of its type do.
     pub fn sort_bytes(self) -> PackedBytes {
         match (self.as_net(), self.as_card(), self.as_timetz()) {
             (Some((net, _)), ..) => PackedBytes::of(&net.sort_bytes()),
             (_, Some(card), _) => PackedBytes::of(card),
             (_, _, Some(time)) => PackedBytes::of(&time.sort_bytes()),
-            _ => PackedBytes::of(&[]),
+            _ => PackedBytes::of(&self.as_lsn().unwrap_or_default().to_be_bytes()),
         }
     }
 
@@ -166,6 +181,7 @@ impl Packed {
             Which::Macaddr => Self::macaddr(bytes.try_into().ok()?),
             Which::Macaddr8 => Self::macaddr8(bytes.try_into().ok()?),
             Which::Timetz => Self::timetz(TimeTz::from_sort_bytes(bytes)?),
+            Which::Lsn => Self::lsn(u64::from_be_bytes(bytes.try_into().ok()?)),
         })
     }
 
@@ -180,6 +196,7 @@ impl Packed {
             Some(Which::Macaddr) => network::parse_macaddr(text).map(Self::macaddr),
             Some(Which::Macaddr8) => network::parse_macaddr8(text).map(Self::macaddr8),
             Some(Which::Timetz) => TimeTz::parse(text, context.moment()).map(Self::timetz),
+            Some(Which::Lsn) => lsn::parse(text).map(Self::lsn),
             None => Err(SqlError::internal(format!("values of type {kind} are not packed"))),
         }
     }
@@ -190,7 +207,7 @@ impl Packed {
             (Some((net, cidr)), ..) => net.write(cidr, out),
             (_, Some(card), _) => network::write_macaddr(card, out),
             (_, _, Some(time)) => time.write(out),
-            _ => {}
+            _ => lsn::write(self.as_lsn().unwrap_or_default(), out),
         }
     }
 
@@ -204,6 +221,7 @@ impl Packed {
             Some(Which::Cidr) => Self::net(Net::read_binary(reader, true)?, true),
             Some(Which::Macaddr) => Self::macaddr(reader.array()?),
             Some(Which::Macaddr8) => Self::macaddr8(reader.array()?),
+            Some(Which::Lsn) => Self::lsn(u64::from_be_bytes(reader.array()?)),
             Some(Which::Timetz) => {
                 let time = TimeTz { micros: reader.i64()?, west: reader.i32()? };
                 if !time.is_valid() {
@@ -224,7 +242,7 @@ impl Packed {
                 out.extend(time.micros.to_be_bytes());
                 out.extend(time.west.to_be_bytes());
             }
-            _ => {}
+            _ => out.extend(self.as_lsn().unwrap_or_default().to_be_bytes()),
         }
     }
 

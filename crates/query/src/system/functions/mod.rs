@@ -3,17 +3,17 @@
 mod privilege;
 mod set;
 
-use freshet_engine::{Lsn, node::RoleStatus};
+use freshet_engine::node::RoleStatus;
 use freshet_sql::{
     Kind, SqlError, SqlState, Value,
     functions::SessionFunction as F,
-    types::{Array, Numeric, Timestamp},
+    types::{Array, Timestamp},
 };
 
 use super::{
     class::{self, Class},
     constraint, describe, names, object, role, routine, row_type,
-    statistics::{lsn, parse_lsn},
+    statistics::lsn,
     types::{BTREE, COLLATIONS, scalars},
 };
 use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid};
@@ -65,7 +65,7 @@ pub fn call(snapshot: &Snapshot, function: F, arguments: &[Value]) -> Result<Opt
     if let Some(value) = privilege::call(snapshot, function, given)? {
         return Ok(Some(value));
     }
-    if let Some(value) = place_in_log(snapshot, function, given)? {
+    if let Some(value) = place_in_log(snapshot, function)? {
         return Ok(Some(value));
     }
     if let Some(value) = is_visible(snapshot, function, given) {
@@ -365,8 +365,8 @@ fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option
     }))
 }
 
-fn place_in_log(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option<Value>, SqlError> {
-    let place = |at: Lsn| Ok(Some(Value::text(lsn(at))));
+fn place_in_log(snapshot: &Snapshot, function: F) -> Result<Option<Value>, SqlError> {
+    let place = |at| Ok(Some(lsn(at)));
     match function {
         F::CurrentLsn | F::InsertLsn | F::FlushLsn => match snapshot.system.status().map(|status| status.role) {
             Some(RoleStatus::Primary { reserved, filled, shipping, .. }) => place(match function {
@@ -398,16 +398,6 @@ fn place_in_log(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Resul
                 Err(error.with_hint("Recovery control functions can only be executed during recovery."))
             }
         },
-        F::LsnDifference => {
-            let lsn = |place: usize| {
-                parse_lsn(given.text(place)).ok_or_else(|| {
-                    let message = format!("invalid input syntax for type pg_lsn: \"{}\"", given.text(place));
-                    SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
-                })
-            };
-            let difference = i128::from(lsn(0)?.0) - i128::from(lsn(1)?.0);
-            Ok(Some(Numeric::new(difference, 0).map_or(Value::Null, Value::Numeric)))
-        }
         _ => Ok(None),
     }
 }

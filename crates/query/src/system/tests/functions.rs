@@ -207,14 +207,8 @@ fn privileges_are_told() {
 }
 
 #[test]
-fn places_in_the_log_can_be_subtracted() {
+fn where_there_is_no_primary_there_is_no_log_to_be_at() {
     let scene = Scene::new();
-    let difference = |one: &str, other: &str| call(&scene.snapshot, F::LsnDifference, &[text(one), text(other)]);
-    let number = |value: i128| Some(Value::Numeric(freshet_sql::types::Numeric::new(value, 0).unwrap()));
-    assert_eq!(difference("1/0", "0/10").unwrap(), number(0xFFFF_FFF0));
-    assert_eq!(difference("0/0", "FFFFFFFF/FFFFFFFF").unwrap(), number(-i128::from(u64::MAX)));
-    assert_eq!(difference("0/0", "x").unwrap_err().state.code(), "22P02");
-    // Where there is no primary, there is no log to be at.
     assert_eq!(call(&scene.snapshot, F::CurrentLsn, &[]).unwrap_err().state.code(), "55000");
     assert_eq!(call(&scene.snapshot, F::ReplayLsn, &[]).unwrap(), Some(Value::Null));
 }
