@@ -221,6 +221,8 @@ pub enum Refusal {
         node: NodeId,
         /// Which log it has ([`crate::in_sync::Holder`]).
         incarnation: u64,
+        /// Which ones it had before ([`TermState::former`](crate::term::TermState::former)).
+        former: Vec<u64>,
         /// The newest in-sync set that it knows of all the same.
         set: Option<Box<InSyncSet>>,
         /// Why.

@@ -100,6 +100,8 @@ pub enum Answer {
     NoVote {
         /// Which log it has: [`Holder::incarnation`](crate::in_sync::Holder::incarnation).
         incarnation: u64,
+        /// Which ones it had before ([`TermState::former`]).
+        former: Vec<u64>,
         /// The newest set that it knows of.
         set: Option<InSyncSet>,
     },

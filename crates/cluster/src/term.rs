@@ -191,6 +191,9 @@ pub enum Verdict {
 /// cluster.)
 pub const LEAP: u32 = 1 << 16;
 
+/// A directory remembers this number of the logs that it has lost.
+pub const FORMER: usize = 8;
+
 /// All terms are used up: no further one can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("term {0} was promised to another node, and no later one can be: see \"A wrong term\" in docs/operations.md")]
@@ -314,6 +317,9 @@ pub struct TermState {
     pub life: Option<Life>,
     /// Which log this is ([`crate::in_sync::Holder`]); none before one was begun.
     pub incarnation: Option<u64>,
+    /// Which ones this directory had before, the latest last. What they held is lost; what this
+    /// node knew of terms and sets is not. Only the latest [`FORMER`].
+    pub former: Vec<u64>,
     /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
     /// below ([`crate::follower::NotEntered::Acknowledged`]). Noted now and then.
     pub committed: Lsn,
@@ -346,6 +352,7 @@ impl TermState {
             led: None,
             life: None,
             incarnation: None,
+            former: Vec::new(),
             committed: Lsn::ZERO,
         }
     }
@@ -387,6 +394,15 @@ impl TermState {
     /// Everything below `to` was acknowledged to clients.
     pub fn note_committed(&mut self, to: Lsn) {
         self.committed = self.committed.max(to);
+    }
+
+    /// What this node has is another log, or another memory, from now on.
+    pub fn note_incarnation(&mut self, incarnation: u64) {
+        if let Some(before) = self.incarnation.replace(incarnation).filter(|before| *before != incarnation) {
+            self.former.push(before);
+            let many = self.former.len().saturating_sub(FORMER);
+            self.former.drain(..many);
+        }
     }
 
     /// The log of this node, as a member of in-sync sets.

@@ -491,6 +491,37 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
     }
 }
 
+/// Both had a part in the set, and would know of a primary that came after it; so with one of them
+/// it continues, although neither has anything left.
+#[test]
+fn a_primary_comes_back_though_its_mirrors_have_lost_their_memory() {
+    let directories = directories();
+    let cluster = cluster(&directories, FabricKind::Tcp, Safety::TwoSafe);
+    let of = |n: usize| {
+        let mirror = if n == 0 { cluster(0).mirror } else { cluster(2).mirror };
+        NodeConfig { mirror, least_in_sync: 1, restart_timeout_s: 60, ..cluster(n) }
+    };
+    let primary = start(of(0));
+    let mirrors = [1, 2].map(|n| joining(of(n), &primary));
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    churn(primary.database(), &table, 0, 2000);
+    wait_for("both are in sync", || match primary.status().role {
+        RoleStatus::Primary { shipping, .. } => shipping.standbys.iter().filter(|standby| standby.in_sync).count() == 2,
+        role => panic!("{role:?}"),
+    });
+    let before = hash(&primary);
+    for node in mirrors.iter().chain([&primary]) {
+        node.stop().unwrap();
+    }
+    drop((mirrors, primary));
+    let mirror = start(NodeConfig { join: Some("127.0.0.1:1".into()), ..of(1) });
+    assert!(!is_whole(&mirror));
+    let primary = start(NodeConfig { peers: vec![mirror.address().into()], ..of(0) });
+    assert_eq!((primary.role(), hash(&primary)), (Role::Primary, before));
+    primary.stop().unwrap();
+    mirror.stop().unwrap();
+}
+
 /// What is in the one directory that a mirror has in `kept`: names, and what is in the files.
 fn kept_files(kept: &Path) -> (PathBuf, Vec<(OsString, Vec<u8>)>) {
     let of_mirror = fs::read_dir(kept).unwrap().next().unwrap().unwrap().path();

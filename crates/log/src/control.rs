@@ -18,6 +18,7 @@
 //! journal 12
 //! life 0123456789abcdef 81300
 //! incarnation 89abcdef01234567
+//! former 76543210fedcba98
 //! reached 81300
 //! writes 17
 //! joins
@@ -25,19 +26,19 @@
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who leads in it (`-` if unknown). Each `term`
-//! line says at which LSN a term began, who led, and a random number of that term.
-//! `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the
-//! words of replication, and `led` the latest term of its own in which such a set took effect.
-//! `log`, where there is such a line, says that the node has begun its log, and whether it is
-//! `here`, in this directory, or `elsewhere`: a log that is not there is missing from then on, and
-//! no new one. `journal`, where there is such a line, is the number of the newest file of the
-//! journal of what has arrived. `life`, on a mirror that keeps its memory, is the number that this
-//! memory has to have, the LSN that it has to reach, and then, while the number is being changed,
-//! the one of before. `incarnation` says which log it is, `reached` how far each stream of it was
-//! durable at least, and `writes` how often this file was written (module `parts`). `joins`, where
-//! it stands, says that the node was made to join a cluster. The last line is the CRC-32C of all
-//! bytes before it. The file is never changed in place: a new one is written, synced and renamed
-//! over it.
+//! line says at which LSN a term began, who led, and a random number of that term. `in-sync`, where
+//! there is such a line, is the newest in-sync set that the node knows of, in the words of
+//! replication, and `led` the latest term of its own in which such a set took effect. `log`, where
+//! there is such a line, says that the node has begun its log, and whether it is `here`, in this
+//! directory, or `elsewhere`: a log that is not there is missing from then on, and no new one.
+//! `journal`, where there is such a line, is the number of the newest file of the journal of what
+//! has arrived. `life`, on a mirror that keeps its memory, is the number that this memory has to
+//! have, the LSN that it has to reach, and then, while the number is being changed, the one of
+//! before. `incarnation` says which log it is, `former` which ones this directory had before and
+//! lost, `reached` how far each stream of it was durable at least, and `writes` how often this file
+//! was written (module `parts`). `joins`, where it stands, says that the node was made to join a
+//! cluster. The last line is the CRC-32C of all bytes before it. The file is never changed in
+//! place: a new one is written, synced and renamed over it.
 
 mod error;
 
@@ -108,6 +109,8 @@ pub struct Control {
     /// Which log this is: a random number that a directory gets before its log begins, and loses
     /// with it. For a mirror, of the memory that it began with nothing in it.
     pub incarnation: Option<u64>,
+    /// Which ones this directory had before: see `freshet_cluster::term::TermState::former`.
+    pub former: Vec<u64>,
     /// How far each stream of the log was durable, at least: a log that has less is another one, or
     /// an older state of it. Positions; with one stream, they are LSNs.
     pub reached: Option<Vec<Lsn>>,
@@ -133,6 +136,7 @@ impl Control {
             journal: None,
             life: None,
             incarnation: None,
+            former: Vec::new(),
             reached: None,
             writes: 0,
             joins: false,
@@ -168,6 +172,10 @@ impl Control {
         }
         if let Some(incarnation) = self.incarnation {
             text.push_str(&format!("incarnation {incarnation:016x}\n"));
+        }
+        if !self.former.is_empty() {
+            let former: String = self.former.iter().map(|lost| format!(" {lost:016x}")).collect();
+            text.push_str(&format!("former{former}\n"));
         }
         if let Some(reached) = &self.reached {
             let positions: String = reached.iter().map(|position| format!(" {}", position.0)).collect();
@@ -235,6 +243,10 @@ impl Control {
             "life" => self.life = Some(life_of(said).ok_or("number of the kept memory")?),
             "incarnation" => {
                 self.incarnation = Some(u64::from_str_radix(said, 16).map_err(|_| "incarnation")?);
+            }
+            "former" => {
+                let former: Result<_, _> = said.split(' ').map(|lost| u64::from_str_radix(lost, 16)).collect();
+                self.former = former.map_err(|_| "former incarnations")?;
             }
             "reached" => {
                 let positions: Result<_, _> = said.split(' ').map(|at| at.parse().map(Lsn)).collect();
@@ -617,6 +629,7 @@ mod tests {
             journal: Some(12),
             life: Some((7, Lsn(81_300), Some(u64::MAX))),
             incarnation: Some(u64::MAX - 1),
+            former: vec![7, u64::MAX],
             reached: Some(vec![Lsn(81_300), Lsn(7)]),
             writes: 17,
             joins: true,

@@ -387,6 +387,7 @@ pub(crate) fn consulted(
         Some(why) => Err(Refusal::NoVote {
             node: shared.node(),
             incarnation: log.incarnation,
+            former: shared.terms().get().former,
             set: log.set.map(Box::new),
             why: why.to_owned(),
         }),
@@ -610,9 +611,11 @@ fn consult(
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
             Err(error) => {
-                if let CallError::Refused { refusal: Refusal::NoVote { node, incarnation, set, .. }, .. } = &error {
-                    let (incarnation, set) = (*incarnation, set.as_deref().cloned());
-                    promotion.heard(*node, Answer::NoVote { incarnation, set });
+                if let CallError::Refused { refusal: Refusal::NoVote { node, incarnation, former, set, .. }, .. } =
+                    &error
+                {
+                    let (incarnation, former, set) = (*incarnation, former.clone(), set.as_deref().cloned());
+                    promotion.heard(*node, Answer::NoVote { incarnation, former, set });
                 } else if is_waited_for {
                     round.silent += 1;
                 } else {

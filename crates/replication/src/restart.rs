@@ -75,9 +75,9 @@ pub fn ask_others(
             };
             match refusal {
                 Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
-                Some(Refusal::NoVote { node, incarnation, set, .. }) => {
+                Some(Refusal::NoVote { node, incarnation, former, set, .. }) => {
                     let set = set.map(|set| *set);
-                    others.answers.push((node, Answer::NoVote { incarnation, set }));
+                    others.answers.push((node, Answer::NoVote { incarnation, former, set }));
                 }
                 Some(Refusal::Fenced { highest, .. }) => others.answers.push((node, Answer::Higher(highest))),
                 // An address of this node's own.

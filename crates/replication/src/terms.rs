@@ -267,7 +267,7 @@ impl Terms {
     /// [`TermStoreError`]: then a restart may find either.
     pub fn note_incarnation(&self, incarnation: u64) -> Result<(), TermStoreError> {
         self.change(|state| {
-            state.incarnation = Some(incarnation);
+            state.note_incarnation(incarnation);
             Ok(())
         })
     }

@@ -163,7 +163,7 @@ pub struct Candidacy {
     heard: BTreeMap<NodeId, LogState>,
     /// Those that have answered, whose logs must not be compared: their incarnations, and the
     /// in-sync sets that they know of.
-    met: BTreeMap<NodeId, (u64, Option<InSyncSet>)>,
+    met: BTreeMap<NodeId, (Vec<u64>, Option<InSyncSet>)>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
@@ -245,7 +245,10 @@ impl Candidacy {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.told(living),
             Answer::Higher(highest) => self.refused(highest),
-            Answer::NoVote { incarnation, set } => self.met(Holder::new(node, incarnation), set),
+            Answer::NoVote { incarnation, mut former, set } => {
+                former.push(incarnation);
+                self.met(node, former, set);
+            }
         }
     }
 
@@ -258,8 +261,8 @@ impl Candidacy {
 
     /// `peer` has raised its fence to the candidate's term, knows of no other term, and of this
     /// in-sync set; what it holds must not be compared.
-    pub fn met(&mut self, peer: Holder, set: Option<InSyncSet>) {
-        self.met.insert(peer.node, (peer.incarnation, set));
+    pub fn met(&mut self, peer: NodeId, incarnations: Vec<u64>, set: Option<InSyncSet>) {
+        self.met.insert(peer, (incarnations, set));
     }
 
     /// The nodes that have answered.
@@ -560,8 +563,9 @@ impl Candidacy {
         // members hold everything, it may be done without.
         let answered = |holder: &Holder| {
             let heard = self.heard.get(&holder.node).map(|log| log.incarnation);
-            let met = self.met.get(&holder.node).map(|(incarnation, _)| *incarnation).filter(|_| all);
-            *holder == me || [heard, met].contains(&Some(holder.incarnation))
+            let met = self.met.get(&holder.node).filter(|_| all);
+            let lost = met.is_some_and(|(incarnations, _)| incarnations.contains(&holder.incarnation));
+            *holder == me || heard == Some(holder.incarnation) || lost
         };
         let (heard, needed) = newest.heard(answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, NodeId, StateProof, Term};
-use freshet_cluster::term::{Fence, Life, TermEntry, TermHistory, TermState};
+use freshet_cluster::term::{FORMER, Fence, Life, TermEntry, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
 use freshet_replication::{
@@ -147,6 +147,7 @@ impl TermStore for ControlTerms {
                 control.heard = (state.fence.highest(), state.fence.holder());
                 // Before anything has begun, the directory has one that nobody is told of.
                 control.incarnation = state.incarnation.or(control.incarnation);
+                control.former.clone_from(&state.former);
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
@@ -229,6 +230,10 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
     let has_begun = control.log.is_some() || life.is_some();
     let incarnation = control.incarnation.filter(|_| has_begun);
+    let mut former = control.former.clone();
+    // A mirror's memory that is not kept ends with the process.
+    former.extend(control.incarnation.filter(|lost| !has_begun && !former.contains(lost)));
+    former.drain(..former.len().saturating_sub(FORMER));
     Ok(TermState {
         cluster: Some(control.cluster),
         history,
@@ -237,6 +242,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
         led: control.led,
         life,
         incarnation,
+        former,
         committed: acknowledged(directory),
     })
 }
