@@ -235,11 +235,11 @@ impl Flow {
         assert!(to >= self.shipped && to <= self.granted, "sending keeps within the credit");
         self.shipped = to;
         self.short_of = None;
-        self.said(global, now);
+        self.note_sent(global, now);
     }
 
     /// A frame without blocks was sent, with the globally persistent LSN `global`.
-    pub fn said(&mut self, global: Lsn, now: Moment) {
+    pub fn note_sent(&mut self, global: Lsn, now: Moment) {
         self.told = self.told.max(global);
         self.last_frame = now;
     }
@@ -292,7 +292,7 @@ impl Flow {
     }
 
     /// The globally persistent LSN that the standby was last told.
-    pub fn told(&self) -> Lsn {
+    pub fn global_sent(&self) -> Lsn {
         self.told
     }
 }
@@ -387,7 +387,7 @@ mod tests {
         flow.sent(Lsn(30), Lsn(0), MS(0));
         assert_eq!(flow.next(&ends, Lsn(30), MS(0)), Next::Wait { until: MS(1) });
         assert_eq!(flow.next(&ends, Lsn(30), MS(1)), Next::SendWatermark);
-        flow.said(Lsn(30), MS(1));
+        flow.note_sent(Lsn(30), MS(1));
         assert_eq!(flow.next(&ends, Lsn(30), MS(1)), Next::Wait { until: MS(51) });
         assert_eq!(flow.next(&ends, Lsn(30), MS(51)), Next::SendKeepAlive);
     }

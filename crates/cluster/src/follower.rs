@@ -150,7 +150,7 @@ pub struct Room {
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// The primary, or the relay above, says that this is globally persistent.
-    Told(Lsn),
+    Global(Lsn),
     /// Blocks have arrived up to here in another form, from which they are regenerated: they are of
     /// this log, may be persistent as that, and are not part of it yet.
     Arrived(Lsn),
@@ -232,7 +232,7 @@ struct Link {
     credit: Lsn,
     visible: Lsn,
     /// The primary wants to hear at once what becomes visible.
-    tells_visible: bool,
+    reports_visible: bool,
     last: Moment,
 }
 
@@ -255,7 +255,7 @@ pub struct Follower {
     queue: Queue,
     global: Lsn,
     /// A primary has said so; else it was lowered since, and may stand within a transaction.
-    global_is_told: bool,
+    global_is_known: bool,
     floor: Lsn,
     visible: Lsn,
     link: Option<Link>,
@@ -263,7 +263,7 @@ pub struct Follower {
     /// An in-sync set was received and could not be noted.
     unnoted: bool,
     told: Option<(u32, Safety)>,
-    heard_of: Option<(Living, Moment)>,
+    observed: Option<(Living, Moment)>,
     /// There has been no memory to replay into since this was acknowledged, and was replayed less.
     unbacked: Option<Lsn>,
     /// The log buffer has been given back before it was replayed, since there was no memory.
@@ -283,14 +283,14 @@ impl Follower {
             persisted,
             queue: Queue::new(replayed, received, config.replay.hands_out(floor)),
             global,
-            global_is_told: false,
+            global_is_known: false,
             floor,
             visible: first.unwrap_or_default(),
             link: None,
             passing: None,
             unnoted: false,
             told: None,
-            heard_of: None,
+            observed: None,
             unbacked: None,
             released: false,
         }
@@ -381,7 +381,7 @@ impl Follower {
 
     fn lower_global(&mut self, at: Lsn) {
         if at < self.global {
-            (self.global, self.global_is_told) = (at, false);
+            (self.global, self.global_is_known) = (at, false);
         }
     }
 
@@ -394,7 +394,7 @@ impl Follower {
             acked: self.to_join(),
             credit: Lsn::ZERO,
             visible: Lsn::ZERO,
-            tells_visible: false,
+            reports_visible: false,
             last: Moment::default(),
         });
     }
@@ -411,8 +411,8 @@ impl Follower {
         let Some(RelayRules { ack, standbys, standby_timeout }) = self.config.relay else { return };
         let mut rule = Relay::new(ack, standbys, standby_timeout, self.persisted, now);
         // Those below rely on what they are told standing between transactions.
-        if self.global_is_told {
-            rule.heard_global(self.global);
+        if self.global_is_known {
+            rule.observe_global(self.global);
         }
         self.passing = Some(Passing { rule, term: welcome.term, above: welcome.path() });
     }
@@ -438,12 +438,12 @@ impl Follower {
         let (down, release) = (self.downward(), self.releasable());
         let mut decision = Decision::default();
         match event {
-            Event::Told(global) => {
+            Event::Global(global) => {
                 if global >= self.global {
-                    (self.global, self.global_is_told) = (global, true);
+                    (self.global, self.global_is_known) = (global, true);
                 }
                 if let Some(passing) = &mut self.passing {
-                    passing.rule.heard_global(global);
+                    passing.rule.observe_global(global);
                 }
             }
             Event::Arrived(to) => self.received = self.received.max(to),
@@ -481,7 +481,7 @@ impl Follower {
         }
         // What a primary tells always stands between transactions, whether the end is remembered
         // here or not.
-        let told = self.global_is_told && least == self.global;
+        let told = self.global_is_known && least == self.global;
         let whole = if told { least } else { transaction_end(least) };
         let shown = whole >= self.floor && whole > self.visible;
         if shown {
@@ -522,7 +522,7 @@ impl Follower {
         let Room { until: credit, step } = room;
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
-        let shows = link.tells_visible && visible > link.visible;
+        let shows = link.reports_visible && visible > link.visible;
         let changed = credit.0.abs_diff(link.credit.0) >= step;
         if !(shows || changed || force || persisted > link.acked) || !admits(link.term) {
             return None;
@@ -540,9 +540,9 @@ impl Follower {
 
     /// Whether the primary wants to hear at once what becomes visible, from the next
     /// [`Follower::ack`] on.
-    pub fn tell_visible(&mut self, tell: bool) {
+    pub fn report_visible(&mut self, tell: bool) {
         if let Some(link) = &mut self.link {
-            link.tells_visible = tell;
+            link.reports_visible = tell;
         }
     }
 
@@ -621,7 +621,7 @@ impl Follower {
     }
 
     /// The primary says how many standbys the cluster is meant to have, and its safety level.
-    pub fn told_level(&mut self, standbys: u32, safety: Safety) {
+    pub fn observe_level(&mut self, standbys: u32, safety: Safety) {
         self.told = Some((standbys, safety));
     }
 
@@ -631,13 +631,13 @@ impl Follower {
     }
 
     /// A node leads, or is about to, as it says itself.
-    pub fn heard_of(&mut self, living: Living, now: Moment) {
-        self.heard_of = Some((living, now));
+    pub fn observe_primary(&mut self, living: Living, now: Moment) {
+        self.observed = Some((living, now));
     }
 
     /// A node says itself that it does not lead.
-    pub fn heard_that_it_does_not_lead(&mut self, node: NodeId) {
-        self.heard_of.take_if(|(living, _)| living.node == node);
+    pub fn observe_not_leading(&mut self, node: NodeId) {
+        self.observed.take_if(|(living, _)| living.node == node);
     }
 
     /// The term under which this node lives, as far as that is known, and whether that is known
@@ -649,7 +649,7 @@ impl Follower {
             return Some((living, false));
         }
         let recent = |(heard, at): &(Living, Moment)| *heard == living && now.since(*at) < self.config.patience;
-        self.heard_of.as_ref().is_some_and(recent).then_some((living, true))
+        self.observed.as_ref().is_some_and(recent).then_some((living, true))
     }
 
     /// When time alone can next change something: only of a relay, and for those below.

@@ -4,7 +4,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    in_sync::InSyncSet,
+    promotion::Witness,
     term::{Agreement, Living, TermHistory},
 };
 
@@ -219,12 +219,8 @@ pub enum Refusal {
     NoVote {
         /// Who refuses.
         node: NodeId,
-        /// Which log it has ([`crate::in_sync::Holder`]).
-        incarnation: u64,
-        /// Which ones it had before ([`TermState::former`](crate::term::TermState::former)).
-        former: Vec<u64>,
-        /// The newest in-sync set that it knows of all the same.
-        set: Option<Box<InSyncSet>>,
+        /// What it knows all the same.
+        witness: Box<Witness>,
         /// Why.
         why: String,
     },

@@ -302,7 +302,7 @@ impl Host {
         self.global = to;
         let at_once = |feed: &Feed| {
             let next = feed.flow.next(&self.boundaries, to, now);
-            feed.prompt && feed.flow.told() < to || next == Next::SendWatermark
+            feed.prompt && feed.flow.global_sent() < to || next == Next::SendWatermark
         };
         self.feeds.iter().filter(|(_, feed)| at_once(feed)).map(|(id, _)| *id).collect()
     }
@@ -313,7 +313,7 @@ impl Host {
     }
 
     /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
-    pub fn heard(&mut self, end: Lsn, time: Moment, now: Moment) {
+    pub fn observe(&mut self, end: Lsn, time: Moment, now: Moment) {
         self.heard = Some((end, time, now));
     }
 
@@ -349,7 +349,7 @@ impl Host {
     }
 
     /// [`Next::SendPeers`] is being carried out.
-    pub fn told_peers(&mut self, id: FeedId) {
+    pub fn peers_sent(&mut self, id: FeedId) {
         let peers = self.peers;
         self.feeds.entry(id).and_modify(|feed| feed.peers = peers);
     }
@@ -372,7 +372,7 @@ impl Host {
         let from = feed.flow.shipped();
         match to {
             Some(to) => feed.flow.sent(to, self.global, now),
-            None => feed.flow.said(self.global, now),
+            None => feed.flow.note_sent(self.global, now),
         }
         let first = self.batches.partition_point(|batch| batch.0 <= from);
         // Of the oldest it is not known where it began.

@@ -144,7 +144,7 @@ impl InSyncSet {
 
     /// Of the possible set that lacks most members: how many were heard, and how many it
     /// takes to know that this record is the newest, and that what was heard includes every commit.
-    pub fn heard(&self, heard: impl Fn(&Holder) -> bool) -> (usize, usize) {
+    pub fn answered_by(&self, heard: impl Fn(&Holder) -> bool) -> (usize, usize) {
         let of = |set: &BTreeSet<Holder>| {
             let needed = set.len().saturating_sub(self.floor as usize).max(1);
             (set.iter().filter(|member| heard(member)).count(), needed)
@@ -239,7 +239,7 @@ mod tests {
                         continue;
                     }
                     for heard in (1..16_u64).filter(|heard| heard & gone == 0) {
-                        let (answers, needed) = newest.heard(|log| heard >> log.node.0 & 1 == 1);
+                        let (answers, needed) = newest.answered_by(|log| heard >> log.node.0 & 1 == 1);
                         assert!(answers < needed || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
                     }
                 }

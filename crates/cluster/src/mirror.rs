@@ -162,7 +162,7 @@ impl Recovering {
     }
 
     /// Another mirror has said what it has. One that does not take part is not listened to.
-    pub fn heard(&mut self, node: NodeId, footprint: Footprint) {
+    pub fn observe(&mut self, node: NodeId, footprint: Footprint) {
         if let Some(known) = self.others.get_mut(&node) {
             *known = Some(footprint);
         }
@@ -205,9 +205,9 @@ mod tests {
             assert_eq!((it.next(), it.footprint()), (Step::Look, None));
             it.looked(own.clone());
             assert_eq!((it.next(), it.footprint()), (Step::Exchange, Some(own)));
-            it.heard(NodeId(3), with(&[]));
+            it.observe(NodeId(3), with(&[]));
             assert_eq!(it.next(), Step::Exchange, "it does not take part");
-            it.heard(NodeId(2), other.clone());
+            it.observe(NodeId(2), other.clone());
             let Step::Recover(Keep::Marked(upto)) = it.next() else { panic!("{it:?}") };
             it.recovered(upto);
             assert_eq!(it.next(), Step::Done(upto));
@@ -295,14 +295,14 @@ mod tests {
             let mut it = Recovering::new(Rule::Marked, [NodeId(2), NodeId(3)]);
             it.revoked();
             it.looked(with(&[CommitReady]));
-            it.heard(NodeId(2), with(&[CommitReady]));
+            it.observe(NodeId(2), with(&[CommitReady]));
             it
         };
         let mut it = begun();
         it.gone(NodeId(3));
         assert_eq!(it.next(), Step::Recover(Keep::Marked(Lsn(20))));
         let mut it = begun();
-        it.heard(NodeId(3), with(&[Logged]));
+        it.observe(NodeId(3), with(&[Logged]));
         it.gone(NodeId(3));
         assert_eq!(it.next(), Step::Recover(Keep::Marked(Lsn(10))));
     }

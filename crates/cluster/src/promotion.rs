@@ -11,7 +11,7 @@
 //!
 //! [`Promotion`] decides. Its driver rests, asks, fetches, finishes and begins as it is told; a
 //! promotion and the restart of a former primary are drivers of the same rounds. One round is:
-//! [`Promotion::raise`], [`Promotion::question`], [`Promotion::heard`] for each answer, and
+//! [`Promotion::raise`], [`Promotion::question`], [`Promotion::observe`] for each answer, and
 //! [`Promotion::decide`].
 
 mod candidacy;
@@ -19,6 +19,7 @@ mod candidacy;
 use std::collections::BTreeSet;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
+use serde::{Deserialize, Serialize};
 
 pub use self::candidacy::{Candidacy, LogState, Plan};
 use crate::{
@@ -97,14 +98,18 @@ pub enum Answer {
     Higher(Term),
     /// It lives under no other term that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
-    NoVote {
-        /// Which log it has: [`Holder::incarnation`](crate::in_sync::Holder::incarnation).
-        incarnation: u64,
-        /// Which ones it had before ([`TermState::former`]).
-        former: Vec<u64>,
-        /// The newest set that it knows of.
-        set: Option<InSyncSet>,
-    },
+    NoVote(Witness),
+}
+
+/// What a node knows of sets whose log must not be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// Which logs its directory has had
+    /// ([`Holder::incarnation`](crate::in_sync::Holder::incarnation), [`TermState::former`]), the
+    /// one that it has now among them.
+    pub incarnations: Vec<u64>,
+    /// The newest set that it knows of.
+    pub set: Option<InSyncSet>,
 }
 
 /// What to do next.
@@ -269,8 +274,8 @@ impl Promotion {
     }
 
     /// A node has answered the last question.
-    pub fn heard(&mut self, node: NodeId, answer: Answer) {
-        self.candidacy.hear(node, answer);
+    pub fn observe(&mut self, node: NodeId, answer: Answer) {
+        self.candidacy.observe(node, answer);
     }
 
     /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
@@ -366,13 +371,13 @@ mod tests {
         it.raise(&mut state.fence).unwrap();
         assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
         assert!(!it.question(log(50)).binding);
-        it.heard(NodeId(3), Answer::Log(log(80)));
+        it.observe(NodeId(3), Answer::Log(log(80)));
         assert_eq!(it.decide(0), Step::Ask);
         it.raise(&mut state.fence).unwrap();
         assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
         let question = it.question(log(50));
         assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
-        it.heard(NodeId(3), Answer::Log(log(80)));
+        it.observe(NodeId(3), Answer::Log(log(80)));
         let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(it.decide(0), Step::Fetch(fetch));
         let welcome = |cut_at, end| Welcome {
@@ -398,7 +403,7 @@ mod tests {
     fn a_promise_counts_only_if_it_was_asked_for() {
         let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
         it.question(log(50));
-        it.heard(NodeId(3), Answer::Log(log(50)));
+        it.observe(NodeId(3), Answer::Log(log(50)));
         assert_eq!(it.decide(0), Step::Ask);
         it.question(log(50));
         assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { heard: 1, needed: 2 }));
@@ -422,7 +427,7 @@ mod tests {
         let mut rounds = 0;
         loop {
             let term = it.question(log(50)).term;
-            it.heard(NodeId(3), Answer::Higher(term));
+            it.observe(NodeId(3), Answer::Higher(term));
             rounds += 1;
             match it.decide(0) {
                 Step::Ask => {}

@@ -85,7 +85,7 @@ impl Relay {
     }
 
     /// The primary says what is globally persistent.
-    pub fn heard_global(&mut self, global: Lsn) {
+    pub fn observe_global(&mut self, global: Lsn) {
         if global > self.ahead.back().copied().unwrap_or(self.global) {
             self.ahead.push_back(global);
             if self.ahead.len() > AHEAD {
@@ -172,8 +172,8 @@ mod tests {
         let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
         let _ = relay.persisted(Lsn(100), ms(1));
         assert_eq!(relay.downward(), Lsn(0));
-        relay.heard_global(Lsn(60));
-        relay.heard_global(Lsn(40));
+        relay.observe_global(Lsn(60));
+        relay.observe_global(Lsn(40));
         assert_eq!(relay.downward(), Lsn(60));
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn what_is_passed_down_was_told_and_is_held() {
         let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
         for k in 1..10_000 {
-            relay.heard_global(Lsn(k * 10));
+            relay.observe_global(Lsn(k * 10));
         }
         assert!(relay.ahead.len() <= AHEAD);
         let mut last = Lsn(0);

@@ -223,7 +223,7 @@ impl Fence {
 
     /// `node` speaks as the primary, or as a candidate, of `term`. One that cannot be
     /// [believed](Fence::believes) is refused, although it is later than the one in force.
-    pub fn hear(&mut self, term: Term, node: NodeId) -> Verdict {
+    pub fn observe(&mut self, term: Term, node: NodeId) -> Verdict {
         if term > self.highest && self.believes(term) {
             *self = Self { highest: term, holder: Some(node) };
             return Verdict::Raised;
@@ -375,7 +375,7 @@ impl TermState {
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.
     pub fn begin(&mut self, term_entry: TermEntry, end: Lsn, succession: &Succession) -> Result<(), NotBegun> {
-        if let Verdict::Refused { highest, .. } = self.fence.hear(term_entry.term, term_entry.node) {
+        if let Verdict::Refused { highest, .. } = self.fence.observe(term_entry.term, term_entry.node) {
             return Err(NotBegun::Fenced { asked: term_entry.term, highest });
         }
         self.history = self.history.cut(end);
@@ -477,26 +477,26 @@ mod tests {
     fn a_fence_only_rises_and_one_term_has_one_holder() {
         let (a, b) = (NodeId(1), NodeId(2));
         let mut fence = Fence::new(Term(3), None);
-        assert_eq!(fence.hear(Term(3), a), Verdict::Raised);
-        assert_eq!(fence.hear(Term(3), a), Verdict::Current);
-        assert_eq!(fence.hear(Term(3), b), Verdict::Refused { highest: Term(3), holder: Some(a) });
-        assert_eq!(fence.hear(Term(4), b), Verdict::Raised);
+        assert_eq!(fence.observe(Term(3), a), Verdict::Raised);
+        assert_eq!(fence.observe(Term(3), a), Verdict::Current);
+        assert_eq!(fence.observe(Term(3), b), Verdict::Refused { highest: Term(3), holder: Some(a) });
+        assert_eq!(fence.observe(Term(4), b), Verdict::Raised);
         assert!(!fence.admits(Term(3)));
-        assert_eq!(fence.hear(Term(3), a), Verdict::Refused { highest: Term(4), holder: Some(b) });
+        assert_eq!(fence.observe(Term(3), a), Verdict::Refused { highest: Term(4), holder: Some(b) });
         // No honest node can have reached this term; and there is no term after the last one.
         let refused = Verdict::Refused { highest: Term(4), holder: Some(b) };
-        assert_eq!(fence.hear(Term(u32::MAX), a), refused);
-        assert_eq!(fence.hear(Term(4 + LEAP + 1), a), refused);
-        assert_eq!(fence.hear(Term(4 + LEAP), a), Verdict::Raised);
+        assert_eq!(fence.observe(Term(u32::MAX), a), refused);
+        assert_eq!(fence.observe(Term(4 + LEAP + 1), a), refused);
+        assert_eq!(fence.observe(Term(4 + LEAP), a), Verdict::Raised);
         // Who has yielded follows the other.
         for (term, node) in [(3, b), (4 + LEAP, b)] {
             fence.cede(Term(term), node, b);
             assert_eq!(fence.holder(), Some(a));
         }
         fence.cede(Term(4 + LEAP), a, b);
-        assert_eq!(fence.hear(Term(4 + LEAP), b), Verdict::Current);
+        assert_eq!(fence.observe(Term(4 + LEAP), b), Verdict::Current);
         let mut fence = Fence::new(Term(0), None);
-        assert_eq!(fence.hear(Term(u32::MAX), b), Verdict::Raised);
+        assert_eq!(fence.observe(Term(u32::MAX), b), Verdict::Raised);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    endpoint::{CallError, answer, ask, connect, hear, refuse},
+    endpoint::{CallError, answer, ask, connect, read_reply, refuse},
     wire::{self, Hello, Kind, Refusal, Reply},
 };
 
@@ -194,7 +194,7 @@ pub fn fetch(
         match reply {
             Reply::Checkpoint { history, files } => break (history, files),
             Reply::NoCheckpoint => return Ok(false),
-            Reply::Working => reply = hear(&mut connection, address)?,
+            Reply::Working => reply = read_reply(&mut connection, address)?,
             _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
         }
     };

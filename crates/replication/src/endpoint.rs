@@ -583,14 +583,14 @@ pub fn call(
 /// [`CallError`]; a refusal is one.
 pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term) -> Result<Reply, CallError> {
     connection.sender().send(Kind::Hello as u8, term, &wire::encode_first(hello))?;
-    hear(connection, address)
+    read_reply(connection, address)
 }
 
 /// Waits for an answer.
 ///
 /// # Errors
 /// [`CallError`]; a refusal is one.
-pub(crate) fn hear(connection: &mut Connection, address: &str) -> Result<Reply, CallError> {
+pub(crate) fn read_reply(connection: &mut Connection, address: &str) -> Result<Reply, CallError> {
     let header = connection.receiver().receive()?;
     if header.kind != Kind::Reply as u8 || header.payload != 0 {
         return Err(CallError::Unexpected { address: address.to_owned() });

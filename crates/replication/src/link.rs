@@ -35,7 +35,7 @@ fn nanoseconds(moment: Moment) -> i128 {
 
 impl LinkMeter {
     /// What the other node began to send at `begun`, by its clock, has come; it is `now` here.
-    pub fn heard(&mut self, begun: Moment, now: Moment) {
+    pub fn observe(&mut self, begun: Moment, now: Moment) {
         let begun = nanoseconds(begun);
         let took = nanoseconds(now) - begun;
         let silence = nanoseconds(now) - nanoseconds(self.heard.unwrap_or(now));
@@ -72,12 +72,12 @@ mod tests {
         let mut link = LinkMeter::default();
         let (mut at, mut free, mut arrivals) = (0, 0, Vec::new());
         // A word.
-        link.heard(Moment(AHEAD), Moment(3000));
+        link.observe(Moment(AHEAD), Moment(3000));
         while at < 10_000_000 {
             let begun: u64 = at;
             free = begun.max(free) + needs;
             arrivals.push(free + 3000);
-            link.heard(Moment(begun + AHEAD), Moment(free + 3000));
+            link.observe(Moment(begun + AHEAD), Moment(free + 3000));
             at += every;
             if arrivals.len() >= window {
                 at = at.max(arrivals[arrivals.len() - window]);
@@ -108,11 +108,11 @@ mod tests {
         let mut link = LinkMeter::default();
         let lies = [0, u64::MAX, 5, u64::MAX / 2, 1 << 40, 0];
         for (number, begun) in lies.into_iter().cycle().take(600).enumerate() {
-            link.heard(Moment(begun), Moment(number as u64 * 1000));
+            link.observe(Moment(begun), Moment(number as u64 * 1000));
         }
         assert!(link.busy() <= Duration::from_millis(600), "{link:?}");
         link.forget();
-        link.heard(Moment(7), Moment(1));
+        link.observe(Moment(7), Moment(1));
         assert!(link.busy() <= Duration::from_millis(600), "{link:?}");
     }
 }

@@ -18,7 +18,9 @@ use freshet_cluster::{
     Moment,
     handshake::{Sender, check_comes_back, consider},
     in_sync::{InSyncSet, Succession},
-    promotion::{Answer, ComesBack, Fetch, Inheritance, Level, LogState, Promotion, Question, Rules, Step, Stopped},
+    promotion::{
+        Answer, ComesBack, Fetch, Inheritance, Level, LogState, Promotion, Question, Rules, Step, Stopped, Witness,
+    },
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -28,7 +30,7 @@ use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
     mirror::Mirror,
-    standby::{Follows, SessionError, Shared, Standby, hear},
+    standby::{Follows, SessionError, Shared, Standby, observe_term},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -374,23 +376,22 @@ pub(crate) fn consulted(
 ) -> Result<Reply, Refusal> {
     check_comes_back(hello.node, comes_back, || shared.living())?;
     if binding {
-        hear(shared, hello, term)?;
+        observe_term(shared, hello, term)?;
         if comes_back.is_none() {
             // It was told to take over, and will lead in a moment.
-            shared.heard_of(Living { term, node: hello.node }, &hello.address);
+            shared.observe_primary(Living { term, node: hello.node }, &hello.address);
         }
     }
     // What was whole before may just be given up, but not the other way round.
     let log = shared.log_state();
     match shared.has_no_vote() {
         None => Ok(Reply::Log { node: shared.node(), log, peers: shared.known() }),
-        Some(why) => Err(Refusal::NoVote {
-            node: shared.node(),
-            incarnation: log.incarnation,
-            former: shared.terms().get().former,
-            set: log.set.map(Box::new),
-            why: why.to_owned(),
-        }),
+        Some(why) => {
+            let mut incarnations = shared.terms().get().former;
+            incarnations.push(log.incarnation);
+            let witness = Box::new(Witness { incarnations, set: log.set });
+            Err(Refusal::NoVote { node: shared.node(), witness, why: why.to_owned() })
+        }
     }
 }
 
@@ -591,31 +592,28 @@ fn consult(
     for ((is_waited_for, peer), reply) in replies {
         let why = match reply {
             Ok(Reply::Log { node, log, peers }) => {
-                promotion.heard(node, Answer::Log(log));
+                promotion.observe(node, Answer::Log(log));
                 round.known.extend(peers);
                 round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
-                promotion.heard(node, Answer::LedBy(Living { term, node }));
+                promotion.observe(node, Answer::LedBy(Living { term, node }));
                 round.primaries.entry(node).or_insert(primary);
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
                 if shared.terms().believes(highest) {
                     // Whose word it is does not matter.
-                    promotion.heard(shared.node(), Answer::Higher(highest));
+                    promotion.observe(shared.node(), Answer::Higher(highest));
                     continue;
                 }
                 format!("a node speaks of term {highest}, to which no node can have come")
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
             Err(error) => {
-                if let CallError::Refused { refusal: Refusal::NoVote { node, incarnation, former, set, .. }, .. } =
-                    &error
-                {
-                    let (incarnation, former, set) = (*incarnation, former.clone(), set.as_deref().cloned());
-                    promotion.heard(*node, Answer::NoVote { incarnation, former, set });
+                if let CallError::Refused { refusal: Refusal::NoVote { node, witness, .. }, .. } = &error {
+                    promotion.observe(*node, Answer::NoVote(Witness::clone(witness)));
                 } else if is_waited_for {
                     round.silent += 1;
                 } else {
@@ -675,7 +673,7 @@ pub(crate) fn serve_log(
                         end: from.end,
                         filled_at: None,
                         in_sync: true,
-                        tell_visible: false,
+                        report_visible: false,
                         ends,
                     };
                     let payload = [&piece[..length], &[]];

@@ -75,10 +75,7 @@ pub fn ask_others(
             };
             match refusal {
                 Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
-                Some(Refusal::NoVote { node, incarnation, former, set, .. }) => {
-                    let set = set.map(|set| *set);
-                    others.answers.push((node, Answer::NoVote { incarnation, former, set }));
-                }
+                Some(Refusal::NoVote { node, witness, .. }) => others.answers.push((node, Answer::NoVote(*witness))),
                 Some(Refusal::Fenced { highest, .. }) => others.answers.push((node, Answer::Higher(highest))),
                 // An address of this node's own.
                 Some(Refusal::Myself { .. }) => {}

@@ -97,7 +97,7 @@ pub enum RaiseError {
 }
 
 /// What has changed, durably.
-fn tell(old: &TermState, new: &TermState) {
+fn log_change(old: &TermState, new: &TermState) {
     let (risen, term) = (new.fence.highest(), new.history.last_term());
     if risen != old.fence.highest() {
         let node = new.fence.holder().map(tracing::field::display);
@@ -154,8 +154,8 @@ impl Terms {
     ///
     /// # Errors
     /// [`TermStoreError`]: then nothing has changed, and nothing may be answered.
-    pub fn hear(&self, term: Term, node: NodeId) -> Result<Verdict, TermStoreError> {
-        self.change(|state| Ok(state.fence.hear(term, node)))
+    pub fn observe(&self, term: Term, node: NodeId) -> Result<Verdict, TermStoreError> {
+        self.change(|state| Ok(state.fence.observe(term, node)))
     }
 
     /// The term of `node`, this one, has ended for that of the `other` in the same term
@@ -278,7 +278,7 @@ impl Terms {
         let result = change(&mut next)?;
         if next != *state {
             self.store.save(&next)?;
-            tell(state, &next);
+            log_change(state, &next);
             *state = next;
         }
         Ok(result)

@@ -301,7 +301,7 @@ pub struct BatchNote {
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
     /// Whether commits of the primary wait until the standby shows them: it is to say so at once.
-    pub tell_visible: bool,
+    pub report_visible: bool,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its
     /// beginning, ascending; the last is its length.
     pub ends: Vec<u32>,

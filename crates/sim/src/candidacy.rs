@@ -61,7 +61,7 @@ impl World {
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
         let gives_way = restart && self.scenario.broken != Broken::PrimaryPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
-        let promotion = Promotion::new(state.id, self.told_by(state), &state.disk.terms, rules);
+        let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion,
             fence: state.disk.terms.fence,
@@ -83,7 +83,7 @@ impl World {
 
     /// Asks every other node.
     fn consult(&mut self, node: usize) -> Result<(), Violation> {
-        let mine = self.told_by(&self.nodes[node]);
+        let mine = self.log_state_of(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
         if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.promotion.term() > candidate.fence.highest()
@@ -123,7 +123,7 @@ impl World {
         self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
             let state = &mut self.nodes[node];
-            match state.disk.terms.fence.hear(term, name) {
+            match state.disk.terms.fence.observe(term, name) {
                 Verdict::Refused { highest, .. } => {
                     let primary = if state.lead().is_some() { Some(node) } else { state.primary };
                     self.send(id, node, Message::Refused { highest, primary });
@@ -133,7 +133,7 @@ impl World {
             }
             self.drain(node)?;
             if comes_back.is_none() {
-                self.hears_of(node, term, name);
+                self.observe_primary_of(node, term, name);
             }
         }
         self.answer(node, id, binding);
@@ -141,15 +141,15 @@ impl World {
     }
 
     /// `leading` leads in `term`, or is about to, as it says.
-    pub(crate) fn hears_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
+    pub(crate) fn observe_primary_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
         let now = self.clock(node);
-        self.nodes[node].follower.heard_of(Living { term, node: leading }, now);
+        self.nodes[node].follower.observe_primary(Living { term, node: leading }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
     fn yield_to(&mut self, node: usize, term: Term) -> Result<(), Violation> {
         if self.nodes[node].lead().is_some() {
-            return self.tell_rule(node, Event::Fenced { by: term });
+            return self.apply_to_rule(node, Event::Fenced { by: term });
         }
         let earlier = |candidate: &Candidate| candidate.promotion.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
@@ -173,7 +173,7 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
-        candidate.promotion.heard(name, answer);
+        candidate.promotion.observe(name, answer);
         if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
     }
 
@@ -287,7 +287,7 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.observe(term, name) {
             self.send(id, node, Message::Refused { highest, primary: None });
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl World {
     /// nodes on which no commit counts may have known more. An operator has to force a failover.
     pub(crate) fn is_unknowable(&self) -> bool {
         self.newest_sets(None).iter().any(|newest| {
-            let (left, needed) = newest.heard(|member| !self.lost_disks.contains(member));
+            let (left, needed) = newest.answered_by(|member| !self.lost_disks.contains(member));
             left < needed
         })
     }
@@ -168,7 +168,7 @@ impl World {
         let terms = &self.nodes[node].disk.terms;
         let asks = self.nodes[node].copy.as_ref().is_some_and(|copy| {
             let asks = copy.terms.set.as_ref().is_some_and(|set| {
-                let (heard, needed) = set.heard(|member| member.node == name);
+                let (heard, needed) = set.answered_by(|member| member.node == name);
                 heard < needed && set.possible().eq(newest.possible())
             });
             asks && copy.terms.fence == terms.fence

@@ -54,7 +54,7 @@ impl World {
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.later(node, 500, Own::Announce);
-        self.tell_rule(node, Event::Tick)?;
+        self.apply_to_rule(node, Event::Tick)?;
         self.flush(node)
     }
 
@@ -83,7 +83,7 @@ impl World {
                 let ends: Vec<Lsn> = blocks.map(|block| Lsn(block.end())).collect();
                 self.filled(node, filled, &ends);
                 if self.scenario.broken == Broken::CommitBeforePersist {
-                    self.tell_rule(node, Event::Durable(Lsn(to)))?;
+                    self.apply_to_rule(node, Event::Durable(Lsn(to)))?;
                 }
             }
         }
@@ -110,9 +110,9 @@ impl World {
         }
         let leaves = state.note_sets(from, to);
         if state.lead().is_some() {
-            self.tell_rule(node, Event::Durable(Lsn(to)))?;
+            self.apply_to_rule(node, Event::Durable(Lsn(to)))?;
         } else {
-            self.told(node, follower::Event::Persisted(Lsn(to)))?;
+            self.apply_to_follower(node, follower::Event::Persisted(Lsn(to)))?;
             self.acknowledge(node, false);
             if leaves && self.scenario.broken != Broken::RelayNotLeft {
                 self.unlink(node)?;
@@ -177,7 +177,7 @@ impl World {
             (refused, _) => {
                 self.send(id, node, Message::Refused { highest: highest.max(fence), primary });
                 let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && leads;
-                return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
+                return if fenced { self.apply_to_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
             }
         };
         let replica = ReplicaState {
@@ -197,7 +197,7 @@ impl World {
         }
         self.send(id, node, Message::Welcome { welcome: agreed.welcome });
         for event in joined.events.into_iter().flatten() {
-            self.tell_rule(node, event)?;
+            self.apply_to_rule(node, event)?;
         }
         self.pump(node);
         Ok(())
@@ -219,7 +219,7 @@ impl World {
                         break;
                     }
                     Next::SendPeers => {
-                        host.told_peers(id);
+                        host.peers_sent(id);
                         outgoing.push((id, Message::Peers));
                         continue;
                     }
@@ -272,10 +272,10 @@ impl World {
     /// Somebody who is fed says what it holds.
     pub(crate) fn acked(&mut self, node: usize, id: ConnectionId, ack: &Ack) -> Result<(), Violation> {
         let acked = self.nodes[node].host.as_mut().map(|host| host.acked(id, ack));
-        self.heard(node, id, acked)
+        self.observe(node, id, acked)
     }
 
-    pub(crate) fn heard(
+    pub(crate) fn observe(
         &mut self,
         node: usize,
         id: ConnectionId,
@@ -287,7 +287,7 @@ impl World {
                 crate::Property::Logs.violated(format!("node {from} to node {node}: {error}"))
             }
             Some(Ok(Acked { event: Some(event), .. })) => {
-                self.tell_rule(node, event)?;
+                self.apply_to_rule(node, event)?;
                 self.pump(node);
                 Ok(())
             }
@@ -298,7 +298,7 @@ impl World {
     /// A feed is over.
     pub(crate) fn left(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
         let left = self.nodes[node].host.as_mut().and_then(|host| host.leave(id));
-        left.map_or(Ok(()), |event| self.tell_rule(node, event))
+        left.map_or(Ok(()), |event| self.apply_to_rule(node, event))
     }
 
     /// Everybody who is fed has to look for somebody else.

@@ -55,10 +55,10 @@ impl World {
     }
 
     /// The primary says, perhaps through a relay, who is in the cluster and what it promises.
-    pub(crate) fn told_peers(&mut self, node: usize, id: ConnectionId) {
+    pub(crate) fn peers_sent(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
-            state.follower.told_level(self.scenario.synchronous as u32, self.scenario.safety);
+            state.follower.observe_level(self.scenario.synchronous as u32, self.scenario.safety);
             if let Some(host) = &mut state.host {
                 host.peers_changed();
             }
@@ -124,7 +124,7 @@ impl World {
             }
             Err(_) => return self.unlink(node),
         };
-        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(welcome.term, entry.primary) {
+        if let Verdict::Refused { .. } = state.disk.terms.fence.observe(welcome.term, entry.primary) {
             return self.unlink(node);
         }
         if !self.enter(node, welcome, entry)? {
@@ -177,7 +177,7 @@ impl World {
     pub(crate) fn cut(&mut self, node: usize, at: u64) -> Result<(), Violation> {
         // What is being replayed is waited for.
         if let Some(to) = self.nodes[node].replaying.take() {
-            self.told(node, follower::Event::Replayed(Lsn(to)))?;
+            self.apply_to_follower(node, follower::Event::Replayed(Lsn(to)))?;
         }
         self.report.cuts += 1;
         let state = &mut self.nodes[node];
@@ -209,10 +209,10 @@ impl World {
     }
 
     /// The follower hears what has happened, and what it says is carried out.
-    pub(crate) fn told(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
+    pub(crate) fn apply_to_follower(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
-            follower::Event::Told(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Told(Lsn::MAX),
+            follower::Event::Global(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Global(Lsn::MAX),
             event => event,
         };
         let state = &mut self.nodes[node];
@@ -262,7 +262,7 @@ impl World {
         }
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
-        self.told(node, follower::Event::Told(Lsn(global)))?;
+        self.apply_to_follower(node, follower::Event::Global(Lsn(global)))?;
         if !self.take_in(node, blocks)? {
             return self.unlink(node);
         }
@@ -310,7 +310,7 @@ impl World {
         // Behind what came in another form, all of that is to be part of the log.
         self.drain(node)?;
         self.filled(node, Lsn(from), &ends);
-        self.told(node, follower::Event::Accepted(&ends))?;
+        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(follows)
     }
@@ -319,7 +319,7 @@ impl World {
     fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
         let idle = self.nodes[node].arrived.is_empty();
         self.nodes[node].arrived.extend(ends);
-        self.told(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
+        self.apply_to_follower(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
         if idle {
             self.regenerate(node);
         }
@@ -343,7 +343,7 @@ impl World {
         }
         let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
         let ends: Vec<Lsn> = state.arrived.drain(..count).collect();
-        self.told(node, follower::Event::Accepted(&ends))?;
+        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         self.regenerate(node);
         Ok(())
@@ -355,7 +355,7 @@ impl World {
         if ends.is_empty() {
             return Ok(());
         }
-        self.told(node, follower::Event::Accepted(&ends))?;
+        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(())
     }
@@ -368,7 +368,7 @@ impl World {
             self.check_block(node, &block, digest)?;
         }
         if !ends.is_empty() {
-            self.told(node, follower::Event::Accepted(&ends))?;
+            self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
             self.replay(node);
         }
         Ok(())
@@ -411,7 +411,7 @@ impl World {
         if state.cuts != cuts || state.replaying.take().is_none() {
             return Ok(());
         }
-        self.told(node, follower::Event::Replayed(Lsn(to)))?;
+        self.apply_to_follower(node, follower::Event::Replayed(Lsn(to)))?;
         if self.nodes[node].lead().is_none() {
             self.acknowledge(node, false);
         }
@@ -422,7 +422,7 @@ impl World {
     /// Replays all that was received, at once.
     pub(crate) fn finish_replay(&mut self, node: usize) -> Result<(), Violation> {
         while let Some(to) = self.nodes[node].replaying.take() {
-            self.told(node, follower::Event::Replayed(Lsn(to)))?;
+            self.apply_to_follower(node, follower::Event::Replayed(Lsn(to)))?;
             self.replay(node);
         }
         Ok(())
@@ -438,7 +438,7 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.observe(term, name) {
             let primary = if state.lead().is_some() { Some(node) } else { state.primary };
             self.send(id, node, Message::Refused { highest, primary });
             // Two lead in one term.
@@ -446,10 +446,10 @@ impl World {
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
             return if same { self.contested_in(node, term, Some(rival)) } else { Ok(()) };
         }
-        self.hears_of(node, term, name);
+        self.observe_primary_of(node, term, name);
         self.send(id, node, Message::Heard);
         if self.nodes[node].lead().is_some() {
-            return self.tell_rule(node, commit_rule::Event::Fenced { by: term });
+            return self.apply_to_rule(node, commit_rule::Event::Fenced { by: term });
         }
         self.give_up(node);
         self.nodes[node].primary = Some(from);
@@ -467,7 +467,7 @@ impl World {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
         }
-        self.tell_rule(node, commit_rule::Event::Contested { term, rival })
+        self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })
     }
 
     /// A later term is in force, or whoever was asked has no log to give.
@@ -492,7 +492,7 @@ impl World {
         }
         if let Some(lead) = state.lead() {
             return match highest.cmp(&lead.term) {
-                Ordering::Greater => self.tell_rule(node, commit_rule::Event::Fenced { by: highest }),
+                Ordering::Greater => self.apply_to_rule(node, commit_rule::Event::Fenced { by: highest }),
                 Ordering::Equal => self.contested_in(node, highest, None),
                 Ordering::Less => Ok(()),
             };

@@ -127,7 +127,7 @@ impl World {
     /// takes, but for what a standby has to take note of.
     pub(crate) fn read_back(&mut self, node: usize, id: ConnectionId, to: u64) -> Result<(), Violation> {
         let acked = self.nodes[node].host.as_mut().map(|host| host.read_back(id, Lsn(to)));
-        self.heard(node, id, acked)
+        self.observe(node, id, acked)
     }
 
     /// Answers a candidate: at once, unless something that counts for a primary is not persistent
@@ -139,7 +139,7 @@ impl World {
             self.nodes[node].memory.unanswered.push(id);
             return;
         }
-        let log = self.told_by(&self.nodes[node]);
+        let log = self.log_state_of(&self.nodes[node]);
         self.send(id, node, Message::Answer { answer: Answer::Log(log) });
     }
 

@@ -358,7 +358,7 @@ impl World {
             Own::Regenerated { cuts } => return self.regenerated(node, cuts),
             Own::Tick => {
                 self.nodes[node].ticks = None;
-                return self.tell_rule(node, Event::Tick);
+                return self.apply_to_rule(node, Event::Tick);
             }
             Own::Pump => {
                 self.nodes[node].wakes = None;
@@ -704,11 +704,11 @@ impl World {
     }
 
     /// Feeds the commit rule of a primary, or of a relay, and carries out what it decides.
-    pub(crate) fn tell_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
+    pub(crate) fn apply_to_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
         let now = self.clock(node);
         let state = &mut self.nodes[node];
         let Role::Primary(lead) = &mut state.role else {
-            self.told(node, follower::Event::Below(event))?;
+            self.apply_to_follower(node, follower::Event::Below(event))?;
             self.acknowledge(node, false);
             return Ok(());
         };
@@ -743,7 +743,7 @@ impl World {
         if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
             let end = lead.rule.durable().min(Lsn(self.nodes[node].disk.synced));
             let end = end.min(lead.rule.committed());
-            return self.tell_rule(node, Event::Written { number, end });
+            return self.apply_to_rule(node, Event::Written { number, end });
         }
         self.check_set(node, &set)?;
         self.report.sets += 1;
@@ -754,7 +754,7 @@ impl World {
         }
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
-        self.tell_rule(node, Event::Written { number, end })?;
+        self.apply_to_rule(node, Event::Written { number, end })?;
         self.flush(node)
     }
 }

@@ -69,7 +69,7 @@ impl Member {
     }
 
     /// Whether it has answered the candidate that became this primary, or joined during this term.
-    pub fn was_heard(&self) -> bool {
+    pub fn has_answered(&self) -> bool {
         self.heard
     }
 

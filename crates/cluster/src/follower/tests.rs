@@ -76,7 +76,7 @@ fn readers_see_the_least_of_three_and_whole_transactions() {
     assert_eq!(it.tell(Event::Persisted(Lsn(150))).show, None);
     assert_eq!(it.replay(1000), Some((0, 150)));
     assert_eq!(it.0.visible(), Lsn(0), "nothing was told");
-    assert_eq!(it.tell(Event::Told(Lsn(300))).show, Some(Lsn(100)));
+    assert_eq!(it.tell(Event::Global(Lsn(300))).show, Some(Lsn(100)));
     assert_eq!(it.acked(), Some(150));
     assert_eq!(it.acked(), None, "nothing is new");
     let _ = it.accept(&[200]);
@@ -90,7 +90,7 @@ fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     let _ = (it.accept(&[100, 250]), it.tell(Event::Persisted(Lsn(250))), it.replay(1000));
     // The old primary has committed more than ever came here.
-    let _ = it.tell(Event::Told(Lsn(470)));
+    let _ = it.tell(Event::Global(Lsn(470)));
     assert_eq!((it.0.visible(), it.0.global()), (Lsn(200), Lsn(470)));
     it.0.closed();
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
@@ -101,7 +101,7 @@ fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     it.0.linked(&next);
     let _ = (it.accept(&[300, 470]), it.tell(Event::Persisted(Lsn(470))), it.replay(1000));
     assert_eq!(it.0.visible(), Lsn(200), "the new primary has told nothing yet");
-    assert_eq!(it.tell(Event::Told(Lsn(400))).show, Some(Lsn(400)));
+    assert_eq!(it.tell(Event::Global(Lsn(400))).show, Some(Lsn(400)));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_cut_waits_for_replay_and_forgets_what_lies_beyond() {
     let _ = it.accept(&[120]);
     assert_eq!(it.replay(1000), Some((50, 120)));
     // Readers have seen the first hundred: that cannot be taken back.
-    let _ = (it.tell(Event::Persisted(Lsn(120))), it.tell(Event::Told(Lsn(120))));
+    let _ = (it.tell(Event::Persisted(Lsn(120))), it.tell(Event::Global(Lsn(120))));
     assert_eq!(it.0.hold(Lsn(90)), Err(Seen { visible: Lsn(120) }));
 }
 
@@ -168,7 +168,7 @@ fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_
     assert_eq!(it.0.ack(it.0.room(), NOW, true, |_| true), None);
     let mut fence = Fence::new(Term(1), None);
     assert!(it.0.takes(Term(1), &fence) && !it.0.takes(Term(2), &fence));
-    let _ = fence.hear(Term(2), NodeId(3));
+    let _ = fence.observe(Term(2), NodeId(3));
     assert!(!it.0.takes(Term(1), &fence));
 }
 
@@ -182,11 +182,11 @@ fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
     assert_eq!(it.0.to_acknowledge(), Lsn(0));
     let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100) }));
     assert_eq!(it.0.to_acknowledge(), Lsn(100));
-    let told = it.tell(Event::Told(Lsn(100)));
+    let told = it.tell(Event::Global(Lsn(100)));
     assert_eq!((told.down, told.release), (Some(Lsn(100)), Some(Lsn(100))));
     assert!(it.0.continues(&welcome(1, 100, 100)) && !it.0.continues(&welcome(2, 100, 100)));
     // After a cut that may stand within a transaction it has nothing to tell.
-    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Lsn(150))), it.tell(Event::Told(Lsn(200))));
+    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Lsn(150))), it.tell(Event::Global(Lsn(200))));
     it.0.hold(Lsn(120)).unwrap();
     it.0.cut(Lsn(120));
     it.0.pass_on(&welcome(2, 120, 120), NOW);
@@ -198,7 +198,7 @@ fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
 fn a_relay_needs_no_room_for_what_is_globally_persistent() {
     let mut it = Bench::new(relay());
     let _ = it.accept(&[100]);
-    let told = it.tell(Event::Told(Lsn(1000)));
+    let told = it.tell(Event::Global(Lsn(1000)));
     assert_eq!((told.down, told.release), (None, None), "it is not persistent here");
     let persisted = it.tell(Event::Persisted(Lsn(100)));
     assert_eq!((persisted.down, persisted.release), (None, Some(Lsn(100))));
@@ -230,7 +230,7 @@ fn a_term_lives_while_its_log_flows_or_it_was_heard_of() {
     assert_eq!(it.living(&fence, NOW), Some((term_entry, false)));
     it.closed();
     assert_eq!(it.living(&fence, NOW), None);
-    it.heard_of(term_entry, NOW);
+    it.observe_primary(term_entry, NOW);
     assert_eq!(it.living(&fence, Moment(999_999)), Some((term_entry, true)));
     assert_eq!(it.living(&fence, Moment(1_000_000)), None);
 }
@@ -264,7 +264,7 @@ fn a_checkpoint_of_another_log_is_not_continued() {
 #[test]
 fn what_was_told_stays_told() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.tell(Event::Told(Lsn(200))), it.tell(Event::Told(Lsn(100))));
+    let _ = (it.tell(Event::Global(Lsn(200))), it.tell(Event::Global(Lsn(100))));
     assert_eq!(it.0.global(), Lsn(200));
 }
 
@@ -272,7 +272,7 @@ fn what_was_told_stays_told() {
 fn nothing_is_shown_below_the_floor() {
     let begun = Begun { floor: Lsn(300), ..Begun::default() };
     let mut it = Bench(Follower::new(ME, config(ReplayMode::Pipelined), begun));
-    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Lsn(300))), it.tell(Event::Told(Lsn(300))));
+    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Lsn(300))), it.tell(Event::Global(Lsn(300))));
     assert_eq!(it.replay(200), Some((0, 200)));
     assert_eq!(it.0.visible(), Lsn(0));
     assert_eq!(it.replay(200), Some((200, 300)));
@@ -320,7 +320,7 @@ fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
     let _ = bench.accept(&[100]);
     assert_eq!(bench.tell(Event::Arrived(Lsn(500))), Decision::default());
     let _ = bench.tell(Event::Persisted(Lsn(500)));
-    let _ = bench.tell(Event::Told(Lsn(500)));
+    let _ = bench.tell(Event::Global(Lsn(500)));
     assert_eq!((bench.0.received(), bench.0.to_acknowledge()), (Lsn(500), Lsn(500)));
     assert_eq!((bench.replay(1000), bench.replay(1000)), (Some((0, 100)), None));
     assert_eq!(bench.0.visible(), Lsn(100));

@@ -146,7 +146,7 @@ fn who_is_in_the_cluster_is_told_before_all_else() {
     host.peers_changed();
     host.filled(Lsn(130), Lsn(140), &[], ms(5));
     assert_eq!(host.next(1, ms(5)), Some(Next::SendPeers));
-    host.told_peers(1);
+    host.peers_sent(1);
     assert!(matches!(host.next(1, ms(5)), Some(Next::SendLive { .. })));
 }
 
@@ -183,7 +183,7 @@ fn a_relay_passes_the_primarys_clock_on() {
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
     let note = host.shipped(1, Some(Lsn(130)), ms(1)).unwrap();
     assert_eq!((note.end, note.time, note.filled_at), (Lsn(0), Moment(0), None));
-    host.heard(Lsn(900), ms(5000), ms(2));
+    host.observe(Lsn(900), ms(5000), ms(2));
     let note = host.shipped(1, None, ms(5)).unwrap();
     assert_eq!((note.end, note.time, note.filled_at), (Lsn(900), ms(5003), None));
 }
@@ -222,7 +222,7 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
 
     let later = Err(Refusal::Later { node: A, why: Wait::Lost });
     let mut risen = state.clone();
-    let _ = risen.fence.hear(Term(4), B);
+    let _ = risen.fence.observe(Term(4), B);
     assert_eq!(relay.agree(&asking, &risen), later, "its primary is of the past");
     let mut closed = relay.clone();
     closed.close();

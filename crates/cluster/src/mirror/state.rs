@@ -130,7 +130,7 @@ impl MirrorState {
     }
 
     /// The primary, whose log reaches `primary_end`, says that everything up to `to` has completed.
-    pub fn heard(&mut self, to: Lsn, primary_end: Lsn) {
+    pub fn observe(&mut self, to: Lsn, primary_end: Lsn) {
         self.end = self.end.max(to);
         self.owed.get_or_insert(primary_end);
         self.pay();
@@ -191,7 +191,7 @@ mod tests {
         it.owes(Lsn(250));
         assert!(!it.is_of_no_use());
         for (to, is_state, is_whole) in [(150, false, false), (200, true, false), (250, true, true)] {
-            it.heard(Lsn(to), Lsn(900));
+            it.observe(Lsn(to), Lsn(900));
             assert_eq!((it.is_state(), it.is_whole()), (is_state, is_whole), "at {to}");
         }
         assert_eq!(it.fuzzy_snapshot_from(Some(Lsn(199))), None, "below the floor");
@@ -215,9 +215,9 @@ mod tests {
         it.recovered(Lsn(250));
         assert_eq!((it.cut(Lsn(200), Lsn(200)), it.is_whole()), (Cut::Done, false));
         it.owes(Lsn(220));
-        it.heard(Lsn(210), Lsn(400));
+        it.observe(Lsn(210), Lsn(400));
         assert!(!it.is_whole());
-        it.heard(Lsn(220), Lsn(400));
+        it.observe(Lsn(220), Lsn(400));
         assert!(it.is_whole());
     }
 

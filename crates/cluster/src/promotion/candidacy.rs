@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-use super::Answer;
+use super::{Answer, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, Verdict},
@@ -161,9 +161,8 @@ pub struct Candidacy {
     me: NodeId,
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
-    /// Those that have answered, whose logs must not be compared: their incarnations, and the
-    /// in-sync sets that they know of.
-    met: BTreeMap<NodeId, (Vec<u64>, Option<InSyncSet>)>,
+    /// Those that have answered, whose logs must not be compared.
+    met: BTreeMap<NodeId, Witness>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
@@ -220,7 +219,7 @@ impl Candidacy {
     }
 
     /// A node lives under `living`, which [outranks](Living::outranks) this candidate.
-    pub fn told(&mut self, living: Living) {
+    pub fn observe_living(&mut self, living: Living) {
         if self.living.is_none_or(|known| known.term < living.term) {
             self.living = Some(living);
         }
@@ -240,15 +239,12 @@ impl Candidacy {
     }
 
     /// A node has answered.
-    pub fn hear(&mut self, node: NodeId, answer: Answer) {
+    pub fn observe(&mut self, node: NodeId, answer: Answer) {
         match answer {
             Answer::Log(log) => self.promised(node, log),
-            Answer::LedBy(living) => self.told(living),
+            Answer::LedBy(living) => self.observe_living(living),
             Answer::Higher(highest) => self.refused(highest),
-            Answer::NoVote { incarnation, mut former, set } => {
-                former.push(incarnation);
-                self.met(node, former, set);
-            }
+            Answer::NoVote(witness) => self.met(node, witness),
         }
     }
 
@@ -259,10 +255,10 @@ impl Candidacy {
         }
     }
 
-    /// `peer` has raised its fence to the candidate's term, knows of no other term, and of this
-    /// in-sync set; what it holds must not be compared.
-    pub fn met(&mut self, peer: NodeId, incarnations: Vec<u64>, set: Option<InSyncSet>) {
-        self.met.insert(peer, (incarnations, set));
+    /// `peer` has raised its fence to the candidate's term, and knows of no other term; what it
+    /// holds must not be compared.
+    pub fn met(&mut self, peer: NodeId, witness: Witness) {
+        self.met.insert(peer, witness);
     }
 
     /// The nodes that have answered.
@@ -285,10 +281,10 @@ impl Candidacy {
     /// When there is no larger term.
     pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
         self.undisturbed &= *fence == self.fence;
-        if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+        if let Verdict::Refused { highest, .. } = fence.observe(self.term, self.me) {
             self.again(highest.next());
             // Above everything that was heard, it is refused only when there is no later term.
-            if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+            if let Verdict::Refused { highest, .. } = fence.observe(self.term, self.me) {
                 return Err(LastTerm(highest));
             }
         }
@@ -421,7 +417,7 @@ impl Candidacy {
         if counts_members && !self.mine.synchronous {
             return Some(Plan::Asynchronous);
         }
-        let (heard, needed) = self.members_heard(newest);
+        let (heard, needed) = self.members_answered(newest);
         let me = Holder::new(self.me, self.mine.incarnation);
         match newest {
             // All members that it hears may lose their logs, and then nothing keeps the primary of
@@ -489,7 +485,7 @@ impl Candidacy {
     /// The newest in-sync set that anybody who was heard knows of. If no set of its term was ever
     /// in effect, it gives way to one that an earlier term has written beside it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
-        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|(_, set)| set));
+        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
         let newest = known().max_by_key(|set| set.order())?;
         if !self.was_never_in_effect(newest) {
@@ -545,7 +541,7 @@ impl Candidacy {
     }
 
     /// How many members of the set were heard, and how many it takes to know that it is the newest.
-    fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
+    fn members_answered(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
         let Some(newest) = newest else {
             // No set was ever written, or no node that knows one answers. Only who led last can
             // tell.
@@ -564,10 +560,10 @@ impl Candidacy {
         let answered = |holder: &Holder| {
             let heard = self.heard.get(&holder.node).map(|log| log.incarnation);
             let met = self.met.get(&holder.node).filter(|_| all);
-            let lost = met.is_some_and(|(incarnations, _)| incarnations.contains(&holder.incarnation));
+            let lost = met.is_some_and(|met| met.incarnations.contains(&holder.incarnation));
             *holder == me || heard == Some(holder.incarnation) || lost
         };
-        let (heard, needed) = newest.heard(answered);
+        let (heard, needed) = newest.answered_by(answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         (count(heard), count(needed))
     }

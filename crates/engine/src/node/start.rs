@@ -689,7 +689,7 @@ impl Course {
                     false => Ok(Self::Follow(address)),
                 };
             }
-            answers.into_iter().for_each(|(node, answer)| candidacy.hear(node, answer));
+            answers.into_iter().for_each(|(node, answer)| candidacy.observe(node, answer));
             match plan(&candidacy) {
                 Plan::Lead { .. } if silent == 0 || Instant::now() >= deadline => {
                     return Ok(Self::Lead(candidacy.answered().collect()));

@@ -5,7 +5,7 @@
 //! | the global epoch `E`, advanced every 40 ms | [`run`] notes the LSN at which each epoch ends; LSNs are one order, so the epoch of a transaction is that of its LSN |
 //! | a worker's `e_w` | its bound (module `bounds`): nothing of its below that LSN is still to come |
 //! | a logger's `e_l` | how far its stream is durable |
-//! | the persistence epoch `min e_l - 1` | the last epoch whose end all streams have reached ([`Epochs::tell`](GroupCommit::tell)) |
+//! | the persistence epoch `min e_l - 1` | the last epoch whose end all streams have reached ([`Epochs::announce`](GroupCommit::announce)) |
 //! | the file `pepoch`, synced before results are released | the same: the second sync on the path of a commit |
 //!
 //! The gain over `pipelined` is fewer, larger writes; the price is latency.
@@ -116,7 +116,7 @@ impl GroupCommit for Epochs {
     /// Puts the last epoch that ended below `durable` on record, and returns where it did. A thread
     /// that comes last (a logger, or the end of the epoch) does so for all; it is the distinguished
     /// one.
-    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
+    fn announce(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
         let mut progress = self.progress();
         progress.durable = progress.durable.max(durable);
         let durable = progress.durable;
@@ -172,7 +172,7 @@ pub(super) fn run(log: &Shared, epochs: &Epochs) {
         }
         if epochs.end(Lsn(log.core.buffer.reserved().load(Ordering::SeqCst))) {
             // Either all of it was flushed already, by size, or the loggers have to.
-            if let Err(failure) = log.tell(epochs, Lsn::ZERO) {
+            if let Err(failure) = log.announce(epochs, Lsn::ZERO) {
                 return log.fail(failure);
             }
             log.ring();

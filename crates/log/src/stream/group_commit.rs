@@ -44,7 +44,7 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`LogFailure`] when that cannot be put on record.
-    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
+    fn announce(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
         Ok(durable)
     }
 
@@ -64,7 +64,7 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
     /// Nothing is persisted any more: what is told in the end.
     ///
     /// # Errors
-    /// As for [`GroupCommit::tell`].
+    /// As for [`GroupCommit::announce`].
     fn close(&self) -> Result<Lsn, LogFailure> {
         Ok(Lsn::ZERO)
     }
@@ -157,8 +157,8 @@ impl GroupCommit for Destaging {
         (moves && !self.interval.is_zero()).then_some(self.interval)
     }
 
-    fn tell(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
-        self.epochs.as_ref().map_or(Ok(durable), |epochs| epochs.tell(durable))
+    fn announce(&self, durable: Lsn) -> Result<Lsn, LogFailure> {
+        self.epochs.as_ref().map_or(Ok(durable), |epochs| epochs.announce(durable))
     }
 
     fn early(&self) -> u64 {

@@ -260,7 +260,7 @@ impl Shared {
         // store does not have.
         self.core.pmem.stored(durable);
         self.release_room();
-        self.tell(fill.kind(), durable)?;
+        self.announce(fill.kind(), durable)?;
         self.stored.advance(durable);
         if let (Some(store), Some(note)) = (&self.core.store, note) {
             store.stream(stream).note(note)?;
@@ -352,8 +352,8 @@ impl Shared {
 
     /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
     /// commit does.
-    pub(super) fn tell(&self, kind: &dyn GroupCommit, to: Lsn) -> Result<(), LogFailure> {
-        let to = kind.tell(to)?;
+    pub(super) fn announce(&self, kind: &dyn GroupCommit, to: Lsn) -> Result<(), LogFailure> {
+        let to = kind.announce(to)?;
         if self.core.durable.get() < to {
             self.core.durable.advance(to);
             for seat in &self.sinks().seats {

@@ -165,7 +165,7 @@ impl Received {
         if let Some(failure) = self.log.core.failure() {
             return Err(failure.clone());
         }
-        self.log.tell(&*self.kind, to.min(self.filled()))?;
+        self.log.announce(&*self.kind, to.min(self.filled()))?;
         drop(guard);
         self.ring_if_due();
         Ok(())
@@ -218,7 +218,7 @@ impl Fill for Received {
                 return Ok(());
             }
             self.log.core.pmem.persist_received(from, to);
-            self.log.tell(&*self.kind, to)?;
+            self.log.announce(&*self.kind, to)?;
         }
         self.ring_if_due();
         Ok(())

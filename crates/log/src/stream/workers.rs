@@ -191,7 +191,7 @@ impl Fill for Workers {
         match self.fences.reached(filled) {
             Some(reached) if reached > self.core.durable.get() => {
                 self.log.hand_out(self, &mut Vec::new());
-                self.log.tell(self.kind(), reached)
+                self.log.announce(self.kind(), reached)
             }
             _ => Ok(()),
         }

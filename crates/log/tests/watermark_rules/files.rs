@@ -459,7 +459,7 @@ impl Files {
                     Kind::Pipelined => Phase::Announce(all),
                     Kind::Epoch => Phase::Persist(all),
                 };
-                "tell"
+                "announce"
             }
             Phase::Persist(durable) => {
                 if state.epochs.holder != NOTHING {

@@ -14,7 +14,7 @@
 //! | `look`, `look at ..` | `Bounds::filled`: `reserved` first, then one bound after the other |
 //! | `deal` | `Runs::take`: deals out what is filled, takes the logger's share |
 //! | `write`, `sync` | `Core::flush_share`: `SegmentStore::append`, `SegmentStore::sync` |
-//! | `tell` | `Runs::durable`: the minimum over the streams, and what to note |
+//! | `announce` | `Runs::durable`: the minimum over the streams, and what to note |
 //! | `announce` | `Watcher::durable`: `Watermark::advance`, from where tickets resolve |
 //! | `note` | `SegmentStore::note`, without a sync |
 //! | `end epoch` | `Epochs::end` by the thread `log-epoch` |

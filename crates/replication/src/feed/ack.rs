@@ -31,7 +31,7 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiv
     let mut stint = feeder.feeds().ack_cpu.begin();
     let mut below = None;
     let error = loop {
-        if let Err(error) = hear(&**feeder, shipper, &mut receiver, &mut below) {
+        if let Err(error) = receive_acks(&**feeder, shipper, &mut receiver, &mut below) {
             break error;
         }
         stint.note();
@@ -43,7 +43,7 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiv
 }
 
 /// `below`: kept while a node below the standby wants another form of the log.
-fn hear<F: Feeder>(
+fn receive_acks<F: Feeder>(
     feeder: &F,
     shipper: &Shipper,
     receiver: &mut Receiver,
@@ -63,7 +63,7 @@ fn hear<F: Feeder>(
                 *below = below.is_none().then(|| forms.as_ref().map(|forms| forms.ask())).flatten();
             }
             let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
-            acked.event.into_iter().for_each(|event| feeder.tell(event));
+            acked.event.into_iter().for_each(|event| feeder.apply(event));
             // What a mirror says may be what its ship thread waits for.
             if acked.wake || shipper.mirror.is_some() {
                 shipper.bell.ring();

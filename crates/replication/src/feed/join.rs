@@ -21,7 +21,7 @@ use crate::{
 const LONGEST_ADDRESS: usize = 256;
 
 /// A node that wants the log, or to speak for the cluster, is refused.
-pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
+pub(crate) fn report_refused(hello: &Hello, refusal: &Refusal) {
     tracing::warn!(node = %hello.node, address = hello.address, cause = %refusal, "a node is refused");
 }
 
@@ -78,7 +78,7 @@ fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Lsn) -> R
 /// Whether this log can continue what the node has; says why not.
 fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
     holds_no_more(feeder, hello, join, welcome.cut_at)?;
-    keeps(feeder, welcome).inspect_err(|refusal| tell_refused(hello, refusal))
+    keeps(feeder, welcome).inspect_err(|refusal| report_refused(hello, refusal))
 }
 
 /// What to tell a node whose log does not agree with this one. If a term was begun twice, it may
@@ -89,7 +89,7 @@ pub(crate) fn disagreed(feeder: &impl Feeder, hello: &Hello, join: &Join, why: R
     {
         return holds_more;
     }
-    tell_refused(hello, &why);
+    report_refused(hello, &why);
     why
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     let replayed = join.log.may_send_until;
     let replica = ReplicaState { node, incarnation, member, synchronous, appliance, from, persisted, replayed };
     if let Err(refusal) = feeder.came(&shipper, replica, &hello.address) {
-        tell_refused(hello, &refusal);
+        report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
     feeder.met(hello.node, &hello.address, !mirror);
@@ -154,10 +154,10 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     );
     let short = hello.node.0 >> 48;
     let (shipping, ships) = (Arc::clone(feeder), Arc::clone(&shipper));
-    let (hearing, acks) = (Arc::clone(feeder), Arc::clone(&shipper));
+    let (observing, acks) = (Arc::clone(feeder), Arc::clone(&shipper));
     let spawned = feeds
         .spawn(format!("ship-{short:04x}"), move || ship::run(&shipping, &ships))
-        .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&hearing, &acks, receiver)));
+        .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&observing, &acks, receiver)));
     if let Err(error) = spawned {
         feeder.lost(&shipper, error.to_string());
     }

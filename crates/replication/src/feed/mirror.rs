@@ -61,10 +61,10 @@ pub(super) enum NoMirror {
 
 /// What a mirror has said that the ship thread has not heard.
 #[derive(Default)]
-pub(crate) struct Inbox(Mutex<Said>);
+pub(crate) struct Inbox(Mutex<Reported>);
 
 #[derive(Default)]
-struct Said {
+struct Reported {
     /// What lies where, as far as it has come, and whether that is all.
     description: Vec<u8>,
     described: bool,
@@ -76,32 +76,32 @@ struct Said {
 }
 
 impl Inbox {
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn reported(&self) -> MutexGuard<'_, Reported> {
         self.0.lock().expect("no code panics under this mutex")
     }
 
     /// What it lacks, and gets nothing more before it has that.
     pub fn lacks(&self) -> Option<&'static str> {
-        self.said().lacks_memory.then_some("memory: set mirror.bytes there to more, or free some")
+        self.reported().lacks_memory.then_some("memory: set mirror.bytes there to more, or free some")
     }
 
     /// For which part of the time something was on its way to it lately, in thousandths.
     pub fn link_busy(&self) -> u32 {
-        self.said().link_busy
+        self.reported().link_busy
     }
 
     /// It has added a region, or has no memory for one.
     pub fn grown(&self, region: Option<RegionKey>, growing: Growing) {
-        self.said().grown.push_back((region, growing));
+        self.reported().grown.push_back((region, growing));
     }
 
     /// A part of what says what lies where; false when that is too long, or was said before.
     pub fn described(&self, part: &[u8], is_last: bool) -> bool {
-        let mut said = self.said();
-        let fits = !said.described && said.description.len() + part.len() <= DESCRIPTION;
+        let mut reported = self.reported();
+        let fits = !reported.described && reported.description.len() + part.len() <= DESCRIPTION;
         if fits {
-            said.description.extend_from_slice(part);
-            said.described = is_last;
+            reported.description.extend_from_slice(part);
+            reported.described = is_last;
         }
         fits
     }
@@ -183,7 +183,7 @@ fn timed<T>(sender: &mut Sender, (link, clock): (&mut LinkMeter, &Clock), waits:
     }
     let begun = clock.now();
     let outcome = waits(sender);
-    link.heard(begun, clock.now());
+    link.observe(begun, clock.now());
     outcome
 }
 
@@ -278,7 +278,7 @@ impl<F: Feeder> Ship<'_, F> {
     /// Does what there is to do next. Waits for a completion if that is nothing.
     fn step(&mut self, mirror: &mut MirrorLine, behind: &mut bool) -> Result<Turn, ShipError> {
         let keep_alive = self.feeder.feeds().config.flow.keep_alive;
-        self.hear_mirror(mirror)?;
+        self.receive_from_mirror(mirror)?;
         mirror.complete(self.line.sender.completed()?);
         self.acknowledge(mirror)?;
         if self.feeder.feeds().clock.now() >= mirror.told.after(keep_alive) {
@@ -296,7 +296,7 @@ impl<F: Feeder> Ship<'_, F> {
                 _ => self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay),
             }
         } else {
-            self.say_behind(next, behind);
+            self.report_behind(next, behind);
             match next {
                 Next::Wait { until } => {
                     // What is committed was told with the batch, when it had not completed yet.
@@ -357,7 +357,7 @@ impl<F: Feeder> Ship<'_, F> {
                     }
                 }
             }
-            Next::SendPeers => self.tell_peers(),
+            Next::SendPeers => self.send_peers(),
             // It is told of neither: its processor has nothing to do with that.
             Next::SendWatermark | Next::SendKeepAlive => {
                 let _ = self.shipped(None);
@@ -447,7 +447,7 @@ impl<F: Feeder> Ship<'_, F> {
         };
         if counts {
             mirror.acknowledged = to;
-            acked.event.into_iter().for_each(|event| self.feeder.tell(event));
+            acked.event.into_iter().for_each(|event| self.feeder.apply(event));
         } else if to > mirror.asked {
             self.say(mirror)?;
         }
@@ -471,7 +471,7 @@ impl<F: Feeder> Ship<'_, F> {
     fn look_at_link(&self, mirror: &mut MirrorLine) {
         let (now, busy, (before, then)) = (mirror.told, mirror.link.busy(), mirror.looked);
         let Some(inbox) = self.shipper.mirror.as_ref().filter(|_| now >= before.after(LOOK)) else { return };
-        inbox.said().link_busy = thousandths(busy.saturating_sub(then), now.since(before)).min(1000);
+        inbox.reported().link_busy = thousandths(busy.saturating_sub(then), now.since(before)).min(1000);
         mirror.looked = (now, busy);
     }
 
@@ -483,28 +483,28 @@ impl<F: Feeder> Ship<'_, F> {
             Growth::None | Growth::Refused(_) => {}
         }
         mirror.growth = Growth::Asked;
-        self.say_alone(Kind::Grow, &wire::encode(&(bytes, growing)))
+        self.send_alone(Kind::Grow, &wire::encode(&(bytes, growing)))
     }
 
     /// Notes whether the next batch waits for memory, and says so if the mirror has none.
     fn note_out_of_space(&self, mirror: &mut MirrorLine, lacks: bool) {
         mirror.lacks = lacks;
         let Some(inbox) = &self.shipper.mirror else { return };
-        let said = &mut inbox.said().lacks_memory;
+        let reported = &mut inbox.reported().lacks_memory;
         if !lacks {
-            *said = false;
-        } else if matches!(mirror.growth, Growth::Refused(_)) && !std::mem::replace(said, true) {
+            *reported = false;
+        } else if matches!(mirror.growth, Growth::Refused(_)) && !std::mem::replace(reported, true) {
             tracing::warn!(mirror = %self.shipper.node, "a mirror has no memory left, and gets nothing more");
         }
     }
 
     /// Takes in what the mirror has said.
-    fn hear_mirror(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+    fn receive_from_mirror(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
         let Some(inbox) = &self.shipper.mirror else { return Ok(()) };
         let (grown, description) = {
-            let mut said = inbox.said();
-            let description = said.described.then(|| std::mem::take(&mut said.description));
-            (std::mem::take(&mut said.grown), description)
+            let mut reported = inbox.reported();
+            let description = reported.described.then(|| std::mem::take(&mut reported.description));
+            (std::mem::take(&mut reported.grown), description)
         };
         for (key, growing) in grown {
             let Some(key) = key else {

@@ -36,7 +36,7 @@ use freshet_log::{Batch, Noting, ReadError};
 use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
-    join::{disagreed, join, tell_refused},
+    join::{disagreed, join, report_refused},
     ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{
@@ -60,7 +60,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     }
 
     /// A member joined, acknowledged, or left.
-    fn tell(&self, event: Event);
+    fn apply(&self, event: Event);
 
     /// A standby knows of this later term.
     fn fenced(&self, by: Term);
@@ -122,7 +122,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             // The old one is dead, whether it knows or not.
             before.end();
         }
-        joined.events.into_iter().flatten().for_each(|event| self.tell(event));
+        joined.events.into_iter().flatten().for_each(|event| self.apply(event));
         Ok(())
     }
 
@@ -147,7 +147,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             (is_last, state.host.leave(shipper.id))
         };
         shipper.end();
-        left.into_iter().for_each(|event| self.tell(event));
+        left.into_iter().for_each(|event| self.apply(event));
         drop(order);
         if is_last && shipper.member {
             self.missed();
@@ -416,7 +416,7 @@ impl Feeds {
                 in_doubt: shipper.is_some_and(|shipper| shipper.in_doubt()),
                 equal_at: shipper.and_then(|shipper| shipper.equal_at()),
                 load: shipper.and_then(|shipper| shipper.load()),
-                round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
+                round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.so_far()),
                 mirror: is_mirror,
                 lacks: shipper.and_then(|shipper| shipper.mirror.as_ref()?.lacks()),
                 shipped,

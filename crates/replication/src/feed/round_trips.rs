@@ -39,7 +39,7 @@ impl Timing {
     }
 
     /// What was timed so far.
-    pub fn told(&self) -> RoundTrips {
+    pub fn so_far(&self) -> RoundTrips {
         self.0.lock().expect("no code panics under this mutex").told
     }
 }
@@ -55,16 +55,16 @@ mod tests {
         let timing = Timing::default();
         let at = |micros| move || Moment(micros);
         timing.held(Lsn(8), at(1));
-        assert_eq!(timing.told(), RoundTrips::default(), "nothing was sent");
+        assert_eq!(timing.so_far(), RoundTrips::default(), "nothing was sent");
         timing.sent(Lsn(100), at(1000));
         timing.sent(Lsn(200), at(1500));
         timing.held(Lsn(99), at(1700));
-        assert_eq!(timing.told().count, 0, "it is not there yet");
+        assert_eq!(timing.so_far().count, 0, "it is not there yet");
         timing.held(Lsn(200), at(1800));
         timing.sent(Lsn(300), at(2000));
         timing.held(Lsn(300), at(2200));
         timing.held(Lsn(300), at(9000));
         let (total, least) = (Duration::from_micros(1000), Duration::from_micros(200));
-        assert_eq!(timing.told(), RoundTrips { count: 2, total, least });
+        assert_eq!(timing.so_far(), RoundTrips { count: 2, total, least });
     }
 }

@@ -344,7 +344,7 @@ pub(super) struct Ship<'a, F> {
 impl<F: Feeder> Ship<'_, F> {
     fn turn(&mut self, behind: &mut bool) -> Result<Turn, ShipError> {
         let Some(next) = self.next() else { return Ok(Turn::Over) };
-        self.say_behind(next, behind);
+        self.report_behind(next, behind);
         match next {
             Next::Wait { until } => Ok(Turn::Sleep(until)),
             next => self.carry_out(next).map(|()| Turn::Again),
@@ -374,7 +374,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Says if the standby needs log that is no longer in the buffer, or has caught up.
-    pub fn say_behind(&self, next: Next, behind: &mut bool) {
+    pub fn report_behind(&self, next: Next, behind: &mut bool) {
         let from = match next {
             Next::SendOld { from, .. } if !*behind => from,
             Next::SendLive { from, .. } if *behind => from,
@@ -421,7 +421,7 @@ impl<F: Feeder> Ship<'_, F> {
                     self.read(at, piece)?;
                     done += piece;
                     if done == length {
-                        return self.tell(from, length, Way::Placed(piece));
+                        return self.announce_batch(from, length, Way::Placed(piece));
                     }
                     self.line.sender.place(at.0, &self.line.piece[..piece])?;
                 }
@@ -431,14 +431,14 @@ impl<F: Feeder> Ship<'_, F> {
                 self.line.ends.clear();
                 let Some(note) = self.shipped(None) else { return Ok(()) };
                 let note = self.batch_note(note);
-                self.say_alone(Kind::Watermark, &wire::encode(&note))
+                self.send_alone(Kind::Watermark, &wire::encode(&note))
             }
-            Next::SendPeers => self.tell_peers(),
+            Next::SendPeers => self.send_peers(),
             Next::Wait { .. } => Ok(()),
         }
     }
 
-    pub fn say_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
+    pub fn send_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
         Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
@@ -450,9 +450,9 @@ impl<F: Feeder> Ship<'_, F> {
         self.feeder.read(from, &mut piece[..length])
     }
 
-    pub fn tell_peers(&mut self) -> Result<(), ShipError> {
-        self.feeder.feeds().state().host.told_peers(self.shipper.id);
-        self.say_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
+    pub fn send_peers(&mut self) -> Result<(), ShipError> {
+        self.feeder.feeds().state().host.peers_sent(self.shipper.id);
+        self.send_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
     }
 
     fn send_old(&mut self, from: Lsn, upto: Lsn) -> Result<(), ShipError> {
@@ -517,15 +517,15 @@ impl<F: Feeder> Ship<'_, F> {
     /// makes it shorter.
     fn send_read(&mut self, from: Lsn, length: usize) -> Result<(), ShipError> {
         if self.encodes(length) && self.encode(from, length) {
-            return self.tell(from, length, Way::Form);
+            return self.announce_batch(from, length, Way::Form);
         }
         let packs = self.packs(length);
         let line = &mut *self.line;
         if packs && let Some(packed) = pack(self.feeder.feeds(), &line.piece[..length], &mut line.packed, length) {
             self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
-            return self.tell(from, length, Way::Packed(packed));
+            return self.announce_batch(from, length, Way::Packed(packed));
         }
-        self.tell(from, length, Way::Placed(length))
+        self.announce_batch(from, length, Way::Placed(length))
     }
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
@@ -537,15 +537,15 @@ impl<F: Feeder> Ship<'_, F> {
     pub fn batch_note(&mut self, note: Note) -> BatchNote {
         let Note { global, end, time, filled_at, in_sync } = note;
         let feeds = self.feeder.feeds();
-        let tell_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
+        let report_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
         let begun = self.line.begun.take().unwrap_or_else(|| feeds.clock.now());
-        BatchNote { global, time, begun, end, filled_at, in_sync, tell_visible, ends }
+        BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, ends }
     }
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with
     /// that.
-    fn tell(&mut self, from: Lsn, length: usize, way: Way) -> Result<(), ShipError> {
+    fn announce_batch(&mut self, from: Lsn, length: usize, way: Way) -> Result<(), ShipError> {
         let to = from.plus(length as u64);
         let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
         let note = self.batch_note(note);
@@ -565,7 +565,7 @@ impl<F: Feeder> Ship<'_, F> {
             line.sender.read_back(to.0)?;
             self.shipper.round_trips.held(to, || feeds.clock.now());
             let acked = feeds.state().host.read_back(id, to)?;
-            acked.event.into_iter().for_each(|event| self.feeder.tell(event));
+            acked.event.into_iter().for_each(|event| self.feeder.apply(event));
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     cpu: Meter,
     /// Held while a thread raises the fence.
-    hearing: Mutex<()>,
+    observing: Mutex<()>,
     stopping: AtomicBool,
 }
 
@@ -230,7 +230,7 @@ impl Mirror {
             state: Mutex::new(State { peers, ..found }),
             clock: Clock::start(),
             cpu: Meter::default(),
-            hearing: Mutex::default(),
+            observing: Mutex::default(),
             stopping: AtomicBool::new(false),
             who,
             config,
@@ -492,11 +492,11 @@ impl Shared {
     fn holds_more(&self, end: Lsn, here: Lsn) -> SessionError {
         let term = self.terms.get().history.cut(end).last_term();
         let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end, here };
-        self.says_it_holds_more(&refusal);
+        self.report_holds_more(&refusal);
         SessionError::Refused(refusal)
     }
 
-    fn says_it_holds_more(&self, refusal: &Refusal) {
+    fn report_holds_more(&self, refusal: &Refusal) {
         // That is logged with the end of the attempt.
         self.state().holds_more = Some(refusal.to_string());
     }
@@ -509,8 +509,8 @@ impl Shared {
 
     /// What the other node has said may concern what is here. None of it is given up for a log
     /// which has less, and the process continues, since nothing else may have it.
-    fn heard_why(&self, error: SessionError) -> SessionError {
-        match error.said() {
+    fn explain(&self, error: SessionError) -> SessionError {
+        match error.remote_refusal() {
             Some(&Refusal::LogGone { from, .. }) => {
                 let committed = self.committed();
                 if from < committed {
@@ -518,7 +518,7 @@ impl Shared {
                 }
                 self.state().mirror_state.goes_stale();
             }
-            Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.says_it_holds_more(refusal),
+            Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.report_holds_more(refusal),
             Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
                 return SessionError::Refused(refusal.clone());
             }
@@ -538,7 +538,7 @@ impl Shared {
         Ok(())
     }
 
-    fn heard_peers(&self, message: Peers) {
+    fn observe_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
             state.promised = Some((message.standbys, message.safety));
@@ -721,14 +721,14 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn heard_of(&self, living: Living, address: &str) {
+    fn observe_primary(&self, living: Living, address: &str) {
         let mut state = self.state();
         state.announced = Some((living, address.to_owned(), self.clock.now()));
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
     }
 
-    fn heard_that_it_does_not_lead(&self, node: NodeId) {
+    fn observe_not_leading(&self, node: NodeId) {
         self.state().announced.take_if(|(living, ..)| living.node == node);
     }
 
@@ -753,7 +753,7 @@ impl Follows for Shared {
             state.mirror_state.fetched(Lsn::ZERO);
             state.fetched_log = FetchedLog::default();
         }
-        receive::offered(self, upstream, connection).map_err(|error| self.heard_why(error))
+        receive::offered(self, upstream, connection).map_err(|error| self.explain(error))
     }
 
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section
@@ -762,8 +762,8 @@ impl Follows for Shared {
         self.recovered()
     }
 
-    fn hearing(&self) -> &Mutex<()> {
-        &self.hearing
+    fn observing(&self) -> &Mutex<()> {
+        &self.observing
     }
 }
 

@@ -225,7 +225,7 @@ impl Session<'_> {
         stint: &mut Stint<'_>,
     ) -> Result<Infallible, SessionError> {
         for (region, growing) in arenas {
-            self.tell_grown(Some(region), *growing)?;
+            self.report_grown(Some(region), *growing)?;
         }
         self.describe(description)?;
         let welcome = self.welcome;
@@ -272,12 +272,12 @@ impl Session<'_> {
             _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
             Some(Kind::Watermark) => {
                 let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
-                self.heard(&note, Lsn(header.address))?;
+                self.observe(&note, Lsn(header.address))?;
                 answers = true;
             }
             Some(Kind::Peers) => {
                 let message: Peers = wire::decode("list of peers", self.receiver.message())?;
-                self.shared.heard_peers(message);
+                self.shared.observe_peers(message);
             }
             Some(Kind::Members) => {
                 // Durably, before anything behind it is answered.
@@ -287,7 +287,7 @@ impl Session<'_> {
             Some(Kind::Grow) => {
                 let (bytes, growing) = wire::decode("number of bytes", self.receiver.message())?;
                 let region = self.shared.grow(bytes, growing);
-                self.tell_grown(region.as_ref(), growing)?;
+                self.report_grown(region.as_ref(), growing)?;
             }
             Some(Kind::Goodbye) => {
                 let why: Refusal = wire::decode("goodbye", self.receiver.message())?;
@@ -307,10 +307,10 @@ impl Session<'_> {
     }
 
     /// The primary lives, and says that everything up to `to` is in this memory.
-    fn heard(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
+    fn observe(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let State { mirror_state, heard, committed, .. } = &mut *state;
-        mirror_state.heard(to, note.end);
+        mirror_state.observe(to, note.end);
         *committed = (*committed).max(note.global);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));
@@ -337,7 +337,7 @@ impl Session<'_> {
     }
 
     /// Registers a region, if there is one, and says so.
-    fn tell_grown(&mut self, region: Option<&Region>, growing: Growing) -> Result<(), SessionError> {
+    fn report_grown(&mut self, region: Option<&Region>, growing: Growing) -> Result<(), SessionError> {
         let key = region.map(|region| self.receiver.register(Arc::clone(region))).transpose()?;
         let message = wire::encode(&(key, growing));
         let sent = self.sender.send(Kind::Grown as u8, self.welcome.term, 0, 0, &message);

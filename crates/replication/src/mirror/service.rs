@@ -7,7 +7,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     promotion::consulted,
-    standby::{AskedBlock, Follows, announced, hear, serve_originals},
+    standby::{AskedBlock, Follows, announced, observe_term, serve_originals},
     wire::{Hello, Purpose, Refusal, Reply, check_hello},
 };
 
@@ -43,7 +43,7 @@ impl Service for MirrorService {
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
-                let heard = hear(&**shared, &hello, term);
+                let heard = observe_term(&**shared, &hello, term);
                 let heard = heard.map(|()| announced(&**shared, &hello, term, address));
                 answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
             }

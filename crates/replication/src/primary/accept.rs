@@ -15,7 +15,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{disagreed, join, tell_refused},
+    feed::{disagreed, join, report_refused},
     promotion::serve_log,
     standby::serve_originals,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
@@ -33,7 +33,7 @@ impl Service for PrimaryService {
             return refuse(connection, Refusal::NotPrimary { node: shared.who.node, primary: None });
         }
         if let Err(refusal) = check_hello(shared.who.node, Some(shared.who.cluster), &hello) {
-            tell_refused(&hello, &refusal);
+            report_refused(&hello, &refusal);
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
@@ -65,7 +65,7 @@ impl Service for PrimaryService {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }
             Purpose::Fetch { term, log } => {
-                if let Err(refusal) = shared.hear(&hello, term) {
+                if let Err(refusal) = shared.observe(&hello, term) {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
@@ -115,7 +115,7 @@ fn consult(
         (!shared.is_fenced()).then(|| (living, Some(shared.who.address.clone())))
     })?;
     if binding {
-        shared.hear(hello, term)?;
+        shared.observe(hello, term)?;
     }
     let terms = shared.terms.get();
     let (incarnation, set) = (terms.holder(shared.who.node).incarnation, terms.set);
@@ -155,7 +155,7 @@ pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState)
         return Ok(());
     }
     // A member that was never heard in this term may be replaced by one that is level.
-    others.retain(|_, member| member.was_heard());
+    others.retain(|_, member| member.has_answered());
     match others.len() < rule.standbys as usize {
         true => Ok(()),
         false => Err(Refusal::TooManyStandbys {

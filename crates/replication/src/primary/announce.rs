@@ -90,7 +90,7 @@ fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>,
             Err(_) => true,
         };
     if leads {
-        shared.told_of(node, &primary, highest);
+        shared.observe_rival(node, &primary, highest);
     }
 }
 

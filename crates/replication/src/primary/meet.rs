@@ -45,7 +45,7 @@ impl Shared {
                 return Reply::Leads(self.claim());
             }
         }
-        if let Err(refusal) = self.hear(hello, term) {
+        if let Err(refusal) = self.observe(hello, term) {
             return Reply::Refused(refusal);
         }
         self.successor().leads |= term > mine;
@@ -64,7 +64,7 @@ impl Shared {
         }
         self.fence(their.term);
         if their.term == mine && !self.is_fenced() {
-            self.tell(Event::Contested { term: mine, rival: Some(theirs.rivals(&self.term_entry)) });
+            self.apply(Event::Contested { term: mine, rival: Some(theirs.rivals(&self.term_entry)) });
         }
         // What is acknowledged here does not change any more if this term has ended, and becomes
         // nothing less if it continues: the rule has decided the same.
@@ -82,7 +82,7 @@ impl Shared {
     }
 
     /// A node that follows a later term, which has ended this one, says where that is.
-    pub(super) fn told_of(&self, node: NodeId, address: &str, term: Term) {
+    pub(super) fn observe_rival(&self, node: NodeId, address: &str, term: Term) {
         let other = PrimaryId { node, address: address.to_owned(), term };
         self.note_meeting(other, Yields::This, Why::EarlierTerm);
     }
@@ -120,8 +120,8 @@ impl Shared {
     }
 
     /// Somebody else speaks for a term; a later one ends this one before it is answered.
-    pub(super) fn hear(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
-        match self.terms.hear(term, hello.node) {
+    pub(super) fn observe(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
+        match self.terms.observe(term, hello.node) {
             Ok(Verdict::Raised | Verdict::Current) => {
                 self.fence(term);
                 Ok(())

@@ -300,7 +300,7 @@ impl Sink for Shared {
     }
 
     fn durable(&self, to: Lsn) {
-        self.tell(Event::Durable(to));
+        self.apply(Event::Durable(to));
     }
 
     fn needed(&self) -> Lsn {
@@ -371,7 +371,7 @@ impl Shared {
         }
         // Before anybody can find that the term is over.
         self.successor().heard = Some(Instant::now());
-        self.tell(Event::Fenced { by });
+        self.apply(Event::Fenced { by });
         // All that this term will ever acknowledge. Whom this node follows next must have it.
         self.note_committed();
         self.feeds.end();
@@ -393,7 +393,7 @@ impl Shared {
             );
         }
         let was_fenced = self.is_fenced();
-        self.tell(Event::Contested { term, rival: None });
+        self.apply(Event::Contested { term, rival: None });
         if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
@@ -404,7 +404,7 @@ impl Shared {
     fn watch(&self) {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
-            self.tell(Event::Tick);
+            self.apply(Event::Tick);
             if let Err(why) = self.record_set() {
                 // Commits wait for a record that will not come.
                 let term = self.who.term.0;
@@ -434,7 +434,7 @@ impl Shared {
             self.feeds.state().host.recorded(Lsn::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
             self.feeds.state().host.recorded(end);
-            self.tell(Event::Written { number, end });
+            self.apply(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
             self.terms.note_led(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
@@ -466,7 +466,7 @@ impl Shared {
         };
         let verdict = begin_again::decide(&cluster, standby, since);
         let excused = verdict == Verdict::Begin;
-        self.tell(Event::Excused { standby, excused });
+        self.apply(Event::Excused { standby, excused });
         match self.commit.relies_on(standby) {
             false if excused => {
                 tracing::warn!(%standby, term = self.who.term.0, "a standby whose state is in doubt may begin again");
@@ -534,14 +534,14 @@ impl Feeder for Shared {
     }
 
     /// Feeds the commit rule and carries out what it decides.
-    fn tell(&self, event: Event) {
+    fn apply(&self, event: Event) {
         let outcome = self.commit.apply(event);
         if outcome.advanced {
             self.committed(self.commit.committed());
         }
         if outcome.changed {
             self.feeds.note_places(&self.commit.places());
-            self.tell_changes();
+            self.report_changes();
         }
     }
 

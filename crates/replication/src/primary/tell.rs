@@ -49,7 +49,7 @@ fn names(nodes: &[NodeId]) -> String {
 
 impl Shared {
     /// Logs what has changed since the last call. Changes because the node ends are not logged.
-    pub(super) fn tell_changes(&self) {
+    pub(super) fn report_changes(&self) {
         if self.stopping() {
             return;
         }

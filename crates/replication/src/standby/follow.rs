@@ -418,10 +418,10 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
     while let Some((upstream, order)) = follow.next() {
         end_feeds();
         let outcome = shared.join(&upstream, order);
-        if let Some(Refusal::NotPrimary { node, .. }) = outcome.said() {
-            shared.heard_that_it_does_not_lead(*node);
+        if let Some(Refusal::NotPrimary { node, .. }) = outcome.remote_refusal() {
+            shared.observe_not_leading(*node);
         }
-        match (&outcome, outcome.said()) {
+        match (&outcome, outcome.remote_refusal()) {
             (SessionError::Local(why), _) => follow.fail(why.clone()),
             (SessionError::Counted { primary: Some(primary) }, _) if follow.order() == order => {
                 follow.lead(Some(primary.clone()));

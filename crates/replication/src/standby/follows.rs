@@ -57,16 +57,16 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn heard_of(&self, living: Living, address: &str) {
+    fn observe_primary(&self, living: Living, address: &str) {
         let mut state = self.state();
-        state.follower.heard_of(living, self.clock.now());
+        state.follower.observe_primary(living, self.clock.now());
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
         address.clone_into(&mut state.heard_at);
     }
 
-    fn heard_that_it_does_not_lead(&self, node: NodeId) {
-        self.state().follower.heard_that_it_does_not_lead(node);
+    fn observe_not_leading(&self, node: NodeId) {
+        self.state().follower.observe_not_leading(node);
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
@@ -85,8 +85,8 @@ impl Follows for Shared {
         self.end_relay();
     }
 
-    fn hearing(&self) -> &Mutex<()> {
-        &self.hearing
+    fn observing(&self) -> &Mutex<()> {
+        &self.observing
     }
 
     /// Nothing of that primary is passed on.

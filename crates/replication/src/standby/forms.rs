@@ -383,7 +383,7 @@ impl Shared {
             state.arrivals.log_bytes += length;
             state.arrivals.held_bytes += if holds { length } else { 0 };
             state.arrivals.carried_bytes += carried;
-            self.tell(&mut state, Event::Arrived(to))
+            self.apply(&mut state, Event::Arrived(to))
         };
         self.carry_out(decision);
         Ok(())
@@ -416,8 +416,8 @@ impl Shared {
         for Found { from, to, bytes } in found {
             forms.regenerate.enter(*from, *to, bytes, &mut |_| {})?;
             let mut state = self.state();
-            let _ = self.tell(&mut state, Event::Arrived(*to));
-            let _ = self.tell(&mut state, Event::Persisted(*to));
+            let _ = self.apply(&mut state, Event::Arrived(*to));
+            let _ = self.apply(&mut state, Event::Persisted(*to));
         }
         Ok(())
     }

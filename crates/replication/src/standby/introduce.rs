@@ -50,11 +50,11 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     fn known(&self) -> Vec<Peer>;
 
     /// A node has said that it leads, or is about to, and where it is.
-    fn heard_of(&self, living: Living, address: &str);
+    fn observe_primary(&self, living: Living, address: &str);
 
     /// A node has said that it does not lead: what it said before no longer counts. Who asks where
     /// a primary lives would be led to one that has yielded.
-    fn heard_that_it_does_not_lead(&self, node: NodeId);
+    fn observe_not_leading(&self, node: NodeId);
 
     /// Offers this node's memory to the node at `upstream`, which writes there until something ends
     /// it.
@@ -97,7 +97,7 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     fn end_feeds(&self) {}
 
     /// Held while a thread raises the fence.
-    fn hearing(&self) -> &Mutex<()>;
+    fn observing(&self) -> &Mutex<()>;
 
     /// The primary that this node has followed is of the past.
     fn superseded(&self) {}
@@ -142,7 +142,7 @@ pub(crate) fn introduce(
 /// A node announces that it leads in `term`: this node follows it from now on, unless it does
 /// already, or follows a relay.
 pub(crate) fn announced(shared: &impl Follows, hello: &Hello, term: Term, address: String) {
-    shared.heard_of(Living { term, node: hello.node }, &address);
+    shared.observe_primary(Living { term, node: hello.node }, &address);
     let follow = shared.follow();
     let known = follow.following() == Some(hello.node) && follow.upstream().as_ref() == Some(&address);
     if !known && !follow.is_relayed() {
@@ -152,7 +152,7 @@ pub(crate) fn announced(shared: &impl Follows, hello: &Hello, term: Term, addres
 
 /// Raises the fence, durably, before anything of the new term is taken in.
 pub(crate) fn raise(shared: &impl Follows, term: Term, node: NodeId) -> Result<(), SessionError> {
-    match shared.terms().hear(term, node) {
+    match shared.terms().observe(term, node) {
         Ok(Verdict::Raised | Verdict::Current) => Ok(()),
         Ok(Verdict::Refused { highest, holder }) => {
             let primary = shared.follow().upstream();
@@ -180,13 +180,13 @@ pub(crate) fn fenced(shared: &impl Follows, term: Term) -> SessionError {
 /// Promises `term` to the node that says `hello`. When this returns, no primary of an earlier term
 /// can write into this node's memory, and what such a primary may believe to have arrived here is
 /// part of what this node holds; if that counts as persistent to the primary, it is.
-pub(crate) fn hear(shared: &impl Follows, hello: &Hello, term: Term) -> Result<(), Refusal> {
+pub(crate) fn observe_term(shared: &impl Follows, hello: &Hello, term: Term) -> Result<(), Refusal> {
     let deadline = Instant::now() + shared.patience();
     let revoked = {
         // A thread that finds the term in force also finds that what the term revokes is being
         // revoked.
-        let _one_by_one = shared.hearing().lock().expect("no code panics under this mutex");
-        match shared.terms().hear(term, hello.node) {
+        let _one_by_one = shared.observing().lock().expect("no code panics under this mutex");
+        match shared.terms().observe(term, hello.node) {
             Ok(Verdict::Raised) => {
                 shared.superseded();
                 shared.follow().revoke(true, deadline)

@@ -35,7 +35,7 @@ pub(super) struct LagMeter {
 impl LagMeter {
     /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here.
     /// `visible` is where readers are.
-    pub fn heard(&mut self, end: Lsn, time: Moment, in_sync: bool, visible: Lsn, now: Moment) {
+    pub fn observe(&mut self, end: Lsn, time: Moment, in_sync: bool, visible: Lsn, now: Moment) {
         if self.last.is_none() {
             self.first = end;
         }
@@ -143,9 +143,9 @@ mod tests {
         assert_eq!(lag.at(Lsn(0), MS(5)), None, "nobody has said anything");
         assert_eq!((lag.age(Lsn(0), MS(5)), lag.in_sync(MS(5))), (None, None));
         // The primary's clock is 1 s ahead of ours; that plays no part.
-        lag.heard(Lsn(100), MS(1000), true, Lsn(0), MS(10));
-        lag.heard(Lsn(200), MS(1020), true, Lsn(0), MS(30));
-        lag.heard(Lsn(300), MS(1050), true, Lsn(0), MS(60));
+        lag.observe(Lsn(100), MS(1000), true, Lsn(0), MS(10));
+        lag.observe(Lsn(200), MS(1020), true, Lsn(0), MS(30));
+        lag.observe(Lsn(300), MS(1050), true, Lsn(0), MS(60));
         let behind = |bytes, ms: Option<u64>| Some(Lag { bytes, time: ms.map(Duration::from_millis) });
         assert_eq!(lag.at(Lsn(300), MS(70)), Some(Lag::default()));
         assert_eq!(lag.at(Lsn(150), MS(65)), behind(150, Some(35)));
@@ -154,33 +154,33 @@ mod tests {
         assert_eq!(lag.at(Lsn(0), MS(65)), behind(300, None));
         assert_eq!(lag.age(Lsn(0), MS(65)), None);
         // Idle: keep-alives with the same end; whoever has it all has no lag.
-        lag.heard(Lsn(300), MS(1500), true, Lsn(300), MS(510));
+        lag.observe(Lsn(300), MS(1500), true, Lsn(300), MS(510));
         assert_eq!(lag.at(Lsn(300), MS(900)), Some(Lag::default()));
         assert_eq!(lag.silence(MS(520)), Some(Duration::from_millis(10)));
         assert_eq!(lag.in_sync(MS(900)), Some(true));
         // A primary that is frozen, or cut off: nobody knows what it has by now.
         assert_eq!((lag.at(Lsn(300), MS(3000)), lag.in_sync(MS(3000))), (None, None));
         assert_eq!(lag.age(Lsn(300), MS(3000)), Some(Duration::from_millis(2490)));
-        lag.heard(Lsn(300), MS(4000), true, Lsn(300), MS(3010));
+        lag.observe(Lsn(300), MS(4000), true, Lsn(300), MS(3010));
         assert_eq!(lag.at(Lsn(300), MS(3020)), Some(Lag::default()));
     }
 
     #[test]
     fn a_primary_that_commits_nothing_is_noticed() {
         let mut lag = LagMeter::default();
-        let hear = |lag: &mut LagMeter, end, global, at| {
-            lag.heard(Lsn(end), MS(at), true, Lsn(global), MS(at));
+        let observe = |lag: &mut LagMeter, end, global, at| {
+            lag.observe(Lsn(end), MS(at), true, Lsn(global), MS(at));
             lag.committed(Lsn(global), Lsn(end), MS(at));
         };
-        hear(&mut lag, 100, 100, 10);
+        observe(&mut lag, 100, 100, 10);
         assert_eq!(lag.commits_nothing(MS(1000)), None, "there is nothing to commit");
-        hear(&mut lag, 200, 100, 1000);
-        hear(&mut lag, 300, 150, 1100);
-        hear(&mut lag, 400, 150, 2000);
+        observe(&mut lag, 200, 100, 1000);
+        observe(&mut lag, 300, 150, 1100);
+        observe(&mut lag, 400, 150, 2000);
         assert_eq!(lag.commits_nothing(MS(2100)), Some(Duration::from_millis(1000)));
-        hear(&mut lag, 400, 400, 2200);
+        observe(&mut lag, 400, 400, 2200);
         assert_eq!(lag.commits_nothing(MS(2300)), None);
-        hear(&mut lag, 500, 400, 2400);
+        observe(&mut lag, 500, 400, 2400);
         assert_eq!(lag.commits_nothing(MS(9000)), None, "nobody knows");
     }
 
@@ -188,7 +188,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut lag = LagMeter::default();
         for k in 1..=3 * LIMIT as u64 {
-            lag.heard(Lsn(k), MS(k), true, Lsn(0), MS(k));
+            lag.observe(Lsn(k), MS(k), true, Lsn(0), MS(k));
         }
         assert_eq!(lag.words.len(), LIMIT);
         assert_eq!(lag.at(Lsn(0), MS(3 * LIMIT as u64)).unwrap().bytes, 3 * LIMIT as u64);

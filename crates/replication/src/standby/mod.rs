@@ -62,7 +62,7 @@ pub use self::{
 };
 pub(crate) use self::{
     follow::{Follow, run as keep_following},
-    introduce::{Follows, agreed, announced, connect, fenced, hear, introduce, raise, violation},
+    introduce::{Follows, agreed, announced, connect, fenced, introduce, observe_term, raise, violation},
     original::{AskedBlock, serve_originals},
     receive::next_fetched,
 };
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     load: Mutex<Option<Load>>,
     stopping: AtomicBool,
     /// Held while a thread raises the fence.
-    hearing: Mutex<()>,
+    observing: Mutex<()>,
 }
 
 /// What the threads of a standby share. No log, table or connection is waited for under its mutex.
@@ -232,7 +232,7 @@ impl Standby {
             journal_cpu: Meter::default(),
             load: Mutex::default(),
             stopping: AtomicBool::new(false),
-            hearing: Mutex::default(),
+            observing: Mutex::default(),
             clock: Clock::start(),
             config,
             log,
@@ -415,7 +415,7 @@ impl Shared {
 
     /// Tells the follower what has happened, and has readers see what they may.
     /// [`Shared::carry_out`] does the rest, without the mutex.
-    fn tell(&self, state: &mut State, event: Event<'_>) -> Decision {
+    fn apply(&self, state: &mut State, event: Event<'_>) -> Decision {
         let now = self.clock.now();
         let decision = state.follower.apply(event, now, |at| self.log.transaction_end(at));
         if let Some(visible) = decision.show {
@@ -490,7 +490,7 @@ impl Shared {
     /// here.
     fn note_persisted(&self, state: &mut State) -> Decision {
         let to = self.held().min(state.follower.received());
-        if to > state.follower.persisted() { self.tell(state, Event::Persisted(to)) } else { Decision::default() }
+        if to > state.follower.persisted() { self.apply(state, Event::Persisted(to)) } else { Decision::default() }
     }
 
     /// What is being passed on, if this node is a relay and was welcomed somewhere.
@@ -536,10 +536,10 @@ impl Shared {
         Some((living, address.or_else(|| self.primary_address())))
     }
 
-    pub(crate) fn heard_peers(&self, message: Peers) {
+    pub(crate) fn observe_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
-            state.follower.told_level(message.standbys, message.safety);
+            state.follower.observe_level(message.standbys, message.safety);
             (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
             state.ahead.truncate(MOST_AHEAD);
             state.two_primaries.truncate(MOST_AHEAD);
@@ -553,7 +553,7 @@ impl Shared {
         };
         self.terms.remember(&peers, &self.address);
         if let Some(session) = self.relaying() {
-            session.heard_peers();
+            session.observe_peers();
         }
     }
 

@@ -87,7 +87,7 @@ impl Originals {
     }
 
     /// What has come of an asking for a block. Returns whether that is news.
-    fn heard(&mut self, number: u64, outcome: &Result<Vec<u8>, Missing>, wanted: &Wanted) -> bool {
+    fn observe(&mut self, number: u64, outcome: &Result<Vec<u8>, Missing>, wanted: &Wanted) -> bool {
         let at = wanted.header.lsn;
         match outcome {
             Ok(_) => {
@@ -150,7 +150,7 @@ pub(crate) fn originals(of: &Weak<Shared>, wanted: &[Wanted]) -> Vec<Result<Vec<
             (state.originals.giver, state.originals.kept) = (Some(giver), connection);
         }
         for (wanted, outcome) in wanted.iter().zip(&outcomes) {
-            let is_news = state.originals.heard(asking.number, outcome, wanted);
+            let is_news = state.originals.observe(asking.number, outcome, wanted);
             news = news.or(outcome.as_ref().err().filter(|_| is_news));
         }
     }

@@ -116,12 +116,12 @@ impl SessionError {
 
     /// Why it is, if this node holds more than the one that it is to follow.
     pub(crate) fn holds_more(&self) -> Option<&Refusal> {
-        let why = self.said().or(self.refusal());
+        let why = self.remote_refusal().or(self.refusal());
         why.filter(|why| matches!(why, Refusal::HoldsMore { .. } | Refusal::MirrorHoldsMore { .. }))
     }
 
     /// What the other side has said, if it was that which ended it.
-    pub(crate) fn said(&self) -> Option<&Refusal> {
+    pub(crate) fn remote_refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Some(refusal),
             _ => None,
@@ -350,19 +350,19 @@ impl Session<'_> {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
                 // First what is committed, which rides on it: what is then replayed may be seen at
                 // once.
-                self.heard(&note);
+                self.observe(&note);
                 self.batch(&header, &note)?;
                 stint.note();
             }
             Some(Kind::Inputs) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
-                self.heard(&note);
+                self.observe(&note);
                 self.form(&header, &note)?;
                 stint.note();
             }
             Some(Kind::Watermark) => {
                 let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
-                self.heard(&note);
+                self.observe(&note);
                 // A watermark needs no answer of its own; silence would be taken for death.
                 let last = self.shared.state().follower.last_ack();
                 let silence = last.map(|last| self.shared.clock.now().since(last));
@@ -370,7 +370,7 @@ impl Session<'_> {
             }
             Some(Kind::Peers) => {
                 let message: Peers = wire::decode("list of peers", self.receiver.message())?;
-                self.shared.heard_peers(message);
+                self.shared.observe_peers(message);
             }
             Some(Kind::Goodbye) => {
                 return Err(SessionError::Goodbye(wire::decode("goodbye", self.receiver.message())?));
@@ -385,21 +385,21 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn heard(&self, note: &BatchNote) {
+    fn observe(&self, note: &BatchNote) {
         let shared = self.shared;
         let decision = {
             let mut state = shared.state();
-            state.follower.tell_visible(note.tell_visible);
-            let decision = shared.tell(&mut state, Event::Told(note.global));
+            state.follower.report_visible(note.report_visible);
+            let decision = shared.apply(&mut state, Event::Global(note.global));
             let visible = state.follower.visible();
             let now = shared.clock.now();
-            state.lag.heard(note.end, note.time, note.in_sync, visible, now);
+            state.lag.observe(note.end, note.time, note.in_sync, visible, now);
             state.lag.committed(note.global, note.end, now);
-            state.link.heard(note.begun, now);
+            state.link.observe(note.begun, now);
             decision
         };
         if let Some(session) = shared.relaying() {
-            session.heard(note.end, note.time);
+            session.observe(note.end, note.time);
         }
         shared.carry_out(decision);
     }

@@ -118,7 +118,7 @@ impl RelayStage {
         });
         session.committed(down);
         if shared.promised_safety().is_some() {
-            session.heard_peers();
+            session.observe_peers();
         }
         let sink = shared.log.attach(Arc::clone(&session) as _);
         assert_eq!(sink.from(), received, "what was received before is read back");
@@ -171,12 +171,12 @@ impl Session {
     }
 
     /// What the primary, or the relay above, said.
-    pub fn heard(&self, end: Lsn, time: Moment) {
-        self.feeds.state().host.heard(end, time, self.feeds.clock.now());
+    pub fn observe(&self, end: Lsn, time: Moment) {
+        self.feeds.state().host.observe(end, time, self.feeds.clock.now());
     }
 
     /// Others than before are in the cluster.
-    pub fn heard_peers(&self) {
+    pub fn observe_peers(&self) {
         self.feeds.peers_changed();
     }
 
@@ -214,7 +214,7 @@ impl Session {
             let until = self.feeds.clock.now().after(timeout);
             let deadline = self.shared.state().follower.next_deadline();
             self.watch.sleep(Some(self.feeds.clock.instant(deadline.map_or(until, |deadline| deadline.min(until)))));
-            self.tell(Event::Tick);
+            self.apply(Event::Tick);
         }
     }
 
@@ -245,14 +245,14 @@ impl Feeder for Session {
         self.shared.log.read(at, into)
     }
 
-    fn tell(&self, event: Event) {
+    fn apply(&self, event: Event) {
         let decision = {
             let mut state = self.shared.state();
             // What is passed on now may be of another session.
             if self.feeds.stopping() {
                 return;
             }
-            self.shared.tell(&mut state, follower::Event::Below(event))
+            self.shared.apply(&mut state, follower::Event::Below(event))
         };
         self.carry_out(decision);
         self.shared.acknowledge(false);

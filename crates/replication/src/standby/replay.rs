@@ -147,7 +147,7 @@ impl Shared {
                 self.log.note_replayed(to);
                 let decision = {
                     let mut state = self.state();
-                    let decision = self.tell(&mut state, Event::Replayed(to));
+                    let decision = self.apply(&mut state, Event::Replayed(to));
                     if state.waiting > 0 || state.follower.is_replay_ready() {
                         self.changed.notify_all();
                     }
@@ -197,7 +197,7 @@ impl Shared {
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.target.is_prompt();
         let (decision, from) = {
             let mut state = self.state();
-            let decision = self.tell(&mut state, Event::Accepted(ends));
+            let decision = self.apply(&mut state, Event::Accepted(ends));
             let taken = if decision.replay && at_once && !self.stopping() && !self.target.lacks_memory() {
                 state.follower.next_piece(u64::MAX, piece)
             } else {

@@ -6,7 +6,7 @@ use freshet_fabric::tcp::Connection;
 
 use super::{
     Shared,
-    introduce::{Follows, announced, hear},
+    introduce::{Follows, announced, observe_term},
     relay, serve_originals,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Service for StandbyService {
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
-                let reply = match hear(&**shared, &hello, term) {
+                let reply = match observe_term(&**shared, &hello, term) {
                     // It was told to follow somebody who may be a relay, and will know in a moment.
                     Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {
                         Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
@@ -65,7 +65,7 @@ impl Service for StandbyService {
                 let Some(cluster) = state.cluster else {
                     return refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None });
                 };
-                if let Err(refusal) = hear(&**shared, &hello, term) {
+                if let Err(refusal) = observe_term(&**shared, &hello, term) {
                     return refuse(connection, refusal);
                 }
                 let sender = Sender {

@@ -342,7 +342,7 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
     assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
     let other = with_log(4, &right);
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
-    standby.standby.shared.heard_peers(Peers {
+    standby.standby.shared.observe_peers(Peers {
         peers,
         standbys: 2,
         safety: Safety::VerySafe,
@@ -363,7 +363,7 @@ fn forget_the_primary(standby: &StandbyNode, upstream: &StandbyNode) {
         ahead: Vec::new(),
         two_primaries: Vec::new(),
     };
-    standby.standby.shared.heard_peers(none);
+    standby.standby.shared.observe_peers(none);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     let mirror_address = mirror.endpoint.address().to_string();
     // It may be told by the mirror to try the primary that is gone, and does not come back by
     // itself.
-    standby.standby.shared.heard_peers(Peers {
+    standby.standby.shared.observe_peers(Peers {
         peers: vec![Peer { node: Some(NodeId(3)), address: mirror_address.clone(), serves: true }],
         standbys: 2,
         safety: Safety::VerySafe,
@@ -419,7 +419,7 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     // A node that has the log comes back.
     let other = with_log(4, &bytes);
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
-    standby.standby.shared.heard_peers(Peers {
+    standby.standby.shared.observe_peers(Peers {
         peers,
         standbys: 2,
         safety: Safety::VerySafe,

@@ -440,7 +440,7 @@ fn place(sender: &mut Sender, at: Lsn) -> Lsn {
         end,
         filled_at: None,
         in_sync: true,
-        tell_visible: false,
+        report_visible: false,
         ends: vec![64],
     };
     sender.place(at.0, &bytes).unwrap();
@@ -556,7 +556,7 @@ fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Lsn, Op
         end,
         filled_at: None,
         in_sync: true,
-        tell_visible: false,
+        report_visible: false,
         ends: vec![64],
     };
     let _ = sender.place(0, &bytes);

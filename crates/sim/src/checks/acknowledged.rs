@@ -95,7 +95,7 @@ impl World {
             return Ok(());
         }
         let nodes = self.nodes.len();
-        let logs: Vec<_> = self.nodes.iter().map(|node| self.told_by(node)).collect();
+        let logs: Vec<_> = self.nodes.iter().map(|node| self.log_state_of(node)).collect();
         let stands = |node: &usize| {
             let disk = &self.nodes[*node].disk;
             !logs[*node].history.entries().is_empty() && disk.log.end() >= disk.floor
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// What a node would say to a candidate.
-    pub(crate) fn told_by(&self, node: &crate::node::Node) -> LogState {
+    pub(crate) fn log_state_of(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;

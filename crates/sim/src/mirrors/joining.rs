@@ -233,12 +233,12 @@ impl World {
 
     /// It hears how far everything has completed, and joins once more when that makes it a state of
     /// the database.
-    pub(super) fn hear(&mut self, node: usize, link: usize, to: Lsn, end: Lsn, committed: Lsn) {
+    pub(super) fn observe(&mut self, node: usize, link: usize, to: Lsn, end: Lsn, committed: Lsn) {
         if self.nodes[node].link != Some(link) || self.nodes[node].recovering.is_some() {
             return;
         }
         let was_state = self.mirror_state(node).is_state();
-        self.mirror_state(node).heard(to, end);
+        self.mirror_state(node).observe(to, end);
         self.note_whole(node);
         let state = &mut self.nodes[node];
         state.told = state.told.max(committed);

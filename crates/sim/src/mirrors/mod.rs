@@ -391,13 +391,13 @@ impl World {
             What::Recover { node, life } if self.lives(node, life) => self.recover(node)?,
             What::Told { node, life, from, footprint } if self.lives(node, life) => {
                 if let Some(recovering) = &mut self.nodes[node].recovering {
-                    recovering.heard(id_of(from), footprint);
+                    recovering.observe(id_of(from), footprint);
                     self.recover(node)?;
                 }
             }
             What::Work { node, life } if self.lives(node, life) => self.work(node)?,
             What::Heard { node, life, link, to, end, committed } if self.lives(node, life) => {
-                self.hear(node, link, to, end, committed);
+                self.observe(node, link, to, end, committed);
             }
             What::FuzzySnapshot { node, life } if self.lives(node, life) => self.fuzzy_snapshot(node)?,
             What::Pump { .. }

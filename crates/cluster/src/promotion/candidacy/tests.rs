@@ -129,7 +129,7 @@ fn an_answer_counts_by_what_it_proves() {
         candidate.promised(NodeId(3), log(&[], 0, None));
         candidate.promised(NodeId(4), log(&[(1, 0)], 50, set()));
         candidate.promised(NodeId(2), LogState { incarnation: 2, ..log(&[(1, 0)], 60, set()) });
-        candidate.met(NodeId(9), vec![2], set());
+        candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set() });
         let plan = candidate.plan(safety, false);
         assert!(
             matches!(plan, Plan::TooFew { heard: 1, needed: 2 } | Plan::SetUncertain { heard: 1, needed: 2, .. }),
@@ -187,7 +187,7 @@ fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
     assert_eq!(undisturbed.0.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(2) });
 
     // The other member asks first, and may lead by now.
-    assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
+    assert_eq!(fence.observe(Term(2), NodeId(2)), Verdict::Raised);
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
     let plan = candidate.plan(Safety::TwoSafe, false);
@@ -247,7 +247,7 @@ fn a_living_term_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() 
     assert!(living.outranks(NodeId(1), Term(1)) && living.outranks(NodeId(1), Term(2)));
     assert!(!living.outranks(NodeId(2), Term(1)) && !living.outranks(NodeId(1), Term(3)));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
-    back.told(living);
+    back.observe_living(living);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: true });
     // One that has gone on and is not heard itself; one that is heard, and does not lead.
     let gone_on = log(&[(1, 0), (2, 40)], 60, None);
@@ -281,7 +281,7 @@ fn who_comes_back_asks() {
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     // A mirror that has lost its memory knows whether another leads, and has no vote.
-    met.met(NodeId(2), vec![1], None);
+    met.met(NodeId(2), Witness { incarnations: vec![1], set: None });
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
     assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
@@ -386,7 +386,7 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         let vain = log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], floor));
         let mut other = Candidacy::new(NodeId(2), vain, &Fence::new(Term(4), Some(NodeId(2))));
         other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], floor)));
-        other.met(NodeId(9), vec![1], set(5, &[9, 1], floor));
+        other.met(NodeId(9), Witness { incarnations: vec![1], set: set(5, &[9, 1], floor) });
         other.plan(Safety::TwoSafe, false)
     };
     assert_eq!(of(0), Plan::Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) });
@@ -420,7 +420,7 @@ fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
 #[test]
 fn there_is_no_term_after_the_last_one() {
     let mut fence = Fence::new(Term(0), None);
-    assert_eq!(fence.hear(Term(u32::MAX), NodeId(2)), Verdict::Raised);
+    assert_eq!(fence.observe(Term(u32::MAX), NodeId(2)), Verdict::Raised);
     let mut candidate = Candidacy::new(NodeId(1), log(&[], 0, None), &fence);
     assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
 }
@@ -444,15 +444,15 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let all = set(4, &[1, 2, 3]);
     let mut back = candidate(1, &all);
     assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }));
-    back.met(NodeId(3), vec![5], Some(all.clone()));
+    back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()) });
     assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }), "its directory is new");
     // It has other memory by now, in the same directory.
-    back.met(NodeId(3), vec![1, 5], Some(all.clone()));
+    back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()) });
     assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
     // The others have continued without this one, and none that holds anything was heard.
     let mut out = candidate(2, &all);
     let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
-    out.met(NodeId(3), vec![1], without());
+    out.met(NodeId(3), Witness { incarnations: vec![1], set: without() });
     assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
     out.promised(NodeId(1), log(&history, 80, without()));
     assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) });

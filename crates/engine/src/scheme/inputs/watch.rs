@@ -198,7 +198,7 @@ impl Watch {
         while self.wait() {
             let now = Moment { at: Instant::now(), totals: of.totals(), ticks: ticks() };
             let mut state = self.state();
-            let asks = state.hear(&now, of);
+            let asks = state.observe(&now, of);
             drop(state);
             if let Some(form) = asks {
                 of.ask_for(form);
@@ -227,7 +227,7 @@ impl Watch {
 }
 
 impl State {
-    fn hear(&mut self, now: &Moment, of: &dyn Watched) -> Option<Form> {
+    fn observe(&mut self, now: &Moment, of: &dyn Watched) -> Option<Form> {
         let Totals { completed, pending, .. } = now.totals;
         let before = self.before.replace(*now);
         if let Some(left) = self.left {
@@ -324,7 +324,7 @@ mod tests {
     /// What is asked for when this many transactions of another build have come by then.
     fn hears(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
         let totals = Totals { other_build, ..Totals::default() };
-        watch.state().hear(&Moment { at, totals, ticks: None }, &Nothing)
+        watch.state().observe(&Moment { at, totals, ticks: None }, &Nothing)
     }
 
     /// A node that does nothing.

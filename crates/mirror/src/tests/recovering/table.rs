@@ -27,7 +27,7 @@ fn keep(feed: &Feed, rule: Rule, got: [Got; 2]) -> [Lsn; 2] {
             match recovering.next() {
                 Step::Revoke => recovering.revoked(),
                 Step::Look => recovering.looked(footprints[own].clone()),
-                Step::Exchange => recovering.heard(NodeId(other as u64), footprints[other].clone()),
+                Step::Exchange => recovering.observe(NodeId(other as u64), footprints[other].clone()),
                 Step::Recover(keep) => recovering.recovered(feed.recovers(&memory[own], keep).end),
                 Step::Done(end) => return end,
             }
