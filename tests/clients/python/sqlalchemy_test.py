@@ -37,7 +37,7 @@ def inspected(engine):
             ("email", "VARCHAR(40)", True),
             ("born", "DATE", True),
             ("balance", "NUMERIC(12, 2)", False),
-            ("created", "TIMELSN", False),
+            ("created", "TIMESTAMP", False),
         ],
         "columns",
     )
