@@ -21,7 +21,7 @@ fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
 }
 
 #[test]
-fn a_lsn_makes_a_standby_wait_for_what_it_stands_for() {
+fn an_lsn_makes_a_standby_wait_for_what_it_stands_for() {
     let (primary, standby, _directories) = pair();
     let writer = primary.connect();
     writer.lines("CREATE TABLE t (id int PRIMARY KEY)");
@@ -117,7 +117,7 @@ fn remote_apply_can_be_canceled_while_a_standby_shows_nothing() {
 }
 
 #[test]
-fn a_primary_that_does_not_have_a_lsn_does_not_pretend_to() {
+fn a_primary_that_does_not_have_an_lsn_does_not_pretend_to() {
     let (primary, _standby, _directories) = pair();
     let session = primary.connect();
     session.lines("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
