@@ -130,7 +130,7 @@ pub enum Event {
         /// Where its block ends.
         end: Lsn,
     },
-    /// Somebody has promised this term to another, or the other says so itself. At most one of two
+    /// A node has promised this term to another, or the other says so itself. At most one of two
     /// terms of one number can commit anything, unless commits count on nobody or a failover was
     /// forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not, this
     /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
@@ -142,7 +142,7 @@ pub enum Event {
         /// The other, if it was met.
         rival: Option<Rival>,
     },
-    /// Somebody showed proof of a later term: this one is over.
+    /// A node showed proof of a later term: this one is over.
     Fenced {
         /// That term.
         by: Term,

@@ -540,9 +540,9 @@ impl Follower {
 
     /// Whether the primary wants to hear at once what becomes visible, from the next
     /// [`Follower::ack`] on.
-    pub fn report_visible(&mut self, tell: bool) {
+    pub fn report_visible(&mut self, wanted: bool) {
         if let Some(link) = &mut self.link {
-            link.reports_visible = tell;
+            link.reports_visible = wanted;
         }
     }
 

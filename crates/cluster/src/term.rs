@@ -192,7 +192,7 @@ pub enum Verdict {
 pub const LEAP: u32 = 1 << 16;
 
 /// A directory remembers this number of the logs that it has lost.
-pub const FORMER: usize = 8;
+const FORMER: usize = 8;
 
 /// All terms are used up: no further one can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -318,7 +318,7 @@ pub struct TermState {
     /// Which log this is ([`crate::in_sync::Holder`]); none before one was begun.
     pub incarnation: Option<u64>,
     /// Which ones this directory had before, the latest last. What they held is lost; what this
-    /// node knew of terms and sets is not. Only the latest [`FORMER`].
+    /// node knew of terms and sets is not. Only the latest eight.
     pub former: Vec<u64>,
     /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
     /// below ([`crate::follower::NotEntered::Acknowledged`]). Noted now and then.
@@ -398,11 +398,17 @@ impl TermState {
 
     /// What this node has is another log, or another memory, from now on.
     pub fn note_incarnation(&mut self, incarnation: u64) {
-        if let Some(before) = self.incarnation.replace(incarnation).filter(|before| *before != incarnation) {
-            self.former.push(before);
-            let many = self.former.len().saturating_sub(FORMER);
-            self.former.drain(..many);
+        if self.incarnation != Some(incarnation) {
+            self.lose_incarnation();
+            self.incarnation = Some(incarnation);
         }
+    }
+
+    /// What this node had is lost. It still knows what it promised as the one that had it.
+    pub fn lose_incarnation(&mut self) {
+        let former = &mut self.former;
+        former.extend(self.incarnation.take().filter(|lost| !former.contains(lost)));
+        former.drain(..former.len().saturating_sub(FORMER));
     }
 
     /// The log of this node, as a member of in-sync sets.

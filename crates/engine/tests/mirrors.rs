@@ -742,7 +742,7 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
     }
 }
 
-/// The primary gets an older copy of its disk, and nobody is there whom it could ask: it leads
+/// The primary gets an older copy of its disk, and no other node is there to be asked: it leads
 /// with less. The mirror, which has everything, may be the last copy.
 #[test]
 fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {

@@ -66,9 +66,7 @@ pub(crate) fn data_type(ty: Type) -> DataType {
         Kind::SingleChar => DataType::UInt8,
         Kind::Bytea => DataType::BinaryView,
         Kind::Interval | Kind::Uuid => DataType::FixedSizeBinary(WIDE),
-        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz | Kind::PgLsn => {
-            DataType::FixedSizeBinary(ty.kind().packed_width().unwrap_or(0) as i32)
-        }
+        kind if kind.packed_width().is_some() => DataType::FixedSizeBinary(kind.packed_width().unwrap_or(0) as i32),
         kind if kind.is_object_id() || kind == Kind::Xid => DataType::UInt32,
         kind if kind.is_array() => DataType::BinaryView,
         _ => DataType::Utf8View,

@@ -55,7 +55,7 @@ impl World {
     }
 
     /// The primary says, perhaps through a relay, who is in the cluster and what it promises.
-    pub(crate) fn peers_sent(&mut self, node: usize, id: ConnectionId) {
+    pub(crate) fn observe_peers(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
             state.follower.observe_level(self.scenario.synchronous as u32, self.scenario.safety);

@@ -209,7 +209,7 @@ impl World {
             // While the memory is the writer's, the same bytes are there already.
             Message::Again { .. } => {}
             Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
-            Message::Peers => self.peers_sent(to, id),
+            Message::Peers => self.observe_peers(to, id),
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { ack } => self.acked(to, id, &ack)?,
             Message::Consult { question } => self.consulted(to, from, id, question)?,

@@ -180,7 +180,7 @@ impl Sets {
 
     /// Whether a set of these members may be the next.
     fn may_follow(&self, next: &BTreeSet<Holder>) -> bool {
-        // A term that begins with another floor has told nobody yet.
+        // No other node knows yet with which floor a term begins.
         let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, next, &self.gone));
         met && self.newest().set.may_be_followed_by(next, &self.gone)
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, NodeId, StateProof, Term};
-use freshet_cluster::term::{FORMER, Fence, Life, TermEntry, TermHistory, TermState};
+use freshet_cluster::term::{Fence, Life, TermEntry, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
 use freshet_replication::{
@@ -229,20 +229,20 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
     let fence = Fence::new(highest, control.heard.1);
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
     let has_begun = control.log.is_some() || life.is_some();
-    let incarnation = control.incarnation.filter(|_| has_begun);
-    let mut former = control.former.clone();
-    // A mirror's memory that is not kept ends with the process.
-    former.extend(control.incarnation.filter(|lost| !has_begun && !former.contains(lost)));
-    former.drain(..former.len().saturating_sub(FORMER));
-    Ok(TermState {
+    let mut state = TermState {
         cluster: Some(control.cluster),
         history,
         fence,
         set,
         led: control.led,
         life,
-        incarnation,
-        former,
+        incarnation: control.incarnation,
+        former: control.former.clone(),
         committed: acknowledged(directory),
-    })
+    };
+    if !has_begun {
+        // A mirror's memory that is not kept ends with the process.
+        state.lose_incarnation();
+    }
+    Ok(state)
 }

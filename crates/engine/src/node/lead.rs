@@ -87,7 +87,7 @@ impl Lead {
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         this.core.snapshots.lead(Primary { log: Arc::clone(&log), term, gate });
         let marks = Marks::begin(this.core, (&log, &shipping), &config.state_proof)?;
-        // What was being built on whoever led before. If that cannot be logged now, the next
+        // Indexes that the primary of before was building. If that cannot be logged now, the next
         // building of an index sees to it.
         let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();
         this.endpoint.set_service(Some(shipping.service()));

@@ -201,7 +201,7 @@ impl LogBuffer {
         self.released.advance(Lsn(flushed.fold(to.0.min(replayed), u64::min)));
     }
 
-    /// Those who replay begin at `at`, or nobody does at the largest LSN. Nothing is
+    /// Replay begins at `at`; at the largest LSN, nowhere. Nothing is
     /// released in the meantime.
     pub(crate) fn replay_from(&self, at: Lsn) {
         self.replayed.store(at.0, Ordering::SeqCst);

@@ -44,7 +44,7 @@ impl Landmarks {
         }
     }
 
-    /// Somebody went past the block at `lsn`, which lies from `from` to `to`.
+    /// A reader went past the block at `lsn`, which lies from `from` to `to`.
     pub(super) fn pass(&self, lsn: Lsn, from: Lsn, to: Lsn) {
         if from.0 / SPACING != to.0 / SPACING {
             self.enter(lsn, from);

@@ -114,7 +114,8 @@ impl Fences {
         !matches!(self, Self::Passive(passive) if !passive.join(writer))
     }
 
-    /// It waits, and nobody should have to wake it.
+    /// Makes the worker's last block durable before it waits: then no other thread forces its
+    /// fence.
     pub(super) fn settle(&self, writer: usize) {
         if let Self::Passive(passive) = self {
             passive.settle(writer);

@@ -47,7 +47,7 @@ pub(crate) struct Workers {
     pub(super) start: Lsn,
     /// The longest block that can be put: half the ring.
     pub(super) longest: u64,
-    /// Only LSNs are taken: nothing is copied, and nobody persists.
+    /// Only LSNs are taken: nothing is copied or made durable.
     pub(super) volatile: bool,
     pub(super) bounds: Bounds,
     pub(super) ends: PartitionEnds,

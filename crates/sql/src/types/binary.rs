@@ -56,7 +56,7 @@ pub fn input(ty: Type, bytes: &[u8]) -> Result<Value, SqlError> {
             Value::Interval(Interval { months, days, micros }.constrained(ty)?)
         }
         Kind::Uuid => Value::Uuid(reader.array()?),
-        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz | Kind::PgLsn => {
+        kind if kind.packed_width().is_some() => {
             modifier::fit(Value::Packed(Packed::read_binary(kind, &mut reader)?), ty, false)?
         }
         Kind::Bytea => return Ok(Value::bytea(bytes)),

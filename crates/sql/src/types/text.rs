@@ -55,7 +55,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
         }
         Kind::Interval => Value::Interval(Interval::parse(text, ty, context.formats.interval)?),
         Kind::Uuid => Value::Uuid(parse_uuid(text)?),
-        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz | Kind::PgLsn => {
+        kind if kind.packed_width().is_some() => {
             modifier::fit(Value::Packed(Packed::parse(kind, text, context)?), ty, false)?
         }
         Kind::Json => {

@@ -215,7 +215,7 @@ fn a_restart_notices_that_another_has_gone_on() {
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
-    // More of its own term, or a term that nothing was written in, is nobody else's.
+    // More of its own term, or a term without a block, is no sign of another primary.
     candidate.promised(NodeId(2), of(&[(1, 0, 1)], 80));
     candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 40));
     assert_eq!(candidate.superseded(), None);
