@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn an_operator_chooses_between_two_sides() {
-        let operator = |standbys: &[Seen], says: &str| match of_first(standbys) {
-            Verdict::Operator(why) => assert!(why.contains(says), "{why}"),
+        let operator = |standbys: &[Seen], text: &str| match of_first(standbys) {
+            Verdict::Operator(why) => assert!(why.contains(text), "{why}"),
             other => panic!("{other:?}"),
         };
         operator(&[doubtful(1)], "no other standby");
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_only_beside_those_that_were_compared() {
-        let waits = |standbys: &[Seen], says: &str| match of_first(standbys) {
-            Verdict::Wait(why) => assert!(why.contains(says), "{why}"),
+        let waits = |standbys: &[Seen], text: &str| match of_first(standbys) {
+            Verdict::Wait(why) => assert!(why.contains(text), "{why}"),
             other => panic!("{other:?}"),
         };
         waits(&[doubtful(2), doubtful(1), standby(3), standby(4)], "is the first");

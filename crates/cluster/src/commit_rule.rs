@@ -234,7 +234,7 @@ impl CommitRule {
         for Holder { node, incarnation } in sets.members() {
             let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
             member.incarnation = incarnation;
-            member.heard = answered.contains(&node);
+            member.answered = answered.contains(&node);
             member.outstanding = Some((Lsn::MAX, now));
             if !sets.counts() {
                 member.place = Place::InSync;
@@ -343,7 +343,7 @@ impl CommitRule {
             member.must_reach = durable;
             member.move_to(if bound { Place::Leaving } else { Place::Behind }, now);
         }
-        (member.acked, member.incarnation, member.heard) = (persisted, incarnation, true);
+        (member.acked, member.incarnation, member.answered) = (persisted, incarnation, true);
         member.connected = true;
         // A standby that kept its place keeps its patience too: reconnecting is no progress.
         member.outstanding = match member.outstanding {
@@ -419,8 +419,8 @@ impl CommitRule {
                 .is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
         };
         let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
-        // As long as the floor keeps some, those who were never heard go first.
-        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.heard));
+        // As long as the floor keeps some, those that never answered go first.
+        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.answered));
         // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
         // another who is worse.
         let committed = self.committed;

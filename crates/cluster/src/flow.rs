@@ -163,7 +163,7 @@ pub struct Flow {
     may_send_until: Lsn,
     /// The most that it was: what is on its way may lie beyond what it is now.
     granted: Lsn,
-    told: Lsn,
+    global_sent: Lsn,
     last_frame: Moment,
     /// Credit fell short of the next block: nothing to send before it grows beyond this.
     short_of: Option<Lsn>,
@@ -178,7 +178,7 @@ impl Flow {
             acked: Lsn::ZERO,
             may_send_until,
             granted: may_send_until,
-            told: Lsn::ZERO,
+            global_sent: Lsn::ZERO,
             last_frame: now,
             short_of: None,
         }
@@ -203,7 +203,7 @@ impl Flow {
             }
         }
         let silent = now.since(self.last_frame);
-        if global > self.told && silent >= self.config.watermark_delay {
+        if global > self.global_sent && silent >= self.config.watermark_delay {
             return Next::SendWatermark;
         }
         if silent >= self.config.keep_alive {
@@ -211,7 +211,7 @@ impl Flow {
         }
         // As long as something sent is not yet known to be committed, look again after the delay;
         // whoever drives this need not be woken by every advance.
-        let outstanding = self.told < self.shipped.min(filled) || global > self.told;
+        let outstanding = self.global_sent < self.shipped.min(filled) || global > self.global_sent;
         let pause = if outstanding && silent < self.config.watermark_delay {
             self.config.watermark_delay
         } else {
@@ -240,11 +240,11 @@ impl Flow {
 
     /// A frame without blocks was sent, with the globally persistent LSN `global`.
     pub fn note_sent(&mut self, global: Lsn, now: Moment) {
-        self.told = self.told.max(global);
+        self.global_sent = self.global_sent.max(global);
         self.last_frame = now;
     }
 
-    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was told
+    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was
     /// then; the credit may have grown since.
     pub fn credit_too_small(&mut self, upto: Lsn) {
         self.short_of = Some(upto);
@@ -291,9 +291,9 @@ impl Flow {
         self.acked
     }
 
-    /// The globally persistent LSN that the standby was last told.
+    /// The globally persistent LSN that was last sent to the standby.
     pub fn global_sent(&self) -> Lsn {
-        self.told
+        self.global_sent
     }
 }
 

@@ -262,7 +262,7 @@ pub struct Follower {
     passing: Option<Passing>,
     /// An in-sync set was received and could not be noted.
     unnoted: bool,
-    told: Option<(u32, Safety)>,
+    level: Option<(u32, Safety)>,
     observed: Option<(Living, Moment)>,
     /// There has been no memory to replay into since this was acknowledged, and was replayed less.
     unbacked: Option<Lsn>,
@@ -289,7 +289,7 @@ impl Follower {
             link: None,
             passing: None,
             unnoted: false,
-            told: None,
+            level: None,
             observed: None,
             unbacked: None,
             released: false,
@@ -479,10 +479,10 @@ impl Follower {
         if least <= self.visible {
             return None;
         }
-        // What a primary tells always stands between transactions, whether the end is remembered
-        // here or not.
-        let told = self.global_is_known && least == self.global;
-        let whole = if told { least } else { transaction_end(least) };
+        // What a primary announces always stands between transactions, whether the end is
+        // remembered here or not.
+        let at_global = self.global_is_known && least == self.global;
+        let whole = if at_global { least } else { transaction_end(least) };
         let shown = whole >= self.floor && whole > self.visible;
         if shown {
             self.visible = whole;
@@ -620,35 +620,35 @@ impl Follower {
         self.unnoted = true;
     }
 
-    /// The primary says how many standbys the cluster is meant to have, and its safety level.
+    /// The primary announces how many standbys the cluster is meant to have, and its safety level.
     pub fn observe_level(&mut self, standbys: u32, safety: Safety) {
-        self.told = Some((standbys, safety));
+        self.level = Some((standbys, safety));
     }
 
-    /// What the primary has said of that since this node started.
+    /// The level that the primary has announced since this node started.
     pub fn level(&self) -> Option<(u32, Safety)> {
-        self.told
+        self.level
     }
 
-    /// A node leads, or is about to, as it says itself.
+    /// A node leads, or is about to, as it announces itself.
     pub fn observe_primary(&mut self, living: Living, now: Moment) {
         self.observed = Some((living, now));
     }
 
-    /// A node says itself that it does not lead.
+    /// A node announces itself that it does not lead.
     pub fn observe_not_leading(&mut self, node: NodeId) {
         self.observed.take_if(|(living, _)| living.node == node);
     }
 
     /// The term under which this node lives, as far as that is known, and whether that is known
-    /// only by hearsay: its log flows here, or it was heard of no longer ago than a primary may be
+    /// only by hearsay: its log flows here, or it was observed no longer ago than a primary may be
     /// silent.
     pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
         let living = Living { term: fence.highest(), node: fence.holder()? };
         if self.link.as_ref().is_some_and(|link| link.term == living.term) {
             return Some((living, false));
         }
-        let recent = |(heard, at): &(Living, Moment)| *heard == living && now.since(*at) < self.config.patience;
+        let recent = |(observed, at): &(Living, Moment)| *observed == living && now.since(*at) < self.config.patience;
         self.observed.as_ref().is_some_and(recent).then_some((living, true))
     }
 

@@ -412,8 +412,8 @@ pub fn check_comes_back(
     comes_back: Option<Term>,
     living: impl FnOnce() -> Option<(Living, Option<String>)>,
 ) -> Result<(), Refusal> {
-    let Some(heard) = comes_back else { return Ok(()) };
-    match living().filter(|(living, _)| living.outranks(node, heard)) {
+    let Some(latest) = comes_back else { return Ok(()) };
+    match living().filter(|(living, _)| living.outranks(node, latest)) {
         Some((Living { term, node }, primary)) => Err(Refusal::LedBy { node, term, primary }),
         None => Ok(()),
     }

@@ -161,8 +161,8 @@ pub struct Host {
     global: Lsn,
     /// Where the newest record of an in-sync set ends.
     recorded: Lsn,
-    /// Of a relay: how far the primary's log reached, when by its clock, and when that was heard.
-    heard: Option<(Lsn, Moment, Moment)>,
+    /// Of a relay: how far the primary's log reached, when by its clock, and when that came.
+    observed: Option<(Lsn, Moment, Moment)>,
     /// Counts lists of peers; zero while none exists.
     peers: u64,
     closed: bool,
@@ -180,7 +180,7 @@ impl Host {
             global: Lsn::ZERO,
             // What a restart or a failover has found may have a record that no standby has noted.
             recorded: if sender.above.is_empty() { sender.end } else { Lsn::ZERO },
-            heard: None,
+            observed: None,
             peers: 0,
             closed: false,
             sender,
@@ -314,7 +314,7 @@ impl Host {
 
     /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
     pub fn observe(&mut self, end: Lsn, time: Moment, now: Moment) {
-        self.heard = Some((end, time, now));
+        self.observed = Some((end, time, now));
     }
 
     /// A record of an in-sync set is being written (the largest LSN), or ends at `end`.
@@ -359,12 +359,12 @@ impl Host {
         self.feeds.entry(id).and_modify(|feed| feed.flow.credit_too_small(upto));
     }
 
-    /// Blocks up to `to` are about to be on their way, or a word without blocks: says what goes
-    /// along. To be told before they are: the acknowledgement may be quicker. `None` when the feed
-    /// is over.
+    /// Blocks up to `to` are about to be on their way, or a frame without blocks: gives what goes
+    /// along. To be called before they are: the acknowledgement may be quicker. `None` when the
+    /// feed is over.
     pub fn shipped(&mut self, id: FeedId, to: Option<Lsn>, now: Moment) -> Option<Note> {
-        let (end, time) = match self.heard {
-            Some((end, time, heard)) => (end, time.after(now.since(heard))),
+        let (end, time) = match self.observed {
+            Some((end, time, at)) => (end, time.after(now.since(at))),
             None if self.relays() => (Lsn::ZERO, Moment::default()),
             None => (self.filled_to(), now),
         };

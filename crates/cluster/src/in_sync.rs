@@ -142,14 +142,14 @@ impl InSyncSet {
         self.members.iter().map(|member| member.node)
     }
 
-    /// Of the possible set that lacks most members: how many were heard, and how many it
-    /// takes to know that this record is the newest, and that what was heard includes every commit.
-    pub fn answered_by(&self, heard: impl Fn(&Holder) -> bool) -> (usize, usize) {
+    /// Of the possible set that lacks most members: how many answered, and how many it takes to
+    /// know that this record is the newest, and that the answers include every commit.
+    pub fn answered_by(&self, answered: impl Fn(&Holder) -> bool) -> (usize, usize) {
         let of = |set: &BTreeSet<Holder>| {
             let needed = set.len().saturating_sub(self.floor as usize).max(1);
-            (set.iter().filter(|member| heard(member)).count(), needed)
+            (set.iter().filter(|member| answered(member)).count(), needed)
         };
-        let lacks = |(heard, needed): &(usize, usize)| needed.saturating_sub(*heard);
+        let lacks = |(answered, needed): &(usize, usize)| needed.saturating_sub(*answered);
         self.possible().map(of).max_by_key(lacks).expect("there is at least one")
     }
 
@@ -238,9 +238,12 @@ mod tests {
                     if !newest.may_be_followed_by(&logs(next), &logs(gone)) {
                         continue;
                     }
-                    for heard in (1..16_u64).filter(|heard| heard & gone == 0) {
-                        let (answers, needed) = newest.answered_by(|log| heard >> log.node.0 & 1 == 1);
-                        assert!(answers < needed || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
+                    for answered in (1..16_u64).filter(|answered| answered & gone == 0) {
+                        let (answers, needed) = newest.answered_by(|log| answered >> log.node.0 & 1 == 1);
+                        assert!(
+                            answers < needed || answered & next != 0,
+                            "{newest:?}, then {next:b}, heard {answered:b}"
+                        );
                     }
                 }
             }

@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(keep(&with(&[CommitReady; 3]), &with(&[CommitReady; 3])), Lsn(40));
     }
 
-    /// Clients were told, and the next batches are under way.
+    /// Clients have their replies, and the next batches are under way.
     #[test]
     fn case_5b_committed() {
         for next in [&[CommitReady][..], &[CommitReady, Corrupt], &[CommitReady, Logged, Corrupt]] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_as_long_as_more_can_land() {
+    fn no_footprint_is_sent_as_long_as_more_can_land() {
         let mut it = Recovering::new(Rule::Marked, [NodeId(2)]);
         it.looked(with(&[Logged]));
         assert_eq!((it.next(), it.footprint()), (Step::Revoke, None));
@@ -287,8 +287,8 @@ mod tests {
         assert_eq!((it.next(), it.footprint()), (Step::Exchange, Some(&with(&[Logged]))));
     }
 
-    /// Section 5.1: the others do not wait for it. What it has said counts, if it was heard: it may
-    /// have undone something for that.
+    /// Section 5.1: the others do not wait for it. Its footprint counts, if it came: it may have
+    /// undone something for that.
     #[test]
     fn one_that_dies_on_the_way_is_not_waited_for() {
         let begun = || {

@@ -43,14 +43,14 @@ pub struct Level {
 }
 
 impl Level {
-    /// The operator's word counts first, then what a primary has said since this node started, then
-    /// this node's own configuration.
+    /// The operator's word counts first, then what a primary has announced since this node started,
+    /// then this node's own configuration.
     pub fn known(
         ordered: (Option<u32>, Option<Safety>),
-        told: Option<(u32, Safety)>,
+        announced: Option<(u32, Safety)>,
         configured: Option<(u32, Safety)>,
     ) -> Self {
-        let known = told.or(configured);
+        let known = announced.or(configured);
         let safety = ordered.1.or(known.map(|known| known.1)).unwrap_or(Safety::OneSafe);
         Self { safety, standbys: ordered.0.or(known.map(|known| known.0)) }
     }
@@ -63,7 +63,7 @@ pub struct Rules {
     pub level: Level,
     /// It continues although acknowledged commits may be lost.
     pub force: bool,
-    /// A former primary comes back without having been told to ([`Candidacy::comes_back`]).
+    /// A former primary comes back without an order to ([`Candidacy::comes_back`]).
     pub comes_back: Option<ComesBack>,
 }
 
@@ -73,7 +73,7 @@ pub struct ComesBack {
     /// Another node has to answer.
     pub asks: bool,
     /// All nodes that it knows have to answer: they have not had the time to yet.
-    pub hears_all: bool,
+    pub waits_for_all: bool,
 }
 
 /// What the other nodes are asked.
@@ -164,7 +164,7 @@ pub enum Stopped {
     /// Too few nodes answered.
     TooFew {
         /// How many answered, this one included.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
     },
@@ -173,7 +173,7 @@ pub enum Stopped {
         /// The newest set that any node knows of.
         newest: Option<InSyncSet>,
         /// How many of its members answered, this node included if it is one.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
     },
@@ -219,7 +219,7 @@ pub enum Stopped {
 pub struct Promotion {
     candidacy: Candidacy,
     rules: Rules,
-    heard_before: Option<Term>,
+    observed_before: Option<Term>,
     binding: bool,
     rounds: u32,
     failed_fetches: u32,
@@ -243,8 +243,8 @@ impl Promotion {
         if let Some(ComesBack { asks, .. }) = rules.comes_back {
             candidacy = candidacy.comes_back(asks);
         }
-        let heard_before = rules.comes_back.map(|_| state.fence.highest());
-        Self { candidacy, rules, heard_before, binding: false, rounds: 0, failed_fetches: 0 }
+        let observed_before = rules.comes_back.map(|_| state.fence.highest());
+        Self { candidacy, rules, observed_before, binding: false, rounds: 0, failed_fetches: 0 }
     }
 
     /// The term it asks for.
@@ -270,7 +270,7 @@ impl Promotion {
     pub fn question(&mut self, mine: LogState) -> Question {
         self.rounds += 1;
         self.candidacy.fetched(mine);
-        Question { term: self.term(), binding: self.binding, comes_back: self.heard_before }
+        Question { term: self.term(), binding: self.binding, comes_back: self.observed_before }
     }
 
     /// A node has answered the last question.
@@ -288,11 +288,11 @@ impl Promotion {
     }
 
     fn next(&mut self, silent: u32) -> Step {
-        let hears_all = self.rules.comes_back.is_some_and(|back| back.hears_all);
+        let waits_for_all = self.rules.comes_back.is_some_and(|back| back.waits_for_all);
         let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
-            Plan::Fetch { .. } | Plan::Lead { .. } if hears_all && silent > 0 => {
-                let heard = self.candidacy.answered().count() as u32 + 1;
-                Stopped::TooFew { heard, needed: heard + silent }
+            Plan::Fetch { .. } | Plan::Lead { .. } if waits_for_all && silent > 0 => {
+                let answered = self.candidacy.answered().count() as u32 + 1;
+                Stopped::TooFew { answered, needed: answered + silent }
             }
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
@@ -306,8 +306,8 @@ impl Promotion {
             }
             Plan::Fetch { from, cut_at, upto } => return Step::Fetch(Fetch { from, cut_at, upto }),
             Plan::Lead { term } => return Step::Finish { term },
-            Plan::TooFew { heard, needed } => Stopped::TooFew { heard, needed },
-            Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
+            Plan::TooFew { answered, needed } => Stopped::TooFew { answered, needed },
+            Plan::SetUncertain { newest, answered, needed } => Stopped::SetUncertain { newest, answered, needed },
             Plan::Follow { living, lives } => Stopped::Superseded { living, lives },
             Plan::Asynchronous => Stopped::Asynchronous,
             Plan::Newcomer { newest } => Stopped::Newcomer { newest },
@@ -406,17 +406,17 @@ mod tests {
         it.observe(NodeId(3), Answer::Log(log(50)));
         assert_eq!(it.decide(0), Step::Ask);
         it.question(log(50));
-        assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { heard: 1, needed: 2 }));
+        assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     }
 
     #[test]
-    fn who_comes_back_hears_all_while_there_is_time() {
-        let hears_all = |hears_all| Some(ComesBack { asks: false, hears_all });
+    fn a_former_primary_waits_for_all_while_there_is_time() {
+        let waits_for_all = |waits_for_all| Some(ComesBack { asks: false, waits_for_all });
         for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
-            let rules = Rules { comes_back: hears_all(all), ..rules(Safety::OneSafe) };
+            let rules = Rules { comes_back: waits_for_all(all), ..rules(Safety::OneSafe) };
             let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
             it.question(log(50));
-            let waits = Step::Stop(Stopped::TooFew { heard: 1, needed: 2 });
+            let waits = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
             assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
         }
     }
@@ -447,9 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn the_level_is_what_the_nearest_source_says() {
+    fn the_level_comes_from_the_nearest_source() {
         let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
-        let level = |told, configured| Level::known((None, None), told, configured);
+        let level = |announced, configured| Level::known((None, None), announced, configured);
         assert_eq!(level(Some(two), Some(very)), Level { safety: Safety::TwoSafe, standbys: Some(1) });
         assert_eq!(level(None, Some(very)), Level { safety: Safety::VerySafe, standbys: Some(2) });
         assert_eq!(level(None, None), Level { safety: Safety::OneSafe, standbys: None });

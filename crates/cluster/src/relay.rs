@@ -84,15 +84,15 @@ impl Relay {
         self.downstream.apply(event, now)
     }
 
-    /// The primary says what is globally persistent.
+    /// The primary announces what is globally persistent.
     pub fn observe_global(&mut self, global: Lsn) {
         if global > self.ahead.back().copied().unwrap_or(self.global) {
             self.ahead.push_back(global);
             if self.ahead.len() > AHEAD {
                 let mut number = 0;
-                self.ahead.retain(|heard| {
+                self.ahead.retain(|known| {
                     number += 1;
-                    number % 2 == 0 || *heard == global
+                    number % 2 == 0 || *known == global
                 });
             }
             self.pass();
@@ -100,8 +100,8 @@ impl Relay {
     }
 
     fn pass(&mut self) {
-        while let Some(heard) = self.ahead.front().copied().filter(|heard| *heard <= self.persisted) {
-            self.global = heard;
+        while let Some(known) = self.ahead.front().copied().filter(|known| *known <= self.persisted) {
+            self.global = known;
             self.ahead.pop_front();
         }
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn those_below_learn_what_the_relay_was_told_and_no_more() {
+    fn those_below_learn_what_the_relay_observed_and_no_more() {
         let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
         let _ = relay.persisted(Lsn(100), ms(1));
         assert_eq!(relay.downward(), Lsn(0));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_down_was_told_and_is_held() {
+    fn what_is_passed_down_was_observed_and_is_held() {
         let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Lsn(0), ms(0));
         for k in 1..10_000 {
             relay.observe_global(Lsn(k * 10));

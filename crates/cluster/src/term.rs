@@ -263,11 +263,11 @@ pub struct Living {
 }
 
 impl Living {
-    /// Whether `asker`, a former primary that has heard of no later term than `heard`, has to give
+    /// Whether `asker`, a former primary that has observed no later term than `latest`, has to give
     /// way to this term, and follow it. An earlier term is over, even if some node does
     /// not know that yet.
-    pub fn outranks(&self, asker: NodeId, heard: Term) -> bool {
-        self.node != asker && self.term >= heard
+    pub fn outranks(&self, asker: NodeId, latest: Term) -> bool {
+        self.node != asker && self.term >= latest
     }
 }
 

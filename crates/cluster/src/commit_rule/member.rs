@@ -29,7 +29,7 @@ pub struct Member {
     /// Which log that is: [`Holder::incarnation`].
     pub(super) incarnation: u64,
     /// It has answered the candidate that became this primary, or joined during this term.
-    pub(super) heard: bool,
+    pub(super) answered: bool,
     /// Whether there is a connection.
     pub connected: bool,
     /// Whether commits may count on it.
@@ -55,7 +55,7 @@ impl Member {
         Self {
             acked: Lsn::ZERO,
             incarnation: 0,
-            heard: false,
+            answered: false,
             connected: false,
             synchronous: true,
             place: Place::Behind,
@@ -70,7 +70,7 @@ impl Member {
 
     /// Whether it has answered the candidate that became this primary, or joined during this term.
     pub fn has_answered(&self) -> bool {
-        self.heard
+        self.answered
     }
 
     /// Lets it go, or takes it back. Says whether that is a change.

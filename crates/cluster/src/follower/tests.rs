@@ -47,20 +47,20 @@ impl Bench {
         Self(follower)
     }
 
-    fn tell(&mut self, event: Event<'_>) -> Decision {
+    fn apply(&mut self, event: Event<'_>) -> Decision {
         self.0.apply(event, NOW, |at| Lsn(at.0 / 100 * 100))
     }
 
     fn accept(&mut self, ends: &[u64]) -> Decision {
         let ends: Vec<_> = ends.iter().copied().map(Lsn).collect();
-        self.tell(Event::Accepted(&ends))
+        self.apply(Event::Accepted(&ends))
     }
 
     fn replay(&mut self, limit: u64) -> Option<(u64, u64)> {
         let mut piece = Vec::new();
         let from = self.0.next_piece(limit, &mut piece)?;
         let to = *piece.last().unwrap();
-        let _ = self.tell(Event::Replayed(to));
+        let _ = self.apply(Event::Replayed(to));
         Some((from.0, to.0))
     }
 
@@ -73,24 +73,24 @@ impl Bench {
 fn readers_see_the_least_of_three_and_whole_transactions() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     assert!(it.accept(&[50, 100, 150]).replay);
-    assert_eq!(it.tell(Event::Persisted(Lsn(150))).show, None);
+    assert_eq!(it.apply(Event::Persisted(Lsn(150))).show, None);
     assert_eq!(it.replay(1000), Some((0, 150)));
-    assert_eq!(it.0.visible(), Lsn(0), "nothing was told");
-    assert_eq!(it.tell(Event::Global(Lsn(300))).show, Some(Lsn(100)));
+    assert_eq!(it.0.visible(), Lsn(0), "nothing was announced");
+    assert_eq!(it.apply(Event::Global(Lsn(300))).show, Some(Lsn(100)));
     assert_eq!(it.acked(), Some(150));
     assert_eq!(it.acked(), None, "nothing is new");
     let _ = it.accept(&[200]);
     assert_eq!(it.replay(1000), Some((150, 200)));
     assert_eq!(it.0.visible(), Lsn(100), "not persistent here");
-    assert_eq!(it.tell(Event::Persisted(Lsn(200))).show, Some(Lsn(200)));
+    assert_eq!(it.apply(Event::Persisted(Lsn(200))).show, Some(Lsn(200)));
 }
 
 #[test]
-fn what_was_told_of_another_log_is_not_shown_of_this_one() {
+fn commits_of_another_log_are_not_shown_of_this_one() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 250]), it.tell(Event::Persisted(Lsn(250))), it.replay(1000));
+    let _ = (it.accept(&[100, 250]), it.apply(Event::Persisted(Lsn(250))), it.replay(1000));
     // The old primary has committed more than ever came here.
-    let _ = it.tell(Event::Global(Lsn(470)));
+    let _ = it.apply(Event::Global(Lsn(470)));
     assert_eq!((it.0.visible(), it.0.global()), (Lsn(200), Lsn(470)));
     it.0.closed();
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
@@ -99,39 +99,39 @@ fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     assert_eq!(entry, Entry { primary: NodeId(1), cut: None });
     it.0.entered(&next);
     it.0.linked(&next);
-    let _ = (it.accept(&[300, 470]), it.tell(Event::Persisted(Lsn(470))), it.replay(1000));
+    let _ = (it.accept(&[300, 470]), it.apply(Event::Persisted(Lsn(470))), it.replay(1000));
     assert_eq!(it.0.visible(), Lsn(200), "the new primary has told nothing yet");
-    assert_eq!(it.tell(Event::Global(Lsn(400))).show, Some(Lsn(400)));
+    assert_eq!(it.apply(Event::Global(Lsn(400))).show, Some(Lsn(400)));
 }
 
 #[test]
 fn a_cut_waits_for_replay_and_forgets_what_lies_beyond() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 200, 300]), it.tell(Event::Persisted(Lsn(300))));
+    let _ = (it.accept(&[100, 200, 300]), it.apply(Event::Persisted(Lsn(300))));
     let mut piece = Vec::new();
     assert_eq!(it.0.next_piece(150, &mut piece), Some(Lsn(0)));
     it.0.hold(Lsn(50)).unwrap();
     assert!(it.0.is_replaying());
-    let _ = it.tell(Event::Replayed(Lsn(100)));
+    let _ = it.apply(Event::Replayed(Lsn(100)));
     assert_eq!(it.0.next_piece(150, &mut piece), None, "held");
     it.0.cut(Lsn(50));
     assert_eq!((it.0.received(), it.0.persisted(), it.0.replayed()), (Lsn(50), Lsn(50), Lsn(50)));
     let _ = it.accept(&[120]);
     assert_eq!(it.replay(1000), Some((50, 120)));
     // Readers have seen the first hundred: that cannot be taken back.
-    let _ = (it.tell(Event::Persisted(Lsn(120))), it.tell(Event::Global(Lsn(120))));
+    let _ = (it.apply(Event::Persisted(Lsn(120))), it.apply(Event::Global(Lsn(120))));
     assert_eq!(it.0.hold(Lsn(90)), Err(Seen { visible: Lsn(120) }));
 }
 
 #[test]
 fn modes_differ_in_what_they_acknowledge_and_replay() {
     let mut it = Bench::new(config(ReplayMode::Synchronous));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
+    let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(100))));
     assert_eq!(it.acked(), Some(0), "only the room is news");
     it.replay(1000);
     assert_eq!(it.acked(), Some(100));
     let mut it = Bench::new(config(ReplayMode::None));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
+    let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(100))));
     assert_eq!((it.acked(), it.replay(1000)), (Some(100), None));
     assert_eq!(it.0.free_until(), Lsn(1100));
     assert!(it.0.replay_until(Lsn(100)));
@@ -141,9 +141,9 @@ fn modes_differ_in_what_they_acknowledge_and_replay() {
 #[test]
 fn without_memory_the_log_is_received_and_neither_replayed_nor_acknowledged() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100, 200]), it.tell(Event::Persisted(Lsn(150))), it.replay(100));
+    let _ = (it.accept(&[100, 200]), it.apply(Event::Persisted(Lsn(150))), it.replay(100));
     it.0.set_lacks_memory(true, true);
-    let _ = (it.accept(&[900]), it.tell(Event::Persisted(Lsn(900))));
+    let _ = (it.accept(&[900]), it.apply(Event::Persisted(Lsn(900))));
     // What was acknowledged stays so, and the buffer is given back.
     assert_eq!((it.0.to_acknowledge(), it.replay(1000), it.0.free_until()), (Lsn(150), None, Lsn(1900)));
     it.0.set_lacks_memory(false, true);
@@ -155,14 +155,14 @@ fn without_memory_the_log_is_received_and_neither_replayed_nor_acknowledged() {
     assert_eq!((it.replay(1000), it.0.to_acknowledge()), (Some((200, 900)), Lsn(900)));
     // Replay has caught up: what is persistent counts by itself again.
     it.0.set_lacks_memory(false, true);
-    let _ = (it.accept(&[1000]), it.tell(Event::Persisted(Lsn(1000))));
+    let _ = (it.accept(&[1000]), it.apply(Event::Persisted(Lsn(1000))));
     assert_eq!(it.0.to_acknowledge(), Lsn(1000));
 }
 
 #[test]
 fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_over() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
+    let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(100))));
     assert_eq!(it.0.ack(it.0.room(), NOW, true, |term| term > Term(1)), None);
     it.0.not_noted();
     assert_eq!(it.0.ack(it.0.room(), NOW, true, |_| true), None);
@@ -173,37 +173,38 @@ fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_
 }
 
 #[test]
-fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
+fn a_relay_acknowledges_for_those_below_and_passes_commits_down() {
     let mut it = Bench::new(relay());
     let standby = NodeId(4);
     let joined = commit_rule::Event::Joined { standby, incarnation: 1, persisted: Lsn(0), synchronous: true };
-    assert!(it.tell(Event::Below(joined)).places);
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(100))));
+    assert!(it.apply(Event::Below(joined)).places);
+    let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(100))));
     assert_eq!(it.0.to_acknowledge(), Lsn(0));
-    let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100) }));
+    let _ = it.apply(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100) }));
     assert_eq!(it.0.to_acknowledge(), Lsn(100));
-    let told = it.tell(Event::Global(Lsn(100)));
-    assert_eq!((told.down, told.release), (Some(Lsn(100)), Some(Lsn(100))));
+    let decision = it.apply(Event::Global(Lsn(100)));
+    assert_eq!((decision.down, decision.release), (Some(Lsn(100)), Some(Lsn(100))));
     assert!(it.0.continues(&welcome(1, 100, 100)) && !it.0.continues(&welcome(2, 100, 100)));
-    // After a cut that may stand within a transaction it has nothing to tell.
-    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Lsn(150))), it.tell(Event::Global(Lsn(200))));
+    // After a cut that may stand within a transaction it passes nothing down.
+    let _ = (it.accept(&[150]), it.apply(Event::Persisted(Lsn(150))), it.apply(Event::Global(Lsn(200))));
     it.0.hold(Lsn(120)).unwrap();
     it.0.cut(Lsn(120));
     it.0.pass_on(&welcome(2, 120, 120), NOW);
     assert_eq!((it.0.global(), it.0.downward()), (Lsn(120), Some(Lsn(0))));
 }
 
-/// The primary may be told to have far more than the relay has room for, and then nothing between.
+/// The relay may observe that the primary has far more than there is room for here, and then
+/// nothing between.
 #[test]
 fn a_relay_needs_no_room_for_what_is_globally_persistent() {
     let mut it = Bench::new(relay());
     let _ = it.accept(&[100]);
-    let told = it.tell(Event::Global(Lsn(1000)));
-    assert_eq!((told.down, told.release), (None, None), "it is not persistent here");
-    let persisted = it.tell(Event::Persisted(Lsn(100)));
+    let decision = it.apply(Event::Global(Lsn(1000)));
+    assert_eq!((decision.down, decision.release), (None, None), "it is not persistent here");
+    let persisted = it.apply(Event::Persisted(Lsn(100)));
     assert_eq!((persisted.down, persisted.release), (None, Some(Lsn(100))));
     let _ = it.accept(&[1000]);
-    let persisted = it.tell(Event::Persisted(Lsn(1000)));
+    let persisted = it.apply(Event::Persisted(Lsn(1000)));
     assert_eq!((persisted.down, persisted.release), (Some(Lsn(1000)), Some(Lsn(1000))));
 }
 
@@ -223,7 +224,7 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
 }
 
 #[test]
-fn a_term_lives_while_its_log_flows_or_it_was_heard_of() {
+fn a_term_lives_while_its_log_flows_or_it_was_observed() {
     let mut it = Bench::new(config(ReplayMode::Pipelined)).0;
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let term_entry = Living { term: Term(1), node: NodeId(1) };
@@ -239,7 +240,7 @@ fn a_term_lives_while_its_log_flows_or_it_was_heard_of() {
 #[should_panic(expected = "persisted 200 is above received 100")]
 fn the_law_is_asserted() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Lsn(200))));
+    let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(200))));
 }
 
 #[test]
@@ -262,9 +263,9 @@ fn a_checkpoint_of_another_log_is_not_continued() {
 }
 
 #[test]
-fn what_was_told_stays_told() {
+fn the_global_position_does_not_move_back() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
-    let _ = (it.tell(Event::Global(Lsn(200))), it.tell(Event::Global(Lsn(100))));
+    let _ = (it.apply(Event::Global(Lsn(200))), it.apply(Event::Global(Lsn(100))));
     assert_eq!(it.0.global(), Lsn(200));
 }
 
@@ -272,7 +273,7 @@ fn what_was_told_stays_told() {
 fn nothing_is_shown_below_the_floor() {
     let begun = Begun { floor: Lsn(300), ..Begun::default() };
     let mut it = Bench(Follower::new(ME, config(ReplayMode::Pipelined), begun));
-    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Lsn(300))), it.tell(Event::Global(Lsn(300))));
+    let _ = (it.accept(&[200, 300]), it.apply(Event::Persisted(Lsn(300))), it.apply(Event::Global(Lsn(300))));
     assert_eq!(it.replay(200), Some((0, 200)));
     assert_eq!(it.0.visible(), Lsn(0));
     assert_eq!(it.replay(200), Some((200, 300)));
@@ -318,9 +319,9 @@ fn one_piece_is_replayed_at_a_time_and_none_after_a_failure() {
 fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
     let mut bench = Bench::new(config(ReplayMode::Pipelined));
     let _ = bench.accept(&[100]);
-    assert_eq!(bench.tell(Event::Arrived(Lsn(500))), Decision::default());
-    let _ = bench.tell(Event::Persisted(Lsn(500)));
-    let _ = bench.tell(Event::Global(Lsn(500)));
+    assert_eq!(bench.apply(Event::Arrived(Lsn(500))), Decision::default());
+    let _ = bench.apply(Event::Persisted(Lsn(500)));
+    let _ = bench.apply(Event::Global(Lsn(500)));
     assert_eq!((bench.0.received(), bench.0.to_acknowledge()), (Lsn(500), Lsn(500)));
     assert_eq!((bench.replay(1000), bench.replay(1000)), (Some((0, 100)), None));
     assert_eq!(bench.0.visible(), Lsn(100));

@@ -65,7 +65,7 @@ fn shipped(appliance: bool) -> Host {
 }
 
 #[test]
-fn a_feed_has_no_room_before_the_standby_says_so() {
+fn a_feed_has_no_room_before_the_first_acknowledgement() {
     let mut host = host_of(&[]);
     let joined = host.join(1, replica(B), ms(0)).unwrap();
     let event = Event::Joined { standby: B, incarnation: 1, persisted: Lsn(90), synchronous: true };
@@ -91,7 +91,7 @@ fn a_newer_connection_takes_the_place_of_an_older_one() {
 }
 
 #[test]
-fn the_rule_hears_of_members_only() {
+fn the_rule_receives_events_of_members_only() {
     let mut host = host_of(&[]);
     let observer = ReplicaState { member: false, ..replica(B) };
     assert_eq!(host.join(1, observer, ms(0)).unwrap(), Joined::default());
@@ -110,7 +110,7 @@ fn more_than_was_shipped_cannot_be_acknowledged() {
 #[test]
 fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
     let mut host = shipped(true);
-    assert!(!host.counts_read_back(1), "it was not told of what the restart has found");
+    assert!(!host.counts_read_back(1), "it did not receive what the restart has found");
     assert_eq!(host.read_back(1, Lsn(130)), Ok(Acked::default()));
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
     let event = Some(Event::Acked { standby: B, persisted: Lsn(130) });
@@ -127,7 +127,7 @@ fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
 }
 
 #[test]
-fn committed_is_told_at_once_where_nothing_else_was_sent_for_a_while() {
+fn commits_are_sent_at_once_where_nothing_else_was_for_a_while() {
     let mut host = shipped(false);
     assert_eq!(host.committed(Lsn(130), ms(4)), [], "it rides on the next batch");
     assert_eq!(host.committed(Lsn(130), ms(9)), [], "it has not moved");
@@ -141,7 +141,7 @@ fn committed_is_told_at_once_where_nothing_else_was_sent_for_a_while() {
 }
 
 #[test]
-fn who_is_in_the_cluster_is_told_before_all_else() {
+fn peers_are_sent_before_all_else() {
     let mut host = shipped(false);
     host.peers_changed();
     host.filled(Lsn(130), Lsn(140), &[], ms(5));
@@ -164,7 +164,7 @@ fn nothing_is_sent_to_a_feed_that_is_given_up_or_by_a_host_that_is_closed() {
 }
 
 #[test]
-fn those_in_sync_are_told_so() {
+fn notes_state_whether_a_standby_is_in_sync() {
     let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Lsn(100), ms(0));
     let mut host = shipped(false);
     let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(100), synchronous: true }, ms(0));

@@ -75,14 +75,14 @@ impl MirrorState {
     }
 
     /// Up to where what is here is known to be committed; nothing, if it is no state of the
-    /// database, which nobody could use. `mark` is the memory's, and a primary has said that
-    /// everything below `told` is. The checkpoint that the memory was begun from was committed up
-    /// to its end.
+    /// database, which nobody could use. `mark` is the memory's, and a primary has announced that
+    /// everything below `announced` is. The checkpoint that the memory was begun from was committed
+    /// up to its end.
     ///
     /// No other log is followed that has less of it: all that acknowledged it may have lost it.
-    pub fn committed(&self, mark: Lsn, told: Lsn) -> Lsn {
+    pub fn committed(&self, mark: Lsn, announced: Lsn) -> Lsn {
         match self.is_state() {
-            true => mark.max(told.min(self.end)).max(self.floor),
+            true => mark.max(announced.min(self.end)).max(self.floor),
             false => Lsn::ZERO,
         }
     }

@@ -65,7 +65,7 @@ pub enum Plan {
     /// Too few nodes answered: what the others acknowledged might be lost.
     TooFew {
         /// How many answered, the candidate included.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
     },
@@ -84,7 +84,7 @@ pub enum Plan {
         /// The newest set that anybody who was heard knows of, if there is one.
         newest: Option<InSyncSet>,
         /// How many of its members answered, the candidate included.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
     },
@@ -147,26 +147,26 @@ pub enum Plan {
 /// advanced of those has all of it. Under very safe and 2-safe every member has it, and the most
 /// advanced of the members that are heard is followed. Under 1-safe any standby will do; the most
 /// advanced of those that can be reached loses least. Asynchronous standbys, newcomers, and those
-/// that follow a standby, are heard, but count for nothing; one of them may be the candidate under
+/// that follow a standby, are asked, but count for nothing; one of them may be the candidate under
 /// 1-safe, and under 2-safe without a floor. Very safe and quorum rest on a number of members,
 /// which would change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
 /// another may have begun to lead. It gives way to that one ([`Candidacy::comes_back`]), while a
-/// candidate that was told to take over does not. What others hold of its own last term outranks
+/// candidate that was ordered to take over does not. What others hold of its own last term outranks
 /// its own disk, which may have been set back: it fetches that first.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
     me: NodeId,
     mine: LogState,
-    heard: BTreeMap<NodeId, LogState>,
+    logs: BTreeMap<NodeId, LogState>,
     /// Those that have answered, whose logs must not be compared.
     met: BTreeMap<NodeId, Witness>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
-    /// The candidate led last, as far as anybody has told it.
+    /// The candidate led last, as far as it knows.
     undisturbed: bool,
     /// In that term an in-sync set took effect.
     effective: bool,
@@ -198,7 +198,7 @@ impl Candidacy {
             term,
             me,
             mine,
-            heard: BTreeMap::new(),
+            logs: BTreeMap::new(),
             met: BTreeMap::new(),
             higher: None,
             fence: *fence,
@@ -251,7 +251,7 @@ impl Candidacy {
     /// `peer` raised its fence to the candidate's term and described its log.
     pub fn promised(&mut self, peer: NodeId, log: LogState) {
         if peer != self.me {
-            self.heard.insert(peer, log);
+            self.logs.insert(peer, log);
         }
     }
 
@@ -263,7 +263,7 @@ impl Candidacy {
 
     /// The nodes that have answered.
     pub fn answered(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.heard.keys().chain(self.met.keys()).copied()
+        self.logs.keys().chain(self.met.keys()).copied()
     }
 
     /// A peer refused: it has heard of `highest`.
@@ -295,7 +295,7 @@ impl Candidacy {
     /// Begins again with the same term: nodes that were only sounded out are now asked for a
     /// promise.
     pub fn ask_for_promises(&mut self) {
-        self.heard.clear();
+        self.logs.clear();
         self.met.clear();
         self.higher = None;
     }
@@ -317,7 +317,7 @@ impl Candidacy {
     /// heard itself and does not say so.
     fn superseded(&self) -> Option<TermEntry> {
         let known = self.mine.history.cut(self.mine.end);
-        let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
+        let ahead = self.logs.values().filter(|log| log.rank() > self.mine.rank());
         let last = ahead.filter_map(|log| log.history.cut(log.end).entries().last().copied());
         let unknown = |term_entry: &TermEntry| {
             term_entry.node != self.me && !known.entries().iter().any(|mine| mine.is(term_entry))
@@ -334,31 +334,31 @@ impl Candidacy {
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
         }
-        // A node that has blocks of a term has heard of it, and so has one that fetches them.
-        let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
+        // A node that has blocks of a term has observed it, and so has one that fetches them.
+        let written = self.logs.values().map(|log| log.rank().0).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: written.next() };
         }
         if let Some(comes_back) = self.comes_back {
             let gone_on = self.superseded().map(|term_entry| Living { term: term_entry.term, node: term_entry.node });
-            if let Some(living) = gone_on.filter(|living| !self.heard.contains_key(&living.node)) {
+            if let Some(living) = gone_on.filter(|living| !self.logs.contains_key(&living.node)) {
                 return Plan::Follow { living, lives: false };
             }
-            let answered = |node: &NodeId| self.heard.contains_key(node) || self.met.contains_key(node);
-            let unheard = comes_back.promised.filter(|node| !answered(node));
+            let answered = |node: &NodeId| self.logs.contains_key(node) || self.met.contains_key(node);
+            let unanswered = comes_back.promised.filter(|node| !answered(node));
             let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
-            let met_none = self.heard.is_empty() && self.met.is_empty();
-            // Where it commits nothing without another node, the level says whom it has to hear.
+            let met_none = self.logs.is_empty() && self.met.is_empty();
+            // Where it commits nothing without another node, the level says whom it waits for.
             let asks = comes_back.asks && !matches!(safety, Safety::Quorum(2..));
-            if alone && unheard.is_some() || asks && met_none {
-                let heard = self.votes();
-                return Plan::TooFew { heard, needed: heard + 1 };
+            if alone && unanswered.is_some() || asks && met_none {
+                let votes = self.votes();
+                return Plan::TooFew { answered: votes, needed: votes + 1 };
             }
         }
         let newest = self.newest_set().filter(|_| safety != Safety::OneSafe);
         if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
             // That says more.
-            let ahead = self.heard.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
+            let ahead = self.logs.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
             let holds_more =
                 ahead.max_by_key(|(_, log)| log.rank()).and_then(|(peer, log)| self.holds_more(*peer, log));
             return holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped);
@@ -375,7 +375,7 @@ impl Candidacy {
             newest.as_ref().filter(|_| !force).is_none_or(|set| named(&set))
         };
         let mine = counts(self.me, &self.mine);
-        let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
+        let others = self.logs.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
         // A term commits nothing before its set is recorded: blocks of terms later than the newest
@@ -389,8 +389,8 @@ impl Candidacy {
         match best {
             // Of the members only such were heard that have lost what they held.
             None if !mine => {
-                let (heard, needed) = (self.votes(), self.votes() + 1);
-                Plan::SetUncertain { newest, heard, needed }
+                let (answered, needed) = (self.votes(), self.votes() + 1);
+                Plan::SetUncertain { newest, answered, needed }
             }
             Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
@@ -417,17 +417,17 @@ impl Candidacy {
         if counts_members && !self.mine.synchronous {
             return Some(Plan::Asynchronous);
         }
-        let (heard, needed) = self.members_answered(newest);
+        let (answered, needed) = self.members_answered(newest);
         let me = Holder::new(self.me, self.mine.incarnation);
         match newest {
-            // All members that it hears may lose their logs, and then nothing keeps the primary of
+            // All members that answer may lose their logs, and then nothing keeps the primary of
             // before from going on without them. A candidate that is a member would.
             Some(newest) if (counts_members || newest.floor > 0) && !newest.members.contains(&me) => {
                 Some(Plan::Newcomer { newest: newest.clone() })
             }
-            _ if heard >= needed => None,
-            Some(_) if counts_members => Some(Plan::TooFew { heard, needed }),
-            _ => Some(Plan::SetUncertain { newest: newest.cloned(), heard, needed }),
+            _ if answered >= needed => None,
+            Some(_) if counts_members => Some(Plan::TooFew { answered, needed }),
+            _ => Some(Plan::SetUncertain { newest: newest.cloned(), answered, needed }),
         }
     }
 
@@ -485,7 +485,7 @@ impl Candidacy {
     /// The newest in-sync set that anybody who was heard knows of. If no set of its term was ever
     /// in effect, it gives way to one that an earlier term has written beside it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
-        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
+        let sets = self.logs.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
         let newest = known().max_by_key(|set| set.order())?;
         if !self.was_never_in_effect(newest) {
@@ -501,7 +501,7 @@ impl Candidacy {
     /// before from writing more; but all that had may have lost their logs since.
     fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
         let me = Holder::new(self.me, self.mine.incarnation);
-        let held = self.heard.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
+        let held = self.logs.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
         let logs: BTreeMap<_, _> = held.chain([(me, &self.mine)]).collect();
         let has_some = |log: &LogState| log.rank().0 >= set.term;
         let lacking = |members: &BTreeSet<Holder>| {
@@ -523,7 +523,7 @@ impl Candidacy {
             Agreement::Upto(upto) => log.committed.min(upto),
             Agreement::SameTermTwice { .. } => Lsn::ZERO,
         };
-        self.heard.values().map(shared).fold(self.committed(), Lsn::max)
+        self.logs.values().map(shared).fold(self.committed(), Lsn::max)
     }
 
     /// What the in-sync sets of the term that [`Plan::Lead`] allows follow.
@@ -536,7 +536,7 @@ impl Candidacy {
 
     /// How many synchronous nodes were heard.
     fn votes(&self) -> u32 {
-        let logs = self.heard.values().chain([&self.mine]);
+        let logs = self.logs.values().chain([&self.mine]);
         u32::try_from(logs.filter(|log| log.synchronous).count()).unwrap_or(u32::MAX)
     }
 
@@ -549,7 +549,7 @@ impl Candidacy {
         };
         let me = Holder::new(self.me, self.mine.incarnation);
         let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
-        // No other can have led since without having heard this node.
+        // No other can have led since without an answer of this node.
         let needed = newest.term == self.mine.history.last_term() && newest.possible().all(|set| set.contains(&me));
         let alone = all && newest.floor == 0 && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {
@@ -557,15 +557,15 @@ impl Candidacy {
         }
         // One that has lost what it held still knows of the sets that it was in; but only where all
         // members hold everything, it may be done without.
-        let answered = |holder: &Holder| {
-            let heard = self.heard.get(&holder.node).map(|log| log.incarnation);
+        let has_answered = |holder: &Holder| {
+            let incarnation = self.logs.get(&holder.node).map(|log| log.incarnation);
             let met = self.met.get(&holder.node).filter(|_| all);
             let lost = met.is_some_and(|met| met.incarnations.contains(&holder.incarnation));
-            *holder == me || heard == Some(holder.incarnation) || lost
+            *holder == me || incarnation == Some(holder.incarnation) || lost
         };
-        let (heard, needed) = newest.answered_by(answered);
+        let (answered, needed) = newest.answered_by(has_answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        (count(heard), count(needed))
+        (count(answered), count(needed))
     }
 }
 

@@ -371,12 +371,12 @@ impl Parts {
             comes_back: true,
             ..PromoteOptions::default()
         };
-        let hears_all_until = Instant::now() + Duration::from_millis(self.config.standby_timeout_ms);
+        let waits_for_all_until = Instant::now() + Duration::from_millis(self.config.standby_timeout_ms);
         let node = self.follow(None, deleted)?;
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
-        let mut returning = Returning { options, known, join, threshold, hears_all_until };
+        let mut returning = Returning { options, known, join, threshold, waits_for_all_until };
         loop {
             let why = match returning.attempt(&node) {
                 Ok(()) => return Ok((node, None)),
@@ -384,9 +384,9 @@ impl Parts {
             };
             let again = match &why {
                 PromoteError::Promotion(cause) => match &**cause {
-                    PromotionError::TooFew { heard, needed, .. }
-                    | PromotionError::SetUncertain { heard, needed, .. } => {
-                        tell(Phase::Peers { heard: *heard, needed: *needed });
+                    PromotionError::TooFew { answered, needed, .. }
+                    | PromotionError::SetUncertain { answered, needed, .. } => {
+                        tell(Phase::Peers { answered: *answered, needed: *needed });
                         if let Err(foreign) = returning.check_join(&node) {
                             // What stops it is said already.
                             let _ = node.stop();
@@ -553,7 +553,7 @@ struct Returning {
     join: Option<String>,
     threshold: Arc<Threshold>,
     /// Until then all nodes that it knows have to answer.
-    hears_all_until: Instant,
+    waits_for_all_until: Instant,
 }
 
 impl Returning {
@@ -562,8 +562,8 @@ impl Returning {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
         // A node that was told to join does not take itself for the primary before another node has
         // said who it is.
-        let hears_all = Instant::now() < self.hears_all_until;
-        self.options.waits_for = ComesBack { asks: self.join.is_some(), hears_all };
+        let waits_for_all = Instant::now() < self.waits_for_all_until;
+        self.options.waits_for = ComesBack { asks: self.join.is_some(), waits_for_all };
         let outcome = node.promotion(&self.options).map(drop);
         if let Err(PromoteError::Promotion(cause)) = &outcome
             && let PromotionError::Superseded { primary, .. } = &**cause

@@ -41,7 +41,7 @@ fn a_quorum_failover_needs_enough_votes() {
     let set = || quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
     assert_eq!(candidate.term(), Term(2));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
     assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(2) });
     candidate.promised(NodeId(2), log(&[(1, 0)], 80, set()));
     let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
@@ -102,7 +102,7 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     assert_eq!(both, Plan::Lead { term: Term(6) });
     // Of three members, one that lacks it says nothing.
     let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
-    assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { answered: 1, needed: 2 });
 }
 
 /// Nothing is committed in a term before a record of it: what was written in one whose record is
@@ -132,7 +132,7 @@ fn an_answer_counts_by_what_it_proves() {
         candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set() });
         let plan = candidate.plan(safety, false);
         assert!(
-            matches!(plan, Plan::TooFew { heard: 1, needed: 2 } | Plan::SetUncertain { heard: 1, needed: 2, .. }),
+            matches!(plan, Plan::TooFew { answered: 1, needed: 2 } | Plan::SetUncertain { answered: 1, needed: 2, .. }),
             "{plan:?}"
         );
         candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
@@ -145,7 +145,7 @@ fn an_answer_counts_by_what_it_proves() {
     candidate.promised(NodeId(9), log(&[(1, 0)], 50, set()));
     assert!(matches!(candidate.plan(Safety::Quorum(2), false), Plan::Newcomer { .. }));
     let unknown = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
-    assert!(matches!(unknown.plan(Safety::Quorum(2), false), Plan::SetUncertain { heard: 0, needed: 1, .. }));
+    assert!(matches!(unknown.plan(Safety::Quorum(2), false), Plan::SetUncertain { answered: 0, needed: 1, .. }));
 }
 
 /// It was set back, or its disk was slower than others: what they hold of its own term is fetched,
@@ -191,7 +191,7 @@ fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
     let plan = candidate.plan(Safety::TwoSafe, false);
-    assert!(matches!(plan, Plan::SetUncertain { heard: 1, needed: 2, .. }), "{plan:?}");
+    assert!(matches!(plan, Plan::SetUncertain { answered: 1, needed: 2, .. }), "{plan:?}");
 }
 
 #[test]
@@ -224,35 +224,35 @@ fn a_restart_notices_that_another_has_gone_on() {
 }
 
 #[test]
-fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
+fn commits_that_others_know_count_as_far_as_logs_are_one() {
     let fence = Fence::new(Term(1), None);
-    let told = |log: LogState, committed| LogState { committed: Lsn(committed), ..log };
-    let mut candidate = Candidacy::new(NodeId(1), told(log(&[(1, 0)], 50, None), 10), &fence);
+    let knows = |log: LogState, committed| LogState { committed: Lsn(committed), ..log };
+    let mut candidate = Candidacy::new(NodeId(1), knows(log(&[(1, 0)], 50, None), 10), &fence);
     assert_eq!(candidate.known_committed(), Lsn(10));
-    candidate.promised(NodeId(2), told(log(&[(1, 0)], 40, None), 30));
+    candidate.promised(NodeId(2), knows(log(&[(1, 0)], 40, None), 30));
     assert_eq!(candidate.known_committed(), Lsn(30));
     // Of what parts from the own log at 20 nothing beyond counts.
-    candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 20)], 45, None), 45));
+    candidate.promised(NodeId(3), knows(log(&[(1, 0), (2, 20)], 45, None), 45));
     assert_eq!(candidate.known_committed(), Lsn(30));
-    candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 45)], 60, None), 60));
+    candidate.promised(NodeId(3), knows(log(&[(1, 0), (2, 45)], 60, None), 60));
     assert_eq!(candidate.known_committed(), Lsn(45));
 }
 
 #[test]
-fn a_living_term_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
+fn a_living_term_outranks_who_comes_back_and_no_ordered_candidate() {
     let fence = Fence::new(Term(1), Some(NodeId(1)));
-    let told_to = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
-    let mut back = told_to.clone().comes_back(false);
+    let ordered = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    let mut back = ordered.clone().comes_back(false);
     let living = Living { term: Term(2), node: NodeId(2) };
     assert!(living.outranks(NodeId(1), Term(1)) && living.outranks(NodeId(1), Term(2)));
     assert!(!living.outranks(NodeId(2), Term(1)) && !living.outranks(NodeId(1), Term(3)));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     back.observe_living(living);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: true });
-    // One that has gone on and is not heard itself; one that is heard, and does not lead.
+    // One that has gone on and does not answer itself; one that answers, and does not lead.
     let gone_on = log(&[(1, 0), (2, 40)], 60, None);
     let living = Living { term: Term(2), node: NodeId(9) };
-    let mut back = told_to.comes_back(false);
+    let mut back = ordered.comes_back(false);
     back.again(Term(3));
     back.promised(NodeId(3), gone_on);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: false });
@@ -266,15 +266,15 @@ fn who_comes_back_asks() {
     let fence = Fence::new(Term(2), Some(NodeId(2)));
     let all = || quorum(&[1, 2], 2);
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(false);
-    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { answered: 1, needed: 2 });
     back.promised(NodeId(3), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { heard: 2, needed: 3 });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { answered: 2, needed: 3 });
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::Lead { term: Term(3) });
-    // At least one other node, if it was told to join.
+    // At least one other node, if it was made to join.
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { answered: 1, needed: 2 });
     // Not where each commit needs all that are on record, so that none leads without this one.
     assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
     let mut met = back.clone();
@@ -284,9 +284,9 @@ fn who_comes_back_asks() {
     met.met(NodeId(2), Witness { incarnations: vec![1], set: None });
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
-    assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
     met.ask_for_promises();
-    assert_eq!(met.plan(Safety::VerySafe, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(met.plan(Safety::VerySafe, false), Plan::TooFew { answered: 1, needed: 2 });
     // Who may: whose term was the last, or who was promised one.
     let history = |node| TermHistory::first(Term(1), NodeId(node), 1);
     assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
@@ -312,7 +312,7 @@ fn a_refusal_asks_for_a_larger_term_and_new_promises() {
     candidate.refused(Term(7));
     assert_eq!(candidate.plan(Safety::OneSafe, true), Plan::HigherTerm { at_least: Term(8) });
     candidate.again(Term(8));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
     assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(8) });
 }
 
@@ -326,7 +326,7 @@ fn asynchronous_standbys_have_no_vote() {
     let set = quorum(&[1, 3, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &fence);
     candidate.promised(NodeId(2), silent(90));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
     candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
     // Heard they are, and what they hold does not count.
     let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(70) };
@@ -344,7 +344,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_lead() {
         candidate.plan(Safety::TwoSafe, false)
     };
     let uncertain = |plan| match plan {
-        Plan::SetUncertain { heard, needed, .. } => (heard, needed),
+        Plan::SetUncertain { answered, needed, .. } => (answered, needed),
         other => panic!("{other:?}"),
     };
     let all = set(4, &[9, 1, 2], 0);
@@ -394,16 +394,16 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
 }
 
 #[test]
-fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
+fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
     let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1), 1), ..log(&[], 50, set(4, &[1, 2], 0)) };
     let plan = |mine, fence| Candidacy::new(NodeId(1), mine, &fence).led(Some(Term(1))).plan(Safety::TwoSafe, false);
     assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Lead { term: Term(2) });
-    let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
+    let uncertain = |plan| matches!(plan, Plan::SetUncertain { answered: 1, .. });
     assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
     // With a floor the others may have gone on without it.
     let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
-    // Its term may have committed nothing: then another may lead without having heard of it, but
+    // Its term may have committed nothing: then another may lead without having observed it, but
     // not where every set that may have been in effect when that began has this node.
     let vain = |before: Vec<BTreeSet<Holder>>, term| {
         let set = mine().set.map(|set| InSyncSet { before, term: Term(term), ..set });
@@ -412,7 +412,7 @@ fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
     };
     assert_eq!(vain(vec![], 1), Plan::Lead { term: Term(2) });
     assert_eq!(vain(vec![logs(&[1, 2, 3])], 1), Plan::Lead { term: Term(2) });
-    assert!(matches!(vain(vec![logs(&[2])], 1), Plan::SetUncertain { heard: 0, needed: 1, .. }));
+    assert!(matches!(vain(vec![logs(&[2])], 1), Plan::SetUncertain { answered: 0, needed: 1, .. }));
     // Nor of what its term has found is this a record.
     assert!(uncertain(vain(vec![], 0)));
 }
@@ -443,9 +443,9 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, false);
     let all = set(4, &[1, 2, 3]);
     let mut back = candidate(1, &all);
-    assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }));
+    assert!(matches!(plan(&back), Plan::SetUncertain { answered: 1, needed: 2, .. }));
     back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()) });
-    assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }), "its directory is new");
+    assert!(matches!(plan(&back), Plan::SetUncertain { answered: 1, needed: 2, .. }), "its directory is new");
     // It has other memory by now, in the same directory.
     back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()) });
     assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
