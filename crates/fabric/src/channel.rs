@@ -368,7 +368,7 @@ impl Sender {
     /// Waits until the other side's mailbox has room up to `end`.
     fn await_room(&self, end: u64) -> Result<(), SendError> {
         let mut deadline = None;
-        // Acquire: whatever the other side did before it said so.
+        // Acquire: whatever the other side did before it wrote this.
         while end > self.status.words()[0].load(Ordering::Acquire).saturating_add(MAILBOX_BYTES as u64) {
             let now = Instant::now();
             if now > *deadline.get_or_insert(now + self.patience) {
@@ -532,14 +532,14 @@ impl Receiver {
     /// The other side's newest status. Each word is one that it had at some time, no older than at
     /// the last that was heard of.
     pub fn status(&self) -> [u64; STATUS_WORDS] {
-        // Acquire: whatever the other side did before it said so.
+        // Acquire: whatever the other side did before it wrote this.
         std::array::from_fn(|word| self.status.words()[1 + word].load(Ordering::Acquire))
     }
 
-    /// Whether enough was taken to tell the other side, which waits for room
-    /// otherwise; `told` is what it was told last.
-    pub fn owes(&self, told: u64) -> bool {
-        self.position - told >= MAILBOX_BYTES as u64 / 4
+    /// Whether enough was taken to report it to the other side, which waits for room otherwise;
+    /// `reported` is what was reported last.
+    pub fn owes(&self, reported: u64) -> bool {
+        self.position - reported >= MAILBOX_BYTES as u64 / 4
     }
 
     /// How far the mailbox was taken.

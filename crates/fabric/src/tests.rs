@@ -257,14 +257,14 @@ impl Listening {
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
         let thread = thread::spawn(move || {
-            let mut heard = Vec::new();
+            let mut values = Vec::new();
             loop {
-                // Looked at first: what had arrived by then is heard of below.
+                // Looked at first: what had arrived by then is received below.
                 let over = ends.load(Ordering::SeqCst);
                 match next(Duration::from_millis(5)) {
-                    Ok(Some(value)) => heard.push(value),
+                    Ok(Some(value)) => values.push(value),
                     Ok(None) if !over => {}
-                    Ok(None) | Err(_) => return heard,
+                    Ok(None) | Err(_) => return values,
                 }
             }
         });
@@ -289,7 +289,7 @@ fn lists_complete_in_order_while_others_are_under_way() {
         let (one, two) = pair(link, &region);
         let Connected { mut queue, completions, .. } = one;
         let (answers, listening) = (Listening::by(completions), Listening::by(two.completions));
-        let (mut model, mut told, mut tokens) = (vec![0; BYTES], 0u32, Vec::new());
+        let (mut model, mut announced, mut tokens) = (vec![0; BYTES], 0u32, Vec::new());
         let mut newest = queue.completed().unwrap();
         for round in 0..300 {
             // Some are longer than one chain of work requests, some than one call of the system.
@@ -307,10 +307,10 @@ fn lists_complete_in_order_while_others_are_under_way() {
             let list: Vec<_> = data
                 .iter()
                 .zip(&pieces)
-                .map(|((offset, _, tells), pieces)| {
-                    told += u32::from(*tells);
+                .map(|((offset, _, announces), pieces)| {
+                    announced += u32::from(*announces);
                     let to = Place { region: 1, offset: *offset };
-                    Write { to, pieces, immediate: tells.then_some(told), fenced: false }
+                    Write { to, pieces, immediate: announces.then_some(announced), fenced: false }
                 })
                 .collect();
             let signaled = random.below(3) > 0;
@@ -334,7 +334,7 @@ fn lists_complete_in_order_while_others_are_under_way() {
         queue.wait(tokens[tokens.len() - 1]).unwrap();
         assert_eq!(queue.completed().unwrap().max(tokens[299]), queue.completed().unwrap(), "{link}: nothing is left");
         assert!(bytes_of(&region, 0, BYTES) == model, "{link}: what is there is not what was written");
-        assert_eq!(listening.end(), (1..=told).collect::<Vec<_>>(), "{link}: each is heard of once, in order");
+        assert_eq!(listening.end(), (1..=announced).collect::<Vec<_>>(), "{link}: each is received once, in order");
         answers.end();
     }
 }
@@ -525,19 +525,22 @@ fn what_was_read_back_was_there_before_it_was_revoked() {
                 assert!(queue.complete().is_err(), "{link}: it completes");
                 counts
             });
-            let mut heard = 0;
+            let mut announced = 0;
             for _ in 0..round % 40 {
-                heard = two.completions.next(PATIENCE).unwrap().unwrap();
+                announced = two.completions.next(PATIENCE).unwrap().unwrap();
             }
             two.completions.revoke();
             let found = bytes_of(&region, 0, SLOTS as usize * 8);
             while let Ok(value) = two.completions.next(PATIENCE) {
-                assert_eq!(value, Some(heard + 1), "{link}: in order, and nobody waits");
-                heard += 1;
+                assert_eq!(value, Some(announced + 1), "{link}: in order, and nobody waits");
+                announced += 1;
             }
             drop(two);
             let counts = writer.join().unwrap();
-            assert!(counts <= u64::from(heard), "{link}, round {round}: {counts} were read back, {heard} announced");
+            assert!(
+                counts <= u64::from(announced),
+                "{link}, round {round}: {counts} were read back, {announced} announced"
+            );
             for number in 1..=counts {
                 let at = number as usize * 8;
                 assert_eq!(found[at..at + 8], number.to_ne_bytes(), "{link}, round {round}: read back, and not there");
@@ -608,7 +611,7 @@ fn channel<R: Registered + 'static>(link: Link, log: &Arc<R>) -> ((Sender, Recei
 fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
     for link in links() {
         let log = memory(4096);
-        let ((mut sends, mut status), (mut tells, mut hears)) = channel(link, &log);
+        let ((mut sends, mut status), (mut replies, mut receives)) = channel(link, &log);
         let rounds = 300u64;
         let writer = thread::spawn(move || {
             // Its own end must be listened to as well, or nobody carries out what the other side
@@ -629,27 +632,27 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
             }
             (sends, listening)
         });
-        let mut told = 0;
+        let mut reported = 0;
         for round in 0..rounds {
-            let Some(Arrival::Frame(header)) = hears.next(PATIENCE).unwrap() else { panic!("no frame") };
+            let Some(Arrival::Frame(header)) = receives.next(PATIENCE).unwrap() else { panic!("no frame") };
             assert_eq!((header.kind, header.term, header.address, header.payload), (7, Term(3), round * 1000, 1000));
-            assert_eq!(hears.message(), vec![round as u8; 3 + 30_000 * (round as usize % 5)]);
-            assert!(hears.inline().is_empty());
+            assert_eq!(receives.message(), vec![round as u8; 3 + 30_000 * (round as usize % 5)]);
+            assert!(receives.inline().is_empty());
             if round % 7 == 0 {
-                assert!(matches!(hears.next(PATIENCE), Ok(Some(Arrival::Frame(Header { kind: 8, .. })))));
-                assert_eq!((hears.message(), hears.inline()), (&b"message"[..], &vec![round as u8; 5000][..]));
+                assert!(matches!(receives.next(PATIENCE), Ok(Some(Arrival::Frame(Header { kind: 8, .. })))));
+                assert_eq!((receives.message(), receives.inline()), (&b"message"[..], &vec![round as u8; 5000][..]));
             }
-            if hears.owes(told) {
-                told = hears.taken();
-                tells.status([round, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+            if receives.owes(reported) {
+                reported = receives.taken();
+                replies.status([round, 1, 2, 3, 4, 5, 6, 7]).unwrap();
             }
         }
         let last = ((rounds - 1) * 1000 % 4096) as usize;
         let first = bytes_of(&log, last, (4096 - last).min(1000));
         assert!(first.iter().all(|byte| *byte == (rounds - 1) as u8), "{link}");
-        tells.status([9, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        replies.status([9, 1, 2, 3, 4, 5, 6, 7]).unwrap();
         let (sends, listening) = writer.join().unwrap();
-        drop((tells, hears));
+        drop((replies, receives));
         assert_eq!(listening.join().unwrap(), [9, 1, 2, 3, 4, 5, 6, 7]);
         drop(sends);
     }
@@ -658,11 +661,11 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
 #[test]
 fn a_damaged_mailbox_is_noticed() {
     let log = memory(4096);
-    let ((mut sends, _status), (_tells, mut hears)) = channel(Link::Bare(FabricKind::Shm), &log);
+    let ((mut sends, _status), (_replies, mut receives)) = channel(Link::Bare(FabricKind::Shm), &log);
     sends.send(7, Term(3), 0, 0, b"a message").unwrap();
     // Something else writes into the same memory.
-    hears.mailbox_words()[5].fetch_xor(1 << 13, Ordering::SeqCst);
-    let outcome = hears.next(PATIENCE);
+    receives.mailbox_words()[5].fetch_xor(1 << 13, Ordering::SeqCst);
+    let outcome = receives.next(PATIENCE);
     assert!(matches!(outcome, Err(ReceiveError::Damaged { .. } | ReceiveError::Header { .. })), "{outcome:?}");
 }
 
@@ -703,9 +706,9 @@ pub(crate) fn lists_are_durable_in_order(lossy: &Arc<Lossy>, mut post: impl FnMu
 fn several_pieces_of_a_mirror_are_read_at_once() {
     for link in links() {
         let (heads, places) = (memory(64), [0u64, 5, 40].map(|offset| Place { region: 0, offset }));
-        let ((mut sender, heard), (_other, receiver)) = channel(link, &heads);
+        let ((mut sender, completions), (_other, receiver)) = channel(link, &heads);
         let by = |mut receiver: Receiver| Listening::to(move |patience| Ok(receiver.next(patience)?.map(|_| 0)));
-        let listening = [by(heard), by(receiver)];
+        let listening = [by(completions), by(receiver)];
         for round in 1..3 {
             let bytes = [round; 3];
             sender.post_into(places.iter().map(|to| (*to, &bytes[..])), [].into_iter()).unwrap();
@@ -725,12 +728,13 @@ fn several_pieces_of_a_mirror_are_read_at_once() {
 #[test]
 fn what_has_completed_is_durable_where_the_receiver_flushes() {
     let lossy = Arc::new(Lossy::default());
-    let ((mut sender, heard), (_other, mut receiver)) = channel(Link::Bare(FabricKind::Tcp), &lossy.region(DURABLE));
+    let ((mut sender, completions), (_other, mut receiver)) =
+        channel(Link::Bare(FabricKind::Tcp), &lossy.region(DURABLE));
     let answers = thread::spawn(move || {
-        let mut heard = heard;
-        while heard.next(PATIENCE).is_ok_and(|heard| heard.is_some()) {}
+        let mut completions = completions;
+        while completions.next(PATIENCE).is_ok_and(|value| value.is_some()) {}
     });
-    let listening = thread::spawn(move || while receiver.next(PATIENCE).is_ok_and(|heard| heard.is_some()) {});
+    let listening = thread::spawn(move || while receiver.next(PATIENCE).is_ok_and(|value| value.is_some()) {});
     lists_are_durable_in_order(&lossy, |number| {
         let write = |range: std::ops::Range<usize>| {
             (Place { region: 0, offset: range.start as u64 }, vec![number; range.len()])

@@ -1,18 +1,18 @@
-//! The TCP connection beside a fabric: nothing is said on it, and when it ends, so does everything.
+//! The TCP connection beside a fabric: nothing is sent on it, and when it ends, so does everything.
 
 use std::{io, thread};
 
 use crate::stream::Stream;
 
 /// Starts a thread that does nothing but wait for the end of `stream`, and then calls `ended`. What
-/// the other side says before that is given to `said`, a byte at a time; where it returns false,
-/// the byte is none that may be said, and ends the connection too.
+/// the other side sends before that is given to `received`, a byte at a time; where it returns
+/// false, the byte is none that may be sent, and ends the connection too.
 ///
 /// # Errors
 /// What the system says: too many open files or threads.
 pub(crate) fn watch(
     stream: &Stream,
-    mut said: impl FnMut(u8) -> bool + Send + 'static,
+    mut received: impl FnMut(u8) -> bool + Send + 'static,
     ended: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     stream.set_read_timeout(None)?;
@@ -22,7 +22,7 @@ pub(crate) fn watch(
         loop {
             match watched.read(&mut byte) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(1) if said(byte[0]) => {}
+                Ok(1) if received(byte[0]) => {}
                 Ok(_) | Err(_) => break,
             }
         }

@@ -92,7 +92,7 @@ fn greet(connection: &mut Connection, offer: &Offer) -> Offer {
 struct Other {
     process: Child,
     address: String,
-    said: Arc<Mutex<Vec<String>>>,
+    output: Arc<Mutex<Vec<String>>>,
 }
 
 impl Other {
@@ -105,18 +105,19 @@ impl Other {
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let address = lines.find_map(|line| line.unwrap().strip_prefix("listens on ").map(str::to_owned)).unwrap();
-        let said: Arc<Mutex<Vec<String>>> = Arc::default();
-        let to = Arc::clone(&said);
+        let output: Arc<Mutex<Vec<String>>> = Arc::default();
+        let to = Arc::clone(&output);
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| to.lock().unwrap().push(line)));
-        Self { process, address, said }
+        Self { process, address, output }
     }
 
-    /// Waits until it has ended one more connection than `before`, and returns what it says of
+    /// Waits until it has ended one more connection than `before`, and returns what it writes of
     /// that.
     fn ended(&self, before: usize) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(why) = self.said.lock().unwrap().iter().filter(|line| line.starts_with("served: ")).nth(before)
+            if let Some(why) =
+                self.output.lock().unwrap().iter().filter(|line| line.starts_with("served: ")).nth(before)
             {
                 return why.clone();
             }
@@ -192,14 +193,14 @@ fn serve(log: &SharedMemory, mut sender: Sender, mut receiver: Receiver) -> Stri
     }
 }
 
-/// Hears of the other side's status in a thread of its own, until the connection ends.
-struct Heard {
+/// Receives the other side's status in a thread of its own, until the connection ends.
+struct StatusReader {
     status: Arc<[AtomicU64; 3]>,
     ended: Arc<AtomicBool>,
     thread: JoinHandle<ReceiveError>,
 }
 
-impl Heard {
+impl StatusReader {
     fn by(mut receiver: Receiver) -> Self {
         let status: Arc<[AtomicU64; 3]> = Arc::default();
         let ended = Arc::new(AtomicBool::new(false));
@@ -251,7 +252,7 @@ fn payloads_are_in_place_and_both_methods_of_persistence_work() {
     let mut random = Random::new();
     let other = Other::start();
     let (mut sender, receiver, _closer) = other.connect();
-    let heard = Heard::by(receiver);
+    let reader = StatusReader::by(receiver);
     let mut address = 0;
     for round in 0..200 {
         // Some are longer than one work request, some lie across the end of the log buffer.
@@ -262,36 +263,36 @@ fn payloads_are_in_place_and_both_methods_of_persistence_work() {
         address += payload.len() as u64;
         match round % 3 {
             // The general-purpose server method: the other side's acknowledgement.
-            0 => heard.wait(address),
+            0 => reader.wait(address),
             // The appliance method: reading back after the write (Query Fresh, section 2.3).
             1 => sender.read_back(address).unwrap(),
             // Nothing but the completion, which is not persistence; what is not taken must not be
             // overwritten, though.
             _ => {
                 sender.complete().unwrap();
-                heard.wait(address);
+                reader.wait(address);
             }
         }
     }
-    heard.wait(address);
-    assert_eq!(heard.status[0].load(Ordering::SeqCst), 200);
+    reader.wait(address);
+    assert_eq!(reader.status[0].load(Ordering::SeqCst), 200);
     println!("{address} bytes in 200 payloads were in place when they were heard of");
 }
 
 /// Sends until there is an error; how far it came before, and the error.
-fn send_until_it_fails(sender: &mut Sender, heard: &Heard, mut address: u64) -> (u64, SendError) {
+fn send_until_it_fails(sender: &mut Sender, reader: &StatusReader, mut address: u64) -> (u64, SendError) {
     let payload = vec![7; 4096];
     let deadline = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < deadline, "the end of the link is not noticed");
         // No more than half of the log is on its way.
-        if address - heard.acknowledged() > LOG as u64 / 2 {
+        if address - reader.acknowledged() > LOG as u64 / 2 {
             if let Err(error) = sender.complete() {
                 return (address, error);
             }
             thread::sleep(Duration::from_millis(1));
             // Somebody waits for room here; what stays silent is asked.
-            if heard.ended.load(Ordering::SeqCst)
+            if reader.ended.load(Ordering::SeqCst)
                 && let Err(error) = ship(sender, address, &payload)
             {
                 return (address, error);
@@ -311,18 +312,18 @@ fn a_cut_link_ends_in_an_error_and_another_connection_goes_on() {
     let other = Other::start();
     for round in 0..2 {
         let (mut sender, receiver, _closer) = other.connect();
-        let heard = Heard::by(receiver);
+        let reader = StatusReader::by(receiver);
         ship(&mut sender, 0, &[1; 4096]).unwrap();
-        heard.wait(4096);
+        reader.wait(4096);
         let sending = thread::spawn(move || {
-            let (address, error) = send_until_it_fails(&mut sender, &heard, 4096);
-            (address, error, heard, Instant::now())
+            let (address, error) = send_until_it_fails(&mut sender, &reader, 4096);
+            (address, error, reader, Instant::now())
         });
         thread::sleep(Duration::from_millis(500));
         assert!(!sending.is_finished(), "before the cut: {:?}", sending.join().map(|it| it.1));
         let cut = Instant::now();
         run("FRESHET_VERBS_CUT");
-        let (address, error, heard, at) = sending.join().unwrap();
+        let (address, error, reader, at) = sending.join().unwrap();
         let took = at - cut;
         run("FRESHET_VERBS_MEND");
         let other = other.ended(round);
@@ -335,13 +336,13 @@ fn a_cut_link_ends_in_an_error_and_another_connection_goes_on() {
         // more.
         assert!(took < 6 * CONFIGURED, "{took:?}");
         // Nothing is acknowledged that was not there.
-        assert!(heard.acknowledged() <= address + 4096);
-        heard.thread.join().unwrap();
+        assert!(reader.acknowledged() <= address + 4096);
+        reader.thread.join().unwrap();
     }
     let (mut sender, receiver, _closer) = other.connect();
-    let heard = Heard::by(receiver);
+    let reader = StatusReader::by(receiver);
     ship(&mut sender, 0, &[3; 4096]).unwrap();
-    heard.wait(4096);
+    reader.wait(4096);
 }
 
 #[test]
@@ -349,12 +350,12 @@ fn a_cut_link_ends_in_an_error_and_another_connection_goes_on() {
 fn a_killed_process_is_noticed_by_both_ends() {
     let mut other = Other::start();
     let (mut sender, receiver, _closer) = other.connect();
-    let heard = Heard::by(receiver);
+    let reader = StatusReader::by(receiver);
     ship(&mut sender, 0, &[1; 4096]).unwrap();
-    heard.wait(4096);
+    reader.wait(4096);
     let sending = thread::spawn(move || {
-        let (_, error) = send_until_it_fails(&mut sender, &heard, 4096);
-        (error, heard.thread.join().unwrap(), Instant::now())
+        let (_, error) = send_until_it_fails(&mut sender, &reader, 4096);
+        (error, reader.thread.join().unwrap(), Instant::now())
     });
     thread::sleep(Duration::from_millis(200));
     let killed = Instant::now();
@@ -411,7 +412,7 @@ fn the_card_protects_what_was_not_offered() {
 
 #[test]
 #[ignore = "needs two RDMA devices: tests/vm/verbs"]
-fn who_listens_late_hears_everything_in_order() {
+fn a_late_listener_receives_everything_in_order() {
     let region = Arc::new(SharedMemory::new(4096, false).unwrap());
     let (mut one, mut two) = pair(&region, |_| ());
     // More than there are receives: the card has to wait for some.

@@ -446,7 +446,7 @@ fn a_memory_without_a_beginning_is_no_mirror() {
 }
 
 #[test]
-fn a_full_directory_and_a_row_without_end_are_said() {
+fn a_full_directory_and_a_row_without_end_are_refused() {
     let mut layout = Layout::new(1);
     layout.grow(2, 1 << 20);
     let mut list = List::default();

@@ -116,7 +116,7 @@ impl World {
         let Question { term, binding, comes_back } = question;
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
-        if let Some(lead) = living.filter(|lead| comes_back.is_some_and(|heard| lead.outranks(name, heard))) {
+        if let Some(lead) = living.filter(|lead| comes_back.is_some_and(|latest| lead.outranks(name, latest))) {
             self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
             return Ok(());
         }

@@ -161,19 +161,19 @@ impl World {
             mirror_state.count() + needed > set.len()
         };
         let alone = self.scenario.safety == Safety::TwoSafe && newest.floor == 0;
-        // What it has acknowledged and no client was told of, a primary may still tell.
-        let told = self.nodes[node].disk.log.end() <= promised;
-        // It knew the same set, and cannot lead without hearing another member.
+        // What it has committed and not acknowledged, a primary may still acknowledge.
+        let acknowledged = self.nodes[node].disk.log.end() <= promised;
+        // It knew the same set, and cannot lead without the answer of another member.
         // Nor does it forget a promise.
         let terms = &self.nodes[node].disk.terms;
         let asks = self.nodes[node].copy.as_ref().is_some_and(|copy| {
             let asks = copy.terms.set.as_ref().is_some_and(|set| {
-                let (heard, needed) = set.answered_by(|member| member.node == name);
-                heard < needed && set.possible().eq(newest.possible())
+                let (answered, needed) = set.answered_by(|member| member.node == name);
+                answered < needed && set.possible().eq(newest.possible())
             });
             asks && copy.terms.fence == terms.fence
         });
-        !alone && told && asks && newest.possible().all(safe)
+        !alone && acknowledged && asks && newest.possible().all(safe)
     }
 
     /// The node starts with an older copy of its disk.

@@ -166,7 +166,7 @@ impl World {
         }
         let state = &mut self.nodes[node];
         state.disk.terms.adopt(welcome.cluster, welcome.history.clone());
-        if self.scenario.broken != Broken::ToldOfAnother {
+        if self.scenario.broken != Broken::CommittedOfAnother {
             state.follower.entered(welcome);
         }
         self.check_terms(node)?;
@@ -447,7 +447,7 @@ impl World {
             return if same { self.contested_in(node, term, Some(rival)) } else { Ok(()) };
         }
         self.observe_primary_of(node, term, name);
-        self.send(id, node, Message::Heard);
+        self.send(id, node, Message::Noted);
         if self.nodes[node].lead().is_some() {
             return self.apply_to_rule(node, commit_rule::Event::Fenced { by: term });
         }

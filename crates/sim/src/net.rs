@@ -68,7 +68,7 @@ pub(crate) enum Message {
         term: Term,
         acknowledged: Acknowledged,
     },
-    Heard,
+    Noted,
     /// A later term is in force, or the node is no primary.
     Refused {
         highest: Term,
@@ -217,7 +217,7 @@ impl World {
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
             Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
-            Message::Heard => self.hang_up(id, to),
+            Message::Noted => self.hang_up(id, to),
             Message::Refused { highest, primary } => self.refused(to, id, highest, primary)?,
         }
         Ok(())

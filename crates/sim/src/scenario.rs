@@ -59,8 +59,8 @@ pub enum Broken {
     FetchUnchecked,
     /// What a node has promised does not outlive a loss of power.
     PromiseNotDurable,
-    /// What a primary has told of its log is believed of its successor's.
-    ToldOfAnother,
+    /// What a primary has announced as committed of its log is believed of its successor's.
+    CommittedOfAnother,
     /// A standby follows its relay although commits may count on it.
     RelayNotLeft,
     /// A node that has promised itself to another, or asked for a promise without success, does not
@@ -73,8 +73,8 @@ pub enum Broken {
     /// With the paper's rule: a mirror's undo entries are used again when its own mark has arrived,
     /// whatever the others have.
     UndoUsedEarly,
-    /// With the paper's rule: clients are told of a commit before its marks have arrived.
-    ToldBeforeMarked,
+    /// With the paper's rule: a commit is acknowledged before its marks have arrived.
+    AcknowledgedBeforeMarked,
     /// A mirror that lags gets batches which write over what it may have to undo.
     WrittenOverEarly,
     /// A recovery that undoes batches leaves the mark where it is.

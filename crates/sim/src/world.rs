@@ -57,8 +57,8 @@ pub(crate) enum What {
     Start(usize),
     Room(usize),
     Heal(usize, usize),
-    Hear(usize, usize),
-    /// What was said on a connection did not arrive, and it is given up.
+    HealOneWay(usize, usize),
+    /// What was sent on a connection did not arrive, and it is given up.
     Silent(ConnectionId),
     Client,
     Fault,
@@ -333,7 +333,7 @@ impl World {
                 self.net.parted.remove(&(a, b));
                 Ok(())
             }
-            What::Hear(from, to) => {
+            What::HealOneWay(from, to) => {
                 self.net.deaf.remove(&(from, to));
                 Ok(())
             }
@@ -452,11 +452,12 @@ impl World {
         }
     }
 
-    /// What `from` says does not reach `to` any more, while the other way is open. Neither is told.
+    /// What `from` sends does not reach `to` any more, while the other way is open. Neither learns
+    /// of it.
     fn part_one_way(&mut self, from: usize, to: usize) {
         if from != to && self.net.deaf.insert((from, to)) {
             let until = self.dice.between(3000, 120_000);
-            self.after(until, What::Hear(from, to));
+            self.after(until, What::HealOneWay(from, to));
         }
     }
 

@@ -199,9 +199,9 @@ fn a_promise_that_a_loss_of_power_undoes() {
 
 /// A standby shows of one log what was committed of another.
 #[test]
-fn what_was_told_of_another_log() {
+fn commits_of_another_log() {
     let scenario = Scenario::new(Safety::OneSafe, 2);
-    println!("{}", caught(Broken::ToldOfAnother, scenario, &[Property::Views], 8000));
+    println!("{}", caught(Broken::CommittedOfAnother, scenario, &[Property::Views], 8000));
 }
 
 /// Commits wait for a standby that does not acknowledge to the primary.
@@ -223,7 +223,7 @@ fn mirrors(rule: Rule) -> Scenario {
     Scenario { mirrors: Some(rule), chaos: 100_000, ..Scenario::new(Safety::VerySafe, 2) }
 }
 
-/// What becomes of mirrors shows in what they hold, or in what clients were told.
+/// What becomes of mirrors shows in what they hold, or in what was acknowledged.
 const SEEN: [Property; 2] = [Property::Mirrors, Property::Acknowledged];
 
 /// A primary that was given up writes on, into memory that was recovered.
@@ -256,8 +256,8 @@ fn rows_that_are_written_over_on_a_mirror_that_lags() {
 }
 
 #[test]
-fn clients_that_are_told_before_the_marks_have_arrived() {
-    println!("{}", caught(Broken::ToldBeforeMarked, mirrors(Rule::Marked), &SEEN, SEEDS));
+fn acknowledgements_before_the_marks_have_arrived() {
+    println!("{}", caught(Broken::AcknowledgedBeforeMarked, mirrors(Rule::Marked), &SEEN, SEEDS));
 }
 
 /// It dies while it undoes what another one has not, and then that one is not asked any more.

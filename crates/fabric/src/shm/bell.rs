@@ -106,7 +106,7 @@ impl Bell {
     }
 
     /// Blocks for the next value, at most for `patience`; looks for it for `spin` before it sleeps.
-    pub fn hear(&self, spin: Duration, patience: Duration) -> Option<u32> {
+    pub fn wait(&self, spin: Duration, patience: Duration) -> Option<u32> {
         let ring = self.ring_of_values();
         if let Some(value) = ring.take() {
             return Some(value);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_heard_once_and_in_order() {
+    fn every_value_is_received_once_and_in_order() {
         for spin in [Duration::ZERO, Duration::from_micros(20)] {
             let (ringer, listener) = bell();
             let count = 200_000u32;
@@ -165,15 +165,15 @@ mod tests {
                 }
             });
             for value in 0..count {
-                assert_eq!(listener.hear(spin, Duration::from_secs(30)), Some(value));
+                assert_eq!(listener.wait(spin, Duration::from_secs(30)), Some(value));
             }
             ringing.join().unwrap();
-            assert_eq!(listener.hear(spin, Duration::from_millis(1)), None);
+            assert_eq!(listener.wait(spin, Duration::from_millis(1)), None);
         }
     }
 
     #[test]
-    fn a_full_ring_is_said_and_what_was_rung_is_heard_after_the_end() {
+    fn a_full_ring_refuses_and_its_values_come_before_the_end() {
         let (ringer, listener) = bell();
         for value in 0..LENGTH as u32 {
             assert!(ringer.ring(value));
@@ -181,9 +181,9 @@ mod tests {
         assert!(!ringer.ring(0));
         listener.close();
         for value in 0..LENGTH as u32 {
-            assert_eq!(listener.hear(Duration::ZERO, Duration::from_secs(30)), Some(value));
+            assert_eq!(listener.wait(Duration::ZERO, Duration::from_secs(30)), Some(value));
         }
-        assert_eq!(listener.hear(Duration::ZERO, Duration::from_secs(30)), None);
+        assert_eq!(listener.wait(Duration::ZERO, Duration::from_secs(30)), None);
         assert!(listener.is_closed());
     }
 
@@ -193,7 +193,7 @@ mod tests {
         let listener = Arc::new(listener);
         let closing = Arc::clone(&listener);
         let closer = thread::spawn(move || closing.close());
-        assert_eq!(listener.hear(Duration::ZERO, Duration::from_secs(30)), None);
+        assert_eq!(listener.wait(Duration::ZERO, Duration::from_secs(30)), None);
         closer.join().unwrap();
     }
 }

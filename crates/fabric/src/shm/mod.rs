@@ -337,15 +337,15 @@ struct ShmCompletions {
 
 impl CompletionQueue for ShmCompletions {
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
-        let heard = self.bell.hear(self.spin, patience);
-        if heard.is_some() {
+        let value = self.bell.wait(self.spin, patience);
+        if value.is_some() {
             // Relaxed: statistics.
             self.counters.received_frames.fetch_add(1, Ordering::Relaxed);
         }
-        if heard.is_none() && self.bell.is_closed() {
+        if value.is_none() && self.bell.is_closed() {
             return Err(ReceiveError::Closed { peer: self.peer });
         }
-        Ok(heard)
+        Ok(value)
     }
 
     fn register(&mut self, region: Region) -> Result<RegionKey, OpenError> {

@@ -561,7 +561,7 @@ impl TcpCompletions {
         Ok(())
     }
 
-    fn hear(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
+    fn receive(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
         let patience = patience.max(Duration::from_millis(1));
         if patience != self.patience {
             self.stream.set_read_timeout(Some(patience)).map_err(|source| self.lost(source))?;
@@ -592,7 +592,7 @@ impl CompletionQueue for TcpCompletions {
         if self.revoked {
             return Err(ReceiveError::Closed { peer: self.peer });
         }
-        let outcome = self.hear(patience);
+        let outcome = self.receive(patience);
         if outcome.is_err() {
             self.answers.end();
         }

@@ -119,16 +119,16 @@ impl Prepared {
         let pair = Arc::new(self.pair);
         stream.write_all(&mut [IoSlice::new(&[READY])], false).map_err(system)?;
         for byte in ahead {
-            if !link.say(byte) {
+            if !link.receive(byte) {
                 link.end();
             }
         }
-        let (hears, ends, ended) = (Arc::clone(&link), Arc::clone(&link), Arc::clone(&pair));
+        let (receives, ends, ended) = (Arc::clone(&link), Arc::clone(&link), Arc::clone(&pair));
         let end = move || {
             ends.end();
             ended.end();
         };
-        watch(&stream, move |byte| hears.say(byte), end).map_err(system)?;
+        watch(&stream, move |byte| receives.receive(byte), end).map_err(system)?;
         let queue = VerbsQueue {
             pair: Arc::clone(&pair),
             link: Arc::clone(&link),
@@ -206,8 +206,8 @@ impl Link {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// The other side has said something; false when it may not say that.
-    fn say(&self, byte: u8) -> bool {
+    /// The other side has sent a byte; false when it may not send that.
+    fn receive(&self, byte: u8) -> bool {
         let mut ready = self.ready.lock().expect("no code panics under this mutex");
         let first = !std::mem::replace(&mut *ready, true);
         self.changed.notify_all();
@@ -218,7 +218,8 @@ impl Link {
         self.cause.lock().expect("no code panics under this mutex").clone()
     }
 
-    /// Something has failed: it is said why unless something else did before, and both halves stop.
+    /// Something has failed: `why` is kept as the cause unless something else failed before, and
+    /// both halves stop.
     fn fail(&self, why: String) {
         self.cause.lock().expect("no code panics under this mutex").get_or_insert(why);
         self.end();

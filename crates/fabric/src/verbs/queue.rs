@@ -467,8 +467,8 @@ pub(super) struct VerbsCompletions {
     pub peer: SocketAddr,
     pub spin: Duration,
     pub counters: Arc<Counters>,
-    /// Taken from the card and not yet heard of.
-    pub heard: VecDeque<u32>,
+    /// Taken from the card and not yet handed out.
+    pub arrived: VecDeque<u32>,
     /// What came after those.
     pub broken: Option<ReceiveError>,
 }
@@ -527,7 +527,7 @@ impl VerbsCompletions {
 
 impl CompletionQueue for VerbsCompletions {
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
-        if let Some(value) = self.heard.pop_front() {
+        if let Some(value) = self.arrived.pop_front() {
             return Ok(Some(value));
         }
         if let Some(error) = self.broken.take() {
@@ -541,14 +541,14 @@ impl CompletionQueue for VerbsCompletions {
         let count = count.map_err(|source| self.lost(source))?;
         for completion in &completed[..count] {
             match self.take(completion) {
-                Ok(value) => self.heard.push_back(value),
+                Ok(value) => self.arrived.push_back(value),
                 Err(error) => {
                     self.broken = Some(error);
                     break;
                 }
             }
         }
-        match (self.heard.pop_front(), self.broken.take()) {
+        match (self.arrived.pop_front(), self.broken.take()) {
             (Some(value), broken) => {
                 self.broken = broken;
                 Ok(Some(value))

@@ -30,7 +30,7 @@ fn a_cut_link_is_noticed_within_the_patience() {
 }
 
 #[test]
-fn a_machine_without_the_device_says_so() {
+fn a_device_that_is_not_there_is_named() {
     let config = FabricConfig { device: Some(("no such device".into(), 1, 0)), ..FabricConfig::default() };
     let error = Prepared::new(Vec::new(), &config).unwrap_err();
     assert!(matches!(error, OpenError::Missing { .. }), "{error:?}");
@@ -46,7 +46,7 @@ fn the_end_wakes_who_waits_for_the_beginning() {
     link.end();
     assert_eq!(waiting.join().unwrap(), Some(false));
     let link = Link::new().unwrap();
-    assert!(link.say(READY));
+    assert!(link.receive(READY));
     assert_eq!(link.ready(Duration::ZERO), Some(true));
-    assert!(!link.say(READY), "it is said once");
+    assert!(!link.receive(READY), "it is sent once");
 }

@@ -13,7 +13,7 @@ impl Before for Nothing {
     type Error = Infallible;
 
     fn read(&mut self, from: Place, _: &mut [u8]) -> Result<(), Infallible> {
-        panic!("{from:?} is read, which another mirror has said")
+        panic!("{from:?} is read, though another mirror was")
     }
 }
 
@@ -65,7 +65,7 @@ fn mirrors_with_other_places_get_the_same_batches() {
 
 /// Updates of rows that lie in their slots.
 #[test]
-fn what_one_mirror_says_others_are_not_read_for() {
+fn rows_that_one_mirror_has_read_are_not_read_from_others() {
     let changes = |byte| -> Vec<_> { (0..20).map(|rid| row(rid, vec![byte; 100])).collect() };
     let (mut one, mut other) = (Feed::new(), Feed::new());
     for feed in [&mut one, &mut other] {

@@ -101,11 +101,11 @@ impl World {
             !logs[*node].history.entries().is_empty() && disk.log.end() >= disk.floor
         };
         for candidate in (0..nodes).filter(stands) {
-            for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
+            for answering in (0..1_u32 << nodes).filter(|answering| answering >> candidate & 1 == 0) {
                 let me = &self.nodes[candidate];
                 let mut candidacy =
                     Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).led(me.disk.terms.led);
-                for peer in (0..nodes).filter(|peer| heard >> peer & 1 == 1) {
+                for peer in (0..nodes).filter(|peer| answering >> peer & 1 == 1) {
                     candidacy.promised(self.nodes[peer].id, logs[peer].clone());
                 }
                 self.report.judged += 1;
@@ -116,13 +116,13 @@ impl World {
                 };
                 let end = self.checks.promised.end();
                 if logs[from].end.0 < end || !self.holds_promised(from, end) {
-                    let heard: Vec<_> = (0..nodes).filter(|peer| heard >> peer & 1 == 1).collect();
+                    let answering: Vec<_> = (0..nodes).filter(|peer| answering >> peer & 1 == 1).collect();
                     let property = match self.scenario.safety {
                         Safety::TwoSafe => Property::InSync,
                         _ => Property::Acknowledged,
                     };
                     return property.violated(format!(
-                        "node {candidate}, hearing {heard:?}, might take over with the log of node {from}, which lacks something \
+                        "node {candidate}, answered by {answering:?}, might take over with the log of node {from}, which lacks something \
                          of what was promised up to {}; they say {logs:?}",
                         self.checks.promised.end(),
                     ));

@@ -17,13 +17,14 @@ impl World {
     /// Whether everybody holds, and shows, the log of the primary, all of which is committed.
     pub(crate) fn level(&self) -> Option<usize> {
         let primary = self.settled()?;
-        let (log, told) = (&self.nodes[primary].disk.log, self.nodes[primary].lead()?.acknowledged);
+        let (log, acknowledged) = (&self.nodes[primary].disk.log, self.nodes[primary].lead()?.acknowledged);
         let level = |node: &crate::node::Node| {
             let own = &node.disk.log;
             (own.end(), node.disk.synced, own.digest(own.end())) == (log.end(), log.end(), log.digest(log.end()))
         };
-        let shows = |node: usize| node == primary || self.nodes[node].visible == told;
-        (told == log.end() && self.nodes.iter().all(level) && (0..self.nodes.len()).all(shows)).then_some(primary)
+        let shows = |node: usize| node == primary || self.nodes[node].visible == acknowledged;
+        (acknowledged == log.end() && self.nodes.iter().all(level) && (0..self.nodes.len()).all(shows))
+            .then_some(primary)
     }
 
     /// The faults are long over, and not everything is well.

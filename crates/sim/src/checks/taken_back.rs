@@ -8,9 +8,9 @@ impl World {
     /// only comes back must not be promised anything by those who live under another term.
     pub(crate) fn check_taken_back(&self, node: usize, from: usize, promises: Option<Term>) -> Result<(), Violation> {
         let comes_back = self.nodes[from].candidate.as_ref().and_then(|candidate| candidate.comes_back);
-        let (Some(term), Some(heard)) = (promises, comes_back) else { return Ok(()) };
+        let (Some(term), Some(latest)) = (promises, comes_back) else { return Ok(()) };
         let outranked =
-            self.nodes[node].living(self.clock(node)).filter(|lead| lead.outranks(self.nodes[from].id, heard));
+            self.nodes[node].living(self.clock(node)).filter(|lead| lead.outranks(self.nodes[from].id, latest));
         let Some(lead) = outranked else { return Ok(()) };
         let other = &self.nodes[lead.node.0 as usize];
         if !other.leads() || other.lead().is_none_or(|theirs| theirs.term != lead.term) {

@@ -120,14 +120,14 @@ struct Feed {
     base: Lsn,
     completed: Lsn,
     /// Up to where a mark was posted, and has arrived.
-    told: Lsn,
+    posted_mark: Lsn,
     marked: Lsn,
 }
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mirror, member, base, completed, told, marked, next, .. } = self;
-        write!(f, "{mirror} ({member}) from {base} to {next}, {completed} completed, {marked} of {told} marked")
+        let Self { mirror, member, base, completed, posted_mark, marked, next, .. } = self;
+        write!(f, "{mirror} ({member}) from {base} to {next}, {completed} completed, {marked} of {posted_mark} marked")
     }
 }
 
@@ -418,13 +418,13 @@ impl World {
         let mut feed = lead.feeds.swap_remove(number);
         let posted = self.post_batches(lead, &mut feed);
         let link = feed.link;
-        if let Some(mark) = feed.ring.mark(lead.committed.min(feed.completed)).filter(|mark| *mark > feed.told) {
+        if let Some(mark) = feed.ring.mark(lead.committed.min(feed.completed)).filter(|mark| *mark > feed.posted_mark) {
             let bytes = mark.0.to_le_bytes();
             let to = Place { region: 0, offset: MARK };
             let token = self.links[link].posted.post([(to, &bytes[..])].into_iter());
             store(&feed.image, to, &bytes);
             feed.under_way.push_back((token, Done::Mark(mark)));
-            feed.told = mark;
+            feed.posted_mark = mark;
         }
         lead.feeds.push(feed);
         let last = lead.feeds.len() - 1;
@@ -490,7 +490,7 @@ impl World {
             let (to, end, committed) = (feed.completed, lead.log.end, lead.committed);
             let (mirror, pause) = (feed.mirror, self.dice.between(5, 500));
             let life = self.nodes[mirror].life;
-            self.after(pause, What::Heard { node: mirror, life, link, to, end, committed });
+            self.after(pause, What::Watermark { node: mirror, life, link, to, end, committed });
         }
         let outcome = self.settle(node, &mut lead);
         self.nodes[node].lead = Some(lead);
@@ -570,14 +570,14 @@ impl World {
             let whole = if self.rule == Rule::Whole { feed.marked } else { marked };
             feed.layout.committed(if early { lead.marked } else { whole });
         }
-        let told = match self.rule {
-            Rule::Marked if self.scenario.broken != Broken::ToldBeforeMarked => lead.marked,
+        let upto = match self.rule {
+            Rule::Marked if self.scenario.broken != Broken::AcknowledgedBeforeMarked => lead.marked,
             _ => lead.committed,
         };
-        self.acknowledge(lead, told)
+        self.acknowledge(lead, upto)
     }
 
-    /// Clients are told of what ends at `upto` or before.
+    /// What ends at `upto` or before is acknowledged to clients.
     fn acknowledge(&mut self, lead: &mut Lead, upto: Lsn) -> Result<(), Violation> {
         let history = self.histories.of(lead.term);
         let ((whole, count), (_, before)) = (history.ended(upto), history.ended(lead.acknowledged));
@@ -622,7 +622,7 @@ impl World {
             member,
             base: at,
             completed: at,
-            told: at,
+            posted_mark: at,
             marked: at,
         });
         self.later(1, primary, |node, life| What::Pump { node, life });

@@ -62,7 +62,8 @@ impl World {
                 }
             }
             None => {
-                let (least, committed) = (fuzzy.fuzzy_snapshot.least(), self.nodes[node].told.max(self.mark(node)));
+                let (least, committed) =
+                    (fuzzy.fuzzy_snapshot.least(), self.nodes[node].announced.max(self.mark(node)));
                 fuzzy.looks += 1;
                 if committed >= least || fuzzy.looks > PATIENCE {
                     self.report.fuzzy_snapshots += 1;

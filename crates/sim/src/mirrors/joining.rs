@@ -100,8 +100,8 @@ impl World {
         if self.rule == Rule::Marked {
             return Lsn::ZERO;
         }
-        let (mark, told) = (mark_of(&*self.nodes[node].memory[0]), self.nodes[node].told);
-        self.mirror_state(node).committed(mark, told)
+        let (mark, announced) = (mark_of(&*self.nodes[node].memory[0]), self.nodes[node].announced);
+        self.mirror_state(node).committed(mark, announced)
     }
 
     pub(super) fn mirror_state(&mut self, node: usize) -> &mut MirrorState {
@@ -224,7 +224,7 @@ impl World {
         let state = &mut self.nodes[node];
         let whole = state.noted.is_some_and(|(_, whole)| whole);
         state.noted = Some((floor, whole));
-        (state.base, state.told) = (welcome.cut_at, Lsn::ZERO);
+        (state.base, state.announced) = (welcome.cut_at, Lsn::ZERO);
         self.note_whole(node);
         let Some(primary) = self.upstream(node) else { return Ok(()) };
         self.nodes[node].joining = None;
@@ -241,7 +241,7 @@ impl World {
         self.mirror_state(node).observe(to, end);
         self.note_whole(node);
         let state = &mut self.nodes[node];
-        state.told = state.told.max(committed);
+        state.announced = state.announced.max(committed);
         if !was_state && self.mirror_state(node).is_state() {
             self.note(|| format!("node {node} has all that belongs to its checkpoint"));
             self.nodes[node].link = None;

@@ -110,8 +110,8 @@ pub(super) enum What {
         node: usize,
         life: u32,
     },
-    /// A mirror is told another one's footprint.
-    Told {
+    /// A mirror receives another one's footprint.
+    Footprint {
         node: usize,
         life: u32,
         from: usize,
@@ -122,9 +122,9 @@ pub(super) enum What {
         node: usize,
         life: u32,
     },
-    /// A mirror hears how far everything has completed, how far the log reaches, and what is
+    /// A mirror receives how far everything has completed, how far the log reaches, and what is
     /// committed.
-    Heard {
+    Watermark {
         node: usize,
         life: u32,
         link: usize,
@@ -181,8 +181,8 @@ pub(super) struct Node {
     pub mirror_state: Option<MirrorState>,
     /// Everything below was there when the last feed began.
     pub base: Lsn,
-    /// What the primary has said to be committed.
-    pub told: Lsn,
+    /// What the primary has announced to be committed.
+    pub announced: Lsn,
     /// Changes with all that is done to the memory but by the primary that feeds it.
     pub session: u64,
     /// What it still has to write into its own memory.
@@ -208,7 +208,7 @@ impl Node {
             history: TermHistory::default(),
             mirror_state: None,
             base: Lsn::ZERO,
-            told: Lsn::ZERO,
+            announced: Lsn::ZERO,
             session: 0,
             work: None,
             joining: None,
@@ -389,22 +389,22 @@ impl World {
             What::Lost(link) => self.lost(link)?,
             What::Pump { node, life } if self.lives(node, life) => self.pump(node)?,
             What::Recover { node, life } if self.lives(node, life) => self.recover(node)?,
-            What::Told { node, life, from, footprint } if self.lives(node, life) => {
+            What::Footprint { node, life, from, footprint } if self.lives(node, life) => {
                 if let Some(recovering) = &mut self.nodes[node].recovering {
                     recovering.observe(id_of(from), footprint);
                     self.recover(node)?;
                 }
             }
             What::Work { node, life } if self.lives(node, life) => self.work(node)?,
-            What::Heard { node, life, link, to, end, committed } if self.lives(node, life) => {
+            What::Watermark { node, life, link, to, end, committed } if self.lives(node, life) => {
                 self.observe(node, link, to, end, committed);
             }
             What::FuzzySnapshot { node, life } if self.lives(node, life) => self.fuzzy_snapshot(node)?,
             What::Pump { .. }
             | What::Recover { .. }
-            | What::Told { .. }
+            | What::Footprint { .. }
             | What::Work { .. }
-            | What::Heard { .. }
+            | What::Watermark { .. }
             | What::FuzzySnapshot { .. } => {}
             What::GiveUp => {
                 if self.intact().next().is_some() && self.leading().is_some() {

@@ -116,7 +116,7 @@ impl World {
                 for to in 0..self.nodes.len() {
                     if to != node && self.nodes[to].recovering.is_some() {
                         let (pause, life) = (self.dice.between(10, 2000), self.nodes[to].life);
-                        self.after(pause, What::Told { node: to, life, from: node, footprint: found.clone() });
+                        self.after(pause, What::Footprint { node: to, life, from: node, footprint: found.clone() });
                     }
                 }
             }

@@ -24,7 +24,7 @@ fn beside_a_stranger() -> (Connected, Arc<SharedMemory>, Stream) {
     (connected, region, stream)
 }
 
-fn say(stream: &Stream, header: &Header, data: &[u8]) {
+fn send(stream: &Stream, header: &Header, data: &[u8]) {
     let head = header.encode();
     stream.write_all(&mut [IoSlice::new(&head), IoSlice::new(data)], false).unwrap();
 }
@@ -50,7 +50,7 @@ fn operations_outside_of_what_was_offered_end_the_connection() {
         Header { operation: Operation::FetchAdd, ..write(0, BYTES, 0) },
     ] {
         let (mut ours, region, stranger) = beside_a_stranger();
-        say(&stranger, &header, &[0xFF; 64]);
+        send(&stranger, &header, &[0xFF; 64]);
         let outcome = ours.completions.next(PATIENCE);
         assert!(matches!(outcome, Err(ReceiveError::Violation { .. })), "{header:?}: {outcome:?}");
         assert!(region.words().iter().all(|word| word.load(Ordering::SeqCst) == 0), "{header:?}");
@@ -62,12 +62,12 @@ fn memory_that_was_registered_later_is_within_bounds_and_what_follows_it_is_not(
     let (mut ours, _region, stranger) = beside_a_stranger();
     let more = Arc::new(SharedMemory::new(64, false).unwrap());
     ours.completions.register(Arc::clone(&more) as _).unwrap();
-    say(&stranger, &write(1, 61, 3), b"end");
+    send(&stranger, &write(1, 61, 3), b"end");
     assert_eq!(ours.completions.next(PATIENCE).unwrap(), Some(1));
     let mut found = [0; 3];
     words::load(more.words(), 61, &mut found);
     assert_eq!(&found, b"end");
-    say(&stranger, &write(1, 62, 3), b"end");
+    send(&stranger, &write(1, 62, 3), b"end");
     assert!(matches!(ours.completions.next(PATIENCE), Err(ReceiveError::Violation { .. })));
 }
 
@@ -78,16 +78,16 @@ fn no_list_completes_that_was_not_posted() {
     let place = Place { region: 0, offset: 0 };
     let token = queue.post(&[Write { to: place, pieces: &[b"x"], immediate: None, fenced: false }], true).unwrap();
     assert!(queue.completed().unwrap() < token);
-    say(&stranger, &Header::alone(Operation::Completed, token.0 + 1), &[]);
-    say(&stranger, &write(0, 0, 0), &[]);
-    let hearing = thread::spawn(move || (completions.next(PATIENCE), completions));
+    send(&stranger, &Header::alone(Operation::Completed, token.0 + 1), &[]);
+    send(&stranger, &write(0, 0, 0), &[]);
+    let receiving = thread::spawn(move || (completions.next(PATIENCE), completions));
     assert!(matches!(queue.wait(token), Err(SendError::Lost { .. })), "more has completed than was posted");
     assert!(matches!(queue.completed(), Err(SendError::Lost { .. })));
-    assert_eq!(hearing.join().unwrap().0.unwrap(), Some(1));
+    assert_eq!(receiving.join().unwrap().0.unwrap(), Some(1));
 }
 
 #[test]
-fn a_side_that_says_nothing_is_not_waited_for_beyond_the_patience() {
+fn a_silent_side_is_not_waited_for_beyond_the_patience() {
     let (ours, _region, stranger) = beside_a_stranger();
     let Connected { mut queue, mut completions, .. } = ours;
     let token = queue.post(&[], true).unwrap();

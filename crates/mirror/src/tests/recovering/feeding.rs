@@ -5,12 +5,12 @@ use freshet_cluster::mirror::{Footprint, Status};
 use super::*;
 use crate::{footprint, plan, recover::newest_first};
 
-/// As in the paper's table 1: what is told of the second batch.
+/// As in the paper's table 1: what the footprint states of the second batch.
 #[test]
-fn the_footprint_says_what_is_there_of_a_batch() {
+fn the_footprint_states_what_is_there_of_a_batch() {
     let feed = two_batches();
     let (mark, to) = (feed.mark, feed.lists[0].batch.to);
-    let told = |landed, marked: bool| {
+    let newest = |landed, marked: bool| {
         let memory = feed.fails(landed);
         if marked {
             store(&memory, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
@@ -21,14 +21,14 @@ fn the_footprint_says_what_is_there_of_a_batch() {
         (last.filter(|(end, _)| *end == to).map(|(_, status)| status), batches.len())
     };
     // The entries of the first one are still there.
-    assert_eq!(told(Landed::Writes(0), false), (None, 1));
+    assert_eq!(newest(Landed::Writes(0), false), (None, 1));
     for whole in 1..undo_writes(&feed) {
-        assert_eq!(told(Landed::Writes(whole), false), (Some(Status::Corrupt), 2));
+        assert_eq!(newest(Landed::Writes(whole), false), (Some(Status::Corrupt), 2));
     }
     for whole in undo_writes(&feed)..=writes(&feed) {
-        assert_eq!(told(Landed::Writes(whole), false), (Some(Status::Logged), 2));
+        assert_eq!(newest(Landed::Writes(whole), false), (Some(Status::Logged), 2));
     }
-    assert_eq!(told(Landed::Writes(writes(&feed)), true), (Some(Status::CommitReady), 2));
+    assert_eq!(newest(Landed::Writes(writes(&feed)), true), (Some(Status::CommitReady), 2));
 }
 
 /// One that dies while it undoes what was marked here and not elsewhere says so from then on: if it
