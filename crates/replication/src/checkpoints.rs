@@ -77,20 +77,20 @@ pub enum FetchError {
     Keep(String),
 }
 
-/// How often the other side hears that a checkpoint is still being written.
+/// How often the other side is sent that a checkpoint is still being written.
 const STILL_WORKING: Duration = Duration::from_secs(1);
 
-/// Waits for `open` to say what to send, and lets the other side know meanwhile; then sends the
+/// Waits for `open` to give what to send, and lets the other side know in between; then sends the
 /// checkpoint and ends the connection. `history` gives the sender's terms, once there is a
-/// checkpoint. Without one, the other side is told so.
+/// checkpoint. Without one, the other side receives that answer.
 pub fn serve(
     mut connection: Connection,
     open: impl FnOnce() -> Result<Option<OpenCheckpoint>, String> + Send,
     history: impl FnOnce() -> TermHistory,
 ) {
-    let (told, answer_comes) = mpsc::channel();
+    let (done, answer_comes) = mpsc::channel();
     let opened = thread::scope(|scope| {
-        scope.spawn(move || told.send(open()));
+        scope.spawn(move || done.send(open()));
         loop {
             match answer_comes.recv_timeout(STILL_WORKING) {
                 Ok(opened) => return opened,

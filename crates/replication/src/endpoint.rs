@@ -328,7 +328,7 @@ fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared
         Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true, peer)),
         Purpose::Passage { number } => {
             shared.keep_passage(number, socket);
-            answer(connection, Term(0), &Reply::Heard);
+            answer(connection, Term(0), &Reply::Noted);
         }
         _ => refuse(connection, Refusal::Violation("this is not answered here".into())),
     }
@@ -556,7 +556,7 @@ pub fn passage(hello: &Hello, address: &str, patience: Duration) -> Result<Optio
     let number = freshet_membership::random().map_err(CallError::Credentials)?;
     let hello = Hello { purpose: Purpose::Passage { number }, ..hello.clone() };
     match ask(&mut connection, address, &hello, Term(0))? {
-        Reply::Heard => Ok(Some((number, socket))),
+        Reply::Noted => Ok(Some((number, socket))),
         _ => Err(CallError::Unexpected { address: address.to_owned() }),
     }
 }

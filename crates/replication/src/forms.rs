@@ -159,19 +159,19 @@ pub struct Missing {
     pub at: Lsn,
     /// All nodes that are known were reached, none has it, and to none of them it comes yet.
     pub nowhere: bool,
-    /// Which nodes were asked, and what each has said.
-    pub said: Vec<(String, String)>,
+    /// Which nodes were asked, and what each has answered.
+    pub answers: Vec<(String, String)>,
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the transaction at {} cannot be executed again here, and its block was not found: ", self.at)?;
-        if self.said.is_empty() {
+        if self.answers.is_empty() {
             return f.write_str("no other node is known");
         }
-        for (number, (address, said)) in self.said.iter().enumerate() {
+        for (number, (address, answer)) in self.answers.iter().enumerate() {
             let semicolon = if number > 0 { "; " } else { "" };
-            write!(f, "{semicolon}{address}: {said}")?;
+            write!(f, "{semicolon}{address}: {answer}")?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ pub(crate) struct LinkMeter {
     /// The least time that anything took, in nanoseconds, with the difference of the clocks.
     least: Option<i128>,
     /// When something came last.
-    heard: Option<Moment>,
+    last_arrival: Option<Moment>,
     /// Up to here something was on its way, in nanoseconds of the other's clock.
     until: i128,
     busy: Duration,
@@ -38,13 +38,13 @@ impl LinkMeter {
     pub fn observe(&mut self, begun: Moment, now: Moment) {
         let begun = nanoseconds(begun);
         let took = nanoseconds(now) - begun;
-        let silence = nanoseconds(now) - nanoseconds(self.heard.unwrap_or(now));
+        let silence = nanoseconds(now) - nanoseconds(self.last_arrival.unwrap_or(now));
         let least = self.least.map_or(took, |least| took.min(least + silence / DRIFT));
         let until = begun + (took - least - LATE).max(0);
         // Whatever the other node says, no time counts twice.
         let busy = (until - begun.max(self.until)).clamp(0, silence);
         self.busy += Duration::from_nanos(u64::try_from(busy).unwrap_or(0));
-        (self.least, self.heard, self.until) = (Some(least), Some(now), self.until.max(until));
+        (self.least, self.last_arrival, self.until) = (Some(least), Some(now), self.until.max(until));
     }
 
     /// Another connection; perhaps another clock.

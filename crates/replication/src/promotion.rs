@@ -94,8 +94,9 @@ pub struct Promoted {
     pub succession: Succession,
     /// The nodes that have answered.
     pub answered: BTreeSet<NodeId>,
-    /// Who answered, the others being those to whom the promotion has yet to be announced.
-    pub heard: Vec<String>,
+    /// The addresses of those that answered, the others being those to whom the promotion has yet
+    /// to be announced.
+    pub answered_at: Vec<String>,
 }
 
 /// Why a promotion did not take place.
@@ -103,12 +104,12 @@ pub struct Promoted {
 pub enum PromoteError {
     /// Too few nodes answered.
     #[error(
-        "only {heard} of {needed} required nodes answered, so acknowledged commits might be lost; bring \
+        "only {answered} of {needed} required nodes answered, so acknowledged commits might be lost; bring \
          more nodes back{way}{unreachable}"
     )]
     TooFew {
         /// How many answered, this one included.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
         /// What else can be done.
@@ -116,16 +117,16 @@ pub enum PromoteError {
         /// Who did not, and why.
         unreachable: String,
     },
-    /// The primary may have changed its in-sync set, and nobody who would know was heard.
+    /// The primary may have changed its in-sync set, and nobody who would know answered.
     #[error(
-        "only {heard} of {needed} required members of the in-sync set answered: the primary may have continued \
+        "only {answered} of {needed} required members of the in-sync set answered: the primary may have continued \
          without this node, so acknowledged commits might be lost; bring \
          more of the in-sync set back{members}{way}{unreachable}"
     )]
     SetUncertain {
         /// How many members of the newest known in-sync set answered, this node included if it is
         /// one.
-        heard: u32,
+        answered: u32,
         /// How many it takes.
         needed: u32,
         /// Who they are.
@@ -227,14 +228,15 @@ pub enum PromoteError {
     Begin(#[from] BeginError),
 }
 
-/// A promotion that heard too few asks this many times more, if one of the others may only be slow.
+/// A promotion with too few answers asks this many times more, if one of the others may only be
+/// slow.
 const AGAIN: u32 = 2;
 
 /// What the last round has brought, beside what the promotion itself keeps.
 #[derive(Default)]
 struct Round {
     /// The nodes that have described their logs.
-    heard: Vec<Peer>,
+    described: Vec<Peer>,
     /// Where those can be reached that term, as far as another node has said.
     primaries: BTreeMap<NodeId, Option<String>>,
     /// Those that have not answered, and why.
@@ -300,17 +302,17 @@ const CERTIFY: &str = "; do not force the promotion: a node is there, and its ce
 
 impl Round {
     fn address(&self, node: NodeId) -> Option<String> {
-        self.heard.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
+        self.described.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
     }
 
     fn explain(mut self, why: Stopped, safety: Safety) -> PromoteError {
         let unreachable = std::mem::take(&mut self.unreachable);
         let way = if self.uncertified { CERTIFY } else { FORCE };
         match why {
-            Stopped::TooFew { heard, needed } => PromoteError::TooFew { heard, needed, way, unreachable },
-            Stopped::SetUncertain { newest, heard, needed } => {
+            Stopped::TooFew { answered, needed } => PromoteError::TooFew { answered, needed, way, unreachable },
+            Stopped::SetUncertain { newest, answered, needed } => {
                 let members = newest.map_or_else(String::new, |set| format!(" (nodes {})", names(&set)));
-                PromoteError::SetUncertain { heard, needed, members, way, unreachable }
+                PromoteError::SetUncertain { answered, needed, members, way, unreachable }
             }
             Stopped::Superseded { living: Living { term, node }, lives } => {
                 let primary = self.primaries.remove(&node).flatten().or_else(|| self.address(node));
@@ -530,17 +532,17 @@ fn promotion<C: Candidate>(
                 }
             }
             Step::Finish { term } => {
-                let heard = round.heard.len();
-                tracing::info!(term = term.0, heard, "enough nodes have promised the term: finishing replay");
+                let answered = round.described.len();
+                tracing::info!(term = term.0, answered, "enough nodes have promised the term: finishing replay");
                 let end = shared.finish(options.deadline)?;
                 let start = shared.cut_half(end)?;
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
                 let history = shared.terms().begin(term, shared.node(), start, &succession)?;
                 shared.follow().lead(None);
                 drop(rest);
-                let heard = round.heard.into_iter().map(|peer| peer.address).collect();
+                let answered_at = round.described.into_iter().map(|peer| peer.address).collect();
                 let peers = asked.peers;
-                return Ok(Promoted { term, start, committed, history, peers, succession, answered, heard });
+                return Ok(Promoted { term, start, committed, history, peers, succession, answered, answered_at });
             }
             // A node on a busy machine may only have been slow. Who comes back asks again anyhow.
             Step::Stop(Stopped::TooFew { .. } | Stopped::SetUncertain { .. })
@@ -594,7 +596,7 @@ fn consult(
             Ok(Reply::Log { node, log, peers }) => {
                 promotion.observe(node, Answer::Log(log));
                 round.known.extend(peers);
-                round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
+                round.described.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {

@@ -47,8 +47,8 @@ pub fn ask_others(
     patience: Duration,
 ) -> Others {
     let state = terms.get();
-    let heard = state.fence.highest();
-    let purpose = Purpose::Consult { term: heard, binding: false, comes_back: Some(heard) };
+    let latest = state.fence.highest();
+    let purpose = Purpose::Consult { term: latest, binding: false, comes_back: Some(latest) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let peer = |address: &String| Peer { node: None, address: address.clone(), serves: true };
     let mut asked = Asked::known(addresses.iter().map(peer).collect());
@@ -60,7 +60,7 @@ pub fn ask_others(
             break;
         }
         from += next.len();
-        let ask = |(_, peer): &(bool, Peer)| call(credentials, &peer.address, &hello, heard, patience);
+        let ask = |(_, peer): &(bool, Peer)| call(credentials, &peer.address, &hello, latest, patience);
         for ((is_waited_for, _), reply) in ask_all(next.into_iter(), ask) {
             let refusal = match reply {
                 Ok((Reply::Log { node: other, log, peers }, _)) => {

@@ -259,7 +259,7 @@ pub enum Reply {
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
     /// To Announce and Passage.
-    Heard,
+    Noted,
     /// To Announce, by another primary: both know then which of them yields.
     Leads(Claim),
     /// To Enrol.

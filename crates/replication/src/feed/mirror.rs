@@ -165,8 +165,8 @@ pub(super) struct MirrorLine {
     growth: Growth,
     /// The batch that waits does so for a region.
     lacks: bool,
-    /// When it was told something.
-    told: Moment,
+    /// When something was last sent to it.
+    sent_at: Moment,
     /// The log says where rows differ: less has to be read.
     _noting: Option<Noting>,
 }
@@ -233,7 +233,7 @@ impl MirrorLine {
             marked: Lsn::ZERO,
             growth: Growth::None,
             lacks: false,
-            told: feeder.feeds().clock.now(),
+            sent_at: feeder.feeds().clock.now(),
             _noting: feeder.note_changes(),
         }
     }
@@ -281,8 +281,8 @@ impl<F: Feeder> Ship<'_, F> {
         self.receive_from_mirror(mirror)?;
         mirror.complete(self.line.sender.completed()?);
         self.acknowledge(mirror)?;
-        if self.feeder.feeds().clock.now() >= mirror.told.after(keep_alive) {
-            self.say(mirror)?;
+        if self.feeder.feeds().clock.now() >= mirror.sent_at.after(keep_alive) {
+            self.announce(mirror)?;
         }
         let Some(next) = self.next() else { return Ok(Turn::Over) };
         let until = if mirror.waits.is_some() {
@@ -314,7 +314,7 @@ impl<F: Feeder> Ship<'_, F> {
                 timed(&mut self.line.sender, (&mut mirror.link, &self.feeder.feeds().clock), waits)?;
                 Ok(Turn::Again)
             }
-            None => Ok(Turn::Sleep(until.min(mirror.told.after(keep_alive)))),
+            None => Ok(Turn::Sleep(until.min(mirror.sent_at.after(keep_alive)))),
         }
     }
 
@@ -449,27 +449,27 @@ impl<F: Feeder> Ship<'_, F> {
             mirror.acknowledged = to;
             acked.event.into_iter().for_each(|event| self.feeder.apply(event));
         } else if to > mirror.asked {
-            self.say(mirror)?;
+            self.announce(mirror)?;
         }
         Ok(())
     }
 
-    /// Tells the mirror that this node lives, and how far everything has completed, which it
+    /// Announces to the mirror that this node lives, and how far everything has completed, which it
     /// answers.
-    fn say(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+    fn announce(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
         self.line.ends.clear();
         let Some(note) = self.shipped(None) else { return Ok(()) };
         let note = wire::encode(&self.batch_note(note));
         let (kind, term) = (Kind::Watermark as u8, self.feeder.feeds().term);
         self.line.sender.send(kind, term, mirror.completed.0, 0, &note)?;
-        (mirror.asked, mirror.told) = (mirror.completed, self.feeder.feeds().clock.now());
+        (mirror.asked, mirror.sent_at) = (mirror.completed, self.feeder.feeds().clock.now());
         self.look_at_link(mirror);
         Ok(())
     }
 
     /// Notes how busy the link was, if it is time for that.
     fn look_at_link(&self, mirror: &mut MirrorLine) {
-        let (now, busy, (before, then)) = (mirror.told, mirror.link.busy(), mirror.looked);
+        let (now, busy, (before, then)) = (mirror.sent_at, mirror.link.busy(), mirror.looked);
         let Some(inbox) = self.shipper.mirror.as_ref().filter(|_| now >= before.after(LOOK)) else { return };
         inbox.reported().link_busy = thousandths(busy.saturating_sub(then), now.since(before)).min(1000);
         mirror.looked = (now, busy);

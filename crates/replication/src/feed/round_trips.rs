@@ -16,7 +16,7 @@ pub(crate) struct Timing(Mutex<State>);
 struct State {
     /// The end of the batch that is timed, and since when.
     under_way: Option<(Lsn, Moment)>,
-    told: RoundTrips,
+    timed: RoundTrips,
 }
 
 impl Timing {
@@ -33,14 +33,14 @@ impl Timing {
         let mut state = self.0.lock().expect("no code panics under this mutex");
         let Some((_, begun)) = state.under_way.take_if(|(end, _)| *end <= to) else { return };
         let took = now().since(begun);
-        let RoundTrips { count, total, least } = state.told;
+        let RoundTrips { count, total, least } = state.timed;
         let least = if count == 0 { took } else { least.min(took) };
-        state.told = RoundTrips { count: count + 1, total: total.saturating_add(took), least };
+        state.timed = RoundTrips { count: count + 1, total: total.saturating_add(took), least };
     }
 
     /// What was timed so far.
     pub fn so_far(&self) -> RoundTrips {
-        self.0.lock().expect("no code panics under this mutex").told
+        self.0.lock().expect("no code panics under this mutex").timed
     }
 }
 

@@ -281,24 +281,24 @@ pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
 /// The ship thread.
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     let outcome = ship(&**feeder, shipper);
-    let (mut line, mut told) = (shipper.line(), false);
+    let (mut line, mut sent) = (shipper.line(), false);
     if let (Err(error), Some(Some(line))) = (&outcome, line.as_deref_mut())
         && let Some(refusal) = (Ship { feeder: &**feeder, shipper, line }).gives_up(error)
     {
         // A standby that fell out of the buffer, where no store keeps the old log, cannot be
-        // helped: tell it why, and let it hang up, which the ack thread will hear.
+        // helped: send it the reason, and let it hang up, which the ack thread will notice.
         tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
         let term = feeder.feeds().term;
         // Before it can have hung up.
         let _ = shipper.reason.set(refusal.to_string());
-        told = line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok();
+        sent = line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok();
     }
     // What was sent still arrives.
     if let Some(line) = line.as_deref_mut() {
         *line = None;
     }
     drop(line);
-    if !told {
+    if !sent {
         let why = outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string());
         feeder.lost(shipper, why);
     }

@@ -71,8 +71,8 @@ pub(super) enum NotRead {
 }
 
 impl NotRead {
-    /// What the node is told that asks.
-    fn told(self) -> String {
+    /// The message to the node that asks.
+    fn message(self) -> String {
         match self {
             Self::Now(why) => why,
             Self::Damaged(why) => format!("{why}: ask another node"),
@@ -91,7 +91,7 @@ impl FuzzySnapshots {
     /// # Errors
     /// Why none can be taken.
     pub fn take(&self) -> Result<FuzzySnapshot, String> {
-        self.taken().map_err(NotRead::told)
+        self.taken().map_err(NotRead::message)
     }
 
     pub(super) fn taken(&self) -> Result<FuzzySnapshot, NotRead> {
@@ -136,7 +136,7 @@ impl FuzzySnapshot {
     /// # Errors
     /// Why the fuzzy snapshot is given up.
     pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), String> {
-        self.visited(chunk, visit).map_err(NotRead::told)
+        self.visited(chunk, visit).map_err(NotRead::message)
     }
 
     pub(super) fn visited(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), NotRead> {
@@ -161,8 +161,8 @@ impl FuzzySnapshot {
     pub fn end(&self) -> Result<Lsn, String> {
         let least = self.read.least();
         let committed = || {
-            let (told, mark) = (self.shared.state().committed, self.shared.memory().mark());
-            Some(told.max(mark)).filter(|committed| *committed >= least).ok_or(())
+            let (announced, mark) = (self.shared.state().committed, self.shared.memory().mark());
+            Some(announced.max(mark)).filter(|committed| *committed >= least).ok_or(())
         };
         let committed = patiently(committed, |()| true);
         // Of another primary it may be another log.

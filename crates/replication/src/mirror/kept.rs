@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_another_version_says_so() {
+    fn a_state_of_another_version_is_refused() {
         let text = state().encode();
         let next = sealed::open(&text).unwrap().replacen("mirror 1", "mirror 2", 1);
         assert_eq!(KeptState::decode(sealed::seal(next).as_bytes()), Err("another version of Freshet wrote it"));

@@ -160,16 +160,16 @@ struct State {
     fetched_log: FetchedLog,
     /// A checkpoint comes.
     bootstrap: Option<Bootstrap>,
-    /// The primary of this connection has said that everything below is committed.
+    /// The primary of this connection has announced that everything below is committed.
     committed: Lsn,
-    /// What the primary has said last, and when that was heard.
-    heard: Option<(Heard, Moment)>,
-    /// Who has said last that it leads, or is about to, where, and when.
+    /// What the primary has announced last, and when that came.
+    observed: Option<(Observed, Moment)>,
+    /// Who has announced last that it leads, or is about to, where, and when.
     announced: Option<(Living, String, Moment)>,
     peers: Vec<Peer>,
-    /// Those that hold more than the cluster's log has, as was said last.
+    /// Those that hold more than the cluster's log has, as was announced last.
     ahead: Vec<AheadStatus>,
-    /// Other primaries that its primary has met, as was said last.
+    /// Other primaries that its primary has met, as was announced last.
     two_primaries: Vec<TwoPrimaries>,
     /// How many standbys the primary has, and what it promises.
     promised: Option<(u32, Safety)>,
@@ -187,9 +187,9 @@ struct State {
     undone: u64,
 }
 
-/// What a primary says of itself.
+/// What a primary announces of itself.
 #[derive(Clone, Copy)]
-struct Heard {
+struct Observed {
     term: Term,
     /// How far its log reaches.
     end: Lsn,
@@ -563,7 +563,7 @@ impl Shared {
         let (state, now) = (self.state(), self.clock.now());
         let recent = |at: Moment| now.since(at) < self.config.patience;
         if self.follow.following().is_some()
-            && state.heard.is_some_and(|(heard, at)| heard.term == living.term && recent(at))
+            && state.observed.is_some_and(|(observed, at)| observed.term == living.term && recent(at))
         {
             return Some((living, self.follow.upstream()));
         }
@@ -598,24 +598,24 @@ impl Shared {
             (memory.bytes(), memory.most(), memory.mark(), durable, memory.undo_bytes(), memory.aside())
         };
         let state = self.state();
-        let (heard, end) = (state.heard, state.mirror_state.end());
-        // What was heard before the connection ended, or long ago, says nothing any more.
+        let (observed, end) = (state.observed, state.mirror_state.end());
+        // What came before the connection ended, or long ago, means nothing any more.
         let is_new = |at: Moment| self.follow.following().is_some() && now.since(at) < STALE;
-        let known = heard.filter(|(_, at)| is_new(*at));
+        let known = observed.filter(|(_, at)| is_new(*at));
         MirrorStatus {
             node: self.who.node,
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             fabric: self.config.fabric.kind,
             one_sided: self.config.fabric.kind.is_one_sided(),
-            in_sync: known.map(|(heard, _)| heard.in_sync),
-            silence: heard.map(|(_, at)| now.since(at)),
+            in_sync: known.map(|(observed, _)| observed.in_sync),
+            silence: observed.map(|(_, at)| now.since(at)),
             end,
             whole: state.mirror_state.is_whole(),
             bootstrap: state.bootstrap,
             floor: state.mirror_state.floor(),
             mark,
-            lag_bytes: known.map(|(heard, _)| heard.end.since(end.min(heard.end))),
+            lag_bytes: known.map(|(observed, _)| observed.end.since(end.min(observed.end))),
             granted_bytes: granted,
             most_bytes: most,
             kept: self.config.directory.is_some(),

@@ -19,7 +19,7 @@ use freshet_fabric::{
 };
 use freshet_mirror::{ARENAS, Contents, Damaged};
 
-use super::{Heard, Shared, State, memory::RecoverError};
+use super::{Observed, Shared, State, memory::RecoverError};
 use crate::{
     endpoint::passage,
     forms::Encoding,
@@ -117,8 +117,8 @@ pub(super) fn offered(
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    let (told, load, noted) = (0, LoadMeter::default(), Instant::now());
-    let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told, load, noted };
+    let (reported, load, noted) = (0, LoadMeter::default(), Instant::now());
+    let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, reported, load, noted };
     let mut stint = shared.cpu.begin();
     let error = match session.run(&arenas, &description, &mut stint) {
         Ok(never) => match never {},
@@ -211,7 +211,7 @@ struct Session<'a> {
     member: bool,
     patience: Duration,
     /// How much of the mailbox the primary knows to have been taken.
-    told: u64,
+    reported: u64,
     load: LoadMeter,
     /// When it was noted last how far the memory reaches.
     noted: Instant,
@@ -267,7 +267,7 @@ impl Session<'_> {
         if header.term != self.welcome.term {
             return Err(fenced(&**self.shared, header.term));
         }
-        let mut answers = self.receiver.owes(self.told);
+        let mut answers = self.receiver.owes(self.reported);
         match Kind::from_code(header.kind) {
             _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
             Some(Kind::Watermark) => {
@@ -306,14 +306,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The primary lives, and says that everything up to `to` is in this memory.
+    /// The primary lives, and announces that everything up to `to` is in this memory.
     fn observe(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         let mut state = self.shared.state();
-        let State { mirror_state, heard, committed, .. } = &mut *state;
+        let State { mirror_state, observed, committed, .. } = &mut *state;
         mirror_state.observe(to, note.end);
         *committed = (*committed).max(note.global);
-        let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
-        *heard = Some((said, self.shared.clock.now()));
+        let latest = Observed { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
+        *observed = Some((latest, self.shared.clock.now()));
         drop(state);
         note_whole(self.shared)?;
         if self.noted.elapsed() >= NOTE_EVERY {
@@ -325,15 +325,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
-    /// it is noted. There is room for all of the log. And how busy this node is: what is on its way
-    /// to it, the primary sees.
+    /// Reports what this node holds: what the primary knows to have arrived, and every in-sync set
+    /// in it is noted. There is room for all of the log. And how busy this node is: what is on its
+    /// way to it, the primary sees.
     fn answer(&mut self, to: Lsn) -> Result<(), SessionError> {
-        self.told = self.receiver.taken();
+        self.reported = self.receiver.taken();
         let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO };
         self.load.look(|| Done { following: self.shared.cpu.total(), ..Done::default() });
-        let told = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
-        told.map_err(|error| lost(error, &self.receiver))
+        let sent = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
+        sent.map_err(|error| lost(error, &self.receiver))
     }
 
     /// Registers a region, if there is one, and says so.

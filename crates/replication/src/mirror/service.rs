@@ -43,9 +43,9 @@ impl Service for MirrorService {
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
-                let heard = observe_term(&**shared, &hello, term);
-                let heard = heard.map(|()| announced(&**shared, &hello, term, address));
-                answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
+                let observed = observe_term(&**shared, &hello, term);
+                let observed = observed.map(|()| announced(&**shared, &hello, term, address));
+                answer(connection, term, &observed.map_or_else(Reply::Refused, |()| Reply::Noted));
             }
             Purpose::Originals => serve_originals(connection, |block| Err(shared.instead_of(block))),
             Purpose::Fetch { .. } => refuse(connection, Refusal::NoLog { node: shared.node() }),

@@ -75,7 +75,7 @@ impl Service for PrimaryService {
                 serve_log(connection, &sender, shared.config.feed.partition, &hello, &log, read);
                 let mut successor = shared.successor();
                 successor.fetching -= 1;
-                successor.heard = Some(Instant::now());
+                successor.last_seen = Some(Instant::now());
             }
         }
     }

@@ -65,8 +65,8 @@ struct State {
     rule: CommitRule,
     /// Where transactions end. The rule knows blocks only.
     ends: TransactionEnds,
-    /// When the rule was told something last.
-    told: Moment,
+    /// When an event was applied to the rule last.
+    applied: Moment,
 }
 
 impl CommitStage {
@@ -82,7 +82,7 @@ impl CommitStage {
         Self {
             log,
             uncommitted,
-            state: Mutex::new(State { rule, ends: TransactionEnds::new(start), told: now }),
+            state: Mutex::new(State { rule, ends: TransactionEnds::new(start), applied: now }),
             clock,
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
@@ -99,12 +99,12 @@ impl CommitStage {
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
         let (decision, whole, refusal, deadline, effective) = {
-            let State { rule, ends, told } = &mut *self.state();
+            let State { rule, ends, applied } = &mut *self.state();
             let now = self.clock.now();
-            if now.since(*told) >= stood_still(rule.config().standby_timeout) {
+            if now.since(*applied) >= stood_still(rule.config().standby_timeout) {
                 let _ = rule.apply(Event::StoodStill, now);
             }
-            *told = now;
+            *applied = now;
             let decision = rule.apply(event, now);
             // Below where the term began no ends are known; nothing there is committed before
             // something of the term is.

@@ -26,14 +26,14 @@ impl Shared {
         self.meetings.lock().expect("no code panics under this mutex")
     }
 
-    /// Answers a node that says that it leads.
+    /// Answers a node that announces that it leads.
     pub(super) fn announced(&self, hello: &Hello, theirs: &Claim) -> Reply {
         let (mine, term) = (self.who.term, theirs.term_entry.term);
         if theirs.term_entry.is(&self.term_entry) {
-            return Reply::Heard;
+            return Reply::Noted;
         }
         let has_met = self.meetings().iter().any(|met| (met.other.node, met.other.term) == (hello.node, term));
-        // Else the other has asked this one before it began its term, or this one has heard of
+        // Else the other has asked this one before it began its term, or this one has observed
         // that.
         let meets = !self.is_fenced() || has_met;
         if term <= mine && meets {
@@ -50,13 +50,13 @@ impl Shared {
         }
         self.successor().leads |= term > mine;
         if term <= mine || !meets {
-            return Reply::Heard;
+            return Reply::Noted;
         }
         self.met(&hello.address, theirs);
         Reply::Leads(self.claim())
     }
 
-    /// The primary at `address` says so of itself.
+    /// The node at `address` announces that it leads.
     pub(super) fn met(&self, address: &str, theirs: &Claim) {
         let (mine, their) = (self.who.term, theirs.term_entry);
         if their.is(&self.term_entry) || their.term > mine && !self.terms.believes(their.term) {

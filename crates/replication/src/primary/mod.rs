@@ -8,7 +8,7 @@ mod accept;
 mod announce;
 mod commit;
 mod meet;
-mod tell;
+mod report;
 
 use std::{
     collections::BTreeSet,
@@ -118,8 +118,8 @@ pub(crate) struct Shared {
     record: Mutex<Option<RecordSet>>,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
-    /// What was last said about the safety level and the standbys.
-    told: Mutex<tell::Told>,
+    /// What was last reported about the safety level and the standbys.
+    reported: Mutex<report::Reported>,
     successor: Mutex<Successor>,
     /// This term.
     term_entry: TermEntry,
@@ -127,11 +127,11 @@ pub(crate) struct Shared {
     meetings: Mutex<Vec<TwoPrimaries>>,
 }
 
-/// What this primary has heard of the node whose later term has ended its own.
+/// What this primary has observed of the node whose later term has ended its own.
 #[derive(Default)]
 struct Successor {
-    /// When it last said something on its way to the term.
-    heard: Option<Instant>,
+    /// When it last asked something on its way to the term.
+    last_seen: Option<Instant>,
     /// How many are fetching the end of this log.
     fetching: u32,
     /// It leads.
@@ -198,7 +198,7 @@ impl Primary {
             announce: Bell::default(),
             record: Mutex::new(None),
             contested: AtomicBool::new(false),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
             term_entry,
@@ -241,12 +241,12 @@ impl Primary {
 
     /// Whether this node is to follow another: the term has ended, and the node that takes over
     /// needs nothing more from this primary. That is so when the successor has made itself known,
-    /// or has said nothing for a while; until then it may have to fetch the end of this log.
+    /// or has been silent for a while; until then it may have to fetch the end of this log.
     pub fn is_succeeded(&self) -> bool {
         self.shared.is_fenced() && !self.shared.stands_still() && {
             let successor = self.shared.successor();
-            let waits = |heard: Instant| heard.elapsed() < TAKES_OVER_FOR;
-            successor.leads || (successor.fetching == 0 && !successor.heard.is_some_and(waits))
+            let waits = |seen: Instant| seen.elapsed() < TAKES_OVER_FOR;
+            successor.leads || (successor.fetching == 0 && !successor.last_seen.is_some_and(waits))
         }
     }
 
@@ -370,7 +370,7 @@ impl Shared {
             return;
         }
         // Before anybody can find that the term is over.
-        self.successor().heard = Some(Instant::now());
+        self.successor().last_seen = Some(Instant::now());
         self.apply(Event::Fenced { by });
         // All that this term will ever acknowledge. Whom this node follows next must have it.
         self.note_committed();

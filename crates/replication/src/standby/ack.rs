@@ -64,10 +64,10 @@ impl AckStage {
         }
     }
 
-    /// Says what `what` finds there is to say, with what this node asks for and how busy it is; it
-    /// is told whether the primary writes into the ring itself. One word after the other. A lost
-    /// connection is noticed by the receiving thread.
-    pub fn say(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks, Option<Load>)>)) -> Decision {
+    /// Sends what `what` finds there is to send, with what this node asks for and how busy it is;
+    /// `what` is given whether the primary writes into the ring itself. One acknowledgement after
+    /// the other. A lost connection is noticed by the receiving thread.
+    pub fn send(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks, Option<Load>)>)) -> Decision {
         let mut link = self.0.lock().expect("no code panics under this mutex");
         let (decision, ack) = what(matches!(*link, Some((AckSender::Channel(_), _))));
         if let (Some((sender, term)), Some((ack, asks, load))) = (link.as_mut(), ack) {

@@ -482,15 +482,15 @@ mod tests {
 
     use super::*;
 
-    /// It would be told the same each time.
+    /// It would receive the same reason each time.
     #[test]
-    fn one_that_is_told_why_it_cannot_follow_waits_longer_each_time() {
+    fn one_that_receives_a_reason_waits_longer_each_time() {
         let gone = || Refusal::LogGone { from: Lsn(0), why: String::new() };
         assert!(!SessionError::Goodbye(gone()).followed());
         assert!(SessionError::Receive(ReceiveError::Closed { peer: ([127, 0, 0, 1], 1).into() }).followed());
     }
 
-    /// The one that was tried last is left out, and another if this node was told of it since then.
+    /// The one that was tried last is left out, and another if this node learned of it since then.
     #[test]
     fn each_of_the_others_has_its_turn() {
         let all: BTreeSet<_> = ["a", "b", "c", "d"].map(str::to_owned).into();
@@ -499,8 +499,8 @@ mod tests {
         };
         let mut last = String::new();
         let mut tried = Vec::new();
-        for told in ["a", "b", "c", "d", "a", "c"] {
-            last = next_of(&without(&[last.as_str(), told]), &last).unwrap();
+        for learned in ["a", "b", "c", "d", "a", "c"] {
+            last = next_of(&without(&[last.as_str(), learned]), &last).unwrap();
             tried.push(last.clone());
         }
         assert_eq!(tried, ["b", "c", "d", "a", "b", "d"]);

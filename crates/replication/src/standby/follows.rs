@@ -62,7 +62,7 @@ impl Follows for Shared {
         state.follower.observe_primary(living, self.clock.now());
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
-        address.clone_into(&mut state.heard_at);
+        address.clone_into(&mut state.announced_address);
     }
 
     fn observe_not_leading(&self, node: NodeId) {

@@ -357,8 +357,8 @@ impl ArrivedLog {
 
 /// Regenerated blocks are replayed in parts of about this many bytes.
 const PARTITION: u64 = 64 << 10;
-/// While such a thread waits it is told this often how much is left.
-const TELL: Duration = Duration::from_secs(1);
+/// While such a thread waits, how much is left is logged this often.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// A thread that waits for blocks looks this often whether there is still a reason to.
 const LOOK: Duration = Duration::from_millis(50);
 /// A block that no node has given is waited for so long: another node may wait for the answer.
@@ -481,7 +481,7 @@ impl Shared {
         }
         let patience = Instant::now() + MISSING;
         let (begun, begins) = (Instant::now(), self.log.received().get());
-        let mut told = begun;
+        let mut reported = begun;
         let mut state = self.state();
         let asked = state.originals.asked();
         loop {
@@ -489,8 +489,8 @@ impl Shared {
             if complete >= arrived {
                 return Ok(());
             }
-            if told.elapsed() >= TELL {
-                told = Instant::now();
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
                 let (bytes, done) = (arrived.since(complete), complete.since(begins));
                 let seconds_left = (done > 0).then(|| begun.elapsed().as_secs_f64() * bytes as f64 / done as f64);
                 tracing::info!(bytes, seconds_left, "what has arrived is executed before this node continues");

@@ -94,7 +94,7 @@ impl LagMeter {
 
     /// How long ago the primary said anything.
     pub fn silence(&self, now: Moment) -> Option<Duration> {
-        self.last.map(|(_, heard)| now.since(heard))
+        self.last.map(|(_, arrived)| now.since(arrived))
     }
 
     /// How far a step is behind that has reached `lsn`; none where nobody knows.
@@ -106,8 +106,8 @@ impl LagMeter {
         if bytes == 0 {
             return Some(Lag::default());
         }
-        let (_, heard) = self.last?;
-        Some(Lag { bytes, time: self.before_last(lsn).map(|time| time + now.since(heard)) })
+        let (_, arrived) = self.last?;
+        Some(Lag { bytes, time: self.before_last(lsn).map(|time| time + now.since(arrived)) })
     }
 
     /// How old what readers see may be who are at `lsn`; none where nobody knows. It grows

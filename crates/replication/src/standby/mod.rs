@@ -123,12 +123,12 @@ pub(crate) struct State {
     backlog: Backlog,
     passage: PassageMeter,
     peers: Vec<Peer>,
-    /// Those that hold more than the cluster's log has, as was said last.
+    /// Those that hold more than the cluster's log has, as was announced last.
     ahead: Vec<AheadStatus>,
     /// Other primaries that its primary has met, as was said last.
     two_primaries: Vec<TwoPrimaries>,
-    /// Where the node is that has said last that it leads, or is about to.
-    heard_at: String,
+    /// Where the node is that has announced last that it leads, or is about to.
+    announced_address: String,
     saved_tails: Vec<PathBuf>,
     /// Why nothing is replayed any more.
     failure: Option<ReplayError>,
@@ -149,7 +149,7 @@ impl State {
             peers,
             ahead: Vec::new(),
             two_primaries: Vec::new(),
-            heard_at: String::new(),
+            announced_address: String::new(),
             saved_tails: Vec::new(),
             failure: None,
             waiting: 0,
@@ -468,7 +468,7 @@ impl Shared {
             let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
             forms.is_some_and(|forms| forms.is_asked())
         };
-        let decision = self.acks.say(|one_sided| {
+        let decision = self.acks.send(|one_sided| {
             let free = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
@@ -531,7 +531,7 @@ impl Shared {
         let fence = self.terms.get().fence;
         let state = self.state();
         let (living, hearsay) = state.follower.living(&fence, self.clock.now())?;
-        let address = hearsay.then(|| state.heard_at.clone());
+        let address = hearsay.then(|| state.announced_address.clone());
         drop(state);
         Some((living, address.or_else(|| self.primary_address())))
     }

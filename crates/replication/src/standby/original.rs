@@ -102,8 +102,8 @@ impl Originals {
 /// Why a block did not come from a node.
 #[derive(Clone)]
 struct Refused {
-    /// What it said, or what happened on the way.
-    said: String,
+    /// What it answered, or what happened on the way.
+    why: String,
     /// Whether it may come from there later.
     later: bool,
 }
@@ -133,7 +133,7 @@ struct Asked {
 /// The blocks with these headers.
 pub(crate) fn originals(of: &Weak<Shared>, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>> {
     let ended = || {
-        let ended = |wanted: &Wanted| Err(Missing { at: wanted.header.lsn, nowhere: false, said: Vec::new() });
+        let ended = |wanted: &Wanted| Err(Missing { at: wanted.header.lsn, nowhere: false, answers: Vec::new() });
         wanted.iter().map(ended).collect()
     };
     let Some(shared) = of.upgrade() else { return ended() };
@@ -193,7 +193,7 @@ impl Asking {
 
     fn ask(&self, headers: &[&BlockHeader], mut kept: Option<Connection>) -> Asked {
         let nowhere = !self.addresses.is_empty();
-        let missing = |header: &&BlockHeader| Err(Missing { at: header.lsn, nowhere, said: Vec::new() });
+        let missing = |header: &&BlockHeader| Err(Missing { at: header.lsn, nowhere, answers: Vec::new() });
         let mut asked = Asked { outcomes: headers.iter().map(missing).collect(), giver: None, connections: 0 };
         let (first, others) = self.addresses.split_at(self.addresses.len().min(1));
         for group in [first, others] {
@@ -217,9 +217,9 @@ impl Asking {
                     match (&mut asked.outcomes[*place], answer) {
                         (Ok(_), _) => {}
                         (outcome, Ok(bytes)) => *outcome = Ok(bytes),
-                        (Err(missing), Err(Refused { said, later })) => {
+                        (Err(missing), Err(Refused { why, later })) => {
                             missing.nowhere &= !later;
-                            missing.said.push((address.clone(), said));
+                            missing.answers.push((address.clone(), why));
                         }
                     }
                 }
@@ -284,8 +284,8 @@ impl Asking {
                     let refusal =
                         refusal.map_err(|source| CallError::Decode { address: address.to_owned(), source })?;
                     answers.push(Err(match refusal {
-                        Refusal::NoBlock { why, comes } => Refused { said: why, later: comes },
-                        other => Refused { said: other.to_string(), later: true },
+                        Refusal::NoBlock { why, comes } => Refused { why, later: comes },
+                        other => Refused { why: other.to_string(), later: true },
                     }));
                 }
                 (Some(Kind::Piece), length) if (frame.address, length) == (header.lsn.0, header.length) => {
@@ -294,7 +294,7 @@ impl Asking {
                     receiver.payload_done()?;
                     answers.push(match Block::parse(&bytes, header.lsn) {
                         Ok(found) if found.header() == *header => Ok(bytes),
-                        _ => Err(Refused { said: "its log has another block there".into(), later: false }),
+                        _ => Err(Refused { why: "its log has another block there".into(), later: false }),
                     });
                 }
                 _ => return Err(violation("another part of the log came than was asked for".into())),
@@ -307,8 +307,8 @@ impl Asking {
 /// Why nothing came behind what was answered, for each of the rest of `count` blocks.
 fn unanswered(answers: &mut Answers, count: usize, error: &SessionError) {
     // The node may be reached later, or answer.
-    let said = error.to_string();
-    answers.resize_with(count, || Err(Refused { said: said.clone(), later: true }));
+    let why = error.to_string();
+    answers.resize_with(count, || Err(Refused { why: why.clone(), later: true }));
 }
 
 /// A block that a node is asked for, which could not be regenerated elsewhere.

@@ -199,7 +199,7 @@ pub(super) fn offered(
         term: welcome.term,
         keep_alive,
         patience,
-        told: 0,
+        reported: 0,
         unpacked: Vec::new(),
         form: Vec::new(),
         ends: Vec::new(),
@@ -303,7 +303,7 @@ struct Session<'a> {
     keep_alive: Duration,
     patience: Duration,
     /// How much of the mailbox the primary knows to have been taken.
-    told: u64,
+    reported: u64,
     unpacked: Vec<u8>,
     form: Vec<u8>,
     ends: Vec<Lsn>,
@@ -344,7 +344,7 @@ impl Session<'_> {
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
         }
-        let mut force = self.receiver.owes(self.told);
+        let mut force = self.receiver.owes(self.reported);
         match kind {
             Some(Kind::Batch) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
@@ -378,7 +378,7 @@ impl Session<'_> {
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
         if force {
-            self.told = self.receiver.taken();
+            self.reported = self.receiver.taken();
         }
         // Where persisting takes no time this spares a wake-up.
         self.shared.acknowledge(force);

@@ -52,7 +52,7 @@ impl Service for StandbyService {
                     }
                     Ok(()) => {
                         announced(&**shared, &hello, term, address);
-                        Reply::Heard
+                        Reply::Noted
                     }
                     Err(refusal) => Reply::Refused(refusal),
                 };

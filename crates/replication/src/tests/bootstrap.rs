@@ -276,7 +276,7 @@ fn half_a_checkpoint_is_nothing() {
     it.write(24 << 10);
     it.forget();
     let door = || Door(it.toy.clone(), history());
-    let ((half, is_half), (says, more)) = (mpsc::sync_channel(10), mpsc::channel());
+    let ((half, is_half), (proceed, more)) = (mpsc::sync_channel(10), mpsc::channel());
     it.gives(Some(HalfDoor { door: door(), half, more: more.into() }));
     let mirror = MirrorNode::new(2, it.primary.address(), small(FabricKind::Shm));
     is_half.recv().unwrap();
@@ -290,7 +290,7 @@ fn half_a_checkpoint_is_nothing() {
     let service = it.primary.primary.service();
     it.primary.endpoint.set_service(None);
     it.gives(None::<Door>);
-    says.send(false).unwrap();
+    proceed.send(false).unwrap();
     let empty = MirrorConfig { most: 0, ..small(FabricKind::Shm) };
     until("it is empty again", || {
         let status = mirror.mirror.status();
@@ -312,7 +312,7 @@ fn a_mirror_that_is_being_seeded_stops_and_is_led_elsewhere() {
     let mut it = Forgetful::new();
     it.write(24 << 10);
     it.forget();
-    let ((half, is_half), (says, more)) = (mpsc::sync_channel(10), mpsc::channel());
+    let ((half, is_half), (proceed, more)) = (mpsc::sync_channel(10), mpsc::channel());
     it.gives(Some(HalfDoor { door: Door(it.toy.clone(), history()), half, more: more.into() }));
     // Longer than the test takes.
     let config = MirrorConfig { patience: PATIENCE * 10, ..small(FabricKind::Tcp) };
@@ -323,17 +323,17 @@ fn a_mirror_that_is_being_seeded_stops_and_is_led_elsewhere() {
         is_half.recv().unwrap();
         mirror.mirror.follow("127.0.0.1:1");
         until("it follows another", || mirror.mirror.status().bootstrap.is_none());
-        says.send(false).unwrap();
+        proceed.send(false).unwrap();
     }
     mirror.mirror.follow(&it.primary.address());
     is_half.recv().unwrap();
     mirror.mirror.stop();
     assert!(begun.elapsed() < PATIENCE);
-    drop(says);
+    drop(proceed);
 }
 
 #[test]
-fn a_mirror_without_room_for_the_database_says_what_to_set() {
+fn a_mirror_without_room_for_the_database_names_what_to_set() {
     let mut it = Forgetful::new();
     it.write(24 << 10);
     it.forget();

@@ -386,7 +386,7 @@ impl PrimaryNode {
 
     /// Begins a transaction with these parts.
     pub fn long(&self, parts: Vec<Vec<usize>>) -> Long {
-        let ((next, more), (says, durable)) = (mpsc::channel(), mpsc::channel());
+        let ((next, more), (reports, durable)) = (mpsc::channel(), mpsc::channel());
         let log = Arc::clone(&self.log.log);
         let (begins, begun) = mpsc::channel();
         std::thread::spawn(move || {
@@ -402,14 +402,14 @@ impl PrimaryNode {
                 let to = *ends.last().unwrap();
                 log.wait_durable(to, None).unwrap();
                 if to < reservation.end() {
-                    says.send(to).unwrap();
+                    reports.send(to).unwrap();
                 }
             }
-            // When the last part is told of, there is room for another writer.
+            // When the last part is reported, there is room for another writer.
             let end = reservation.end();
             drop(reservation);
             drop(writer);
-            says.send(end).unwrap();
+            reports.send(end).unwrap();
         });
         let (start, end) = begun.recv().unwrap();
         Long { next, durable, start, end }

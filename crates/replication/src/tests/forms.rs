@@ -306,7 +306,7 @@ fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Lsn) {
     (standby, bytes, end)
 }
 
-fn says_missing(standby: &StandbyNode) -> Option<String> {
+fn missing_on(standby: &StandbyNode) -> Option<String> {
     standby.standby.status().missing
 }
 
@@ -317,7 +317,7 @@ fn what_the_primary_that_is_gone_has_is_read_from_any_other_node() {
     let (standby, bytes, end) = bereft(vec![empty.address(), other.address()]);
     standby.tape.toy.gate(None);
     until("it has all of it", || standby.log.end() == end);
-    assert_eq!((standby.log.bytes(), says_missing(&standby)), (bytes, None));
+    assert_eq!((standby.log.bytes(), missing_on(&standby)), (bytes, None));
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
     let liar = with_log(3, &bytes);
     let (standby, right, end) = bereft(vec![liar.address()]);
     standby.tape.toy.gate(None);
-    until("it says what is missing", || says_missing(&standby).is_some());
-    let why = says_missing(&standby).unwrap();
+    until("it says what is missing", || missing_on(&standby).is_some());
+    let why = missing_on(&standby).unwrap();
     assert!(why.contains("at 640") && why.contains(&format!("{}: its log has another block", liar.address())), "{why}");
     // It asks again, as long as the primary may come back.
     assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
@@ -350,7 +350,7 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
         two_primaries: Vec::new(),
     });
     until("it has all of it", || standby.log.end() == end);
-    assert_eq!((standby.log.bytes(), says_missing(&standby)), (right, None));
+    assert_eq!((standby.log.bytes(), missing_on(&standby)), (right, None));
 }
 
 /// Has it forget the primary that is gone.
@@ -367,7 +367,7 @@ fn forget_the_primary(standby: &StandbyNode, upstream: &StandbyNode) {
 }
 
 #[test]
-fn a_standby_stops_when_a_block_is_nowhere_and_says_which_nodes_were_asked() {
+fn a_standby_stops_when_a_block_is_nowhere_and_names_the_nodes_it_asked() {
     let wrong = transactions(&[128; 10]);
     let liar = with_log(3, &wrong);
     let (standby, ..) = bereft(vec![liar.address()]);
@@ -385,7 +385,7 @@ fn a_standby_stops_when_a_block_is_nowhere_and_says_which_nodes_were_asked() {
 
 /// A mirror has no log, and what the lost block has written: so the block is not given up.
 #[test]
-fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
+fn a_block_whose_rows_a_mirror_has_is_not_nowhere() {
     let forms = encoding(Safety::VerySafe, 0).0.feed.forms;
     let feed = FeedConfig { forms, ..small_feed_over(FabricKind::Tcp) };
     let primary = PrimaryNode::first(PrimaryConfig { feed, ..config(rule(Safety::VerySafe, 2)) });
@@ -412,7 +412,7 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     });
     standby.standby.follow(&mirror_address);
     standby.tape.toy.gate(None);
-    until("it asks the mirror", || says_missing(&standby).is_some_and(|why| why.contains("a mirror keeps rows")));
+    until("it asks the mirror", || missing_on(&standby).is_some_and(|why| why.contains("a mirror keeps rows")));
     let asked = standby.standby.shared.state().originals.asked();
     until("it asks again", || standby.standby.shared.state().originals.asked() > asked + 1);
     assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }), "{:?}", standby.standby.status().link);
@@ -453,7 +453,7 @@ fn many_blocks_come_on_one_connection_and_at_once() {
     assert_eq!((&outcomes[0], &outcomes[1], &outcomes[3]), (&given(0), &given(5), &given(29)));
     assert!(outcomes[2].as_ref().unwrap_err().to_string().contains("another block"), "{:?}", outcomes[2]);
     // What need not come is not missing.
-    assert_eq!(says_missing(&standby), None);
+    assert_eq!(missing_on(&standby), None);
 }
 
 #[test]
@@ -463,8 +463,8 @@ fn a_block_is_waited_for_as_long_as_it_may_come_to_another_node() {
     let (standby, bytes, end) = bereft(vec![behind.address()]);
     forget_the_primary(&standby, &behind);
     standby.tape.toy.gate(None);
-    until("it says what is missing", || says_missing(&standby).is_some());
-    let why = says_missing(&standby).unwrap();
+    until("it says what is missing", || missing_on(&standby).is_some());
+    let why = missing_on(&standby).unwrap();
     assert!(why.contains(&format!("{}: the log there ends at 640", behind.address())), "{why}");
     let (log, terms, address) = (Arc::clone(&behind.log), behind.terms.clone(), behind.address());
     drop(behind);

@@ -158,7 +158,7 @@ fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
 }
 
 #[test]
-fn an_attempt_to_follow_is_told_of_while_it_lasts() {
+fn an_attempt_to_follow_is_reported_while_it_lasts() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let standby = NewStandby::new(2).start();
@@ -251,7 +251,7 @@ fn corrupted(bare: bool) {
 }
 
 #[test]
-fn strangers_are_told_why_they_are_not_let_in() {
+fn strangers_receive_the_reason_why_they_are_refused() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let join = |log| joining(log).0;
     let ask = |hello: &Hello| match call(&primary.address(), hello, Term(0), PATIENCE) {
@@ -365,11 +365,11 @@ fn keep_alives_are_sent_and_answered() {
     let primary = PrimaryNode::first(config);
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
-    let heard = || standby.standby.status().silence.is_some_and(|silence| silence < Duration::from_millis(50));
+    let arrive = || standby.standby.status().silence.is_some_and(|silence| silence < Duration::from_millis(50));
     let traffic = || primary.primary.status().standbys[0].sent_bytes;
     let before = traffic();
     until("keep-alives are sent", || traffic() > before + 500);
-    until("they are heard", heard);
+    until("they arrive", arrive);
     assert_eq!(standby.log.end(), Lsn(0));
 }
 

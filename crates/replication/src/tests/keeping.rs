@@ -53,8 +53,8 @@ fn level(undoes: bool, reconnects: bool) -> (MirrorNode, Vec<u8>, usize) {
 fn is_kept(mirror: &MirrorNode, primary: &PrimaryNode, log: &[u8]) {
     until("both say so", || {
         let (status, ahead) = (mirror.mirror.status(), primary.primary.status().ahead);
-        let says = |why: &str| why.contains("is committed up to") && why.contains("freshet refill");
-        status.holds_more.is_some_and(|why| says(&why)) && ahead.first().is_some_and(|ahead| says(&ahead.why))
+        let explains = |why: &str| why.contains("is committed up to") && why.contains("freshet refill");
+        status.holds_more.is_some_and(|why| explains(&why)) && ahead.first().is_some_and(|ahead| explains(&ahead.why))
     });
     let status = mirror.mirror.status();
     assert!(matches!(status.link, LinkStatus::Connecting { .. }), "{status:?}");

@@ -136,7 +136,7 @@ fn a_commit_waits_until_it_is_in_the_mirrors_memory() {
 
 /// With the acknowledgements that it sends anyway. What is on its way to it, the primary sees.
 #[test]
-fn a_mirror_says_how_busy_it_is() {
+fn a_mirror_reports_how_busy_it_is() {
     for kind in fabrics() {
         let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
@@ -146,12 +146,15 @@ fn a_mirror_says_how_busy_it_is() {
             primary.commits(primary.write(&[64, 200]));
             status().load.is_some()
         });
-        let (told, load) = (status(), status().load.unwrap());
+        let (reported, load) = (status(), status().load.unwrap());
         let processors = thread::available_parallelism().unwrap().get() as u32;
         assert!(load.processors == processors && load.idle <= 1000, "{load:?}");
         // Its thread does something, and does not do more than one thread can.
         assert!(load.following <= 1000 && load.link_busy <= 1000, "{load:?}");
-        assert!(told.round_trips.count > 0 && told.round_trips.total >= told.round_trips.least, "{told:?}");
+        assert!(
+            reported.round_trips.count > 0 && reported.round_trips.total >= reported.round_trips.least,
+            "{reported:?}"
+        );
     }
 }
 
@@ -336,7 +339,7 @@ fn a_primary_whose_term_is_over_has_what_its_mirror_has() {
 }
 
 #[test]
-fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
+fn a_mirror_without_memory_reports_it_and_holds_up_no_other() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let config = MirrorConfig { most: 200 << 10, ..small(FabricKind::Tcp) };
     let mirror = MirrorNode::new(2, primary.address(), config);
@@ -364,15 +367,15 @@ fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
 
 /// What a mirror has to write over in one piece is more than its undo ring holds.
 #[test]
-fn a_mirror_that_cannot_be_kept_says_why_on_both_sides() {
+fn a_mirror_that_cannot_be_kept_is_explained_on_both_sides() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let config = MirrorConfig { undo: 1024, ..small(FabricKind::Shm) };
     let mirror = MirrorNode::new(2, primary.address(), config);
-    let says = |wanted: &str| match mirror.mirror.status().link {
+    let explains = |wanted: &str| match mirror.mirror.status().link {
         LinkStatus::Failed { why } => why.contains(wanted),
         _ => false,
     };
-    until("it says what to set", || says("mirror.undo-bytes of a mirror, to at least 2048"));
+    until("it says what to set", || explains("mirror.undo-bytes of a mirror, to at least 2048"));
 }
 
 /// A transaction writes over more than its undo ring holds, again and again; and the primary is
@@ -639,8 +642,8 @@ fn the_memory_of_another_node_or_cluster_is_refused() {
         let before = contents(directory.path());
         let started = MirrorNode::try_with(2, primary.address(), config.clone(), terms.clone());
         let why = started.err().expect("it is another one's").to_string();
-        for said in [&other, directory.path().to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
-            assert!(why.contains(said), "{said}: {why}");
+        for named in [&other, directory.path().to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
+            assert!(why.contains(named), "{named}: {why}");
         }
         assert!(contents(directory.path()) == before);
     }

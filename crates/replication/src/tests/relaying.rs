@@ -305,7 +305,7 @@ fn a_leaf_that_stalls_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn a_leaf_that_is_ahead_is_told_to_come_again() {
+fn a_leaf_that_is_ahead_is_asked_to_come_again() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
     let end = primary.write(&[64]);
@@ -321,7 +321,7 @@ fn a_leaf_that_is_ahead_is_told_to_come_again() {
     assert!(relay.log.end() < end);
     leaf.standby.follow(&relay.address());
     let behind = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("cannot be followed yet: its log ends"));
-    until("it is told", || behind(leaf.standby.status().link));
+    until("it is asked to come again", || behind(leaf.standby.status().link));
     relay.tape.gate(None);
     until("it follows the relay", || {
         matches!(leaf.standby.status().link, LinkStatus::Following { node: NodeId(2), .. })
@@ -333,15 +333,15 @@ fn a_leaf_that_is_ahead_is_told_to_come_again() {
 }
 
 #[test]
-fn a_relay_says_whom_it_does_not_feed() {
+fn a_relay_refuses_those_that_it_does_not_feed() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
     let end = primary.write(&[64]);
     relay.shows(end);
     let asks = |node: u64, synchronous: bool, log: Continue| {
         let (mut join, _side) = joining(log);
-        let Purpose::Join(Join { synchronous: says, .. }) = &mut join else { unreachable!() };
-        *says = synchronous;
+        let Purpose::Join(Join { synchronous: flag, .. }) = &mut join else { unreachable!() };
+        *flag = synchronous;
         match call(&relay.address(), &hello(node, join), Term(0), PATIENCE) {
             Err(CallError::Refused { refusal, .. }) => refusal,
             other => panic!("{:?}", other.map(|answer| answer.0)),

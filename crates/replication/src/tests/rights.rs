@@ -86,7 +86,7 @@ fn all() -> Vec<Purpose> {
 }
 
 #[test]
-fn each_caller_may_ask_what_its_row_says_and_nothing_else() {
+fn each_caller_may_ask_what_its_row_allows_and_nothing_else() {
     let purposes = all();
     assert_eq!(purposes.len(), MAY.len());
     for (purpose, row) in purposes.iter().zip(MAY) {
@@ -143,15 +143,15 @@ fn an_endpoint_answers_each_purpose_of_each_caller_by_its_row() {
             let mut connection = connected(caller, &endpoint, &member);
             let node = NodeId(if let Caller::Impostor(_) = caller { OTHER } else { OWN });
             let hello = Hello { cluster: None, node, address: String::new(), purpose: purpose.clone() };
-            let said = ask(&mut connection, &address, &hello, Term(0));
-            match (&said, may) {
+            let reply = ask(&mut connection, &address, &hello, Term(0));
+            match (&reply, may) {
                 // A stranger has no token.
                 (Err(CallError::Refused { refusal: Refusal::NotEnrolled(_), .. }), true) => {
                     assert_eq!(caller, Caller::Stranger, "{purpose:?}");
                 }
-                (Ok(Reply::Working | Reply::Heard | Reply::Enrolled(_)), true) => {}
+                (Ok(Reply::Working | Reply::Noted | Reply::Enrolled(_)), true) => {}
                 (Err(CallError::Refused { refusal: Refusal::NotMember(_) | Refusal::Violation(_), .. }), false) => {}
-                _ => panic!("{caller:?} asked {purpose:?} and heard {said:?}"),
+                _ => panic!("{caller:?} asked {purpose:?} and received {reply:?}"),
             }
         }
     }

@@ -19,7 +19,7 @@ impl Dice {
 }
 
 #[test]
-fn nothing_is_told_or_shown_that_is_not_persistent_enough() {
+fn nothing_is_acknowledged_or_shown_that_is_not_persistent_enough() {
     let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(77_u64);
     println!("FRESHET_SEED={seed}");
     for fabric in FABRICS {
@@ -48,7 +48,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         Safety::Quorum(k) => k as usize - 1,
         _ => standbys.len(),
     };
-    let mut told = Lsn(0);
+    let mut acknowledged = Lsn(0);
     // Where long transactions begin and end; the last one may be on its way.
     let mut long: Vec<(Lsn, Lsn)> = Vec::new();
     let mut under_way: Option<(Long, u64)> = None;
@@ -85,8 +85,8 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         // The promise first, then the truth, which only grows.
         let committed = primary.primary.commit().committed();
         let held = |node: &StandbyNode| node.log.persisted();
-        assert!(committed >= told, "committed went back");
-        told = committed;
+        assert!(committed >= acknowledged, "committed went back");
+        acknowledged = committed;
         let whole = |at: Lsn| long.iter().all(|(start, end)| at <= *start || *end <= at);
         assert!(whole(committed), "{committed} is within a transaction");
         assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");

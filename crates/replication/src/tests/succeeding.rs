@@ -66,22 +66,25 @@ fn a_mirror_takes_over_while_its_primary_writes() {
         primary.commits(primary.write(&[64, 96]));
         until("it has a vote", || mirror.mirror.status().whole);
         are_named(&[(1, &primary.terms), (2, mirror.terms())], 2);
-        let (promoted, told) = std::thread::scope(|scope| {
+        let (promoted, acknowledged) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                let mut told = Lsn::ZERO;
+                let mut acknowledged = Lsn::ZERO;
                 while !primary.primary.is_fenced() {
                     let end = primary.write(&[64, 72, 400]);
                     if primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok() {
-                        told = end;
+                        acknowledged = end;
                     }
                 }
-                told
+                acknowledged
             });
-            until("clients are told of commits", || primary.primary.commit().committed() > Lsn(20_000));
+            until("commits are acknowledged", || primary.primary.commit().committed() > Lsn(20_000));
             let promoted = promote_mirror(&mirror.mirror, &PromoteOptions::default()).unwrap();
             (promoted, writing.join().unwrap())
         });
-        assert!(promoted.start >= told && promoted.term == Term(2), "{promoted:?}, told of {told}");
+        assert!(
+            promoted.start >= acknowledged && promoted.term == Term(2),
+            "{promoted:?}, acknowledged up to {acknowledged}"
+        );
         has(&mirror, &promoted, &primary.log);
     }
 }

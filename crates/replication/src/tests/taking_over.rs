@@ -141,8 +141,8 @@ fn a_candidate_asks_whom_others_know() {
     let options = PromoteOptions { safety: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
     let promoted = promote(&emptied.standby, &options).unwrap();
     assert_eq!(promoted.start, end);
-    let heard = |node: &StandbyNode| promoted.heard.contains(&node.address());
-    assert!(heard(&a) && heard(&b), "{promoted:?}");
+    let has_answered = |node: &StandbyNode| promoted.answered_at.contains(&node.address());
+    assert!(has_answered(&a) && has_answered(&b), "{promoted:?}");
 }
 
 /// Its disk may have been set back to a time when it knew one of them.
@@ -176,7 +176,7 @@ fn who_has_yielded_is_not_named_as_the_primary() {
             let claim = announces(NodeId(2), term, &yielded.address());
             let hello = Hello { cluster: Some(CLUSTER), node: NodeId(2), address: yielded.address(), purpose: claim };
             let (reply, _) = call(to, &hello, term, PATIENCE).unwrap();
-            assert!(matches!(reply, Reply::Heard), "{reply:?}");
+            assert!(matches!(reply, Reply::Noted), "{reply:?}");
         };
         let asks = |address: &str| {
             let (credentials, terms) = (credentials(NodeId(1)), primary.terms.clone());
@@ -239,7 +239,7 @@ fn too_few_votes_are_not_enough_unless_forced() {
     drop(b);
     let options = PromoteOptions::default();
     let error = promote(&a.standby, &options).unwrap_err();
-    assert!(matches!(error, PromoteError::TooFew { heard: 1, needed: 2, .. }), "{error}");
+    assert!(matches!(error, PromoteError::TooFew { answered: 1, needed: 2, .. }), "{error}");
     assert_eq!(a.terms.get().fence.highest(), Term(1), "a hopeless attempt disturbs nobody");
     let promoted = promote(&a.standby, &PromoteOptions { force: true, ..options }).unwrap();
     assert_eq!(promoted.term, Term(2));
@@ -297,12 +297,12 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert_eq!(again.standby.status().saved_tails.len(), 1);
 }
 
-/// A primary that is cut off continues alone, as it may, and a failover is forced. What
-/// it has acknowledged last it knows when it has heard of that, and when it is stopped: it follows
-/// no log without that, and is named.
+/// A primary that is cut off continues alone, as it may, and a failover is forced. What it has
+/// acknowledged last it knows when it has observed that, and when it is stopped: it follows no log
+/// without that, and is named.
 #[test]
 fn what_a_primary_has_acknowledged_alone_it_keeps() {
-    for is_told in [false, true] {
+    for is_fenced in [false, true] {
         let standby_timeout = Duration::from_millis(30);
         let old = PrimaryNode::first(config(RuleConfig { standby_timeout, ..rule(Safety::TwoSafe, 1) }));
         let standby = StandbyNode::empty(2, &old.address());
@@ -317,7 +317,7 @@ fn what_a_primary_has_acknowledged_alone_it_keeps() {
         let promoted = promote(&standby.standby, &PromoteOptions { force: true, ..PromoteOptions::default() }).unwrap();
         assert_eq!(promoted.start, end);
         let new = crown(standby, &promoted, config(rule(Safety::TwoSafe, 1)));
-        if is_told {
+        if is_fenced {
             old.primary.fence(Term(2));
             assert_eq!(old.terms.get().committed, alone);
         }
@@ -374,7 +374,7 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
     standby.log.stall(true);
     let end = primary.write(&[64; 4]);
     primary.commits(end);
-    until("it was told", || standby.standby.status().in_sync == Some(false));
+    until("it knows that it is not in sync", || standby.standby.status().in_sync == Some(false));
     let address = primary.address();
     drop(primary);
     let error = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
@@ -400,7 +400,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         let socket = local.accept().unwrap();
         let mut passage = Connection::new(socket.try_clone().unwrap().into(), upstream);
         passage.receiver().receive().unwrap();
-        passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&Reply::Heard)).unwrap();
+        passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&Reply::Noted)).unwrap();
         connection = connection.beside(socket);
     }
     connection.receiver().receive().unwrap();
@@ -522,14 +522,14 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     until("reading back is enough", || acked() == read_back);
     let recorded = std::sync::Arc::new(std::sync::Mutex::new(()));
     let (held, recording) = (recorded.lock().unwrap(), std::sync::Arc::clone(&recorded));
-    let (says, hears) = std::sync::mpsc::channel();
+    let (begins, has_begun) = std::sync::mpsc::channel();
     let end = read_back.plus(64);
     primary.primary.record_sets(move |_| {
-        says.send(()).unwrap();
+        begins.send(()).unwrap();
         drop(recording.lock());
         Ok(end)
     });
-    hears.recv_timeout(PATIENCE).unwrap();
+    has_begun.recv_timeout(PATIENCE).unwrap();
     let to = primary.write(&[64]);
     assert_eq!(to, end);
     drop(held);

@@ -27,7 +27,7 @@ fn two_safe_goes_on_without_a_standby_that_stalls_and_takes_it_back() {
 }
 
 #[test]
-fn very_safe_refuses_after_its_patience_and_says_that_the_outcome_is_open() {
+fn very_safe_refuses_after_its_patience_and_leaves_the_outcome_open() {
     let rule = RuleConfig {
         standby_timeout: Duration::from_millis(20),
         when_missing: WhenMissing::RefuseAfter(Duration::from_millis(30)),
@@ -70,7 +70,7 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
 }
 
 #[test]
-fn giving_up_is_told_apart_from_refusal() {
+fn giving_up_is_distinguished_from_refusal() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
     let wait = |deadline| primary.primary.commit().wait(end, deadline);

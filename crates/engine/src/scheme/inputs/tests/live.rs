@@ -158,7 +158,7 @@ impl Home {
 }
 
 fn missing(header: &BlockHeader, nowhere: bool) -> Missing {
-    Missing { at: header.lsn, nowhere, said: vec![("there".into(), "it is not here".into())] }
+    Missing { at: header.lsn, nowhere, answers: vec![("there".into(), "it is not here".into())] }
 }
 
 /// The thread that keeps old versions may come late, and the window never come to an end.

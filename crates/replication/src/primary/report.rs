@@ -1,4 +1,4 @@
-//! Tell: logs changes of the safety level and of each standby's state.
+//! Report: logs changes of the safety level and of each standby's state.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Shared;
 
 /// What was logged last.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     standing: Option<Kind>,
     places: BTreeMap<NodeId, Place>,
 }
@@ -53,13 +53,13 @@ impl Shared {
         if self.stopping() {
             return;
         }
-        let mut told = self.told.lock().expect("no code panics under this mutex");
+        let mut reported = self.reported.lock().expect("no code panics under this mutex");
         // Under the mutex, so that the last line is the present state.
         let (standing, _, members) = self.commit.reading();
         let (term, safety) = (self.who.term.0, self.config.rule.safety);
         for (node, member) in &members {
             let (place, acked) = (member.place, member.acked.0);
-            let before = told.places.insert(*node, place).unwrap_or(Place::Behind);
+            let before = reported.places.insert(*node, place).unwrap_or(Place::Behind);
             match (before, place) {
                 (Place::Behind | Place::Joining | Place::Leaving, Place::InSync) => {
                     tracing::info!(standby = %node, term, acked, "a standby is in sync");
@@ -73,10 +73,10 @@ impl Shared {
                 _ => {}
             }
         }
-        told.places.retain(|node, _| members.contains_key(node));
+        reported.places.retain(|node, _| members.contains_key(node));
         let kind = Kind::of(&standing);
         // The state at the start of a term is logged only if something is missing.
-        if told.standing.replace(kind).unwrap_or(Kind::Safe) == kind {
+        if reported.standing.replace(kind).unwrap_or(Kind::Safe) == kind {
             return;
         }
         match standing {
