@@ -93,8 +93,8 @@ pub struct Control {
     /// Which term began where, ascending in both, who led in it, and the random number of that
     /// lead.
     pub terms: Vec<(Term, Lsn, NodeId, u64)>,
-    /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
-    pub heard: (Term, Option<NodeId>),
+    /// The latest term that this node has observed, and whose it is: everything earlier is refused.
+    pub latest_term: (Term, Option<NodeId>),
     /// The newest in-sync set that this node knows of, as replication writes it.
     pub in_sync: Option<Vec<u8>>,
     /// The latest term of this node itself in which an in-sync set took effect.
@@ -129,7 +129,7 @@ impl Control {
             segment_size,
             streams,
             terms: Vec::new(),
-            heard: (Term(0), None),
+            latest_term: (Term(0), None),
             in_sync: None,
             led: None,
             log: None,
@@ -146,8 +146,8 @@ impl Control {
     fn encode(&self) -> String {
         let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
         text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
-        let holder = self.heard.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
-        text.push_str(&format!("heard {} {holder}\n", self.heard.0));
+        let holder = self.latest_term.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        text.push_str(&format!("heard {} {holder}\n", self.latest_term.0));
         for (term, start, node, nonce) in &self.terms {
             text.push_str(&format!("term {term} {start} {node} {nonce:016x}\n"));
         }
@@ -211,14 +211,14 @@ impl Control {
         if streams == 0 || streams > MAX_STREAMS {
             return Err(bad("number of streams"));
         }
-        let heard = field("heard")?.split_once(' ').ok_or_else(|| bad("latest term"))?;
-        let holder = match heard.1 {
+        let latest = field("heard")?.split_once(' ').ok_or_else(|| bad("latest term"))?;
+        let holder = match latest.1 {
             "-" => None,
             node => Some(NodeId(u64::from_str_radix(node, 16).map_err(|_| bad("latest term"))?)),
         };
-        let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
+        let latest_term = (Term(latest.0.parse().map_err(|_| bad("latest term"))?), holder);
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        let mut control = Self { heard, ..Self::new(cluster, node, segment_size, streams) };
+        let mut control = Self { latest_term, ..Self::new(cluster, node, segment_size, streams) };
         for line in lines {
             control.take(line).map_err(bad)?;
         }
@@ -227,34 +227,34 @@ impl Control {
 
     /// Takes in a line that need not be there; says which one is none.
     fn take(&mut self, line: &str) -> Result<(), &'static str> {
-        let (name, said) = line.split_once(' ').unwrap_or((line, ""));
+        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         match name {
             "joins" => self.joins = true,
             "log" => {
-                self.log = Some(match said {
+                self.log = Some(match value {
                     "here" => LogPlace::Here,
                     "elsewhere" => LogPlace::Elsewhere,
                     _ => return Err("log's place"),
                 });
             }
-            "in-sync" => self.in_sync = Some(from_hex(said).ok_or("in-sync set")?),
-            "led" => self.led = Some(Term(said.parse().map_err(|_| "own latest term")?)),
-            "journal" => self.journal = Some(said.parse().map_err(|_| "newest file of the journal")?),
-            "life" => self.life = Some(life_of(said).ok_or("number of the kept memory")?),
+            "in-sync" => self.in_sync = Some(from_hex(value).ok_or("in-sync set")?),
+            "led" => self.led = Some(Term(value.parse().map_err(|_| "own latest term")?)),
+            "journal" => self.journal = Some(value.parse().map_err(|_| "newest file of the journal")?),
+            "life" => self.life = Some(life_of(value).ok_or("number of the kept memory")?),
             "incarnation" => {
-                self.incarnation = Some(u64::from_str_radix(said, 16).map_err(|_| "incarnation")?);
+                self.incarnation = Some(u64::from_str_radix(value, 16).map_err(|_| "incarnation")?);
             }
             "former" => {
-                let former: Result<_, _> = said.split(' ').map(|lost| u64::from_str_radix(lost, 16)).collect();
+                let former: Result<_, _> = value.split(' ').map(|lost| u64::from_str_radix(lost, 16)).collect();
                 self.former = former.map_err(|_| "former incarnations")?;
             }
             "reached" => {
-                let positions: Result<_, _> = said.split(' ').map(|at| at.parse().map(Lsn)).collect();
+                let positions: Result<_, _> = value.split(' ').map(|at| at.parse().map(Lsn)).collect();
                 self.reached = Some(positions.map_err(|_| "note of how far the log had come")?);
             }
-            "writes" => self.writes = said.parse().map_err(|_| "count of its writes")?,
+            "writes" => self.writes = value.parse().map_err(|_| "count of its writes")?,
             "term" => {
-                let term = term_entry(said).ok_or("term history")?;
+                let term = term_entry(value).ok_or("term history")?;
                 if self.terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                     return Err("term history");
                 }
@@ -622,7 +622,7 @@ mod tests {
             segment_size: 64 << 20,
             streams: 1,
             terms: vec![(Term(1), Lsn(0), NodeId(9), 1), (Term(3), Lsn(4096), NodeId(8), 2)],
-            heard: (Term(4), Some(NodeId(9))),
+            latest_term: (Term(4), Some(NodeId(9))),
             in_sync: Some(vec![1, 0xAB, 0]),
             led: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
@@ -673,10 +673,11 @@ mod tests {
         };
         assert_eq!(found, Path::new("device"));
         fs::remove_dir_all(path.join("device")).unwrap();
-        for (name, says) in [("PG_VERSION", "PostgreSQL"), ("00000000000000000000.segment", "control file is gone")] {
+        for (name, expected) in [("PG_VERSION", "PostgreSQL"), ("00000000000000000000.segment", "control file is gone")]
+        {
             fs::write(path.join(name), "15").unwrap();
             let message = LogDirectory::create(&path, control()).unwrap_err().to_string();
-            assert!(message.contains(name) && message.contains(says), "{message}");
+            assert!(message.contains(name) && message.contains(expected), "{message}");
             fs::remove_file(path.join(name)).unwrap();
         }
         drop(LogDirectory::create(&path, control()).unwrap());

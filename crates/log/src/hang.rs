@@ -34,16 +34,16 @@ impl fmt::Display for Hang {
     }
 }
 
-/// Tells in the messages when a write or a sync of `store` hangs, and when it has returned. None if
+/// Logs when a write or a sync of `store` hangs, and when it has returned. None if
 /// the system has no thread: the status shows it too.
 pub(crate) fn watch(store: &LogStore) -> Option<Regularly> {
     let store = store.downgrade();
-    let mut told: Option<Instant> = None;
+    let mut reported: Option<Instant> = None;
     let look = move |_: &_| {
         let store = store.upgrade()?;
-        match (store.hangs(PATIENCE), told) {
+        match (store.hangs(PATIENCE), reported) {
             (Some(hang), None) => {
-                told = Some(Instant::now() - hang.lasts);
+                reported = Some(Instant::now() - hang.lasts);
                 let (directory, seconds) = (hang.directory.display(), hang.lasts.as_secs());
                 tracing::error!(
                     %directory, seconds,
@@ -52,7 +52,7 @@ pub(crate) fn watch(store: &LogStore) -> Option<Regularly> {
                 );
             }
             (None, Some(since)) => {
-                told = None;
+                reported = None;
                 tracing::warn!(seconds = since.elapsed().as_secs(), "writes and syncs of the log return again");
             }
             _ => {}

@@ -105,7 +105,7 @@ impl<'c> Claim<'c> {
     /// [`ControlError::Foreign`] when something else uses it; [`StoreError::Stream`] when it is
     /// another stream's.
     pub(crate) fn check(&self, known: &dyn Fn(&str) -> bool) -> Result<bool, StoreError> {
-        match self.said_by(self.file)? {
+        match self.content_of(self.file)? {
             Some(found) if found == self.text => return Ok(true),
             Some(found) if self.file == STREAM => {
                 let found = found.lines().collect::<Vec<_>>().join(", ");
@@ -117,7 +117,7 @@ impl<'c> Claim<'c> {
         }
         // The node may keep its log and its checkpoints in one place, and both in its directory.
         let other = if self.file == STREAM { CHECKPOINTS } else { STREAM };
-        if let Some(found) = self.said_by(other)? {
+        if let Some(found) = self.content_of(other)? {
             let ours = found.ends_with(&owner(self.control.cluster, self.control.node));
             return if ours { Ok(false) } else { Err(self.foreign(other).into()) };
         }
@@ -135,7 +135,7 @@ impl<'c> Claim<'c> {
         }
     }
 
-    fn said_by(&self, file: &str) -> Result<Option<String>, StoreError> {
+    fn content_of(&self, file: &str) -> Result<Option<String>, StoreError> {
         let path = self.directory.join(file);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_says_whose_it_is() {
+    fn a_stream_states_whose_it_is() {
         let identity = StreamIdentity { stream: 2, streams: 3, cluster: ClusterId(0x0102), node: NodeId(9) };
         assert_eq!(StreamIdentity::decode(&identity.encode()), Some(identity));
         for text in ["", "freshet stream 3 of 3\ncluster 1\nnode 1\n", "freshet stream 0 of 1\ncluster x\nnode 1\n"] {

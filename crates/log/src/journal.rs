@@ -161,8 +161,8 @@ struct Contents {
     found: Vec<Found>,
 }
 
-/// What a file says beside its batches.
-struct Said {
+/// What a file states beside its batches.
+struct Summary {
     /// How far the file before it was durable.
     before: u64,
     /// The first file that is kept.
@@ -518,13 +518,14 @@ fn check_files(
     let mut first = 0;
     let mut before: Option<(u64, u64)> = None;
     for number in numbers {
-        let said = read(medium, *number, life, found)?;
-        if let Some((number, end)) = before.filter(|(_, end)| *end < said.before) {
-            let what = format!("there is no whole entry; the next file says that it was durable up to {}", said.before);
+        let summary = read(medium, *number, life, found)?;
+        if let Some((number, end)) = before.filter(|(_, end)| *end < summary.before) {
+            let what =
+                format!("there is no whole entry; the next file says that it was durable up to {}", summary.before);
             return Err(damage(medium, number, end, what));
         }
-        first = first.max(said.first);
-        before = Some((*number, said.end));
+        first = first.max(summary.first);
+        before = Some((*number, summary.end));
     }
     if numbers[0] > first {
         return gone(first, "later ones say that it is kept");
@@ -559,7 +560,7 @@ fn header(medium: &dyn Medium, number: u64, life: u32) -> Result<Vec<u8>, StoreE
 }
 
 /// Adds what the file holds.
-fn read(medium: &dyn Medium, number: u64, life: u32, found: &mut Vec<Found>) -> Result<Said, StoreError> {
+fn read(medium: &dyn Medium, number: u64, life: u32, found: &mut Vec<Found>) -> Result<Summary, StoreError> {
     let bytes = header(medium, number, life)?;
     let header: &[u8; FILE_HEADER] = bytes.first_chunk().expect("it was looked at");
     let (before, mut first) = (word(header, 24), word(header, 32));
@@ -577,16 +578,16 @@ fn read(medium: &dyn Medium, number: u64, life: u32, found: &mut Vec<Found>) -> 
         }
         at += (ENTRY_HEADER + body.len()).next_multiple_of(8);
     }
-    let says = |place: usize| Some((place, word(entry_header(&bytes, place, number)?, 32)));
+    let note_at = |place: usize| Some((place, word(entry_header(&bytes, place, number)?, 32)));
     if let Some((place, durable)) =
-        (at..bytes.len()).step_by(8).filter_map(says).find(|(_, durable)| *durable > at as u64)
+        (at..bytes.len()).step_by(8).filter_map(note_at).find(|(_, durable)| *durable > at as u64)
     {
         let what = format!(
             "there is no whole entry; what was written at {place} says that the file was durable up to {durable}"
         );
         return Err(damage(medium, number, at as u64, what));
     }
-    Ok(Said { before, first, end: at as u64 })
+    Ok(Summary { before, first, end: at as u64 })
 }
 
 /// The whole entry at `at` of file `number`: its header and its body.

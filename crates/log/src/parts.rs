@@ -252,18 +252,18 @@ impl Control {
     }
 }
 
-/// A thread that has the parts of a directory say of each other how far they are, every few seconds
-/// while that changes. None if the system has no thread: a clean close notes it too.
+/// A thread that has the parts of a directory note of each other how far they are, every few
+/// seconds while that changes. None if the system has no thread: a clean close notes it too.
 pub(crate) fn noting(file: &Arc<ControlFile>) -> Option<Regularly> {
     let file = Arc::downgrade(file);
-    let mut told = false;
+    let mut warned = false;
     let note = move |_: &_| {
         let file = file.upgrade()?;
         match file.note(Some(PAUSE)) {
-            // A log that has failed says so itself.
-            Ok(()) | Err(StoreError::Failed) => told = false,
-            Err(cause) if !told => {
-                told = true;
+            // A log that has failed reports that itself.
+            Ok(()) | Err(StoreError::Failed) => warned = false,
+            Err(cause) if !warned => {
+                warned = true;
                 tracing::warn!(%cause, "how far the log is cannot be noted in the control file; it is tried again");
             }
             Err(_) => {}

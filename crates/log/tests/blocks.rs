@@ -129,7 +129,7 @@ fn a_term_block_names_the_node() {
 }
 
 #[test]
-fn a_time_block_says_what_time_it_was() {
+fn a_time_block_holds_the_time() {
     let bytes = time_block(Lsn(8), Term(7), 1_789_000_000_123_456);
     let block = Block::parse(&bytes, Lsn(8)).unwrap();
     assert_eq!((block.begins_term(), block.time()), (None, Some(1_789_000_000_123_456)));

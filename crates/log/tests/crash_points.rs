@@ -553,9 +553,9 @@ fn live_on(medium: &FaultyMedium, setting: Setting, random: &mut Random, mut sto
 
 /// As Linux has it: what was not synced is there after a crash of the process and gone after a loss
 /// of power, and what a failed sync covered is not on the disk although a later sync succeeds. What
-/// a restart says to be the log must be persistent.
+/// a restart finds to be the log must be persistent.
 #[test]
-fn what_a_restart_tells_is_there_after_the_next_loss_of_power() {
+fn what_a_restart_finds_is_there_after_the_next_loss_of_power() {
     let seed = seed();
     for setting in SETTINGS {
         let whole = FaultyMedium::default();
@@ -659,7 +659,7 @@ fn a_stream_without_what_it_had_promised_stops_the_node() {
 }
 
 #[test]
-fn a_failed_log_says_why_and_takes_nothing_more() {
+fn a_failed_log_gives_the_reason_and_takes_nothing_more() {
     let medium = FaultyMedium::with_fault(6, Fault::ShortWrite);
     let store = medium.log(1).unwrap();
     let log =

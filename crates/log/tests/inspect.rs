@@ -21,8 +21,8 @@ const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 4
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    let (terms, heard) = (vec![(Term(3), Lsn(0), NodeId(1), 1)], (Term(3), Some(NODE)));
-    Control { terms, heard, ..Control::new(CONFIG.cluster, NODE, CONFIG.segment_size, streams) }
+    let (terms, latest_term) = (vec![(Term(3), Lsn(0), NodeId(1), 1)], (Term(3), Some(NODE)));
+    Control { terms, latest_term, ..Control::new(CONFIG.cluster, NODE, CONFIG.segment_size, streams) }
 }
 
 fn open(store: LogStore, group_commit: GroupCommitKind) -> Log {

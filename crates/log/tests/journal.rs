@@ -326,14 +326,14 @@ fn damageable(log: u64) -> Whole {
     Whole { disk, newest, found, log }
 }
 
-/// Opens a copy that `harm` has changed. Says whether damage was found; else nothing is missing.
-fn is_told(whole: &Whole, harm: impl Fn(&mut BTreeMap<String, File>), context: &str) -> bool {
+/// Opens a copy that `harm` has changed. Whether damage was found; else nothing is missing.
+fn is_noticed(whole: &Whole, harm: impl Fn(&mut BTreeMap<String, File>), context: &str) -> bool {
     let (disk, newest) = (whole.disk.copy(), whole.newest());
     harm(&mut disk.0.files.lock().unwrap());
     let before = disk.copy();
     match open(&disk, &newest, whole.log) {
         Ok((_, found)) => {
-            assert_eq!(found, whole.found, "{context}: lost, and not told");
+            assert_eq!(found, whole.found, "{context}: lost, and not noticed");
             false
         }
         Err(StoreError::Journal { .. }) => {
@@ -349,34 +349,35 @@ fn is_told(whole: &Whole, harm: impl Fn(&mut BTreeMap<String, File>), context: &
 }
 
 #[test]
-fn every_flipped_bit_of_what_was_synced_is_told() {
+fn every_flipped_bit_of_what_was_synced_is_noticed() {
     for whole in [0, 48].map(damageable) {
         for (name, bytes) in whole.files() {
             let used = used(&bytes);
-            let mut told = 0;
+            let mut noticed = 0;
             for at in 0..bytes.len().min(used + 100) {
                 for bit in 0..8 {
                     let flip = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read[at] ^= 1 << bit;
-                    told += usize::from(is_told(&whole, flip, &format!("{name}, byte {at} of {used}, bit {bit}")));
+                    noticed +=
+                        usize::from(is_noticed(&whole, flip, &format!("{name}, byte {at} of {used}, bit {bit}")));
                 }
             }
             // Not the padding, and not the note behind the last entry.
-            assert!(told > (used - 48) * 8 * 9 / 10 - 200 && told <= used * 8, "{told} of {}", used * 8);
+            assert!(noticed > (used - 48) * 8 * 9 / 10 - 200 && noticed <= used * 8, "{noticed} of {}", used * 8);
         }
     }
 }
 
 #[test]
-fn every_truncation_and_every_missing_file_is_told() {
+fn every_truncation_and_every_missing_file_is_noticed() {
     for whole in [0, 48].map(damageable) {
         for (name, bytes) in whole.files() {
             for left in 0..bytes.len() {
                 let cut = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read.truncate(left);
-                assert!(is_told(&whole, cut, &format!("{left} bytes of {name}")));
+                assert!(is_noticed(&whole, cut, &format!("{left} bytes of {name}")));
             }
-            assert!(is_told(&whole, |files| _ = files.remove(&name), &format!("{name} is missing")));
+            assert!(is_noticed(&whole, |files| _ = files.remove(&name), &format!("{name} is missing")));
         }
-        assert!(is_told(&whole, BTreeMap::clear, "all files are missing"));
+        assert!(is_noticed(&whole, BTreeMap::clear, "all files are missing"));
         // Also before anything is asked to continue.
         let disk = Disk(Arc::default());
         let continues = Journal::continues(&disk, &*whole.newest, Lsn(1000));
@@ -385,7 +386,7 @@ fn every_truncation_and_every_missing_file_is_told() {
 }
 
 #[test]
-fn what_is_zeroed_below_a_later_note_is_told() {
+fn what_is_zeroed_below_a_later_note_is_noticed() {
     for whole in [0, 48].map(damageable) {
         let files = whole.files();
         for (number, (name, bytes)) in files.iter().enumerate() {
@@ -394,7 +395,7 @@ fn what_is_zeroed_below_a_later_note_is_told() {
             let end = if number + 1 == files.len() { used - 48 } else { bytes.len() };
             for from in (48..used - 48).step_by(8) {
                 let zero = |files: &mut BTreeMap<String, File>| files.get_mut(name).unwrap().read[from..end].fill(0);
-                assert!(is_told(&whole, zero, &format!("{name} from {from} on")));
+                assert!(is_noticed(&whole, zero, &format!("{name} from {from} on")));
             }
         }
     }

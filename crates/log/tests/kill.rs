@@ -57,8 +57,8 @@ fn what_a_killed_process_acknowledged_is_there() {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let (terms, heard) = (vec![(Term(1), Lsn(0), NodeId(1), 1)], (Term(1), Some(NodeId(1))));
-    let control = Control { terms, heard, ..Control::new(ClusterId(5), NodeId(1), 64 << 10, 1) };
+    let (terms, latest_term) = (vec![(Term(1), Lsn(0), NodeId(1), 1)], (Term(1), Some(NodeId(1))));
+    let control = Control { terms, latest_term, ..Control::new(ClusterId(5), NodeId(1), 64 << 10, 1) };
     drop(LogDirectory::create(&path, control).unwrap());
     let rounds = env::var("FRESHET_KILLS").map_or(6, |rounds| rounds.parse().unwrap());
     let mut acknowledged = Lsn(0);

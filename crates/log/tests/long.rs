@@ -91,15 +91,15 @@ fn transactions(read: impl Fn(Lsn, &mut [u8]), to: Lsn) -> BTreeMap<Lsn, (Lsn, F
     found
 }
 
-/// Hears of batches, and reads them while they are in the ring.
+/// Receives batches, and reads them while they are in the ring.
 #[derive(Default)]
 struct Recorder {
     reader: Mutex<Option<LogReader>>,
-    heard: Mutex<Heard>,
+    recorded: Mutex<Recorded>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     bytes: Vec<u8>,
     transaction_ends: BTreeSet<Lsn>,
     partition_ends: BTreeSet<Lsn>,
@@ -107,15 +107,15 @@ struct Heard {
 
 impl Sink for Recorder {
     fn batch(&self, batch: &Batch<'_>) {
-        let mut heard = self.heard.lock().unwrap();
-        let from = heard.bytes.len();
+        let mut recorded = self.recorded.lock().unwrap();
+        let from = recorded.bytes.len();
         assert_eq!(from as u64, batch.from.0);
-        heard.bytes.resize(batch.to.0 as usize, 0);
+        recorded.bytes.resize(batch.to.0 as usize, 0);
         let reader = self.reader.lock().unwrap().clone().expect("it was given before anything was written");
-        reader.read(batch.from, &mut heard.bytes[from..]).unwrap();
+        reader.read(batch.from, &mut recorded.bytes[from..]).unwrap();
         assert!(batch.transaction_ends.is_sorted());
-        heard.transaction_ends.extend(batch.transaction_ends);
-        heard.partition_ends.extend(batch.partition_ends);
+        recorded.transaction_ends.extend(batch.transaction_ends);
+        recorded.partition_ends.extend(batch.partition_ends);
     }
 }
 
@@ -168,16 +168,16 @@ fn they_share_the_log_with_others() {
         let mut found = transactions(|at, into| log.read(at, into).unwrap(), end);
         found.retain(|_, transaction| transaction.1 != Fid(0));
         assert_eq!(found, *written.lock().unwrap(), "{streams} streams, {kind:?}");
-        let heard = recorder.heard.lock().unwrap();
-        let all = transactions(|at, into| into.copy_from_slice(&heard.bytes[at.0 as usize..][..into.len()]), end);
+        let recorded = recorder.recorded.lock().unwrap();
+        let all = transactions(|at, into| into.copy_from_slice(&recorded.bytes[at.0 as usize..][..into.len()]), end);
         let ends: BTreeSet<Lsn> = all.values().map(|transaction| transaction.0).collect();
         // Those of a long transaction that was skipped are ends, but count as one transaction while
         // they come.
-        assert!(heard.transaction_ends.is_subset(&ends));
-        assert_eq!(heard.transaction_ends.last(), Some(&end));
-        let within = heard.partition_ends.iter().filter(|end| !ends.contains(end)).count();
+        assert!(recorded.transaction_ends.is_subset(&ends));
+        assert_eq!(recorded.transaction_ends.last(), Some(&end));
+        let within = recorded.partition_ends.iter().filter(|end| !ends.contains(end)).count();
         assert!(within > 100, "what is shipped need not be whole transactions: {within}");
-        assert!(heard.partition_ends.iter().filter(|end| ends.contains(end)).count() > 5);
+        assert!(recorded.partition_ends.iter().filter(|end| ends.contains(end)).count() > 5);
     }
 }
 
@@ -197,8 +197,8 @@ fn without_a_store_sinks_make_room_within_them() {
         }
         let (_, end) = writing.join().unwrap();
         log.wait_durable(end, None).unwrap();
-        let heard = recorder.heard.lock().unwrap();
-        assert_eq!(heard.transaction_ends, BTreeSet::from([end]));
+        let recorded = recorder.recorded.lock().unwrap();
+        assert_eq!(recorded.transaction_ends, BTreeSet::from([end]));
     });
 }
 

@@ -16,8 +16,8 @@ use freshet_log::{
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    let (terms, heard) = (vec![(Term(3), Lsn(0), NODE, 1)], (Term(3), Some(NODE)));
-    Control { terms, heard, ..Control::new(ClusterId(7), NODE, 4096, streams) }
+    let (terms, latest_term) = (vec![(Term(3), Lsn(0), NODE, 1)], (Term(3), Some(NODE)));
+    Control { terms, latest_term, ..Control::new(ClusterId(7), NODE, 4096, streams) }
 }
 
 /// The store, with its end settled, and where that is.
@@ -81,17 +81,18 @@ fn put(directory: &Path, files: &Files) {
     }
 }
 
-/// What a node says that starts on these files, which it leaves as they are; none if it has them.
+/// The error of a node that starts on these files, which it leaves as they are; none if it has
+/// them.
 fn refused(directory: &Path, put_there: &Files) -> Option<String> {
     put(directory, put_there);
     let opened = LogDirectory::open(directory).unwrap();
-    let said = open(&opened).err();
-    if let Some(said) = &said {
-        assert_eq!(&files(directory), put_there, "{said}");
-        assert!(said.contains(directory.to_str().unwrap()), "{said}");
-        assert!(said.contains("freshet status ADDRESS") && !said.contains("empty"), "{said}");
+    let refusal = open(&opened).err();
+    if let Some(refusal) = &refusal {
+        assert_eq!(&files(directory), put_there, "{refusal}");
+        assert!(refusal.contains(directory.to_str().unwrap()), "{refusal}");
+        assert!(refusal.contains("freshet status ADDRESS") && !refusal.contains("empty"), "{refusal}");
     }
-    said
+    refusal
 }
 
 /// The files of `new`, but those that `older` says as they were in `old`.
@@ -132,7 +133,7 @@ fn parts_of_different_times_or_lives_are_refused() {
             let directory = LogDirectory::create(path, control(streams)).unwrap();
             write(&directory, kind, 50);
             let old = files(path);
-            directory.update(|control| control.heard = (Term(4), None)).unwrap();
+            directory.update(|control| control.latest_term = (Term(4), None)).unwrap();
             write(&directory, kind, 300);
             (old, files(path))
         };
@@ -158,9 +159,9 @@ fn parts_of_different_times_or_lives_are_refused() {
                 "is of another log",
             ),
         ];
-        for (what, files, says) in cases {
-            let said = refused(&path, &files).unwrap_or_else(|| panic!("{streams} streams, {kind:?}: {what}"));
-            assert!(said.contains(says), "{streams} streams, {kind:?}, {what}: {said}");
+        for (what, files, wanted) in cases {
+            let refusal = refused(&path, &files).unwrap_or_else(|| panic!("{streams} streams, {kind:?}: {what}"));
+            assert!(refusal.contains(wanted), "{streams} streams, {kind:?}, {what}: {refusal}");
         }
         assert_eq!(refused(&path, &new), None);
     }

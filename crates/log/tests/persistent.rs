@@ -113,16 +113,16 @@ fn stragglers_are_force_fenced() {
         let (log, _) = open(directory.path(), 1, method, GroupCommitKind::Passive(force_fence));
         let (go, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let (told, hear) = std::sync::mpsc::channel();
+            let (sends, receives) = std::sync::mpsc::channel();
             let straggling = &log;
             scope.spawn(move || {
                 let mut writer = straggling.writer().unwrap();
                 let (_, end) = write(&mut writer, &mut BlockBuilder::new(), 1);
-                told.send(end).unwrap();
+                sends.send(end).unwrap();
                 // A long transaction that only reads.
                 wait.recv().unwrap();
             });
-            let theirs = hear.recv().unwrap();
+            let theirs = receives.recv().unwrap();
             let mut writer = log.writer().unwrap();
             let (_, mine) = write(&mut writer, &mut BlockBuilder::new(), 2);
             assert!(log.wait_durable(theirs.max(mine), None).unwrap() >= mine);

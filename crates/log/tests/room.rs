@@ -174,9 +174,9 @@ fn alone(test: &str, role: &str) {
         .env(ROLE, role)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{role}: {said}");
-    println!("{role}: {said}");
+    let messages = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{role}: {messages}");
+    println!("{role}: {messages}");
 }
 
 /// Takes every descriptor that this process may have.

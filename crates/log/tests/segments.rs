@@ -161,7 +161,7 @@ fn damage_below_the_watermark_stops_with_file_and_offset() {
 }
 
 #[test]
-fn a_torn_tail_is_told_and_cut_for_good() {
+fn a_torn_tail_is_reported_and_cut_for_good() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).unwrap();
     let end = fill(&store, SIZE);
@@ -262,9 +262,9 @@ struct SlowToMake {
 
 /// The watermark's file, which a log syncs when it is closed.
 #[derive(Debug)]
-struct Telling(Arc<dyn MediumFile>, Arc<(Mutex<(usize, bool)>, Condvar)>);
+struct Signalling(Arc<dyn MediumFile>, Arc<(Mutex<(usize, bool)>, Condvar)>);
 
-impl MediumFile for Telling {
+impl MediumFile for Signalling {
     fn size(&self) -> io::Result<u64> {
         self.0.size()
     }
@@ -295,7 +295,7 @@ impl Medium for SlowToMake {
 
     fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
         if name == "watermark" {
-            return Ok(Arc::new(Telling(self.files.create(name, size, first)?, Arc::clone(&self.state))));
+            return Ok(Arc::new(Signalling(self.files.create(name, size, first)?, Arc::clone(&self.state))));
         }
         let (state, changed) = &*self.state;
         if !name.starts_with(&"0".repeat(20)) {

@@ -288,41 +288,41 @@ fn a_promoted_standby_goes_on_as_the_primary() {
     assert_eq!((tail.end, tail.term), (end, Some(Term(2))));
 }
 
-/// What a sink has heard, in its order.
+/// The calls of a sink, in their order.
 #[derive(Debug, Clone, PartialEq)]
-enum Heard {
+enum Call {
     Batch(Lsn, Lsn, Vec<Lsn>, Vec<Lsn>),
     Durable(Lsn),
     Cut(Lsn),
 }
 
 #[derive(Default)]
-struct Ear(Mutex<Vec<Heard>>);
+struct Calls(Mutex<Vec<Call>>);
 
-impl Sink for Ear {
+impl Sink for Calls {
     fn batch(&self, batch: &Batch<'_>) {
         let (partitions, transactions) = (batch.partition_ends.to_vec(), batch.transaction_ends.to_vec());
-        self.0.lock().unwrap().push(Heard::Batch(batch.from, batch.to, partitions, transactions));
+        self.0.lock().unwrap().push(Call::Batch(batch.from, batch.to, partitions, transactions));
     }
 
     fn durable(&self, to: Lsn) {
-        self.0.lock().unwrap().push(Heard::Durable(to));
+        self.0.lock().unwrap().push(Call::Durable(to));
     }
 
     fn cut(&self, at: Lsn) {
-        self.0.lock().unwrap().push(Heard::Cut(at));
+        self.0.lock().unwrap().push(Call::Cut(at));
     }
 }
 
-/// A sink hears of what is received as it does of what is written here, also across a cut and a
+/// A sink gets what is received as it gets what is written here, also across a cut and a
 /// promotion.
 #[test]
 fn a_sink_follows_a_log_that_is_received_cut_and_promoted() {
     let config = ReceiveConfig { capacity: RING, partition: 1 << 10, ..ReceiveConfig::default() };
     let (log, mut receiver) = Log::receive_with(&config, LogStore::in_memory(CONFIG), Lsn(0)).unwrap();
     receive(&mut receiver, &batch(Lsn(0), 2, 1));
-    let ear = Arc::new(Ear::default());
-    let handle = log.attach(Arc::clone(&ear) as _);
+    let sink = Arc::new(Calls::default());
+    let handle = log.attach(Arc::clone(&sink) as _);
     let from = Lsn(2 * 208);
     assert_eq!(handle.from(), from, "what came before was handed out before");
     let to = from.plus(10 * 208);
@@ -330,26 +330,26 @@ fn a_sink_follows_a_log_that_is_received_cut_and_promoted() {
     log.durable_mark().wait(to, None).unwrap();
     // A partition ends with the first block that reaches into the next one.
     let partitions = vec![Lsn(5 * 208), Lsn(10 * 208)];
-    let heard = || std::mem::take(&mut *ear.0.lock().unwrap());
+    let calls = || std::mem::take(&mut *sink.0.lock().unwrap());
     // Of the ends of transactions within a batch, only some are remembered. What came before may be
     // durable only now.
-    let first = heard().into_iter().find(|heard| *heard != Heard::Durable(from));
-    assert_eq!(first, Some(Heard::Batch(from, to, partitions, vec![to])));
+    let first = calls().into_iter().find(|call| *call != Call::Durable(from));
+    assert_eq!(first, Some(Call::Batch(from, to, partitions, vec![to])));
     let cut = Lsn(7 * 208);
     receiver.cut(cut).unwrap();
-    assert_eq!(heard().last(), Some(&Heard::Cut(cut)));
+    assert_eq!(calls().last(), Some(&Call::Cut(cut)));
     // One long block over a partition that ended in what was cut.
     let end = cut.plus(3000);
     receive(&mut receiver, &block(cut, 3000, 2));
     log.durable_mark().wait(end, None).unwrap();
-    assert_eq!(heard()[0], Heard::Batch(cut, end, vec![end], vec![end]));
+    assert_eq!(calls()[0], Call::Batch(cut, end, vec![end], vec![end]));
     log.promote(receiver, LogConfig { partition: 1 << 10, ..LogConfig::default() }, Term(3)).unwrap();
     let began = log.begin_term(NodeId(3)).unwrap();
     log.wait_durable(began, None).unwrap();
     log.close().unwrap();
-    let told = heard();
+    let rest = calls();
     assert!(
-        matches!(told.iter().find(|it| matches!(it, Heard::Batch(..))), Some(Heard::Batch(from, ..)) if *from == end)
+        matches!(rest.iter().find(|it| matches!(it, Call::Batch(..))), Some(Call::Batch(from, ..)) if *from == end)
     );
-    assert!(told.contains(&Heard::Durable(began)), "{told:?}");
+    assert!(rest.contains(&Call::Durable(began)), "{rest:?}");
 }

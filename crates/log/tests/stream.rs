@@ -130,28 +130,28 @@ fn sinks_get_every_batch_with_its_partition_ends() {
     assert!(ends.iter().all(|end| starts.contains(end) || *end == at), "each is a block boundary");
 }
 
-struct Told(Mutex<mpsc::Sender<Lsn>>);
+struct Ends(Mutex<mpsc::Sender<Lsn>>);
 
-impl Sink for Told {
+impl Sink for Ends {
     fn batch(&self, batch: &Batch<'_>) {
         self.0.lock().unwrap().send(batch.to).unwrap();
     }
 }
 
-/// Shipping overlaps the local flush: sinks hear of a batch while the device still syncs it, on a
+/// Shipping overlaps the local flush: sinks get a batch while the device still syncs it, on a
 /// log that is written and on one that is received.
 #[test]
-fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
+fn sinks_get_a_batch_that_a_slow_device_still_syncs() {
     let (mut builder, soon) = (BlockBuilder::new(), Duration::from_secs(60));
     for received in [false, true] {
         let gate = Arc::new(Gate::default());
         let store = LogStore::of(vec![SegmentStore::open(Arc::clone(&gate) as _, CONFIG).unwrap()]);
-        let (told, batches) = mpsc::channel();
+        let (sends, batches) = mpsc::channel();
         let (log, mut receiver) = match received {
             true => Log::receive(1 << 14, store, Lsn(0)).map(|(log, receiver)| (log, Some(receiver))).unwrap(),
             false => (Log::open(small(), Some(store), Lsn(0), Term(1)).unwrap(), None),
         };
-        let _handle = log.attach(Arc::new(Told(Mutex::new(told))));
+        let _handle = log.attach(Arc::new(Ends(Mutex::new(sends))));
         gate.set(gate::State::Held);
         let end = match &mut receiver {
             Some(receiver) => {
@@ -284,7 +284,11 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
         let acknowledged = acknowledged.into_inner().unwrap();
         let tail = store.settle().unwrap();
         overtaken += u64::from(log.reserved() > tail.end);
-        assert!(tail.end >= acknowledged, "{kind:?}, round {round}: ends at {}, {acknowledged} was told", tail.end);
+        assert!(
+            tail.end >= acknowledged,
+            "{kind:?}, round {round}: ends at {}, {acknowledged} was acknowledged",
+            tail.end
+        );
     }
     println!("{overtaken} times a block came after the last flush");
 }

@@ -191,8 +191,8 @@ impl PointInTime {
         let history = source.as_ref().map_or(&*ours.terms, RecordedLog::terms);
         let terms: Vec<_> = history.iter().copied().filter(|(_, begin, ..)| *begin < end).collect();
         let (cluster, node) = self.names;
-        let heard = (terms.last().map_or(Term(0), |last| last.0), None);
-        let control = Control { terms, heard, ..Control::new(cluster, node, theirs.segment_size, 1) };
+        let latest_term = (terms.last().map_or(Term(0), |last| last.0), None);
+        let control = Control { terms, latest_term, ..Control::new(cluster, node, theirs.segment_size, 1) };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
         let incarnation = directory.control().incarnation;

@@ -144,7 +144,7 @@ impl TermStore for ControlTerms {
                 control.in_sync = state.set.as_ref().map(wire::encode);
                 control.led = state.led;
                 control.life = state.life.map(|life| (life.number, life.reached, life.before));
-                control.heard = (state.fence.highest(), state.fence.holder());
+                control.latest_term = (state.fence.highest(), state.fence.holder());
                 // Before anything has begun, the directory has one that nobody is told of.
                 control.incarnation = state.incarnation.or(control.incarnation);
                 control.former.clone_from(&state.former);
@@ -223,10 +223,10 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
     };
     let entries: Vec<TermEntry> = control.terms.iter().map(term_entry).collect();
     let history = TermHistory::try_from(entries).map_err(|cause| cause.to_string())?;
-    let highest = control.heard.0.max(history.last_term());
+    let highest = control.latest_term.0.max(history.last_term());
     let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
     let set = set.map_err(|cause| cause.to_string())?;
-    let fence = Fence::new(highest, control.heard.1);
+    let fence = Fence::new(highest, control.latest_term.1);
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
     let has_begun = control.log.is_some() || life.is_some();
     let mut state = TermState {

@@ -239,7 +239,7 @@ fn move_aside(
 ) -> Result<(), String> {
     let (aside, fresh) = (|place: &Path| with_suffix(place, suffix), with_suffix(directory, BEGINNING));
     let old = LogDirectory::open(directory).map_err(|cause| cause.to_string())?;
-    let Control { cluster, node, heard, .. } = old.control();
+    let Control { cluster, node, latest_term, .. } = old.control();
     let mut moved: Vec<_> =
         Begun::read(directory).map_err(|cause| cause.to_string())?.into_iter().flat_map(|it| it.aside).collect();
     for place in elsewhere {
@@ -257,9 +257,9 @@ fn move_aside(
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(format!("{}: {cause}", fresh.display())),
         _ => {}
     }
-    // What it has heard of terms it does not forget.
+    // What it has observed of terms it does not forget.
     let control = Control::new(cluster, node, config.log.segment_bytes, config.log.stream_count());
-    let control = Control { heard, joins: true, ..control };
+    let control = Control { latest_term, joins: true, ..control };
     LogDirectory::create(&fresh, control).map_err(|cause| cause.to_string())?;
     if !config.member.is_brought() {
         let own = Credentials::read(&Files::in_directory(directory), cluster).map_err(|cause| cause.to_string())?;

@@ -284,7 +284,7 @@ pub fn sums_block(lsn: Lsn, term: Term, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn saying_block(lsn: Lsn, term: Term, kind: BlockKind, bytes: &[u8]) -> Vec<u8> {
-    let mut block = vec![0; said_length(bytes)];
+    let mut block = vec![0; note_length(bytes)];
     block[BLOCK_HEADER..BLOCK_HEADER + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     block[BLOCK_HEADER + 4..][..bytes.len()].copy_from_slice(bytes);
     let header = BlockHeader {
@@ -305,8 +305,8 @@ fn saying_block(lsn: Lsn, term: Term, kind: BlockKind, bytes: &[u8]) -> Vec<u8> 
     block
 }
 
-/// How long a block that says `bytes` of the log itself is.
-pub(crate) fn said_length(bytes: &[u8]) -> usize {
+/// How long a block is that notes `bytes` of the log itself.
+pub(crate) fn note_length(bytes: &[u8]) -> usize {
     (BLOCK_HEADER + 4 + bytes.len()).next_multiple_of(BLOCK_ALIGN)
 }
 

@@ -41,7 +41,7 @@ pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Lsn, Rid, Term};
 
 pub use build::{BlockBuilder, BlockFull, mark_block, members_block, skip_header, sums_block, term_block, time_block};
-pub(crate) use build::{MARK_BLOCK, said_length};
+pub(crate) use build::{MARK_BLOCK, note_length};
 pub use changed::Changed;
 pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};

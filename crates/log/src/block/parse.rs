@@ -220,15 +220,15 @@ impl<'a> Block<'a> {
 
     /// For a block of members: what it records.
     pub fn members(&self) -> Option<&'a [u8]> {
-        self.says(BlockKind::Members)
+        self.noted(BlockKind::Members)
     }
 
     /// For a block of sums: what it records.
     pub fn sums(&self) -> Option<&'a [u8]> {
-        self.says(BlockKind::Sums)
+        self.noted(BlockKind::Sums)
     }
 
-    fn says(&self, kind: BlockKind) -> Option<&'a [u8]> {
+    fn noted(&self, kind: BlockKind) -> Option<&'a [u8]> {
         let body = self.bytes.get(BLOCK_HEADER..).filter(|_| self.header.kind == kind)?;
         let (length, rest) = body.split_first_chunk::<4>()?;
         rest.get(..u32::from_le_bytes(*length) as usize)

@@ -38,14 +38,14 @@ fn open(medium: &dyn Medium) -> Result<Slots<2>, StoreError> {
     slots.ok_or_else(|| StoreError::Watermark { file: path() })
 }
 
-fn said_by(slots: &Slots<2>) -> PersistentEpoch {
+fn epoch_in(slots: &Slots<2>) -> PersistentEpoch {
     let [epoch, end] = *slots.words();
     PersistentEpoch { epoch, end: Lsn(end) }
 }
 
-/// What the file on `medium` says; none when none exists.
+/// What the file on `medium` holds; none when none exists.
 pub(crate) fn look_at_epoch(medium: &dyn Medium) -> Result<Option<PersistentEpoch>, StoreError> {
-    let look = || Ok(if is_there(medium)? { Some(said_by(&open(medium)?)) } else { None });
+    let look = || Ok(if is_there(medium)? { Some(epoch_in(&open(medium)?)) } else { None });
     patiently(look)
 }
 
@@ -54,12 +54,12 @@ impl SegmentStore {
         Ok(PersistentEpochFile { slots: open(&*self.shared.medium)?, store: self.clone() })
     }
 
-    /// What the file says; none when none exists.
+    /// What the file holds; none when none exists.
     pub(crate) fn persistent_epoch(&self) -> Result<Option<PersistentEpoch>, StoreError> {
         if !is_there(&*self.shared.medium)? {
             return Ok(None);
         }
-        Ok(Some(said_by(&open(&*self.shared.medium)?)))
+        Ok(Some(epoch_in(&open(&*self.shared.medium)?)))
     }
 
     /// The same, durably.
@@ -69,14 +69,14 @@ impl SegmentStore {
         }
         let slots = open(&*self.shared.medium)?;
         let synced = slots.sync().map_err(|e| StoreError::io("sync", self.shared.medium.path(NAME), 0, 0, e));
-        synced.map(|()| Some(said_by(&slots)))
+        synced.map(|()| Some(epoch_in(&slots)))
     }
 
     /// Writes the file once more, as it is, durably: the process that wrote it last may have ended
     /// before it could sync it.
     pub(crate) fn renew_persistent_epoch(&self) -> Result<(), StoreError> {
         let mut file = self.open_persistent_epoch()?;
-        file.persist(said_by(&file.slots))
+        file.persist(epoch_in(&file.slots))
     }
 
     /// Makes the file again, durably.

@@ -128,13 +128,13 @@ impl Room {
         mut attempt: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut pause = PAUSES[0];
-        let mut told = false;
+        let mut has_begun = false;
         loop {
             let error = match attempt() {
                 Err(error) if error.lacks_room() => error,
                 done => {
-                    // That there is room in this segment says nothing of the next one.
-                    if told || need != Need::Bytes {
+                    // That there is room in this segment means nothing for the next one.
+                    if has_begun || need != Need::Bytes {
                         self.end(done.is_ok());
                     }
                     return done;
@@ -146,7 +146,7 @@ impl Room {
                 return Err(error);
             }
             self.begin(&mut waiting, need, &directory, &error);
-            told = true;
+            has_begun = true;
             let waited = self.changed.wait_timeout_while(waiting, pause, |waiting| !stop(waiting));
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             pause = (pause * 2).min(PAUSES[1]);

@@ -91,10 +91,10 @@ pub enum AcceptError {
     Receive(#[from] ReceiveError),
 }
 
-/// Is told of in-sync sets, as blocks of members record them.
-type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Observes in-sync sets, as blocks of members record them.
+type Observe = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-struct OnMembers(Hear);
+struct OnMembers(Observe);
 
 impl fmt::Debug for OnMembers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,7 +147,7 @@ impl Received {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn on_members(&self, note: Hear) {
+    pub(super) fn on_members(&self, note: Observe) {
         *self.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(note));
     }
 

@@ -9,7 +9,7 @@ use freshet_base::{Lsn, sync::Ordering};
 use super::{Division, workers::Workers};
 use crate::{
     block::{
-        BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, mark_block, members_block, said_length, skip_header, sums_block,
+        BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, mark_block, members_block, note_length, skip_header, sums_block,
         time_block,
     },
     core::LogFailure,
@@ -129,7 +129,7 @@ impl Writer {
     /// [`ReserveError`] as for every block.
     pub fn note_members(&mut self, bytes: &[u8]) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(said_length(bytes), |lsn| members_block(lsn, term, bytes))
+        self.mark(note_length(bytes), |lsn| members_block(lsn, term, bytes))
     }
 
     /// Notes a place at which all nodes take down what their state is. `place` hears of it between
@@ -153,7 +153,7 @@ impl Writer {
     /// [`ReserveError`] as for every block.
     pub fn note_sums(&mut self, bytes: &[u8]) -> Result<Lsn, ReserveError> {
         let term = self.workers.term;
-        self.mark(said_length(bytes), |lsn| sums_block(lsn, term, bytes))
+        self.mark(note_length(bytes), |lsn| sums_block(lsn, term, bytes))
     }
 
     /// Writes a block of `length` bytes that holds no records.

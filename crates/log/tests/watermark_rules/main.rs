@@ -48,11 +48,11 @@ fn holds(name: &str, model: &impl explore::Model) {
 }
 
 /// Fails when nothing is found to be wrong, or something else.
-fn caught(name: &str, model: &impl explore::Model, says: &str) {
+fn caught(name: &str, model: &impl explore::Model, text: &str) {
     match explore(model) {
         Ok(states) => panic!("{name} was not caught in {states} states"),
         Err(trace) => {
-            assert!(trace.lines().next().is_some_and(|line| line.contains(says)), "{name}: {trace}");
+            assert!(trace.lines().next().is_some_and(|line| line.contains(text)), "{name}: {trace}");
             println!("{name}: {}", trace.lines().next().unwrap_or_default());
         }
     }
@@ -103,7 +103,7 @@ fn passive_group_commit() {
 #[test]
 fn every_broken_rule_is_noticed() {
     use files::Mutant as M;
-    for (mutant, says) in [
+    for (mutant, text) in [
         (M::BoundAfterReserve, "was not filled"),
         (M::BoundsBeforeReserved, "was not filled"),
         (M::ClearBeforeFill, "was not filled"),
@@ -114,7 +114,7 @@ fn every_broken_rule_is_noticed() {
         (M::OwnBoundForAnchor, "is missing below"),
         (M::GapsSkipped, "is missing below"),
     ] {
-        caught(&format!("{mutant:?}"), &Files { mutant: Some(mutant), fine: true, ..PIPELINED }, says);
+        caught(&format!("{mutant:?}"), &Files { mutant: Some(mutant), fine: true, ..PIPELINED }, text);
     }
     let half = Files { mutant: Some(M::HalfTransactions), pages: true, blocks: 3, ..PIPELINED };
     caught("HalfTransactions", &half, "half a transaction");
@@ -127,9 +127,9 @@ fn every_broken_rule_is_noticed() {
     let epoch = Files { kind: Kind::Epoch, blocks: 2, ..PIPELINED };
     caught("EpochBeforeItsSync", &Files { mutant: Some(M::EpochBeforeItsSync), ..epoch }, "was announced");
     caught("EpochOfOneStream", &Files { mutant: Some(M::GreatestOfStreams), ..epoch }, "is missing below");
-    for (kind, says) in [(Kind::Pipelined, "was announced"), (Kind::Epoch, "damage")] {
+    for (kind, text) in [(Kind::Pipelined, "was announced"), (Kind::Epoch, "damage")] {
         let close = Files { kind, blocks: 2, close: true, mutant: Some(M::CloseToReserved), ..PIPELINED };
-        caught("CloseToReserved", &close, says);
+        caught("CloseToReserved", &close, text);
     }
 }
 
