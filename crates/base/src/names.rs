@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_are_told() {
+    fn all_names_are_listed() {
         assert_eq!(unknown("thing", "x\n", &["a"]), "unknown thing \"x\\n\": use a");
         assert_eq!(unknown("thing", "", &["a", "b", "c"]), "unknown thing \"\": use a, b or c");
     }

@@ -87,15 +87,15 @@ pub fn contained<T>(what: &'static str, work: impl FnOnce() -> T) -> Result<T, C
 }
 
 /// From now on panics end what they happen in: the process, but where that is contained. Once in a
-/// process. `tell` says what has happened, and whether the process ends when it returns; it does
-/// not block for long.
-pub fn decide(tell: impl Fn(&str, bool) + Send + Sync + 'static) {
-    let _ = TELL.set(Box::new(tell));
+/// process. `handler` reports what has happened, and whether the process ends when it returns; it
+/// does not block for long.
+pub fn decide(handler: impl Fn(&str, bool) + Send + Sync + 'static) {
+    let _ = HANDLER.set(Box::new(handler));
     panic::set_hook(Box::new(|info| {
         let fallen = describe(info);
         let why = match PLACE.try_with(Cell::get).unwrap_or(Place::Outside) {
             Place::Contained(what) => {
-                return say(&format!("{fallen}; that ends {what}, and nothing else; please report it"), false);
+                return report(&format!("{fallen}; that ends {what}, and nothing else; please report it"), false);
             }
             Place::Vital(what) => format!("it was in {what}, which others depend on"),
             Place::Outside => format!("it was in the node's thread \"{}\"", thread_name()),
@@ -110,17 +110,17 @@ pub fn decide(tell: impl Fn(&str, bool) + Send + Sync + 'static) {
 /// Ends the process at once, because it cannot continue: `why`. What is acknowledged is safe in the
 /// log.
 pub fn end(why: &str) -> ! {
-    say(why, true);
+    report(why, true);
     process::abort();
 }
 
-type Tell = Box<dyn Fn(&str, bool) + Send + Sync>;
+type Handler = Box<dyn Fn(&str, bool) + Send + Sync>;
 
-static TELL: OnceLock<Tell> = OnceLock::new();
+static HANDLER: OnceLock<Handler> = OnceLock::new();
 
-fn say(what: &str, ends: bool) {
-    match TELL.get() {
-        Some(tell) => tell(what, ends),
+fn report(what: &str, ends: bool) {
+    match HANDLER.get() {
+        Some(handler) => handler(what, ends),
         None => eprintln!("freshet: {what}"),
     }
 }
@@ -131,9 +131,9 @@ fn thread_name() -> String {
 
 /// As the standard library has it, with the stack where RUST_BACKTRACE asks for that.
 fn describe(info: &PanicHookInfo<'_>) -> String {
-    let said = info.payload_as_str().unwrap_or("for no reason that can be shown");
+    let message = info.payload_as_str().unwrap_or("for no reason that can be shown");
     let place = info.location().map_or_else(|| "?".to_owned(), ToString::to_string);
-    let mut text = format!("thread '{}' panicked at {place}: {said}", thread_name());
+    let mut text = format!("thread '{}' panicked at {place}: {message}", thread_name());
     let stack = Backtrace::capture();
     if stack.status() == BacktraceStatus::Captured {
         text.push_str(&format!("; stack: {stack}"));
@@ -193,7 +193,7 @@ mod tests {
             decide(|what, _| eprintln!("{what}"));
             return fall(&place);
         }
-        for (place, survives, said) in [
+        for (place, survives, expected) in [
             ("contained", true, "ends a statement, and nothing else"),
             ("between", true, "ends a statement, and nothing else"),
             ("outside", false, "ends the node, as kill -9 would: it was in the node's thread"),
@@ -204,7 +204,7 @@ mod tests {
             let stderr = String::from_utf8_lossy(&stderr);
             assert_eq!(status.success(), survives, "{place}: {stderr}");
             assert_eq!(status.signal().is_none(), survives, "{place}: {stderr}");
-            assert!(stderr.contains(said), "{place}: {stderr}");
+            assert!(stderr.contains(expected), "{place}: {stderr}");
         }
     }
 }

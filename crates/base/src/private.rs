@@ -351,18 +351,19 @@ mod tests {
         write(&file, b"data").unwrap();
         check(&scratch.0).unwrap();
         check(&scratch.0.join("nothing")).unwrap();
-        let said = || check(&scratch.0).unwrap_err().to_string();
+        let refusal = || check(&scratch.0).unwrap_err().to_string();
         for bad in [0o640, 0o604, 0o620, 0o601] {
             set(&file, bad);
-            assert!(said().contains(&format!("`chmod -R go= '{}", scratch.0.display()).replace("it's", "it'\\''s")));
-            assert!(said().contains(file.to_str().unwrap()) && said().contains(&format!("{bad:04o}")), "{}", said());
+            assert!(refusal().contains(&format!("`chmod -R go= '{}", scratch.0.display()).replace("it's", "it'\\''s")));
+            let shown = refusal();
+            assert!(shown.contains(file.to_str().unwrap()) && shown.contains(&format!("{bad:04o}")), "{shown}");
             assert!(check_file(&file).unwrap_err().to_string().contains("`chmod 600 "));
         }
         set(&file, 0o600);
         check_file(&file).unwrap();
         for bad in [0o750, 0o705, 0o711, 0o770] {
             set(&scratch.0, bad);
-            assert!(said().contains("`chmod 700 ") && said().contains(&format!("{bad:04o}")), "{}", said());
+            assert!(refusal().contains("`chmod 700 ") && refusal().contains(&format!("{bad:04o}")), "{}", refusal());
         }
         // What the command says is done.
         let command = check(&scratch.0).unwrap_err().to_string();

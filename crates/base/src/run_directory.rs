@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_cannot_be_made_that_is_said() {
+    fn what_keeps_it_from_being_made_is_named() {
         let place = Place::new();
         let refused = prepare(&place.0.join("missing/run"), own()).unwrap_err().to_string();
         assert!(refused.contains("XDG_RUNTIME_DIR"), "{refused}");

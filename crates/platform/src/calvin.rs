@@ -381,7 +381,7 @@ impl Calvin {
     fn executed(&mut self, core: &mut Core, input: &Input, sequence: u64, digest: u64) -> Option<()> {
         let begun = self.begun.remove(&input.id)?;
         let noted = core.note(input, digest, Some(sequence), None);
-        core.tell(begun, noted);
+        core.acknowledge(begun, noted);
         Some(())
     }
 

@@ -135,7 +135,7 @@ impl HStore {
         apply(&core.store, core.me, &writes);
         let noted = core.note(input, digest, None, None);
         if left == 0 {
-            core.tell(begun, noted);
+            core.acknowledge(begun, noted);
         } else {
             self.waiting.insert(input.id, Waiting { begun, digest, left, noted });
         }
@@ -209,7 +209,7 @@ impl HStore {
         }
         let Coordinated { input, begun, partitions, digest, .. } = self.coordinated.remove(&id)?;
         let noted = core.note(&input, digest, None, None);
-        core.tell(begun, noted);
+        core.acknowledge(begun, noted);
         for partition in partitions {
             if partition == core.me {
                 self.decided(core, id)?;
@@ -270,7 +270,7 @@ impl HStore {
         }
         if waiting.left == 0 {
             let Waiting { begun, noted, .. } = self.waiting.remove(&id)?;
-            core.tell(begun, noted);
+            core.acknowledge(begun, noted);
         }
         Some(true)
     }

@@ -134,7 +134,7 @@ pub(crate) struct Link {
     /// Ours, how far it was taken, and how far the other side was told so.
     mailbox: Arc<SharedMemory>,
     taken: u64,
-    told: u64,
+    reported: u64,
     /// Theirs: how much was written, and how far that was taken.
     posted: u64,
     credit: u64,
@@ -195,7 +195,7 @@ impl Link {
             self.write_list(&posting, limit)?;
             some = true;
         }
-        let due = !self.out.is_empty() || self.taken - self.told > MAILBOX_BYTES / 2;
+        let due = !self.out.is_empty() || self.taken - self.reported > MAILBOX_BYTES / 2;
         if due && may() && self.write_batch(limit)? {
             some = true;
         }
@@ -268,7 +268,7 @@ impl Link {
         let packets = writes.len() as u64;
         drop(writes);
         self.posted += length;
-        self.told = self.taken;
+        self.reported = self.taken;
         self.out.drain(..end);
         self.count(length, packets, limit);
         Ok(true)
@@ -338,7 +338,7 @@ impl Side {
             completions: connected.completions,
             mailbox,
             taken: 0,
-            told: 0,
+            reported: 0,
             posted: 0,
             credit: 0,
             out: Vec::new(),

@@ -281,7 +281,7 @@ impl Locking {
     fn end(&self, core: &mut Core, open: Open) {
         core.clock.enter(Role::Logic);
         self.release(core, &open);
-        core.tell(open.begun, open.noted);
+        core.acknowledge(open.begun, open.noted);
     }
 
     /// [`ACCESS`].

@@ -46,11 +46,11 @@ pub(crate) fn compare(nodes: &[Node]) -> Result<(), Wrong> {
 }
 
 /// What has happened: by node, and up to which number its transactions are kept if it is gone.
-pub(crate) type Told<'h> = (&'h [Done], Option<u64>);
+pub(crate) type NodeHistory<'h> = (&'h [Done], Option<u64>);
 
 /// Executes again, one after another, what the nodes remember, and compares what was read and what
 /// is there.
-pub(crate) fn verify(nodes: &[Node], histories: &[Told<'_>]) -> Result<(), Wrong> {
+pub(crate) fn verify(nodes: &[Node], histories: &[NodeHistory<'_>]) -> Result<(), Wrong> {
     let Some(shape) = nodes.first().map(|node| node.core.shape) else { return Ok(()) };
     let mut all: Vec<&Done> = Vec::new();
     for (done, kept) in histories {
@@ -59,7 +59,7 @@ pub(crate) fn verify(nodes: &[Node], histories: &[Told<'_>]) -> Result<(), Wrong
             let reads_only = it.input.is_read_only();
             if is_kept {
                 all.push(it);
-            } else if it.is_told && !reads_only {
+            } else if it.is_acknowledged && !reads_only {
                 return Err(Wrong::Lost { id: it.input.id });
             }
         }

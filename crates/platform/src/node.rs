@@ -57,8 +57,8 @@ pub(crate) struct Done {
     pub input: Input,
     /// What it has read.
     pub digest: u64,
-    /// Its client was told.
-    pub is_told: bool,
+    /// It was acknowledged to its client.
+    pub is_acknowledged: bool,
 }
 
 /// What is remembered of transactions for comparisons.
@@ -155,17 +155,17 @@ impl Core {
     pub fn note(&mut self, input: &Input, digest: u64, sequence: Option<u64>, number: Option<u64>) -> Option<usize> {
         let history = self.history.as_mut()?;
         let sequence = sequence.unwrap_or_else(|| history.next.fetch_add(1, Ordering::SeqCst));
-        history.done.push(Done { sequence, number, input: input.clone(), digest, is_told: false });
+        history.done.push(Done { sequence, number, input: input.clone(), digest, is_acknowledged: false });
         Some(history.done.len() - 1)
     }
 
-    /// The client of a transaction that has begun then is told that it is committed.
-    pub fn tell(&mut self, begun: Instant, noted: Option<usize>) {
+    /// Acknowledges a transaction that has begun then to its client.
+    pub fn acknowledge(&mut self, begun: Instant, noted: Option<usize>) {
         self.open -= 1;
         self.tally.executed += 1;
         self.tally.latencies.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         if let (Some(history), Some(noted)) = (&mut self.history, noted) {
-            history.done[noted].is_told = true;
+            history.done[noted].is_acknowledged = true;
         }
     }
 }

@@ -158,9 +158,9 @@ pub fn run(config: &Config, time: &Time) -> Result<Found, Failed> {
     let wrong = compare(&nodes).and_then(|()| {
         let of = |node: &'_ Node| node.core.history.as_ref().map(|history| history.done.clone());
         let done: Vec<Vec<Done>> = nodes.iter().filter_map(of).collect();
-        let mut told: Vec<_> = done.iter().map(|done| (&done[..], None)).collect();
-        told.extend(lost.iter().map(|(done, kept)| (&done[..], Some(*kept))));
-        if config.check { verify(&nodes, &told) } else { Ok(()) }
+        let mut histories: Vec<_> = done.iter().map(|done| (&done[..], None)).collect();
+        histories.extend(lost.iter().map(|(done, kept)| (&done[..], Some(*kept))));
+        if config.check { verify(&nodes, &histories) } else { Ok(()) }
     });
     found.wrong = wrong.err().map(|wrong| wrong.to_string());
     Ok(found)

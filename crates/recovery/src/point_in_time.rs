@@ -136,7 +136,7 @@ impl Goal {
     fn of(log: &RecordedLog, from: Lsn, moment: Moment) -> Result<Self, PointInTimeError> {
         let mut goal = Self { end: from, time: None, longest: 0 };
         // The end and time at the last time block.
-        let mut told = (from, None);
+        let mut dated = (from, None);
         let mut later = false;
         log.walk(from, log.end(), |block| {
             let beyond = match moment {
@@ -155,13 +155,13 @@ impl Goal {
             }
             if let Some(now) = block.time() {
                 goal.time = Some(now);
-                told = (goal.end, goal.time);
+                dated = (goal.end, goal.time);
             }
             ControlFlow::Continue(())
         })?;
         if later && matches!(moment, Moment::Time(_)) {
-            // What comes behind the last time that was told may be later than the one wanted.
-            (goal.end, goal.time) = told;
+            // What comes behind the last time block may be later than the time wanted.
+            (goal.end, goal.time) = dated;
         }
         Ok(goal)
     }

@@ -67,8 +67,8 @@ pub enum Phase {
     },
     /// A primary of before waits for others to answer, which might have gone on without it.
     Peers {
-        /// How many nodes are heard, itself included.
-        heard: u32,
+        /// How many nodes answered, itself included.
+        answered: u32,
         /// How many it takes.
         needed: u32,
     },
@@ -100,8 +100,8 @@ impl Phase {
             Self::CheckpointLog { done, of } => ("waiting for the log up to the checkpoint's end", "bytes", done, of),
             Self::Log { done, of } => ("replaying the log", "bytes", done, of),
             Self::Indexes { done, of } => ("building the indexes", "entries", done, of),
-            Self::Peers { heard, needed } => {
-                ("waiting for other nodes to answer", "nodes", u64::from(heard), u64::from(needed))
+            Self::Peers { answered, needed } => {
+                ("waiting for other nodes to answer", "nodes", u64::from(answered), u64::from(needed))
             }
             Self::Ready => ("ready", "bytes", 0, 0),
         };
@@ -215,24 +215,24 @@ pub struct Restored {
 struct Progress<'p> {
     done: AtomicU64,
     of: u64,
-    told: AtomicU64,
-    tell: &'p (dyn Fn(u64, u64) + Sync),
+    reported: AtomicU64,
+    report: &'p (dyn Fn(u64, u64) + Sync),
 }
 
 impl<'p> Progress<'p> {
-    fn new(of: u64, tell: &'p (dyn Fn(u64, u64) + Sync)) -> Self {
-        tell(0, of);
-        Self { done: AtomicU64::new(0), of, told: AtomicU64::new(0), tell }
+    fn new(of: u64, report: &'p (dyn Fn(u64, u64) + Sync)) -> Self {
+        report(0, of);
+        Self { done: AtomicU64::new(0), of, reported: AtomicU64::new(0), report }
     }
 
     /// Relaxed: counters without data behind them.
     fn add(&self, bytes: u64) {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let step = 16 << 20;
-        if done / step > self.told.load(Ordering::Relaxed)
-            && self.told.fetch_max(done / step, Ordering::Relaxed) < done / step
+        if done / step > self.reported.load(Ordering::Relaxed)
+            && self.reported.fetch_max(done / step, Ordering::Relaxed) < done / step
         {
-            (self.tell)(done.min(self.of), self.of);
+            (self.report)(done.min(self.of), self.of);
         }
     }
 }
@@ -340,9 +340,9 @@ impl Restart<'_> {
         manifest: &Manifest,
         restoration: &Restoration<'_>,
         collectors: &mut [Collector],
-        tell: &(dyn Fn(u64, u64) + Sync),
+        report: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), RestoreError> {
-        let progress = Progress::new(manifest.bytes(), tell);
+        let progress = Progress::new(manifest.bytes(), report);
         let files = |catalog: bool| {
             let tables = manifest.tables.iter().filter(move |table| (Fid(table.fid) == Fid::CATALOG) == catalog);
             tables.flat_map(|table| table.files.iter().map(|file| (Fid(table.fid), file))).collect::<VecDeque<_>>()
@@ -384,7 +384,7 @@ impl Restart<'_> {
         from: Lsn,
         restoration: &Restoration<'_>,
         collectors: &mut [Collector],
-        tell: &(dyn Fn(u64, u64) + Sync),
+        report: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), RestoreError> {
         let of = self.end.since(from);
         let pieces = self.store.pieces(from, self.end)?;
@@ -400,7 +400,7 @@ impl Restart<'_> {
         })?;
         // Where one of the boundaries is none: each stream from its beginning.
         let pieces = if lead_on.into_inner() { pieces } else { self.store.whole(from, self.end)? };
-        self.replay_pieces(pieces, restoration, collectors, &Progress::new(of, tell))
+        self.replay_pieces(pieces, restoration, collectors, &Progress::new(of, report))
     }
 
     fn replay_pieces(

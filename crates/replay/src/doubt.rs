@@ -197,11 +197,11 @@ mod tests {
                         all().filter_map(|(rid, was)| if rid == wrong { Some((rid, lsn?)) } else { Some((rid, was)) })
                     };
                     let found = replayed(&log, threads, Lsn::ZERO, there(), &announce);
-                    let said = matches!(
+                    let is_named = matches!(
                         found,
                         Err(ReplayError::Missing { rid, prev, .. }) if (rid, prev) == (Rid(wrong), before(wrong))
                     );
-                    assert!(said, "seed {seed}, {threads} threads, {lsn:?}: {found:?}");
+                    assert!(is_named, "seed {seed}, {threads} threads, {lsn:?}: {found:?}");
                     // Below the checkpoint's end there is no state that it could belie.
                     assert_eq!(
                         replayed(&log, threads, log.1[log.1.len() - 1], there(), &announce),

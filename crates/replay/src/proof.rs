@@ -131,21 +131,21 @@ impl Proof {
             tables.iter().filter_map(|table| table.content(guard)).for_each(|content| content.count_below(Rid(0)));
             self.phase = Phase::Sweeping(tables.into_iter().map(|table| (table, Rid(0))).collect());
         }
-        let said = found.sums.iter().filter_map(|said| Figures::decode(said));
-        said.fold(None, |before, said| before.or(self.compare(&said, catalog)))
+        let theirs = found.sums.iter().filter_map(|theirs| Figures::decode(theirs));
+        theirs.fold(None, |before, theirs| before.or(self.compare(&theirs, catalog)))
     }
 
-    fn compare(&mut self, said: &Figures, catalog: &Catalog) -> Option<Difference> {
-        let own = self.taken.iter().find(|own| own.lsn == said.lsn)?;
+    fn compare(&mut self, theirs: &Figures, catalog: &Catalog) -> Option<Difference> {
+        let own = self.taken.iter().find(|own| own.lsn == theirs.lsn)?;
         self.proven.marks += 1;
-        if own == said {
-            self.proven.equal_at = self.proven.equal_at.max(Some(said.lsn));
+        if own == theirs {
+            self.proven.equal_at = self.proven.equal_at.max(Some(theirs.lsn));
             return None;
         }
-        let tables = catalog.tables_at(said.lsn);
-        let tables = tables.iter().filter(|table| own.differs_in(said, table.fid()));
+        let tables = catalog.tables_at(theirs.lsn);
+        let tables = tables.iter().filter(|table| own.differs_in(theirs, table.fid()));
         let tables = tables.map(|table| table.name().to_owned()).collect();
-        Some(Difference { mark: said.lsn, tables, here: own.total(), there: said.total() })
+        Some(Difference { mark: theirs.lsn, tables, here: own.total(), there: theirs.total() })
     }
 
     pub fn is_sweeping(&self) -> bool {

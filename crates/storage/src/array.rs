@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_tells_addresses_from_pointers() {
+    fn a_word_distinguishes_addresses_from_pointers() {
         assert_eq!(Word::address(Lsn(0)).as_address(), Some(Lsn(0)));
         assert!(!Word::address(Lsn(0)).is_empty());
         assert_eq!(Word::EMPTY.as_address(), None);

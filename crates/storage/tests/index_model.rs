@@ -422,10 +422,10 @@ fn a_queue_does_not_grow() {
     assert!(participant.waiting() < 500, "{} nodes wait to be freed", participant.waiting());
 }
 
-/// A reader that misses a pair is told of the deletion that has taken it, whatever became of its
-/// leaf since, and whichever way it looks; and no reader is told of more than there was.
+/// A reader that misses a pair sees the deletion that has taken it, whatever became of its
+/// leaf since, and whichever way it looks; and no reader sees more than there was.
 #[test]
-fn who_misses_a_pair_hears_of_its_deletion() {
+fn who_misses_a_pair_sees_its_deletion() {
     let participants = Participants::new(1);
     let participant = participants.join().unwrap();
     let guard = participant.pin_without_snapshot();
@@ -448,26 +448,26 @@ fn who_misses_a_pair_hears_of_its_deletion() {
     }
     let mut buffer = ScanBuffer::new();
     for n in 0..PAIRS {
-        let mut told = Lsn::ZERO;
+        let mut removed = Lsn::ZERO;
         let mut found = false;
         let _ = tree.get_certified(
             &guard,
             &key(n),
-            |leaf| told = told.max(leaf.removed()),
+            |leaf| removed = removed.max(leaf.removed()),
             |_| {
                 found = true;
                 ControlFlow::Continue(())
             },
         );
         assert_eq!(found, n.is_multiple_of(10));
-        assert!((found || told >= Lsn(n + 1)) && told <= Lsn(PAIRS), "{n}: {told}");
+        assert!((found || removed >= Lsn(n + 1)) && removed <= Lsn(PAIRS), "{n}: {removed}");
         for direction in [Direction::Forward, Direction::Backward] {
             let (low, high) = (key(n), key(n + 1));
             let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
-            let mut told = Lsn::ZERO;
-            let note = |leaf: freshet_storage::index::LeafVersion<'_>| told = told.max(leaf.removed());
+            let mut removed = Lsn::ZERO;
+            let note = |leaf: freshet_storage::index::LeafVersion<'_>| removed = removed.max(leaf.removed());
             let _ = tree.scan(&guard, range, direction, &mut buffer, note, |_, _| ControlFlow::Continue(()));
-            assert!(found || told >= Lsn(n + 1), "{n} {direction:?}: {told}");
+            assert!(found || removed >= Lsn(n + 1), "{n} {direction:?}: {removed}");
         }
     }
     // Far away from everything that was ever there.

@@ -1,4 +1,4 @@
-//! Inputs: what a transaction was told to do, for nodes that execute it again.
+//! Inputs: what a transaction was given, for nodes that execute it again.
 //!
 //! On the primary a transaction executes as always, but its inputs are logged in the place of its
 //! records ([`Transaction::log_inputs`]). On a standby it is executed again, as of the LSN that

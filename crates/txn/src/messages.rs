@@ -18,7 +18,7 @@ use freshet_log::BlockBuilder;
 use crate::{Transaction, WriteError, plan::Plan};
 
 /// A message, and the address of its record: the messages of a transaction lie between its LSN
-/// and the next one, in the order in which it was told them.
+/// and the next one, in the order in which it was given them.
 pub type Message = (Lsn, Box<[u8]>);
 
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
-//! Recording: what a transaction was told to do, beside what it did.
+//! Recording: the inputs of a transaction, beside what it did.
 //!
 //! The block of a transaction is what it always is, and behind its other records one of
-//! [`Fid::INPUTS`], with the snapshots that the transaction has read at and whatever its caller
-//! says that it was told ([`Transaction::record_inputs`]). Who replays the records passes it over.
-//! Who executes the transaction again, with these inputs and at these snapshots, gets the other
+//! [`Fid::INPUTS`], with the snapshots that the transaction has read at and the inputs that its
+//! caller records ([`Transaction::record_inputs`]). Who replays the records passes it over. Who
+//! executes the transaction again, with these inputs and at these snapshots, gets the other
 //! records, byte for byte (Record-Replay, section 4; there with commit LSNs alone).
 //!
 //! # Why a transaction can be executed again
@@ -51,9 +51,9 @@ pub enum NotRecorded {
     /// went on: it has waited for a record, or passed it over. Unless its caller knows that what
     /// came of that is what a noted snapshot shows ([`Transaction::forgive_others`]).
     Others,
-    /// What it does is not determined by what it was told and read: for its caller to say.
+    /// What it does is not determined by its inputs and by what it read: its caller decides that.
     Undetermined,
-    /// What it was told is about as long as what it writes: for its caller to say.
+    /// Its inputs are about as long as what it writes: its caller decides that.
     Bulk,
 }
 
@@ -173,7 +173,7 @@ const KEPT: usize = 64 << 10;
 #[derive(Default)]
 pub(crate) struct Recording {
     snapshots: Vec<Lsn>,
-    /// What the transaction was told, if it has said so. Its memory is used again.
+    /// The transaction's inputs, if they were recorded. Their memory is used again.
     body: Vec<u8>,
     has_body: bool,
     /// What has become of it when its block was built: the length of the record's row, or why it
@@ -306,7 +306,7 @@ impl Transaction<'_> {
         self.records && self.worker.not_recorded.get().is_none()
     }
 
-    /// Says what the transaction was told: whatever those need who execute it again. Before the
+    /// Records the transaction's inputs: whatever those need who execute it again. Before the
     /// commit; the last call counts. Without effect unless [`Transaction::records_inputs`].
     pub fn record_inputs(&self, body: Vec<u8>) {
         self.record_inputs_with(|into| *into = body);
@@ -398,7 +398,7 @@ impl Transaction<'_> {
                 pushed.map(|_| row.len() as u64).map_err(|_| NotRecorded::Long)
             }
         });
-        // One that was told very much does not keep that of this worker for good.
+        // One with very long inputs does not keep that of this worker for good.
         body.shrink_to(KEPT);
         row.shrink_to(KEPT);
     }
@@ -429,7 +429,7 @@ mod tests {
     fn inputs_come_back_and_other_bytes_are_none() {
         for snapshots in [&[][..], &[7], &[0, 0, 300], &[1 << 40, (1 << 40) + 5, u64::MAX]] {
             let snapshots: Vec<Lsn> = snapshots.iter().map(|lsn| Lsn(*lsn)).collect();
-            for (serial, body) in [(false, &b""[..]), (true, b"told")] {
+            for (serial, body) in [(false, &b""[..]), (true, b"input")] {
                 let inputs = Inputs { serial, snapshots: snapshots.clone(), body };
                 let mut row = Vec::new();
                 inputs.encode(&mut row);

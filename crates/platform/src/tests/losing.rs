@@ -98,9 +98,9 @@ fn history(node: &Node) -> Vec<Done> {
 fn is_right(nodes: &[Node], gone: &[(Vec<Done>, Lsn)]) {
     compare(nodes).unwrap();
     let done: Vec<_> = nodes.iter().map(history).collect();
-    let mut told: Vec<_> = done.iter().map(|done| (&done[..], None)).collect();
-    told.extend(gone.iter().map(|(done, kept)| (&done[..], Some(kept.0))));
-    verify(nodes, &told).unwrap();
+    let mut histories: Vec<_> = done.iter().map(|done| (&done[..], None)).collect();
+    histories.extend(gone.iter().map(|(done, kept)| (&done[..], Some(kept.0))));
+    verify(nodes, &histories).unwrap();
 }
 
 /// What a node has of a part of a transaction.
@@ -146,7 +146,7 @@ fn parts(nodes: &[Node], input: &Input) -> Vec<Part> {
 }
 
 /// The case of table 1 that a part is in.
-fn case_of(part: Part, all: &[Part], is_told: bool) -> &'static str {
+fn case_of(part: Part, all: &[Part], is_acknowledged: bool) -> &'static str {
     let ready = all.iter().filter(|part| part.log == Some(Status::CommitReady)).count();
     let is_complete = |part: &Part| *part == Part { log: Some(Status::Logged), data: Data::Updated };
     match part.log {
@@ -156,7 +156,7 @@ fn case_of(part: Part, all: &[Part], is_told: bool) -> &'static str {
         Some(Status::Logged) if all.iter().all(is_complete) => "3",
         Some(Status::Logged) => "2c",
         Some(Status::CommitReady) if ready < all.len() => "4b",
-        Some(Status::CommitReady) if is_told => "5b",
+        Some(Status::CommitReady) if is_acknowledged => "5b",
         Some(Status::CommitReady) => "5a",
     }
 }
@@ -167,7 +167,7 @@ fn case_of(part: Part, all: &[Part], is_told: bool) -> &'static str {
 fn cases_1_to_5b_of_table_1_over_several_partitions() {
     let mut seen = BTreeSet::new();
     for torn in [false, true] {
-        let mut told = false;
+        let mut acknowledged = false;
         for writes in 0.. {
             let mut config = config(Scheme::ActiveMemory, 4, 2, 7);
             config.workload = Workload { multi: 100, writers: 100, writes: 10, spread: Spread::Home };
@@ -182,7 +182,7 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
                 }
             }
             let dead = nodes.remove(0);
-            told = dead.core.tally.executed > 0;
+            acknowledged = dead.core.tally.executed > 0;
             nodes.iter_mut().for_each(|node| node.exclude(0).unwrap());
             come_to_rest(&mut nodes).unwrap();
             let done = history(&dead);
@@ -194,7 +194,7 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             };
             assert_eq!(input.partitions().len(), 3);
             let before = parts(&nodes, input);
-            let cases: Vec<_> = before.iter().map(|part| case_of(*part, &before, told)).collect();
+            let cases: Vec<_> = before.iter().map(|part| case_of(*part, &before, acknowledged)).collect();
             let Decided { kept, undone } = decide_and_undo(&mut nodes, 0).unwrap();
             println!("{writes} writes: {cases:?}");
             for (part, case) in before.iter().zip(&cases) {
@@ -213,11 +213,11 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             assert!(parts(&nodes, input).iter().all(|part| part.data == data), "{cases:?}");
             is_right(&nodes, &[(done.clone(), kept)]);
             seen.extend(cases);
-            if told {
+            if acknowledged {
                 break;
             }
         }
-        assert!(told);
+        assert!(acknowledged);
     }
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["1", "2a", "2b", "2c", "3", "4a", "4b", "5a", "5b"]);
 }

@@ -52,9 +52,9 @@ fn drive(nodes: &mut [Node], random: &mut Random, count: u64) -> Result<(), Fail
 fn is_right(nodes: &[Node]) {
     compare(nodes).unwrap();
     let done: Vec<_> = nodes.iter().map(|node| &node.core.history.as_ref().unwrap().done[..]).collect();
-    assert!(done.iter().flat_map(|done| done.iter()).all(|done| done.is_told));
-    let told: Vec<_> = done.iter().map(|done| (*done, None)).collect();
-    verify(nodes, &told).unwrap();
+    assert!(done.iter().flat_map(|done| done.iter()).all(|done| done.is_acknowledged));
+    let histories: Vec<_> = done.iter().map(|done| (*done, None)).collect();
+    verify(nodes, &histories).unwrap();
 }
 
 #[test]

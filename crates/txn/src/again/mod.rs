@@ -1,4 +1,4 @@
-//! Executing a transaction again, on a node that knows what it was told and where it has written,
+//! Executing a transaction again, on a node that knows its inputs and where it has written,
 //! and not what (Record-Replay, section 4.5.2).
 //!
 //! Such a transaction is one as any other to those who execute it: they call the same methods. But

@@ -71,7 +71,7 @@ fn what_no_recorded_transaction_does_is_a_mismatch() {
 }
 
 #[test]
-fn whatever_the_entries_say_there_is_no_panic() {
+fn no_entries_cause_a_panic() {
     let steps = [Step::Change(1), Step::Insert(4, 4, 0), Step::Delete(3)];
     let kinds = [RecordKind::Insert, RecordKind::Update, RecordKind::Delete];
     for place in 0..3 {

@@ -47,12 +47,12 @@ fn ids_of_the_dead_are_found_once_and_ascending() {
     assert!(table.restore(&guard, Rid(14), Lsn(8000)) && table.restore_gone(&guard, Rid(14), Lsn(1014)));
     expected.remove(&14);
 
-    let mut said = BTreeSet::new();
+    let mut given = BTreeSet::new();
     table.gone_before(Lsn(7000), |rid, tombstone| {
         assert_eq!(tombstone, Lsn(1000 + rid.0));
-        said.insert(rid.0);
+        given.insert(rid.0);
     });
-    assert!(expected.remove(&8) && said == expected && expected.insert(8));
+    assert!(expected.remove(&8) && given == expected && expected.insert(8));
 
     let taken = take_all(&table, 100);
     assert_eq!(taken.iter().map(|it| it.rid.0).collect::<Vec<_>>(), expected.iter().copied().collect::<Vec<_>>());

@@ -486,7 +486,7 @@ fn nobody_looks_for_the_tombstone_below_an_insertion() {
 }
 
 #[test]
-fn what_is_left_of_the_dead_is_a_word_that_says_so() {
+fn what_is_left_of_the_dead_is_a_marked_word() {
     [false, true].into_iter().for_each(left_of_the_dead);
 }
 
