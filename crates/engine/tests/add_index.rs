@@ -688,7 +688,7 @@ fn rows_are_counted_approximately() {
 
 /// Those of indexes that were added later are built in a second pass.
 #[test]
-fn a_restart_says_how_many_entries_all_indexes_have() {
+fn a_restart_reports_the_entries_of_all_indexes() {
     let (shape, directory) = (SHAPES[0], tempfile::tempdir().unwrap());
     let node = start(of(shape, 0, directory.path()));
     let database = node.database();

@@ -371,7 +371,7 @@ fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
             (&rows, "bytes, its manifest says", &|bytes| bytes.truncate(bytes.len() / 2)),
             (&rows, "bytes, its manifest says", &|bytes| bytes.extend([0; 64])),
         ];
-        for (file, says, damage) in damages {
+        for (file, text, damage) in damages {
             let last = format!("{} of {} steps in the log", scene.removals().len(), scene.removals().len());
             for (what, stands_in) in [("the manifest", true), ("the older manifest gone", false), (&last, false)] {
                 let directory = scratch();
@@ -379,7 +379,7 @@ fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
                 let mut bytes = fs::read(directory.path().join(file)).unwrap();
                 damage(&mut bytes);
                 fs::write(directory.path().join(file), bytes).unwrap();
-                let context = format!("{shape:?}, {what}, {}: {says}", file.display());
+                let context = format!("{shape:?}, {what}, {}: {text}", file.display());
                 let settings = settings(directory.path(), shape);
                 if stands_in {
                     let node = start(settings);
@@ -389,7 +389,7 @@ fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
                     let before = names(&log(directory.path()));
                     let message = refused(settings);
                     let name = file.file_name().unwrap().to_str().unwrap();
-                    assert!(message.contains(says) && message.contains(name), "{context}: {message}");
+                    assert!(message.contains(text) && message.contains(name), "{context}: {message}");
                     assert_eq!(names(&log(directory.path())), before, "{context}: nothing is repaired in secret");
                 }
             }

@@ -324,8 +324,8 @@ fn a_checkpoint_that_lacks_what_the_log_changes_is_refused() {
         for (n, join) in [(0, None), (1, join)] {
             leave_out(directories[n].path(), place);
             let why = refused(NodeConfig { join, ..of(n) });
-            let said = format!("changes record {} of table {}", place.1.0, place.0.0);
-            assert!(why.contains(&said) && why.contains("not the one that the log continues"), "{why}");
+            let text = format!("changes record {} of table {}", place.1.0, place.0.0);
+            assert!(why.contains(&text) && why.contains("not the one that the log continues"), "{why}");
         }
     }
 }

@@ -244,7 +244,7 @@ fn write(node: &Node, from: u64, to: u64) {
 }
 
 #[test]
-fn what_strangers_and_liars_say_has_no_effect() {
+fn what_strangers_and_liars_send_has_no_effect() {
     let seed = std::env::var("FRESHET_SEED").map_or(11, |seed| seed.parse().unwrap());
     let rounds = std::env::var("FRESHET_ROUNDS").map_or(2000, |rounds| rounds.parse().unwrap());
     println!("FRESHET_SEED={seed} FRESHET_ROUNDS={rounds}");

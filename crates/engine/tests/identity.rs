@@ -170,11 +170,11 @@ fn pair(on_doubt: OnDoubt, directories: &[tempfile::TempDir]) -> (Arc<Node>, Arc
     drop(worker);
     primary.database().wait(ticket).unwrap();
     wait_for("the difference", || standby.state_proof().differs.is_some());
-    let said = standby.state_proof().differs.unwrap();
-    assert!(said.contains("things"), "{said}");
+    let difference = standby.state_proof().differs.unwrap();
+    assert!(difference.contains("things"), "{difference}");
     wait_for("the primary to hear of it", || {
-        let told = primary.shipping_status().unwrap().standbys;
-        told.iter().any(|standby| standby.in_doubt)
+        let standbys = primary.shipping_status().unwrap().standbys;
+        standbys.iter().any(|standby| standby.in_doubt)
     });
     (primary, standby)
 }
@@ -192,9 +192,9 @@ fn replay_that_passes_over_records_is_found_at_the_next_mark() {
 }
 
 #[test]
-fn a_difference_is_only_told_where_nothing_is_to_follow() {
+fn a_difference_is_only_reported_where_that_is_configured() {
     let directories = directories();
-    let (primary, standby) = pair(OnDoubt::Tell, &directories);
+    let (primary, standby) = pair(OnDoubt::Report, &directories);
     assert_eq!(standby.proof().withdrawn(), None);
     [primary, standby].into_iter().for_each(|node| node.stop().unwrap());
 }

@@ -157,7 +157,7 @@ fn a_waiter_is_woken_by_the_end_of_the_holder() {
     for commits in [true, false] {
         let txn = worker.begin(Isolation::Snapshot);
         increment(&txn, &table, 1).unwrap();
-        let (told, tells) = mpsc::channel();
+        let (finds, found) = mpsc::channel();
         std::thread::scope(|scope| {
             let (database, table) = (&database, &table);
             let waiter = scope.spawn(move || {
@@ -166,12 +166,12 @@ fn a_waiter_is_woken_by_the_end_of_the_holder() {
                 let found = txn.get(table, 0, &1u64.to_be_bytes()).unwrap().unwrap();
                 let (rid, changed) = (found.rid, row(1, 1, 100));
                 assert_eq!(txn.update(table, rid, &changed), Err(WriteError::Conflict));
-                told.send(()).unwrap();
+                finds.send(()).unwrap();
                 txn.wait_for_holder(None, NEVER).unwrap();
                 // The first to commit wins; if it gave up, nothing has happened.
                 txn.update(table, rid, &changed).is_ok()
             });
-            tells.recv().unwrap();
+            found.recv().unwrap();
             if commits {
                 let _ = txn.commit().unwrap();
             } else {

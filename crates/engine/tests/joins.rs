@@ -55,12 +55,12 @@ fn add_to_all(database: &Database) -> Lsn {
     let worker = database.worker().unwrap();
     let mut last = None;
     for id in FILLING..FILLING + COUNTERS {
-        let told = |txn: &Transaction<'_>| {
+        let adds = |txn: &Transaction<'_>| {
             add(txn, id)?;
             record_as(txn, 1, &id.to_be_bytes());
             Ok(())
         };
-        last = Some(worker.execute(Isolation::Snapshot, told).unwrap().1);
+        last = Some(worker.execute(Isolation::Snapshot, adds).unwrap().1);
     }
     let ticket = last.expect("there are counters");
     database.wait(ticket).unwrap();
@@ -197,11 +197,11 @@ fn settings(directory: &Path) -> NodeConfig {
     config
 }
 
-/// A node with this configuration, which executes transactions again if it is to; `tell` hears how
-/// far its start is.
-fn begin(config: NodeConfig, tell: impl FnMut(StartPhase) + Send) -> Result<Arc<Node>, String> {
+/// A node with this configuration, which executes transactions again if it is to; `report` is
+/// called with how far its start is.
+fn begin(config: NodeConfig, report: impl FnMut(StartPhase) + Send) -> Result<Arc<Node>, String> {
     freshet_base::private::umask();
-    Node::start_executing(config, Some(executors(|| Adds)), tell).map_err(|cause| cause.to_string())
+    Node::start_executing(config, Some(executors(|| Adds)), report).map_err(|cause| cause.to_string())
 }
 
 /// Every counter is found by both of its keys and has `value`.
@@ -242,19 +242,19 @@ fn join_held(primary: &Node, from: &Node, config: NodeConfig) -> Arc<Node> {
     let hold = Hold::before(primary.address(), HELD, false);
     let config =
         NodeConfig { join: Some(hold.address.clone()), bootstrap_from: Some(from.address().to_owned()), ..config };
-    let (says, said) = channel();
+    let (reports, reported) = channel();
     let (node, waited) = thread::scope(|scope| {
         let started = scope.spawn(|| {
             let waits = |phase| {
                 if matches!(phase, StartPhase::CheckpointLog { done, of } if done < of) {
-                    let _ = says.send(true);
+                    let _ = reports.send(true);
                 }
             };
             let node = begin(config.clone(), waits);
-            let _ = says.send(false);
+            let _ = reports.send(false);
             node
         });
-        let waited = said.recv().unwrap();
+        let waited = reported.recv().unwrap();
         hold.release();
         (started.join().unwrap().unwrap(), waited)
     });

@@ -171,11 +171,11 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     churn(back.database(), &table, 5000, 5100);
     drop(table);
     let standby = start(joining(&address, of(1)));
-    let says = || match standby.status().role {
+    let reason = || match standby.status().role {
         RoleStatus::Standby { own, .. } => format!("{:?}", own.link),
         role => panic!("{role:?}"),
     };
-    wait_for("it says that it holds more", || says().contains("acknowledged to clients"));
+    wait_for("it reports that it holds more", || reason().contains("acknowledged to clients"));
     stop([back]);
     standby.promote(true).unwrap();
     assert_eq!(hash(&standby), acknowledged);
@@ -329,9 +329,9 @@ fn commits(node: &Node, from: u64) -> Lsn {
     churn(node.database(), &table, from, from + 50)
 }
 
-/// Two terms have met, and say which node is which, and which of them yields.
+/// Two terms have met, and both nodes report which is which, and which of them yields.
 #[track_caller]
-fn say_so(this: &Node, other: &Node, terms: [u32; 2], yields: Yields) {
+fn have_met(this: &Node, other: &Node, terms: [u32; 2], yields: Yields) {
     wait_for("they have met", || met(this).iter().any(|met| met.yields == yields));
     let met = met(this).into_iter().find(|met| met.yields == yields).unwrap();
     let named = |who: &PrimaryId| (who.node, who.address.clone(), who.term.0);
@@ -371,8 +371,8 @@ fn of_two_primaries_the_one_of_the_earlier_term_or_without_acknowledgements_yiel
         let old = start(own.clone());
         assert_eq!((old.role(), old.is_deposed(), met(&next)), (Role::Primary, false, Vec::new()));
         introduce(&next, old.address(), Safety::Quorum(2));
-        say_so(&old, &next, [2, term], Yields::This);
-        say_so(&next, &old, [term, 2], Yields::Other);
+        have_met(&old, &next, [2, term], Yields::This);
+        have_met(&next, &old, [term, 2], Yields::Other);
         wait_for("who follows says so, too", || met(&third) == met(&next));
         wait_for("it is to start again", || old.is_succeeded());
         assert!(old.is_deposed() && !next.is_deposed());
@@ -416,8 +416,8 @@ fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() 
     let twin = start(own);
     assert_eq!((twin.id(), twin.status().term), (primary.id(), primary.status().term));
     introduce(&twin, primary.address(), Safety::Quorum(2));
-    say_so(&twin, &primary, [2, 2], Yields::This);
-    say_so(&primary, &twin, [2, 2], Yields::Other);
+    have_met(&twin, &primary, [2, 2], Yields::This);
+    have_met(&primary, &twin, [2, 2], Yields::Other);
     assert!(met(&twin)[0].why.contains("copy of its directory"), "{:?}", met(&twin));
     assert!(twin.is_deposed() && !twin.is_succeeded(), "it must not start again by itself");
     let end = commits(&primary, 2000);
@@ -445,7 +445,7 @@ fn two_primaries_with_acknowledgements_both_stop() {
     let [(one, _, _), (other, _, _)] = &pairs;
     introduce(one, other.address(), Safety::Quorum(2));
     for (this, other) in [(one, other), (other, one)] {
-        say_so(this, other, [2, 2], Yields::Both);
+        have_met(this, other, [2, 2], Yields::Both);
         assert!(this.is_deposed() && !this.is_succeeded(), "an operator has to choose");
         assert!(met(this)[0].why.contains("both yield"), "{:?}", met(this));
         let worker = this.database().worker().unwrap();

@@ -111,7 +111,7 @@ fn at_the_limit_additions_are_refused_and_nothing_else() {
 }
 
 #[test]
-fn what_an_open_snapshot_keeps_is_told_and_given_back() {
+fn what_an_open_snapshot_keeps_is_reported_and_given_back() {
     let _alone = alone();
     let node = start(config(None));
     let database = node.database();

@@ -21,8 +21,8 @@ fn of(shape: Shape, n: usize, directory: &Path) -> NodeConfig {
     NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config }
 }
 
-/// What transaction `number` of a writer says: one thing, or three, or thousands.
-fn said(writer: u64, number: u64) -> Vec<Vec<u8>> {
+/// The messages of transaction `number` of a writer: one, or three, or thousands.
+fn messages_of(writer: u64, number: u64) -> Vec<Vec<u8>> {
     let count = if number % LONG_EVERY == 7 { 4000 } else { number % 4 };
     (0..count).map(|place| format!("{writer} {number} {place} {}", "x".repeat(200)).into_bytes()).collect()
 }
@@ -31,28 +31,28 @@ fn write(database: &Database, table: &Table, writer: u64) {
     let worker = database.worker().unwrap();
     for number in 0..EACH {
         let transaction = worker.begin(Isolation::Snapshot);
-        // Some only speak.
+        // Some only send messages.
         if number % 3 != 0 {
             transaction.insert(table, &row(writer * EACH + number, writer, number)).unwrap();
         }
-        said(writer, number).iter().for_each(|message| transaction.carry(message).unwrap());
+        messages_of(writer, number).iter().for_each(|message| transaction.carry(message).unwrap());
         let ticket = transaction.commit().unwrap();
         drop(database.wait(ticket));
-        // One that is rolled back says nothing.
+        // One that is rolled back sends nothing.
         let transaction = worker.begin(Isolation::Snapshot);
         transaction.carry(b"nothing").unwrap();
         transaction.roll_back();
     }
 }
 
-/// All that a node hears until `count` messages have come. Whatever is heard of can be read.
-fn hear(node: &Node, count: usize) -> Vec<Vec<u8>> {
+/// All that a node receives until `count` messages have come. Whatever they are about can be read.
+fn receive(node: &Node, count: usize) -> Vec<Vec<u8>> {
     let database = node.database();
     let worker = database.worker().unwrap();
-    let mut heard: Vec<Vec<u8>> = Vec::new();
+    let mut received: Vec<Vec<u8>> = Vec::new();
     let deadline = soon().unwrap();
-    while heard.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count}", heard.len());
+    while received.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count}", received.len());
         let Some(first) = database.messages().first(deadline.saturating_duration_since(Instant::now())) else {
             continue;
         };
@@ -62,14 +62,14 @@ fn hear(node: &Node, count: usize) -> Vec<Vec<u8>> {
         assert!(taken.keys().all(|at| *at < committed));
         let transaction = worker.begin_read_only();
         assert!(transaction.snapshot() >= committed);
-        heard.extend(taken.into_values().map(Vec::from));
+        received.extend(taken.into_values().map(Vec::from));
         drop(transaction);
     }
-    heard
+    received
 }
 
 #[test]
-fn all_nodes_hear_the_same_in_the_same_order() {
+fn all_nodes_receive_the_same_in_the_same_order() {
     for shape in SHAPES {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let primary = start(of(shape, 0, directories[0].path()));
@@ -79,14 +79,14 @@ fn all_nodes_hear_the_same_in_the_same_order() {
         [&primary, &standby].iter().for_each(|node| node.database().messages().keep());
         let all: Vec<(u64, u64)> =
             (0..WRITERS).flat_map(|writer| (0..EACH).map(move |number| (writer, number))).collect();
-        let count = all.iter().map(|(writer, number)| said(*writer, *number).len()).sum();
+        let count = all.iter().map(|(writer, number)| messages_of(*writer, *number).len()).sum();
         let (here, there) = thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let (database, table) = (primary.database(), &table);
                 scope.spawn(move || write(database, table, writer));
             }
-            let here = scope.spawn(|| hear(&primary, count));
-            let there = hear(&standby, count);
+            let here = scope.spawn(|| receive(&primary, count));
+            let there = receive(&standby, count);
             (here.join().unwrap(), there)
         });
         assert!(here == there, "{shape:?}: one order");
@@ -97,10 +97,10 @@ fn all_nodes_hear_the_same_in_the_same_order() {
         while let Some(first) = rest.first() {
             let writer: u64 = std::str::from_utf8(first).unwrap().split(' ').next().unwrap().parse().unwrap();
             let number = &mut next[writer as usize];
-            while said(writer, *number).is_empty() {
+            while messages_of(writer, *number).is_empty() {
                 *number += 1;
             }
-            let wanted = said(writer, *number);
+            let wanted = messages_of(writer, *number);
             assert!(rest.starts_with(&wanted), "{shape:?}: transaction {number} of {writer}");
             rest = &rest[wanted.len()..];
             *number += 1;

@@ -178,15 +178,15 @@ fn a_mirror_takes_over() {
 /// committed.
 fn insert(primary: &Node, table: &Table, from: u64) -> Vec<u64> {
     let worker = primary.database().worker().unwrap();
-    let mut told = Vec::new();
+    let mut acknowledged = Vec::new();
     for id in from.. {
         let inserted = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(table, &common::row(id, id % 7, 0))?));
         match inserted.map(|(_, ticket)| primary.wait(ticket, soon())) {
-            Ok(Ok(())) => told.push(id),
-            _ => return told,
+            Ok(Ok(())) => acknowledged.push(id),
+            _ => return acknowledged,
         }
     }
-    told
+    acknowledged
 }
 
 /// The mirror gets what it lacks from the primary, which follows it then: its log is continued.
@@ -200,7 +200,7 @@ fn a_mirror_takes_over_while_its_primary_works() {
         let table = old.database().create_table(&definition()).unwrap().clone();
         churn(old.database(), &table, 0, 2000);
         wait_for("the mirror is whole", || is_whole(&mirror));
-        let (promotion, told) = std::thread::scope(|scope| {
+        let (promotion, acknowledged) = std::thread::scope(|scope| {
             let clients: Vec<_> = (1..4)
                 .map(|n| {
                     scope.spawn({
@@ -214,11 +214,11 @@ fn a_mirror_takes_over_while_its_primary_works() {
             let promotion = mirror.promote(false).unwrap();
             (promotion, clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>())
         });
-        assert!(!told.is_empty() && promotion.term.0 == 2, "{} commits, {promotion:?}", told.len());
+        assert!(!acknowledged.is_empty() && promotion.term.0 == 2, "{} commits, {promotion:?}", acknowledged.len());
         let table = mirror.database().table("things").unwrap().clone();
         let worker = mirror.database().worker().unwrap();
         let txn = worker.begin_read_only();
-        for id in told {
+        for id in acknowledged {
             assert!(txn.get(&table, 0, &id.to_be_bytes()).unwrap().is_some(), "{id} was committed");
         }
         drop(txn);
@@ -677,8 +677,8 @@ fn a_mirror_refuses_the_memory_of_another() {
     put(&theirs);
     let config = || NodeConfig { join: Some(primary.address().into()), ..keeps(1) };
     let why = Node::start(config(), |_| {}).expect_err("it is not its own").to_string();
-    for said in [&ids[0], &ids[1], first.to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
-        assert!(why.contains(said), "{said}: {why}");
+    for part in [&ids[0], &ids[1], first.to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
+        assert!(why.contains(part), "{part}: {why}");
     }
     let there = kept_files(kept[0].path()).1;
     assert!(theirs.iter().all(|file| there.contains(file)));

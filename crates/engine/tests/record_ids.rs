@@ -256,11 +256,11 @@ struct Inserts;
 impl CommandExecutor for Inserts {
     fn execute(&self, txn: &Transaction<'_>, _: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
         let id = inputs.try_into().map_err(|_| ProcedureError::Aborted("no id".into()))?;
-        insert_told(txn, u64::from_be_bytes(id))
+        insert_input(txn, u64::from_be_bytes(id))
     }
 }
 
-fn insert_told(txn: &Transaction<'_>, id: u64) -> Result<(), ProcedureError> {
+fn insert_input(txn: &Transaction<'_>, id: u64) -> Result<(), ProcedureError> {
     let table = txn.table("things").ok_or_else(|| ProcedureError::Aborted("no table".into()))?;
     txn.insert(&table, &row(id, id % 7, id))?;
     Ok(())
@@ -284,7 +284,7 @@ fn a_node_that_lacks_free_ids_executes_transactions_again_that_use_them() {
         delete(&first, &table, (0..RECORDS).step_by(2));
         wait_for("the deleted records are gone", || free(&first, &table) == RECORDS / 2);
         let keeper = first.database().worker().unwrap();
-        let ((), ticket) = keeper.execute(Isolation::Snapshot, |txn| insert_told(txn, RECORDS)).unwrap();
+        let ((), ticket) = keeper.execute(Isolation::Snapshot, |txn| insert_input(txn, RECORDS)).unwrap();
         first.database().wait(ticket).unwrap();
         assert!(free(&first, &table) < RECORDS / 2 - 1, "the worker has some");
         first.checkpoint(CheckpointKind::Fuzzy).unwrap();
@@ -306,7 +306,7 @@ fn a_node_that_lacks_free_ids_executes_transactions_again_that_use_them() {
         for id in RECORDS + 1..RECORDS + RECORDS / 2 {
             let ((), ticket) = worker
                 .execute(Isolation::Snapshot, |txn| {
-                    insert_told(txn, id)?;
+                    insert_input(txn, id)?;
                     record_as(txn, 1, &id.to_be_bytes());
                     Ok(())
                 })

@@ -25,9 +25,9 @@ fn of(shape: Shape, n: usize, directory: &Path, record_inputs: bool) -> NodeConf
     NodeConfig { safety: Safety::TwoSafe, standbys: 1, record_inputs, ..config }
 }
 
-/// What a transaction's block says.
+/// What a transaction's block holds.
 #[derive(Debug)]
-struct Said {
+struct Written {
     kind: BlockKind,
     /// The tables of its records, and what is done to them.
     records: Vec<(Fid, RecordKind)>,
@@ -36,7 +36,7 @@ struct Said {
 }
 
 /// The blocks in `[from, to)` of a primary's log that have records, and where each begins.
-fn said(database: &Database, from: Lsn, to: Lsn) -> Result<Vec<(Lsn, Said)>, DurableError> {
+fn written_in(database: &Database, from: Lsn, to: Lsn) -> Result<Vec<(Lsn, Written)>, DurableError> {
     let log = &database.core().snapshots.primary().expect("it is the primary").log;
     log.wait_durable(to, None)?;
     let (mut buffer, mut row) = (Vec::new(), Vec::new());
@@ -48,23 +48,23 @@ fn said(database: &Database, from: Lsn, to: Lsn) -> Result<Vec<(Lsn, Said)>, Dur
         if !records.is_empty() {
             let inputs = block.inputs().map(|row| Inputs::decode(row).expect("it was encoded"));
             let inputs = inputs.map(|inputs| (inputs.snapshots, inputs.body.to_vec()));
-            all.push((block.lsn(), Said { kind: block.header().kind, records, inputs }));
+            all.push((block.lsn(), Written { kind: block.header().kind, records, inputs }));
         }
     }
     Ok(all)
 }
 
-/// Does something in a transaction of its own that says what it was told, and returns what its
-/// block says.
-fn tell<T>(node: &Node, act: impl FnOnce(&Transaction<'_>) -> T) -> Said {
+/// Does something in a transaction of its own that records inputs, and returns what its block
+/// holds.
+fn record<T>(node: &Node, act: impl FnOnce(&Transaction<'_>) -> T) -> Written {
     let database = node.database();
     let worker = database.worker().unwrap();
     let transaction = worker.begin(Isolation::Snapshot);
-    record_as(&transaction, 300, b"told");
+    record_as(&transaction, 300, b"input");
     let _ = act(&transaction);
     let ticket = transaction.commit().unwrap();
     database.wait(ticket).unwrap();
-    let mut all = said(database, ticket.lsn.unwrap(), ticket.until).unwrap();
+    let mut all = written_in(database, ticket.lsn.unwrap(), ticket.until).unwrap();
     all.remove(0).1
 }
 
@@ -89,10 +89,10 @@ fn a_block_has_inputs_unless_something_keeps_them_out() {
     let fid = table.fid();
     // What has inputs: with the snapshots of its beginning and of each further one.
     for id in 0..3 {
-        tell(&node, |txn| txn.insert(&table, &row(id, 0, 0)).unwrap());
+        record(&node, |txn| txn.insert(&table, &row(id, 0, 0)).unwrap());
     }
     let mut snapshots = Vec::new();
-    let said = tell(&node, |txn| {
+    let written = record(&node, |txn| {
         snapshots.push(txn.snapshot());
         txn.insert(&table, &row(10, 0, 0)).unwrap();
         beside(&node, |other| other.insert(&table, &row(11, 0, 0)).unwrap());
@@ -107,19 +107,20 @@ fn a_block_has_inputs_unless_something_keeps_them_out() {
         let _ = savepoint;
     });
     assert!(snapshots[0] < snapshots[1] && snapshots[1] == snapshots[2], "{snapshots:?}");
-    let (noted, body) = said.inputs.expect("nothing keeps them out");
-    assert_eq!((noted, recorded_as(&body)), (snapshots, Some((300, &b"told"[..]))));
-    assert_eq!(said.kind, BlockKind::Redo);
+    let (noted, body) = written.inputs.expect("nothing keeps them out");
+    assert_eq!((noted, recorded_as(&body)), (snapshots, Some((300, &b"input"[..]))));
+    assert_eq!(written.kind, BlockKind::Redo);
     let [insert, update, delete] = [RecordKind::Insert, RecordKind::Update, RecordKind::Delete];
     let records = [(fid, insert), (fid, delete), (fid, update), (Fid::INPUTS, insert)];
-    assert_eq!(said.records, records, "behind all others");
+    assert_eq!(written.records, records, "behind all others");
     // What has none.
     let doomed = TableDefinition::new("doomed", vec![definition().indexes.remove(0)]);
     let doomed = node.database().create_table(&doomed).unwrap();
     let mut wanted = std::collections::BTreeMap::new();
     let mut keeps = |why: NotRecorded, act: &dyn Fn(&Transaction<'_>)| {
-        let said = tell(&node, act);
-        assert!(said.inputs.is_none() && said.records.iter().all(|(fid, _)| *fid != Fid::INPUTS), "{why}: {said:?}");
+        let written = record(&node, act);
+        let has_inputs = written.records.iter().any(|(fid, _)| *fid == Fid::INPUTS);
+        assert!(written.inputs.is_none() && !has_inputs, "{why}: {written:?}");
         *wanted.entry(why).or_insert(0) += 1;
     };
     let write = |txn: &Transaction<'_>| txn.update(&table, rid_of(txn, &table, 2), &row(2, 0, 1)).unwrap();
@@ -258,14 +259,14 @@ fn an_index_that_comes_late_passes_the_inputs_over() {
     let [first, second] = <[_; 2]>::try_from(definition().indexes).unwrap();
     let definition = TableDefinition::new("things", vec![first]);
     let table = primary.database().create_table(&definition).unwrap();
-    let tell = |from: u64, to: u64| {
+    let insert = |from: u64, to: u64| {
         for id in from..to {
-            tell(&primary, |txn| txn.insert(&table, &row(id, id % 3, 0)).unwrap());
+            record(&primary, |txn| txn.insert(&table, &row(id, id % 3, 0)).unwrap());
         }
     };
-    tell(0, 50);
+    insert(0, 50);
     primary.database().begin_index(&table, &second, &|| false).unwrap().finish(&|| false).unwrap();
-    tell(50, 100);
+    insert(50, 100);
     let grouped = |node: &Node| {
         let worker = node.database().worker().unwrap();
         let txn = worker.begin_read_only();

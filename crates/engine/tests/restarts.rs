@@ -54,16 +54,16 @@ fn a_cluster_that_was_powered_off_comes_back() {
         for node in order {
             node.stop().unwrap();
         }
-        let (told, hears) = mpsc::channel();
+        let (report, reports) = mpsc::channel();
         let primary = NodeConfig { listen: address.parse().unwrap(), ..of_three(&directories[0]) };
         let starts = std::thread::spawn(move || {
             Node::start(primary, |phase| {
-                // Nobody listens any more when it has been heard.
-                let _ = told.send(phase);
+                // Nobody listens any more when it has come.
+                let _ = report.send(phase);
             })
         });
-        let waits = |phase: &StartPhase| matches!(phase, StartPhase::Peers { heard: 1, needed: 2 });
-        assert!(hears.iter().any(|phase| waits(&phase)), "it waits for the others");
+        let waits = |phase: &StartPhase| matches!(phase, StartPhase::Peers { answered: 1, needed: 2 });
+        assert!(reports.iter().any(|phase| waits(&phase)), "it waits for the others");
         // Who wants to follow it makes itself known.
         let standby = joining(&address, &directories[first_up]);
         let primary = starts.join().unwrap().unwrap();

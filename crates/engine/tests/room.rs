@@ -32,9 +32,9 @@ fn alone(test: &str) -> bool {
     }
     let mut child = Command::new(env::current_exe().unwrap());
     let child = child.args(["--exact", test, "--nocapture"]).env(ROLE, "alone").output().unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{said}");
-    println!("{said}");
+    let messages = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{messages}");
+    println!("{messages}");
     false
 }
 

@@ -339,7 +339,7 @@ fn levels_may_be_mixed() {
 /// The key decides, on a node with a log, where versions' LSNs are addresses. The late
 /// transaction comes before the other one, unless that one has read what the late one writes.
 #[test]
-fn a_node_certifies_as_its_configuration_says() {
+fn a_node_certifies_as_it_is_configured() {
     let key = |id: u64| id.to_be_bytes();
     for certifier in CERTIFIERS {
         let node = Node::start(NodeConfig { certifier, ..common::config(None) }, |_| {}).unwrap();

@@ -27,9 +27,9 @@ use freshet_log::{BlockBuilder, BlockKind, block::RecordHeader};
 use freshet_recovery::RecordedLog;
 use freshet_txn::Inputs;
 
-/// What a procedure is told.
+/// A procedure with its inputs.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Call {
     procedure: u32,
     ids: [u64; 3],
 }
@@ -41,7 +41,7 @@ const DELETE: u32 = 4;
 const REFRESH: u32 = 5;
 const COUNT: u32 = 300;
 
-impl Told {
+impl Call {
     fn encode(&self) -> Vec<u8> {
         self.ids.iter().flat_map(|id| id.to_le_bytes()).collect()
     }
@@ -57,12 +57,12 @@ fn column(row: &[u8], number: usize) -> u64 {
 }
 
 /// Does what a procedure does.
-fn act(txn: &Transaction<'_>, told: Told) -> Result<(), ProcedureError> {
+fn act(txn: &Transaction<'_>, call: Call) -> Result<(), ProcedureError> {
     let things = txn.table("things").ok_or(ProcedureError::Aborted("there are no things".into()))?;
     let get = |id: u64| txn.get(&things, 0, &id.to_be_bytes());
     let value = |id: u64| Ok::<_, ProcedureError>(get(id)?.map_or(7, |record| column(record.row, 2)));
-    let [id, other, argument] = told.ids;
-    match told.procedure {
+    let [id, other, argument] = call.ids;
+    match call.procedure {
         INSERT => {
             if get(id)?.is_none() {
                 txn.insert(&things, &row(id, id % 7, value(other)? + argument))?;
@@ -137,12 +137,12 @@ struct Things {
 impl CommandExecutor for Things {
     fn execute(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
         self.executed.fetch_add(1, Ordering::Relaxed);
-        let told = Told::decode(procedure, inputs);
-        match self.lie.filter(|(argument, _)| *argument == told.ids[2]) {
-            None => act(txn, told),
-            Some((_, Lie::Value)) => act(txn, Told { ids: [told.ids[0], told.ids[1], told.ids[2] ^ 1024], ..told }),
+        let call = Call::decode(procedure, inputs);
+        match self.lie.filter(|(argument, _)| *argument == call.ids[2]) {
+            None => act(txn, call),
+            Some((_, Lie::Value)) => act(txn, Call { ids: [call.ids[0], call.ids[1], call.ids[2] ^ 1024], ..call }),
             Some((_, Lie::Panic)) => {
-                let done = act(txn, told);
+                let done = act(txn, call);
                 assert!(done.is_err(), "a procedure that panics");
                 done
             }
@@ -194,11 +194,11 @@ fn drive(database: &Database, seed: u64, from: u64, count: u64, isolation: Isola
             };
             let procedure = procedures[dice.below(procedures.len() as u64) as usize];
             let ids = [dice.below(80), dice.below(80), from + number * count + turn];
-            let told = Told { procedure, ids };
+            let call = Call { procedure, ids };
             let done = worker.execute(isolation, |txn| {
-                act(txn, told)?;
+                act(txn, call)?;
                 if txn.records_inputs() {
-                    record_as(txn, told.procedure, &told.encode());
+                    record_as(txn, call.procedure, &call.encode());
                 }
                 Ok(())
             });
@@ -302,11 +302,11 @@ fn a_transaction_that_does_something_else_is_found_and_the_state_is_right() {
     // One that writes for certain, and then others that read what it wrote.
     let worker = node.database().worker().unwrap();
     for (number, procedure) in [(0, SUM), (1, INSERT), (2, DELETE)] {
-        let told = Told { procedure, ids: [number * 500 + 3, 4, 90_000 + number] };
-        load_if_missing(&worker, &things, told.ids[0] + u64::from(procedure == INSERT) * 7);
+        let call = Call { procedure, ids: [number * 500 + 3, 4, 90_000 + number] };
+        load_if_missing(&worker, &things, call.ids[0] + u64::from(procedure == INSERT) * 7);
         let run = |txn: &Transaction<'_>| {
-            act(txn, told)?;
-            record_as(txn, told.procedure, &told.encode());
+            act(txn, call)?;
+            record_as(txn, call.procedure, &call.encode());
             Ok(())
         };
         let ((), ticket) = worker.execute(Isolation::Snapshot, run).unwrap();
@@ -317,7 +317,7 @@ fn a_transaction_that_does_something_else_is_found_and_the_state_is_right() {
     let state = hash(&node);
     node.stop().unwrap();
     let file = directory.path().join("found");
-    for (argument, lie, says) in [
+    for (argument, lie, text) in [
         (90_000, Lie::Value, "checksum"),
         (90_001, Lie::Value, "checksum"),
         (90_000, Lie::Panic, "a procedure that panics"),
@@ -331,7 +331,7 @@ fn a_transaction_that_does_something_else_is_found_and_the_state_is_right() {
         assert_eq!((report.hash.hash, report.hash.records), state, "{lie:?}");
         let (found, torn) = read_mismatches(&file).unwrap();
         assert_eq!((found.len(), torn), (1, 0));
-        assert!(found[0].why.contains(says), "{lie:?}: {}", found[0].why);
+        assert!(found[0].why.contains(text), "{lie:?}: {}", found[0].why);
         assert!([SUM, INSERT, DELETE].map(Some).contains(&found[0].procedure()));
         assert_eq!(found[0].regenerated.is_empty(), lie != Lie::Value);
         std::fs::remove_file(&file).unwrap();
@@ -403,9 +403,9 @@ fn what_was_certified_wrongly_is_out_of_order() {
     let workers = [node.database().worker().unwrap(), node.database().worker().unwrap()];
     let begun = workers.each_ref().map(|worker| worker.begin(Isolation::Snapshot));
     for (transaction, ids) in begun.iter().zip([[83, 84, 90_000], [84, 83, 90_001]]) {
-        let told = Told { procedure: SUM, ids };
-        act(transaction, told).unwrap();
-        record_as(transaction, told.procedure, &told.encode());
+        let call = Call { procedure: SUM, ids };
+        act(transaction, call).unwrap();
+        record_as(transaction, call.procedure, &call.encode());
     }
     for transaction in begun {
         node.database().wait(transaction.commit().unwrap()).unwrap();
@@ -429,11 +429,11 @@ fn what_was_certified_wrongly_is_out_of_order() {
     assert_eq!(check(directory.path(), &options, Things::default()).unwrap().out_of_order, 0);
 }
 
-/// A transaction of the primary's that is under way, and what it was told.
-fn runs(worker: &freshet_engine::Worker, told: Told) -> Transaction<'_> {
+/// A transaction of the primary's that is under way, and its call.
+fn runs(worker: &freshet_engine::Worker, call: Call) -> Transaction<'_> {
     let transaction = worker.begin(Isolation::Snapshot);
-    act(&transaction, told).unwrap();
-    record_as(&transaction, told.procedure, &told.encode());
+    act(&transaction, call).unwrap();
+    record_as(&transaction, call.procedure, &call.encode());
     transaction
 }
 
@@ -450,8 +450,8 @@ fn certify_wrongly(database: &Database) {
         [(COUNT, [300, 0, 7 * 12_900 + 1]), (INSERT, [7 * 301 + 1, 85, 1])],
     ];
     for (number, pair) in pairs.into_iter().enumerate() {
-        let told = pair.map(|(procedure, ids)| Told { procedure, ids });
-        let [first, second] = [0, 1].map(|place| runs(&workers[place], told[place]));
+        let call = pair.map(|(procedure, ids)| Call { procedure, ids });
+        let [first, second] = [0, 1].map(|place| runs(&workers[place], call[place]));
         // In the last two, the one that has read commits behind the one that has written.
         let order = if number == 0 { [first, second] } else { [second, first] };
         for transaction in order {
@@ -518,20 +518,20 @@ fn what_reads_long_before_it_commits_keeps_its_bytes() {
     load(node.database(), &things, 0, 80);
     let worker = node.database().worker().unwrap();
     let long = worker.begin(Isolation::Snapshot);
-    let told = Told { procedure: INSERT, ids: [900, 4, 5] };
-    act(&long, told).unwrap();
+    let call = Call { procedure: INSERT, ids: [900, 4, 5] };
+    act(&long, call).unwrap();
     // What it has read is overwritten, in 100 transactions of some 300 bytes.
     for number in 0..100 {
         let other = node.database().worker().unwrap();
-        let told = Told { procedure: SUM, ids: [4, 5, number] };
+        let call = Call { procedure: SUM, ids: [4, 5, number] };
         let run = |txn: &Transaction<'_>| {
-            act(txn, told)?;
-            record_as(txn, told.procedure, &told.encode());
+            act(txn, call)?;
+            record_as(txn, call.procedure, &call.encode());
             Ok(())
         };
         let _ = other.execute(Isolation::Snapshot, run).unwrap();
     }
-    record_as(&long, told.procedure, &told.encode());
+    record_as(&long, call.procedure, &call.encode());
     let ticket = long.commit().unwrap();
     node.database().wait(ticket).unwrap();
     drop(worker);
@@ -578,7 +578,7 @@ fn it_begins_with_a_checkpoint_where_the_log_does_not_reach_back() {
 }
 
 #[test]
-fn it_ends_when_it_is_told_to_and_where_there_is_nothing() {
+fn it_ends_when_cancelled_and_where_there_is_nothing() {
     let seed = seed();
     let directory = tempfile::tempdir().unwrap();
     let node: Arc<Node> = start(recording(directory.path(), Shape::OneStream));
@@ -589,15 +589,15 @@ fn it_ends_when_it_is_told_to_and_where_there_is_nothing() {
     // It may be at work: what is durable is read.
     let executor: Arc<dyn CommandExecutor> = Arc::new(Things::default());
     for ends_after in [0, 1, 2] {
-        let mut told = 0;
+        let mut reported = 0;
         let mut progress = |done: u64, of: u64| {
             assert!(done <= of);
-            told += 1;
-            told <= ends_after
+            reported += 1;
+            reported <= ends_after
         };
         let error = verify(directory.path(), &executor, &VerifyOptions::default(), &mut progress).unwrap_err();
         assert!(matches!(error, VerifyError::Cancelled), "{error}");
-        assert_eq!(told, ends_after + 1);
+        assert_eq!(reported, ends_after + 1);
     }
     let report = verify(directory.path(), &executor, &VerifyOptions::default(), &mut |_, _| true).unwrap();
     assert_eq!((report.hash.hash, report.hash.records), hash(&node));

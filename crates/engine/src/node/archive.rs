@@ -184,7 +184,7 @@ pub fn restore(config: &RestoreConfig) -> Result<RestoredTo, RestoreFailure> {
 /// The terms that a node has gone back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetTerms {
-    /// The latest term that it had heard of.
+    /// The latest term that it had observed.
     pub before: Term,
     /// The last term in which it has any log.
     pub after: Term,

@@ -274,7 +274,7 @@ impl Checkpointing {
     /// From now on checkpoints take what processors there are, because others wait for them, or
     /// again no more than their share.
     pub fn hurry(&self, hurries: bool) {
-        // Relaxed: it may be heard of a little later.
+        // Relaxed: it may be seen a little later.
         self.hurries.store(hurries, Ordering::Relaxed);
     }
 

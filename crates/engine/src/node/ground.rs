@@ -186,12 +186,12 @@ impl Ground {
 
     /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one,
     /// while the log since then arrives too, and returns where that ends; else `end`, where the log
-    /// ends now. `tell` hears how far that is.
+    /// ends now. `report` is called with how far that is.
     pub fn bootstrap_from_checkpoint(
         &self,
         config: &NodeConfig,
         end: Lsn,
-        tell: &impl Fn(Phase),
+        report: &impl Fn(Phase),
     ) -> Result<Lsn, StartError> {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);
@@ -202,7 +202,7 @@ impl Ground {
         }
         // With nothing in the store, that attempt did not come far.
         let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
-        join::join_from_checkpoint(self, config, primary, earlier, tell)
+        join::join_from_checkpoint(self, config, primary, earlier, report)
     }
 
     /// Where other nodes may be: as configured, and as it was when this node ran last.

@@ -252,14 +252,14 @@ impl Unfinished {
 }
 
 /// Brings a checkpoint and the log since then, at least up to its end, into an empty directory;
-/// returns where the log ends then. `earlier` tells where the log begins and ends that an attempt
-/// before this one has left. `tell` hears how far that is.
+/// returns where the log ends then. `earlier` has where the log begins and ends that an attempt
+/// before this one has left. `report` is called with how far that is.
 pub(super) fn join_from_checkpoint(
     ground: &Ground,
     config: &NodeConfig,
     primary: &str,
     earlier: Option<(Lsn, Lsn)>,
-    tell: &impl Fn(Phase),
+    report: &impl Fn(Phase),
 ) -> Result<Lsn, StartError> {
     let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
     if earlier.is_none()
@@ -299,7 +299,7 @@ pub(super) fn join_from_checkpoint(
     let of = manifest.end().since(manifest.start());
     let came = |to: Lsn| {
         let done = to.clamp(manifest.start(), manifest.end()).since(manifest.start());
-        tell(Phase::CheckpointLog { done, of });
+        report(Phase::CheckpointLog { done, of });
     };
     observer.wait_persisted(manifest.end(), &came).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;

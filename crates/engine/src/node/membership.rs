@@ -178,11 +178,11 @@ fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<C
 /// Blocks for [`UP_WITHIN`] at most.
 fn reached<T>(member: &str, mut ask: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
     let deadline = Instant::now() + UP_WITHIN;
-    let mut said = false;
+    let mut warned = false;
     loop {
         match ask() {
             Err(CallError::Connect(cause)) if Instant::now() < deadline => {
-                if !std::mem::replace(&mut said, true) {
+                if !std::mem::replace(&mut warned, true) {
                     tracing::warn!(address = member, %cause, "cannot reach the node to join yet, and tries again");
                 }
                 std::thread::sleep(ASK_EVERY);

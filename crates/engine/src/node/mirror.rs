@@ -138,8 +138,8 @@ impl Mirrored {
             files: node.config.checkpoint.files,
             sync_bytes: node.config.checkpoint.sync_bytes,
         });
-        let tell = |phase| *node.phase.lock().unwrap_or_else(PoisonError::into_inner) = Some(phase);
-        let restored = restore(core, &memory, threads, writing.as_ref(), &tell)?;
+        let report = |phase| *node.phase.lock().unwrap_or_else(PoisonError::into_inner) = Some(phase);
+        let restored = restore(core, &memory, threads, writing.as_ref(), &report)?;
         let Restored { records, entries, rows, indexes, checkpoint } = restored;
         let (rows_ms, indexes_ms) = (rows.as_millis() as u64, indexes.as_millis() as u64);
         tracing::info!(records, rows_ms, entries, indexes_ms, "what was in a mirror is in tables and indexes");
@@ -174,7 +174,7 @@ impl Mirrored {
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
             if newest.is_none() {
-                tell(Phase::FirstCheckpoint);
+                report(Phase::FirstCheckpoint);
                 insist(checkpointing)?;
             }
         }
@@ -205,14 +205,14 @@ fn install(
 /// Writers wait for it.
 fn insist(checkpointing: &Checkpointing) -> Result<(), String> {
     checkpointing.hurry(true);
-    let mut told = String::new();
+    let mut warned = String::new();
     while let Err(cause) = checkpointing.now(CheckpointKind::Fuzzy) {
         if checkpointing.stops() {
             return Err(cause);
         }
-        if told != cause {
+        if warned != cause {
             tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
-            told = cause;
+            warned = cause;
         }
         let again = Instant::now() + TRY_EVERY;
         while Instant::now() < again && !checkpointing.stops() {

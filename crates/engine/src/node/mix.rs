@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_of_rows_is_seen_where_the_log_says_so() {
+    fn what_changes_of_rows_is_seen_where_the_log_has_it() {
         let (before, mut first, mut second) = ([1; 800], [1; 800], [1; 800]);
         first[100] = 2;
         (second[100], second[700]) = (2, 2);
@@ -306,7 +306,7 @@ mod tests {
         log(1, &second, Some(&first));
         log(2, &first, Some(&before));
         log(3, &before, None);
-        // Another length, once: the log says nothing of what has become of the record.
+        // Another length, once: the log has nothing of what has become of the record.
         log(4, &first, Some(&before));
         log(4, &before[..792], Some(&before));
         let mix = |batch_bytes| Piece { bytes: &bytes, from: Lsn(0), batch_bytes }.mix().unwrap();

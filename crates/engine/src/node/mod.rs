@@ -358,7 +358,7 @@ impl Node {
     }
 
     /// Blocks until transactions that begin here see everything below `lsn`. On a primary they do
-    /// at once, unless the LSN is from another node's term that this one has not heard of yet.
+    /// at once, unless the LSN is from another node's term that this one has not observed yet.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` passes first, or the node stops.

@@ -58,7 +58,7 @@ impl Marks {
     }
 
     fn run(mut self) {
-        // What ends it ends the log, and others say so.
+        // What ends it ends the log, and others report that.
         let _ = self.go();
     }
 
@@ -67,7 +67,7 @@ impl Marks {
         // Where nothing changes there is nothing to compare, but for who has joined since.
         self.wait_while(|grown, _| grown <= at && !self.shipping.awaits_proof())?;
         let (mark, mut sums) = self.sweep()?;
-        self.tell(mark, &mut sums)?;
+        self.write_sums(mark, &mut sums)?;
         loop {
             let ProofSettings { bytes, interval_ms, .. } = self.settings;
             let interval = Duration::from_millis(interval_ms);
@@ -78,7 +78,7 @@ impl Marks {
             at = self.log.grown();
             let (mark, changed) = self.core.mark(&self.log, &mut self.writer)?;
             sums.merge(&changed);
-            self.tell(mark, &mut sums)?;
+            self.write_sums(mark, &mut sums)?;
         }
     }
 
@@ -120,8 +120,8 @@ impl Marks {
         Ok((mark, sums))
     }
 
-    /// Says what the sums are at a mark.
-    fn tell(&mut self, mark: Lsn, sums: &mut Sums) -> Result<(), MarkError> {
+    /// Writes the sums at a mark into the log.
+    fn write_sums(&mut self, mark: Lsn, sums: &mut Sums) -> Result<(), MarkError> {
         // A table that was dropped behind the mark may be given up by now.
         sums.keep(&self.core.catalog.ids_at(mark));
         self.writer.note_sums(&Figures::new(mark, sums.iter()).encode())?;

@@ -141,7 +141,7 @@ impl Writing {
 }
 
 /// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
-/// of threads; writes them into the files of a checkpoint, if one is wanted. `tell` hears how far
+/// of threads; writes them into the files of a checkpoint, if one is wanted. `report` hears how far
 /// that is. Blocks.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ pub(super) fn restore(
     memory: &Contents,
     threads: usize,
     writing: Option<&Writing>,
-    tell: &(impl Fn(Phase) + Sync),
+    report: &(impl Fn(Phase) + Sync),
 ) -> Result<Restored, String> {
     let (catalog, mut restored) = (&core.catalog, Restored::default());
     let mut restoration = Some(Restoration::new(catalog, &Restore, Lsn::ZERO));
@@ -168,7 +168,7 @@ pub(super) fn restore(
         let each = |hands: &mut [Hand<'_>], chunks: &[usize]| {
             divide(hands, chunks, |hand, chunk| {
                 // Relaxed: a counter without data behind it.
-                tell(Phase::Memory { done: done.fetch_add(1, Ordering::Relaxed), of });
+                report(Phase::Memory { done: done.fetch_add(1, Ordering::Relaxed), of });
                 visit(core, memory, &pass, hand, chunk, &dropped)
             })
         };
@@ -180,7 +180,7 @@ pub(super) fn restore(
         let (collectors, files): (Vec<_>, Vec<_>) = hands.into_iter().map(|hand| (hand.collector, hand.files)).unzip();
         let (finished, written) = thread::scope(|scope| {
             let syncing: Vec<_> = files.into_iter().flatten().map(|files| scope.spawn(|| files.finish())).collect();
-            let built = |done, of| tell(Phase::Indexes { done, of });
+            let built = |done, of| report(Phase::Indexes { done, of });
             let finished = pass.finish(collectors, threads, &core.participants, &built);
             (finished, syncing.into_iter().map(|thread| thread.join().expect("it does not panic")).collect())
         });

@@ -115,7 +115,7 @@ pub enum StartError {
         "this node was the primary, and others may have continued without it: {0}. Start the others; \
          if they do not know each other, name them in `peers`; `force-primary` makes it the primary all the same, and may lose acknowledged commits"
     )]
-    Unheard(Box<super::PromoteError>),
+    Unanswered(Box<super::PromoteError>),
     /// The same node is running elsewhere.
     #[error(
         "node {node} is the primary already, at {address}, and so this one was started from a copy of its directory: \
@@ -179,15 +179,15 @@ impl Node {
         drop(Listener::bind(&config.listen.to_string())?);
         let ground = Ground::find(&config)?;
         let progress = Mutex::new(&mut progress);
-        let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
-        tell(Phase::Tail);
+        let report = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
+        report(Phase::Tail);
         let (end, torn) = match &ground.store {
             Some(store) => ground.settle(&config, store)?,
             None => (Lsn::ZERO, None),
         };
         let participants = Participants::new(config.participants());
-        let (course, end) = Course::taken(&config, &ground, end, &tell)?;
-        let restored = restore(&config, &ground, &course, end, &participants, &tell)?;
+        let (course, end) = Course::taken(&config, &ground, end, &report)?;
+        let restored = restore(&config, &ground, &course, end, &participants, &report)?;
         let source = Arc::new(VersionSource::default());
         let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
@@ -226,11 +226,11 @@ impl Node {
                 (node, None)
             }
             Course::Mirror(upstream) => (parts.mirror(upstream)?, None),
-            Course::ComeBack => parts.come_back(deleted, &tell)?,
+            Course::ComeBack => parts.come_back(deleted, &report)?,
             Course::Lead(answered) => (parts.lead(answered)?, None),
         };
         (node.restart, node.passed_over) = (Mutex::new(restart), passed_over);
-        tell(Phase::Ready);
+        report(Phase::Ready);
         let node = Arc::new(node);
         if let Some(returning) = returning {
             returning.begin(&node)?;
@@ -246,7 +246,7 @@ fn restore(
     course: &Course,
     end: Lsn,
     participants: &Arc<Participants>,
-    tell: &(dyn Fn(Phase) + Sync),
+    report: &(dyn Fn(Phase) + Sync),
 ) -> Result<Option<Restored>, RestoreError> {
     let Some(store) = &ground.store else { return Ok(None) };
     let restart = Restart {
@@ -259,7 +259,7 @@ fn restore(
         target: if matches!(course, Course::Lead(_)) { &Restore } else { &Announce },
         checkpoint_alone: false,
     };
-    restart.run(tell).map(Some)
+    restart.run(report).map(Some)
 }
 
 /// What both compositions are made of.
@@ -337,14 +337,14 @@ impl Parts {
         core
     }
 
-    /// Leads as soon as enough others are heard and none of them lives under another term; until
+    /// Leads as soon as enough others answered and none of them lives under another term; until
     /// then it is a standby that follows no other node. If one of them does, or has continued
     /// without this node, it becomes a standby. The second value returned says how it continues as
     /// long as it follows no other node.
     fn come_back(
         mut self,
         deleted: Vec<Deleted>,
-        tell: &impl Fn(Phase),
+        report: &impl Fn(Phase),
     ) -> Result<(Node, Option<Returning>), StartError> {
         let join = self.config.join.clone();
         if join.is_none() {
@@ -386,9 +386,9 @@ impl Parts {
                 PromoteError::Promotion(cause) => match &**cause {
                     PromotionError::TooFew { answered, needed, .. }
                     | PromotionError::SetUncertain { answered, needed, .. } => {
-                        tell(Phase::Peers { answered: *answered, needed: *needed });
+                        report(Phase::Peers { answered: *answered, needed: *needed });
                         if let Err(foreign) = returning.check_join(&node) {
-                            // What stops it is said already.
+                            // What stops it is reported already.
                             let _ = node.stop();
                             return Err(foreign.into());
                         }
@@ -405,7 +405,7 @@ impl Parts {
             if !again || Instant::now() >= deadline {
                 // That it has failed is said already.
                 let _ = node.stop();
-                return Err(StartError::Unheard(Box::new(why)));
+                return Err(StartError::Unanswered(Box::new(why)));
             }
             std::thread::sleep(ASK_EVERY);
         }
@@ -560,8 +560,8 @@ impl Returning {
     /// Leads, or follows the node that does, if another node says that one does.
     fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
-        // A node that was told to join does not take itself for the primary before another node has
-        // said who it is.
+        // A node with `join` does not take itself for the primary before another node has announced
+        // which one is.
         let waits_for_all = Instant::now() < self.waits_for_all_until;
         self.options.waits_for = ComesBack { asks: self.join.is_some(), waits_for_all };
         let outcome = node.promotion(&self.options).map(drop);
@@ -633,8 +633,8 @@ fn alone(ground: &Ground, end: Lsn) -> Candidacy {
 /// As what a node starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Course {
-    /// As the primary: it was told to, or a cluster begins with it, or it need not hear others, and
-    /// these have answered.
+    /// As the primary: it was ordered to, or a cluster begins with it, or it need not ask others,
+    /// and these have answered.
     Lead(BTreeSet<NodeId>),
     /// It was the primary, and asks whether it is to be that again.
     ComeBack,
@@ -649,11 +649,16 @@ impl Course {
     /// The same, and where the log ends then: one that follows without a log fetches a checkpoint,
     /// unless it is a mirror. That has nothing, whatever it was promised before, and does not come
     /// back as a primary.
-    fn taken(config: &NodeConfig, ground: &Ground, end: Lsn, tell: &impl Fn(Phase)) -> Result<(Self, Lsn), StartError> {
+    fn taken(
+        config: &NodeConfig,
+        ground: &Ground,
+        end: Lsn,
+        report: &impl Fn(Phase),
+    ) -> Result<(Self, Lsn), StartError> {
         if mirror::is_one(config, ground)? {
             return Ok((Self::Mirror(config.join.clone()), Lsn::ZERO));
         }
-        Ok((Self::of(config, ground, end)?, ground.bootstrap_from_checkpoint(config, end, tell)?))
+        Ok((Self::of(config, ground, end)?, ground.bootstrap_from_checkpoint(config, end, report)?))
     }
 
     /// What follows from the configuration and from what the node remembers. `join` decides only
@@ -661,7 +666,7 @@ impl Course {
     /// that was succeeded follows, however they were started at first.
     fn of(config: &NodeConfig, ground: &Ground, end: Lsn) -> Result<Self, StartError> {
         let state = ground.terms.get();
-        let told = || config.join.clone();
+        let configured = || config.join.clone();
         if ground.store.is_none() || config.join.is_none() && config.force_primary {
             return Ok(Self::Lead(BTreeSet::new()));
         }
@@ -671,7 +676,7 @@ impl Course {
         let ask = || ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
         let leads = || ask().leads.and_then(|(_, address)| address);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            return Ok(Self::Follow(told().or_else(leads)));
+            return Ok(Self::Follow(configured().or_else(leads)));
         }
         // What others hold of this node's own term outranks its disk, which may have been set
         // back: so all are asked, and waited for as long as commits would wait for them.

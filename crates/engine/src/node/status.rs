@@ -127,7 +127,7 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// The latest term it has heard of.
+    /// The latest term it has observed.
     pub term: Term,
     /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
     /// primary knows which of them is in effect, and a failover has to hear enough of each.

@@ -48,8 +48,8 @@ const AT_ONCE: usize = 64;
 const SUSPECTS: usize = 1024;
 /// They are looked at again after these pauses, in milliseconds.
 const AGAIN: [u64; 4] = [5, 20, 100, 400];
-/// Damage that is told and shown in a node's life; the rest is counted.
-const TOLD: usize = 16;
+/// Damage that is logged and shown in a node's life; the rest is counted.
+const SHOWN: usize = 16;
 /// Damage that is remembered, so as to be counted once.
 const KNOWN: usize = 100_000;
 /// Bytes of the log that are read at once.
@@ -477,13 +477,13 @@ impl Sweeper {
         }
         for place in suspects {
             if let Some((table, wrong)) = self.place(&place, participant) {
-                self.tell(place, &table, wrong);
+                self.report(place, &table, wrong);
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, place: Place, table: &str, wrong: Wrong) {
+    fn report(&mut self, place: Place, table: &str, wrong: Wrong) {
         let (Place::Record(_, rid) | Place::Entry(_, _, _, rid)) = place;
         let (index, what) = match wrong {
             // That is for the log to say, and may pass.
@@ -505,7 +505,7 @@ impl Sweeper {
         }
         let shown = format!("table {table:?}, record {}: {what}", rid.0);
         let number = self.found(&shown);
-        if number <= TOLD as u64 {
+        if number <= SHOWN as u64 {
             tracing::error!(table, record = rid.0, index, what, "the sweep has found damage");
         }
     }
@@ -514,7 +514,7 @@ impl Sweeper {
     fn found(&self, shown: &str) -> u64 {
         let mut status = lock(&self.shared.status);
         status.damage += 1;
-        if status.found.len() < TOLD {
+        if status.found.len() < SHOWN {
             status.found.push(shown.to_owned());
         }
         let number = status.damage;
@@ -625,7 +625,7 @@ impl Sweeper {
     fn damaged_log(&mut self, damaged: Vec<Range<Lsn>>, checkpointing: &Checkpointing) {
         let is_new = |part: &&Range<Lsn>| self.damaged.iter().all(|known| known.start != part.start);
         let begins = !damaged.is_empty() && checkpointing.ask();
-        for part in damaged.iter().filter(is_new).take(TOLD) {
+        for part in damaged.iter().filter(is_new).take(SHOWN) {
             let leads_to = match begins {
                 true => "a checkpoint begins, with which that part is not needed any more",
                 false => "run freshet checkpoint, with which that part is not needed any more",
@@ -641,7 +641,7 @@ impl Sweeper {
             tracing::info!("no part of the log that a restart would need is damaged any more");
         }
         self.ground.source.damaged(damaged.clone());
-        lock(&self.shared.status).log_damage = damaged.iter().take(TOLD).cloned().collect();
+        lock(&self.shared.status).log_damage = damaged.iter().take(SHOWN).cloned().collect();
         self.damaged = damaged;
     }
 }

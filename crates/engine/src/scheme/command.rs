@@ -65,7 +65,7 @@ pub fn executors<E: CommandExecutor + 'static>(make: impl Fn() -> E + Send + Syn
     Arc::new(move || Arc::new(make()))
 }
 
-/// Logs, in the place of what `transaction` writes, that stored procedure `procedure` was told
+/// Logs, in the place of what `transaction` writes, that stored procedure `procedure` had these
 /// `inputs`, and that it keeps to `partition`. To be called before the commit. A transaction that
 /// changes tables or carries messages is logged as always.
 pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inputs: &[u8]) {
@@ -73,12 +73,12 @@ pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inp
 }
 
 /// Records, beside what `transaction` writes, that stored procedure `procedure`, which is not 0,
-/// was told `inputs`. To be called before the commit, if [`Transaction::records_inputs`].
+/// had these `inputs`. To be called before the commit, if [`Transaction::records_inputs`].
 pub fn record_as(transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) {
     record_with(transaction, procedure, |body| body.extend_from_slice(inputs));
 }
 
-/// The same, where `write` appends what it was told.
+/// The same, where `write` appends the inputs.
 #[inline]
 pub fn record_with(transaction: &Transaction<'_>, procedure: u32, write: impl FnOnce(&mut Vec<u8>)) {
     transaction.record_inputs_with(|body| {
@@ -105,7 +105,7 @@ pub fn record_with_reads(
     });
 }
 
-/// The procedure, and what it was told, as [`record_as`] has written them into the body of
+/// The procedure, and its inputs, as [`record_as`] has written them into the body of
 /// [`Inputs`](freshet_txn::Inputs). None when that is not its writing; any bytes are safe.
 pub fn recorded_as(body: &[u8]) -> Option<(u32, &[u8])> {
     let (_, mut body) = reads::split(body)?;
@@ -113,7 +113,7 @@ pub fn recorded_as(body: &[u8]) -> Option<(u32, &[u8])> {
     Some((procedure, body))
 }
 
-/// What a transaction was told to do.
+/// The command of a transaction.
 struct Command {
     lsn: Lsn,
     /// How many bytes its block takes.

@@ -172,7 +172,7 @@ mod tests {
         for kind in [BlockKind::Redo, BlockKind::Schema, BlockKind::Redo] {
             let at = Lsn(bytes.len() as u64);
             let mut inputs = Vec::new();
-            freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
+            freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"input" }.encode(&mut inputs);
             builder.begin();
             builder.push(None, fid, Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
             if kind == BlockKind::Redo {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_tells_keys_when_it_has_replayed_the_definitions_before() {
+    fn a_relay_sends_keys_when_it_has_replayed_the_definitions_before() {
         let database = Database::volatile(8);
         let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
         let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     /// when its bytes come.
     fn indexes_of(encoder: &mut dyn Encode, at: Lsn, fid: Fid) -> Option<Vec<usize>> {
         let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
-        freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
+        freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"input" }.encode(&mut inputs);
         builder.begin();
         builder.push(None, fid, Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
         builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         let mut encoder = feed.encoder();
         let forms = |encoder: &mut dyn Encode, at: Lsn, snapshot: Lsn| {
             let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
-            freshet_txn::Inputs { serial: false, snapshots: vec![snapshot], body: b"told" }.encode(&mut inputs);
+            freshet_txn::Inputs { serial: false, snapshots: vec![snapshot], body: b"input" }.encode(&mut inputs);
             builder.begin();
             builder.push(None, table.fid(), Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
             builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();

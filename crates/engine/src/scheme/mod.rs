@@ -75,7 +75,7 @@ pub(crate) trait Scheme: Send + Sync {
         deleted: Vec<Deleted>,
     ) -> Result<OnStandby, StartError>;
 
-    /// What has become of transactions that the standby was told to execute again, if it is one
+    /// What has become of transactions that the standby had to execute again, if it is one
     /// that does.
     fn again(&self) -> Option<AgainStatus>;
 

@@ -150,13 +150,13 @@ impl<'h> Graph<'h> {
             }
             path.push(node);
         };
-        let mut told = String::new();
+        let mut text = String::new();
         for (number, node) in cycle.iter().rev().enumerate() {
             let next = cycle[(2 * cycle.len() - 2 - number) % cycle.len()];
             let why = self.edges[*node].iter().find(|(to, _)| *to == next).map_or("?", |(_, why)| why);
-            told += &format!("\n{:?}\n  then, {why}:", self.nodes[*node]);
+            text += &format!("\n{:?}\n  then, {why}:", self.nodes[*node]);
         }
-        panic!("a cycle of {}:{told}", cycle.len());
+        panic!("a cycle of {}:{text}", cycle.len());
     }
 }
 

@@ -103,8 +103,8 @@ pub enum OnDoubt {
     /// what its primary has, where others show that this is right.
     #[default]
     Withdraw,
-    /// Says so in its status and in its messages, and continues.
-    Tell,
+    /// Reports it in its status and in its messages, and continues.
+    Report,
 }
 
 /// What a standby's replay does to records.

@@ -21,7 +21,7 @@ pub enum Why {
     Failed(String),
     /// It panicked.
     Panicked(String),
-    /// It did not write what the block says.
+    /// It did not write what the block has.
     Writes(String),
     /// It wrote records of the right lengths in the right places, and the block has another
     /// checksum.
@@ -32,8 +32,8 @@ pub enum Why {
 }
 
 impl Why {
-    /// The same for a status, which tells nothing of data: causes may quote values.
-    pub fn told_to_all(&self) -> String {
+    /// The same for a status, which shows nothing of data: causes may quote values.
+    pub fn for_status(&self) -> String {
         match self {
             Self::Failed(_) => "it failed".to_owned(),
             Self::Panicked(_) => "it panicked".to_owned(),
@@ -74,12 +74,12 @@ pub(crate) struct Failure {
     pub why: Why,
     /// The block that it would have had, if it came that far.
     pub image: Option<Vec<u8>>,
-    /// What it was told to do, for people; empty while nobody has asked.
-    pub told: String,
+    /// The command that it executes, for people; empty while nobody has asked.
+    pub command: String,
 }
 
 impl From<Why> for Failure {
     fn from(why: Why) -> Self {
-        Self { why, image: None, told: String::new() }
+        Self { why, image: None, command: String::new() }
     }
 }

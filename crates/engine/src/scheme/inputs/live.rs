@@ -69,7 +69,7 @@ const OVERDUE: (u32, Duration) = (2, Duration::from_secs(1));
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What has become of the transactions that a standby was told to execute again, since it started.
+/// What has become of the transactions that a standby had to execute again, since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AgainStatus {
     /// Those that gave their blocks.

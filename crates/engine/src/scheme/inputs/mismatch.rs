@@ -6,10 +6,10 @@
 //! say most.
 //!
 //! The file begins with [`MAGIC`]. For each mismatch follow, as numbers of four bytes, little
-//! endian, the length of its description and the CRC-32C of that, then the description: the LSN
-//! in eight bytes, then, each behind its length in four, the reason, the row of inputs, the
-//! original block, or nothing where it could not be had, the block that came out, or nothing, and
-//! what the transaction was told, for people.
+//! endian, the length of its description and the CRC-32C of that, then the description: the LSN in
+//! eight bytes, then, each behind its length in four, the reason, the row of inputs, the original
+//! block, or nothing where it could not be had, the block that came out, or nothing, and the
+//! transaction's command, for people.
 
 use std::{
     fmt,
@@ -52,8 +52,8 @@ pub struct Mismatch {
     pub original: Vec<u8>,
     /// Its block as it came out; empty if it did not come that far.
     pub regenerated: Vec<u8>,
-    /// What it was told to do, for people; empty where that is not known.
-    pub told: String,
+    /// The command that it executes, for people; empty where that is not known.
+    pub command: String,
 }
 
 impl Mismatch {
@@ -64,7 +64,7 @@ impl Mismatch {
             inputs: block.task().map(|task| task.inputs.to_vec()).unwrap_or_default(),
             original: original.to_vec(),
             regenerated: failure.image.clone().unwrap_or_default(),
-            told: failure.told.clone(),
+            command: failure.command.clone(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Mismatch {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.lsn.0.to_le_bytes().to_vec();
-        let parts = [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated, self.told.as_bytes()];
+        let parts = [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated, self.command.as_bytes()];
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
             bytes.extend_from_slice(part);
@@ -89,9 +89,9 @@ impl Mismatch {
             let length = take_length(&mut bytes)?;
             take(&mut bytes, length).map(<[u8]>::to_vec)
         };
-        let (why, inputs, original, regenerated, told) = (part()?, part()?, part()?, part()?, part()?);
-        let (why, told) = (String::from_utf8(why).ok()?, String::from_utf8(told).ok()?);
-        bytes.is_empty().then_some(Self { lsn, why, inputs, original, regenerated, told })
+        let (why, inputs, original, regenerated, command) = (part()?, part()?, part()?, part()?, part()?);
+        let (why, command) = (String::from_utf8(why).ok()?, String::from_utf8(command).ok()?);
+        bytes.is_empty().then_some(Self { lsn, why, inputs, original, regenerated, command })
     }
 }
 
@@ -309,15 +309,15 @@ impl Mismatches for Policy {
     }
 
     fn note(&self, mismatch: Mismatch) -> Result<(), String> {
-        let Mismatch { lsn, why, told, .. } = mismatch.clone();
+        let Mismatch { lsn, why, command, .. } = mismatch.clone();
         if let Some(file) = &self.file {
             file.note(mismatch)?;
         }
         let kept = self.kept();
         if self.on_mismatch == OnMismatch::Stop {
-            // The status shows why nothing is executed any more. It tells nothing of data, as the
-            // cause and the statements do.
-            tracing::error!(lsn = lsn.0, cause = why, told, kept, "a transaction did not give its block");
+            // The status shows why nothing is executed any more. It shows no data, as the cause and
+            // the statements do.
+            tracing::error!(lsn = lsn.0, cause = why, command, kept, "a transaction did not give its block");
             return Err(format!(
                 "the transaction at {lsn} was executed again and did not give its block; this node's output says \
                  what it is; {kept}; restart this node with on-mismatch = \"fetch\" to have it take the block's bytes"
@@ -327,7 +327,7 @@ impl Mismatches for Policy {
             tracing::warn!(
                 lsn = lsn.0,
                 cause = why,
-                told,
+                command,
                 kept,
                 "a transaction was executed again and did not give its block, whose bytes are fetched; `freshet \
                  status` counts further ones"
@@ -353,7 +353,7 @@ mod tests {
             inputs: vec![number; 9],
             original: vec![number; 300],
             regenerated: vec![!number; usize::from(number) % 2 * 300],
-            told: format!("procedure {number}"),
+            command: format!("procedure {number}"),
         };
         assert!(!path.exists(), "it is made with the first mismatch");
         for number in 0..5 {
@@ -385,7 +385,7 @@ mod tests {
             inputs: vec![1; 9],
             original: vec![2; length],
             regenerated: Vec::new(),
-            told: String::new(),
+            command: String::new(),
         };
         // Each node that starts continues, behind what a crash has torn, too.
         for number in 0..4 {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_status_shows_of_a_mismatch_tells_nothing_of_data() {
+    fn a_status_shows_no_data_of_a_mismatch() {
         let policy = Policy::new(OnMismatch::Stop, None);
         let mismatch = Mismatch {
             lsn: Lsn(7),
@@ -435,7 +435,7 @@ mod tests {
             inputs: b"secret".to_vec(),
             original: Vec::new(),
             regenerated: Vec::new(),
-            told: "INSERT INTO t VALUES ('secret')".to_owned(),
+            command: "INSERT INTO t VALUES ('secret')".to_owned(),
         };
         let shown = policy.note(mismatch).unwrap_err();
         assert!(
@@ -448,7 +448,7 @@ mod tests {
             (Why::Writes("secret".to_owned()), "it wrote something else"),
             (Why::OldSnapshot, "it reads at a snapshot that is too old"),
         ] {
-            assert_eq!(why.told_to_all(), shown);
+            assert_eq!(why.for_status(), shown);
         }
     }
 }

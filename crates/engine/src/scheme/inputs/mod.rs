@@ -1,7 +1,7 @@
 //! Record-replay: transactions are executed again from their inputs, and give the bytes of the log
 //! that the primary has ("Scalable Replay-Based Replication For Fast Databases", section 4).
 //!
-//! The primary's log holds, behind the records of a transaction, what it was told to do. In the
+//! The primary's log holds, behind the records of a transaction, its inputs. In the
 //! *inputs form* of a block the rows are left out: the header with the checksum is there, what is
 //! written and where, the keys of what is inserted, and the inputs. A node that gets that executes
 //! the transaction again and has the block, byte for byte, and the checksum proves it. What comes

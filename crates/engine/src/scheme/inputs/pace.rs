@@ -108,7 +108,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_is_left_is_told_from_what_executing_took() {
+    fn what_is_left_is_estimated_from_what_executing_took() {
         let mut pace = Pace::default();
         assert_eq!((pace.left(7), pace.within(SECOND)), (None, None));
         // Scans that take long and write little.

@@ -129,7 +129,7 @@ impl Wanted {
             Err(_) if !self.is_lacking() => {}
             Err(why) => self.window.close(Some(format!(
                 "the transaction at {at} cannot be executed again, since {}, and its block cannot be had: {why}",
-                self.failure.why.told_to_all()
+                self.failure.why.for_status()
             ))),
         }
     }
@@ -158,7 +158,7 @@ pub(super) trait Execute: Send {
     /// LSN, if it was certified not to, and that is to be checked.
     fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure>;
 
-    /// What the transaction was told to do, for people.
+    /// The transaction's command, for people.
     fn describe(&mut self, _block: &Pending, _task: &Task, _past: Arc<dyn Past>) -> String {
         String::new()
     }
@@ -189,8 +189,8 @@ pub(super) struct Executes {
     builder: BlockBuilder,
 }
 
-/// The procedure of a task, and what it was told.
-fn told(task: &Task) -> Option<(u32, &[u8])> {
+/// The procedure of a task, and its inputs.
+fn command_of(task: &Task) -> Option<(u32, &[u8])> {
     Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body))
 }
 
@@ -212,7 +212,7 @@ impl Executes {
         snapshots: &[Lsn],
         past: Arc<dyn Past>,
     ) -> Result<Arc<[u8]>, Failure> {
-        let (procedure, inputs) = told(task).ok_or(Why::Undecodable)?;
+        let (procedure, inputs) = command_of(task).ok_or(Why::Undecodable)?;
         let worker = self.worker().map_err(|cause| Why::Failed(cause.to_string()))?;
         let BlockHeader { lsn, term, stream, .. } = *block.header();
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
@@ -248,9 +248,9 @@ impl Executes {
         self.execute_at(block, task, &vec![block.lsn(); task.snapshots.len()], past)
     }
 
-    /// What the transaction was told to do, for people.
+    /// The transaction's command, for people.
     pub fn describe(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> String {
-        let Some((procedure, inputs)) = told(task) else { return String::new() };
+        let Some((procedure, inputs)) = command_of(task) else { return String::new() };
         let Ok(worker) = self.worker() else { return format!("procedure {procedure}") };
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
         let transaction = worker.again(block.lsn(), &task.snapshots, entries, past);
@@ -508,15 +508,15 @@ impl Shared {
             }
         });
         let image = image.map_err(|failure| match failure.why.is_mismatch() && !past.is_over() {
-            true => Failure { told: execute.describe(block, task, Arc::clone(&past)), ..failure },
+            true => Failure { command: execute.describe(block, task, Arc::clone(&past)), ..failure },
             false => failure,
         })?;
         let failure = execute.check_order(block, task, Arc::clone(&past), &image).filter(|_| !past.is_over());
         if let Some(failure) = failure {
             // Relaxed: statistics.
             self.counts.out_of_order.fetch_add(1, Relaxed);
-            let told = execute.describe(block, task, past);
-            if let Err(why) = self.mismatches.note(Mismatch::of(block, &Failure { told, ..failure }, &image)) {
+            let command = execute.describe(block, task, past);
+            if let Err(why) = self.mismatches.note(Mismatch::of(block, &Failure { command, ..failure }, &image)) {
                 self.window.close(Some(why));
             }
         }

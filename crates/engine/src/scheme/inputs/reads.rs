@@ -1,6 +1,6 @@
 //! Read sets, for locks: which records a transaction has read and does not write.
 //!
-//! They stand before a procedure's number and what it was told, behind a number that no procedure
+//! They stand before a procedure's number and its inputs, behind a number that no procedure
 //! has. Tables and records ascend, and what is written is by how much.
 
 use freshet_base::{Fid, Rid, varint};

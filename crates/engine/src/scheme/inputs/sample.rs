@@ -300,11 +300,11 @@ impl Sampling {
             return;
         }
         self.counts.out_of_order.fetch_add(1, Relaxed);
-        let told = self.executes.describe(&pending, task, past);
-        self.tell(&Mismatch::of(&pending, &Failure { told, ..out_of_order(there) }, block.bytes()));
+        let command = self.executes.describe(&pending, task, past);
+        self.report(&Mismatch::of(&pending, &Failure { command, ..out_of_order(there) }, block.bytes()));
     }
 
-    fn tell(&self, mismatch: &Mismatch) {
+    fn report(&self, mismatch: &Mismatch) {
         let kept = self.file.as_ref().map(|file| {
             let _ = file.note(mismatch.clone());
             file.failed().unwrap_or_else(|| file.shown_by())
@@ -312,7 +312,7 @@ impl Sampling {
         tracing::warn!(
             lsn = mismatch.lsn.0,
             cause = mismatch.why,
-            told = mismatch.told,
+            command = mismatch.command,
             kept,
             "the primary has certified a transaction that is not serializable"
         );

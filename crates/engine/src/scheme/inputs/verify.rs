@@ -442,13 +442,13 @@ impl Feeding<'_> {
         let (recorded, from, end) = (self.recorded, self.from, self.recorded.end());
         // In the middle of a transaction of several blocks one that is executed cannot stand.
         let mut continues = false;
-        let (mut told, mut cancelled, mut closed) = (from, false, false);
+        let (mut reported, mut cancelled, mut closed) = (from, false, false);
         recorded.walk(from, end, |block| {
             self.blocks += 1;
             closed = self.enter(block, std::mem::replace(&mut continues, block.header().continued)).is_err();
-            if block.end().since(told) >= AT_ONCE {
-                told = block.end();
-                cancelled = !progress(told.since(from), end.since(from));
+            if block.end().since(reported) >= AT_ONCE {
+                reported = block.end();
+                cancelled = !progress(reported.since(from), end.since(from));
             }
             if closed || cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;

@@ -25,8 +25,8 @@ use crate::node::Encoding;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long what another build records comes as bytes, before it is seen whether that has changed.
 const OTHER_BUILD: Duration = Duration::from_secs(600);
-/// What is left of what had arrived before the start is told this often.
-const TELL: Duration = Duration::from_secs(5);
+/// What is left of what had arrived before the start is logged this often.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// How a standby with `encoding = "auto"` has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,7 +94,7 @@ pub(super) struct Watch {
 }
 
 struct State {
-    /// As the node was told.
+    /// As the node is configured.
     encoding: Encoding,
     choice: Option<Choice>,
     storm: Storm,
@@ -118,7 +118,7 @@ struct Moment {
 struct Left {
     end: Lsn,
     begun: Instant,
-    told: Instant,
+    reported: Instant,
 }
 
 impl Moment {
@@ -189,7 +189,7 @@ impl Watch {
             tracing::info!(bytes, transactions, "transactions that arrived before the start are executed");
             let now = Instant::now();
             let end = pending.from.plus(bytes);
-            self.state().left = Some(Left { end, begun: now, told: now });
+            self.state().left = Some(Left { end, begun: now, reported: now });
         }
     }
 
@@ -231,9 +231,9 @@ impl State {
         let Totals { completed, pending, .. } = now.totals;
         let before = self.before.replace(*now);
         if let Some(left) = self.left {
-            self.tell(left, now.at, pending, of);
+            self.report_left(left, now.at, pending, of);
         }
-        if let Some(form) = self.hear_of_builds(now) {
+        if let Some(form) = self.observe_builds(now) {
             return Some(form);
         }
         let before = before?;
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Which form is to be asked for, since another build has recorded what came, or did long ago.
-    fn hear_of_builds(&mut self, now: &Moment) -> Option<Form> {
+    fn observe_builds(&mut self, now: &Moment) -> Option<Form> {
         let total = now.totals.other_build;
         let (before, again) = (std::mem::replace(&mut self.other_build.0, total), self.other_build.1);
         if total > before {
@@ -298,8 +298,8 @@ impl State {
         None
     }
 
-    /// How far what had arrived before the start is part of the log.
-    fn tell(&mut self, left: Left, now: Instant, pending: Pending, of: &dyn Watched) {
+    /// Logs how far what had arrived before the start is part of the log.
+    fn report_left(&mut self, left: Left, now: Instant, pending: Pending, of: &dyn Watched) {
         if pending.from >= left.end {
             self.left = None;
             let seconds = (now - left.begun).as_secs_f64();
@@ -308,8 +308,8 @@ impl State {
                 "transactions that arrived before the start are executed and part of the log"
             );
         }
-        if now - left.told >= TELL {
-            self.left = Some(Left { told: now, ..left });
+        if now - left.reported >= REPORT_EVERY {
+            self.left = Some(Left { reported: now, ..left });
             let bytes = left.end.since(pending.from);
             let seconds_left = of.left(pending.transactions).map(|left| left.as_secs_f64());
             tracing::info!(bytes, seconds_left, "transactions that arrived before the start are being executed");
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     /// What is asked for when this many transactions of another build have come by then.
-    fn hears(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
+    fn asks_for(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
         let totals = Totals { other_build, ..Totals::default() };
         watch.state().observe(&Moment { at, totals, ticks: None }, &Nothing)
     }
@@ -350,25 +350,25 @@ mod tests {
     fn what_another_build_records_is_asked_for_as_bytes() {
         let watch = Watch::new(Encoding::Inputs);
         let begun = Instant::now();
-        assert_eq!(hears(&watch, begun, 0), None);
-        assert_eq!(hears(&watch, begun + EVERY, 3), Some(Form::Bytes));
-        assert_eq!(hears(&watch, begun + EVERY * 2, 3), None);
+        assert_eq!(asks_for(&watch, begun, 0), None);
+        assert_eq!(asks_for(&watch, begun + EVERY, 3), Some(Form::Bytes));
+        assert_eq!(asks_for(&watch, begun + EVERY * 2, 3), None);
         // The last ones of what was on its way.
-        assert_eq!(hears(&watch, begun + EVERY * 3, 5), Some(Form::Bytes));
-        assert_eq!(hears(&watch, begun + OTHER_BUILD, 5), None);
-        assert_eq!(hears(&watch, begun + EVERY * 3 + OTHER_BUILD, 5), Some(Form::Inputs));
-        assert_eq!(hears(&watch, begun + EVERY * 4 + OTHER_BUILD, 5), None);
-        assert_eq!(hears(&watch, begun + EVERY * 5 + OTHER_BUILD, 6), Some(Form::Bytes));
+        assert_eq!(asks_for(&watch, begun + EVERY * 3, 5), Some(Form::Bytes));
+        assert_eq!(asks_for(&watch, begun + OTHER_BUILD, 5), None);
+        assert_eq!(asks_for(&watch, begun + EVERY * 3 + OTHER_BUILD, 5), Some(Form::Inputs));
+        assert_eq!(asks_for(&watch, begun + EVERY * 4 + OTHER_BUILD, 5), None);
+        assert_eq!(asks_for(&watch, begun + EVERY * 5 + OTHER_BUILD, 6), Some(Form::Bytes));
         // The operator says so again.
         watch.set(Encoding::Inputs, Form::Inputs);
-        assert_eq!(hears(&watch, begun + OTHER_BUILD * 3, 6), None);
+        assert_eq!(asks_for(&watch, begun + OTHER_BUILD * 3, 6), None);
     }
 
     #[test]
-    fn a_node_that_chooses_says_why_it_takes_bytes() {
+    fn a_node_that_chooses_has_a_reason_to_take_bytes() {
         let watch = Watch::new(Encoding::Auto);
         watch.state().choice = Some(Choice::beginning_with(Form::Inputs));
-        assert_eq!(hears(&watch, Instant::now(), 1), Some(Form::Bytes));
+        assert_eq!(asks_for(&watch, Instant::now(), 1), Some(Form::Bytes));
         let chosen = watch.chosen().unwrap();
         assert!(chosen.form == Form::Bytes && chosen.why.contains("another build"), "{chosen:?}");
     }

@@ -123,14 +123,14 @@ fn what_does_not_change_leads_to_one_choice() {
 }
 
 #[test]
-fn a_full_link_beside_busy_processors_is_told() {
+fn a_full_link_beside_busy_processors_is_the_reason() {
     let (mut choice, busy) = (Choice::default(), World { idle: 0.05, ..World::narrow() });
     assert_eq!(run(&mut choice, busy, 4), []);
     assert_eq!(choice.why(), "the link was not full since the start");
     assert_eq!(run(&mut choice, busy, 1), []);
-    let says = "the link is busy for 100 % of the time, but only 5 % of the processors are idle: too little for \
+    let text = "the link is busy for 100 % of the time, but only 5 % of the processors are idle: too little for \
                 executing transactions again";
-    assert_eq!(choice.why(), says);
+    assert_eq!(choice.why(), text);
     // The load falls; then there are processors, too.
     assert_eq!(run(&mut choice, World { wanted: 0.5 * MB, ..busy }, 10), []);
     assert_eq!(choice.why(), "the link was not full since the start");
@@ -144,8 +144,8 @@ fn what_changes_is_followed() {
     assert_eq!(run(&mut choice, WORLD, 600), []);
     // The link becomes narrow, or more is written.
     assert_eq!(run(&mut choice, World::narrow(), 600), [(5, Encoding::Inputs)]);
-    let says = "the link is busy for 100 % of the time with 2000000 bytes/s of log; how long inputs are is tried";
-    assert_eq!(choice.why(), says);
+    let text = "the link is busy for 100 % of the time with 2000000 bytes/s of log; how long inputs are is tried";
+    assert_eq!(choice.why(), text);
     assert_eq!(choice.age(), Duration::from_secs(595));
     // A quarter of what the link would carry as bytes.
     let quiet = World { wanted: 0.5 * MB, ..World::narrow() };

@@ -123,7 +123,7 @@ fn home_at(
 }
 
 impl Home {
-    /// The block at `at`, of a transaction that has inserted a record, and said what it was told.
+    /// The block at `at`, of a transaction that has inserted a record, and recorded its inputs.
     fn block(&self, at: Lsn) -> Vec<u8> {
         self.block_of(at, RecordKind::Insert, Rid(at.0), None)
     }
@@ -189,11 +189,11 @@ fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
 /// One that no node gives holds up no other one.
 #[test]
 fn blocks_are_asked_for_until_they_come() {
-    let (says, asked) = channel();
+    let (reports, asked) = channel();
     let answers: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let known = Arc::clone(&answers);
     let home = home(move |header| {
-        let _ = says.send(header.lsn);
+        let _ = reports.send(header.lsn);
         let known = known.lock().unwrap();
         let bytes = known.iter().find(|bytes| BlockHeader::peek(bytes).unwrap() == *header);
         bytes.cloned().ok_or_else(|| missing(header, false))
@@ -225,7 +225,7 @@ fn blocks_are_asked_for_until_they_come() {
 }
 
 #[test]
-fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
+fn a_block_that_is_nowhere_ends_it_and_the_reason_is_reported() {
     let home = home(|header| Err(missing(header, true)));
     home.live.compose(home.database.core());
     let block = home.block(Lsn::ZERO);
@@ -260,8 +260,8 @@ fn a_change_of_what_is_not_there_as_it_was_ends_it() {
                 std::thread::yield_now();
             }
             let why = home.kept.failed.lock().unwrap().clone().unwrap();
-            let said = format!("changes record {} of table {}", rid.0, home.table.0);
-            assert!(why.contains(&said) && why.contains("not the one that the log continues"), "{why}");
+            let text = format!("changes record {} of table {}", rid.0, home.table.0);
+            assert!(why.contains(&text) && why.contains("not the one that the log continues"), "{why}");
             assert!(home.appended.try_recv().is_err(), "nothing of it is part of the log");
             home.live.stop();
         }
@@ -269,7 +269,7 @@ fn a_change_of_what_is_not_there_as_it_was_ends_it() {
 }
 
 #[test]
-fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
+fn what_a_restart_cannot_execute_fails_when_it_arrives() {
     let home = home(|header| Err(missing(header, false)));
     let (core, mut at) = (home.database.core(), Lsn::ZERO);
     let mut enters = |bytes: &[u8], executes: bool| {
@@ -420,7 +420,7 @@ fn nothing_arrives_ahead_of_what_takes_longer_than_it_may() {
 }
 
 #[test]
-fn a_node_that_has_to_fetch_what_it_is_told_asks_for_bytes() {
+fn a_node_that_has_to_fetch_what_it_executes_asks_for_bytes() {
     let blocks: Arc<Mutex<Vec<u8>>> = Arc::default();
     let theirs = Arc::clone(&blocks);
     let home = home(move |header| {
