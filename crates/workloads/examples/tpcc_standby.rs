@@ -51,7 +51,7 @@ fn threads() -> BTreeMap<String, f64> {
 }
 
 /// Prints what encoding these pieces of the log has taken: their median, and the quartiles.
-fn tell_encoding(pieces: &[Mix]) {
+fn print_encoding(pieces: &[Mix]) {
     let forms = || pieces.iter().filter_map(|piece| Some((piece, piece.form.filter(|form| form.transactions > 0)?)));
     let mut times: Vec<_> =
         forms().map(|(piece, form)| form.cpu.as_secs_f64() * 1e6 * 1024.0 / piece.log_bytes as f64).collect();
@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{name:>16} {each:>8.2}");
         }
     }
-    tell_encoding(&pieces);
+    print_encoding(&pieces);
     drop(worker);
     let _ = (standby.stop(), primary.stop());
     Ok(())

@@ -1,8 +1,8 @@
-//! Procedures as the log names them: what was told to which, so that it can be executed again.
+//! Procedures as the log names them: which one had which inputs, so that it can be executed again.
 //!
-//! On a primary that records inputs every writing procedure says what it was told, beside what it
-//! did. [`Commands`] executes that again. The numbers of procedures stand in logs, so they never
-//! change their meaning.
+//! On a primary that records inputs every writing procedure records its inputs, beside what it did.
+//! [`Commands`] executes that again. The numbers of procedures stand in logs, so they never change
+//! their meaning.
 
 use std::sync::OnceLock;
 
@@ -26,24 +26,24 @@ pub(crate) const TATP: u32 = 18;
 
 const WRITTEN: &str = "what a procedure is told can be written down";
 
-/// What a procedure was told, in bytes.
-pub(crate) fn encoded(told: &impl Serialize) -> Vec<u8> {
-    postcard::to_stdvec(told).expect(WRITTEN)
+/// A procedure's inputs, in bytes.
+pub(crate) fn encoded(inputs: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(inputs).expect(WRITTEN)
 }
 
 fn decoded<T: DeserializeOwned>(inputs: &[u8]) -> Result<T, ProcedureError> {
     match postcard::from_bytes(inputs) {
-        Ok(told) => Ok(told),
+        Ok(inputs) => Ok(inputs),
         Err(_) => missing("the inputs of a command are not those of its procedure"),
     }
 }
 
-/// Says what the transaction was told, if the node records that. At its end, before the commit.
+/// Records the transaction's inputs, if the node does that. At its end, before the commit.
 #[inline]
-pub(crate) fn record(txn: &Transaction<'_>, procedure: u32, told: &impl Serialize) {
+pub(crate) fn record(txn: &Transaction<'_>, procedure: u32, inputs: &impl Serialize) {
     if txn.records_inputs() {
         record_with(txn, procedure, |body| {
-            *body = postcard::to_extend(told, std::mem::take(body)).expect(WRITTEN);
+            *body = postcard::to_extend(inputs, std::mem::take(body)).expect(WRITTEN);
         });
     }
 }
@@ -62,14 +62,14 @@ pub enum ReadSet {
 /// where these are left out.
 pub(crate) fn record_reading(
     txn: &Transaction<'_>,
-    (procedure, told): (u32, &impl Serialize),
+    (procedure, inputs): (u32, &impl Serialize),
     reads: ReadSet,
     constant: &[Fid],
 ) {
     if txn.records_inputs() {
         let counts = |fid| reads == ReadSet::All || !constant.contains(&fid);
         record_with_reads(txn, procedure, counts, |body| {
-            *body = postcard::to_extend(told, std::mem::take(body)).expect(WRITTEN);
+            *body = postcard::to_extend(inputs, std::mem::take(body)).expect(WRITTEN);
         });
     }
 }

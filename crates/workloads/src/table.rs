@@ -69,7 +69,7 @@ impl From<WrongWidth> for ProcedureError {
     }
 }
 
-/// The end of a transaction that was told to work on what does not exist.
+/// The end of a transaction that is to work on what does not exist.
 #[cold]
 pub(crate) fn missing<T>(what: &'static str) -> Result<T, ProcedureError> {
     Err(ProcedureError::Aborted(what.into()))

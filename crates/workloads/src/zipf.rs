@@ -116,7 +116,7 @@ mod tests {
 
     /// Draws follow the distribution's own formula, at the head, where the skew is, and in sum.
     #[test]
-    fn ranks_are_as_frequent_as_the_law_says() {
+    fn ranks_are_as_frequent_as_the_law_demands() {
         const ITEMS: u64 = 1_000;
         const DRAWS: u32 = 200_000;
         for theta in [0.0, 0.5, 0.8, 0.99] {

@@ -269,7 +269,7 @@ fn what_does_not_come_out_the_same_is_fetched() {
 }
 
 #[test]
-fn a_standby_stops_at_what_does_not_come_out_the_same_if_it_is_told_to() {
+fn a_standby_stops_at_a_mismatch_if_it_is_configured_to() {
     let directories = directories();
     let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
     let join = Some(primary.address().to_owned());
@@ -297,13 +297,13 @@ fn a_standby_stops_at_what_does_not_come_out_the_same_if_it_is_told_to() {
     println!("{why}");
     let file = directories[1].path().join("mismatches");
     let (found, _) = read_mismatches(&file).unwrap();
-    let Mismatch { lsn, told, original, .. } = &found[0];
-    // What it was told may have data in it, which is for the file alone.
-    assert!(!why.contains(told.as_str()), "{why}");
+    let Mismatch { lsn, command, original, .. } = &found[0];
+    // Its command may have data in it, which is for the file alone.
+    assert!(!why.contains(command.as_str()), "{why}");
     for part in [&format!("at {lsn} "), &format!("inspect mismatches {}", file.display())] {
         assert!(why.contains(part.as_str()), "{part}: {why}");
     }
-    assert!(told.starts_with("procedure ") && !original.is_empty(), "{told}");
+    assert!(command.starts_with("procedure ") && !original.is_empty(), "{command}");
     // Nothing of it, or behind it, is shown.
     assert!(hash(&standby, None).at <= *lsn);
     standby.stop().unwrap();
@@ -360,7 +360,7 @@ fn a_standby_changes_what_it_asks_for_while_it_runs() {
 }
 
 #[test]
-fn a_standby_that_chooses_says_what_it_has_chosen() {
+fn a_standby_that_chooses_reports_its_choice() {
     let directories = directories();
     let (primary, follower, population) = pair(&directories, Encoding::Auto);
     let chosen = || again(&follower).chosen.expect("it chooses");
@@ -420,7 +420,7 @@ impl CommandExecutor for Gated {
 }
 
 #[test]
-fn what_a_failover_has_yet_to_execute_is_told() {
+fn what_a_failover_has_yet_to_execute_is_reported() {
     let directories = directories();
     let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
     let gate = Arc::new(Gate::default());

@@ -40,8 +40,8 @@ fn start(directory: &std::path::Path) -> Arc<Node> {
     Node::start(config, |_| {}).unwrap()
 }
 
-/// What a block says of its transaction's inputs.
-struct Told {
+/// A transaction's inputs, as its block holds them.
+struct Recorded {
     procedure: u32,
     inputs: Vec<u8>,
     /// The bytes of the block, and those of the inputs' row.
@@ -51,7 +51,7 @@ struct Told {
 }
 
 /// The inputs in the log from `from` on, and how many blocks with records have none.
-fn told(database: &Database, from: Lsn) -> (Vec<Told>, usize) {
+fn recorded(database: &Database, from: Lsn) -> (Vec<Recorded>, usize) {
     let log = &database.core().snapshots.primary().expect("it is the primary").log;
     let to = log.reserved();
     log.wait_durable(to, None).unwrap();
@@ -67,7 +67,7 @@ fn told(database: &Database, from: Lsn) -> (Vec<Told>, usize) {
                 let sizes = (block.bytes().len(), row.len());
                 let [snapshot] = snapshots[..] else { panic!("one snapshot: {snapshots:?}") };
                 let inputs = inputs.to_vec();
-                all.push(Told { procedure, inputs, sizes, snapshot, lsn: block.lsn() });
+                all.push(Recorded { procedure, inputs, sizes, snapshot, lsn: block.lsn() });
             }
             None => none += usize::from(block.records().len() > 0),
         }
@@ -95,14 +95,14 @@ fn again(name: &str, load: impl Fn(&Database), drive: impl FnOnce(&Worker) -> Op
     if let Some(ticket) = last {
         node.database().wait(ticket).unwrap();
     }
-    let (told, none) = told(node.database(), from);
-    assert_eq!(none, 0, "{name}: every procedure that writes says what it was told");
+    let (all, none) = recorded(node.database(), from);
+    assert_eq!(none, 0, "{name}: every procedure that writes records its inputs");
     assert_eq!(node.database().core().recorded().kept, kept, "{name}");
     let mut sizes: BTreeMap<u32, (usize, usize, usize)> = BTreeMap::new();
     let other = Database::volatile(4);
     load(&other);
     let (commands, worker) = (Commands::default(), other.worker().unwrap());
-    for Told { procedure, inputs, sizes: (block, row), snapshot, lsn } in told {
+    for Recorded { procedure, inputs, sizes: (block, row), snapshot, lsn } in all {
         assert!(snapshot <= lsn && snapshot >= from);
         let (count, blocks, rows) = sizes.entry(procedure).or_default();
         (*count, *blocks, *rows) = (*count + 1, *blocks + block, *rows + row);

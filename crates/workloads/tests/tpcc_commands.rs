@@ -114,7 +114,7 @@ fn a_standby_that_executes_commands_has_the_state_of_its_primary() {
 }
 
 #[test]
-fn who_was_not_told_to_execute_commands_refuses_their_log() {
+fn a_node_that_does_not_execute_commands_refuses_their_log() {
     let directory = tempfile::tempdir().unwrap();
     let on_disk = || NodeConfig { directory: directory.path().to_owned(), domain: Domain::File, ..config() };
     let primary = Node::start(on_disk(), |_| {}).unwrap();

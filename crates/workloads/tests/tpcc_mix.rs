@@ -187,7 +187,7 @@ fn order(lines: &[(u32, u16, u8)]) -> input::NewOrder {
 }
 
 #[test]
-fn a_new_order_does_what_its_clause_says() {
+fn a_new_order_does_what_its_clause_demands() {
     let single = Single::new();
     let before = read(&single.database, |txn| {
         let stock = |w, i| Ok::<_, ProcedureError>(single.tables.stock.need(txn, &keys::stock(w, i), "")?.row.to_row());
@@ -246,7 +246,7 @@ fn a_rolled_back_order_leaves_no_trace() {
 }
 
 #[test]
-fn a_payment_does_what_its_clause_says() {
+fn a_payment_does_what_its_clause_demands() {
     let single = Single::new();
     let mut credits = HashSet::new();
     for number in 1..=60 {

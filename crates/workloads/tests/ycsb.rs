@@ -75,7 +75,7 @@ fn every_mix_runs_at_both_levels() {
 }
 
 #[test]
-fn operations_do_what_they_say() {
+fn each_operation_has_its_effect() {
     let shape = Shape { fields: 3, field_bytes: 10 };
     let (database, tables, population) = loaded(100, shape, 1);
     assert_eq!(read(&database, |txn| tables.population(txn)), population);

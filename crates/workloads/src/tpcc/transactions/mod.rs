@@ -39,7 +39,7 @@ use crate::{
 /// The ticket tells when the outcome may be shown: it covers what was written and what was read.
 ///
 /// # Errors
-/// When the transaction could not be done, or was told to work on what does not exist. It has left
+/// When the transaction could not be done, or is to work on what does not exist. It has left
 /// no trace then. An order that is rolled back because of an unused item is no error, but
 /// [`Outcome::RolledBack`].
 pub fn run(
