@@ -17,9 +17,9 @@ const LONGEST: usize = 256 << 20;
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum SqlFailure {
-    /// The server said so.
+    /// The server has refused it.
     #[error("{code}: {message}")]
-    Said {
+    Server {
         /// The SQLSTATE.
         code: String,
         /// For people.
@@ -52,7 +52,7 @@ pub(crate) struct Reply {
 }
 
 /// A session. A wait for an answer lasts as long as its patience at most; the connection is of no
-/// use after a failure that is not [`SqlFailure::Said`], or is fatal.
+/// use after a failure that is not [`SqlFailure::Server`], or is fatal.
 pub(crate) struct Session {
     stream: BufReader<UnixStream>,
     parameters: HashMap<String, String>,
@@ -115,7 +115,7 @@ impl Session {
         Ok(self.stream.get_mut().write_all(&message)?)
     }
 
-    fn hear(&mut self) -> Result<(u8, Vec<u8>), SqlFailure> {
+    fn receive(&mut self) -> Result<(u8, Vec<u8>), SqlFailure> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head)?;
         let [kind, length @ ..] = head;
@@ -131,7 +131,7 @@ impl Session {
         let mut reply = Reply::default();
         let mut failure = None;
         loop {
-            let (kind, body) = match self.hear() {
+            let (kind, body) = match self.receive() {
                 Ok(message) => message,
                 // What it said before it hung up is worth more.
                 Err(lost) => return Err(failure.unwrap_or(lost)),
@@ -152,7 +152,7 @@ impl Session {
                         found.map(|field| text(&field[1..])).unwrap_or_default()
                     };
                     let fatal = matches!(field(b'V').as_str(), "FATAL" | "PANIC");
-                    failure.get_or_insert(SqlFailure::Said { code: field(b'C'), message: field(b'M'), fatal });
+                    failure.get_or_insert(SqlFailure::Server { code: field(b'C'), message: field(b'M'), fatal });
                 }
                 b'R' if body != [0; 4] => return Err(SqlFailure::Lost("a password is asked for".to_owned())),
                 _ => {}

@@ -62,8 +62,8 @@ fn elements(xml: &str) -> usize {
 fn quick(name: &str, directory: &Path, series: &[&str]) -> (String, String) {
     let directory_name = directory.to_string_lossy();
     let output = freshet(&["experiment", name, "--quick", "--out", &directory_name]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
     whole(directory, series)
 }
 
@@ -100,25 +100,25 @@ fn every_experiment_runs_to_its_end() {
     let scratch = tempfile::tempdir().unwrap();
     let names = listed();
     let output = freshet(&["experiment", "all", "--quick", "--out", &scratch.path().to_string_lossy()]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(names.len() > 20 && said.matches("calibration").count() == 1, "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    assert!(names.len() > 20 && messages.matches("calibration").count() == 1, "{messages}");
     for name in names {
         let (_, report) = whole(&scratch.path().join(&name), &[]);
-        let told = report.split("## Beside the paper").next().unwrap();
-        assert!(!told.contains("not measured") && !told.contains("NaN"), "{name}: {told}");
+        let own = report.split("## Beside the paper").next().unwrap();
+        assert!(!own.contains("not measured") && !own.contains("NaN"), "{name}: {own}");
     }
 }
 
 #[test]
-fn joining_is_measured_and_told() {
+fn joining_is_measured_and_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let (summary, report) = quick("query-fresh/bootstrap", scratch.path(), &[]);
     let kept: f64 = column(&rows(&summary), "kept")[0].parse().unwrap();
     let serving: f64 = column(&rows(&summary), "serving_s")[0].parse().unwrap();
     assert!(kept > 0.0 && serving > 0.0);
-    for told in [format!("the primary does {:.1} % of its", kept * 100.0), format!("serves after {serving:.2} s")] {
-        assert!(report.contains(&told), "{told:?} is not in {report}");
+    for sentence in [format!("the primary does {:.1} % of its", kept * 100.0), format!("serves after {serving:.2} s")] {
+        assert!(report.contains(&sentence), "{sentence:?} is not in {report}");
     }
 }
 
@@ -160,14 +160,14 @@ fn throughput_is_measured_over_time() {
 }
 
 #[test]
-fn what_transactions_are_told_is_less_than_what_they_write() {
+fn inputs_are_less_than_what_transactions_write() {
     let scratch = tempfile::tempdir().unwrap();
     let (summary, report) = quick("record-replay/table2", scratch.path(), &["Bytes of a transaction"]);
     let rows = rows(&summary);
     let of = |name: &str| column(&rows, name)[0].parse::<f64>().unwrap();
     for kind in ["new_order", "delivery", "payment", "credit_check"] {
-        let [told, form, log] = ["told", "form", "log"].map(|what| of(&format!("{kind}_{what}_bytes")));
-        assert!(0.0 < told && told < form && form < log / 2.0, "{kind}: {told}, {form}, {log}");
+        let [input, form, log] = ["input", "form", "log"].map(|what| of(&format!("{kind}_{what}_bytes")));
+        assert!(0.0 < input && input < form && form < log / 2.0, "{kind}: {input}, {form}, {log}");
     }
     assert!(report.contains("NewOrder is told"), "{report}");
 }
@@ -235,12 +235,13 @@ fn a_benchmark_runs_with_standbys_that_execute_again() {
     ] {
         let found = bench(&arguments);
         let number = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64);
-        let told = |pointer: &str| number(pointer).unwrap_or_else(|| panic!("{arguments:?}: no {pointer} in {found}"));
-        assert!(told("/standby/again/executed") > 0.9, "{arguments:?}: {found}");
-        assert!(told("/standby/wire_share") < 0.9 && told("/standby/wire_bytes_per_txn") > 1.0, "{found}");
+        let figure =
+            |pointer: &str| number(pointer).unwrap_or_else(|| panic!("{arguments:?}: no {pointer} in {found}"));
+        assert!(figure("/standby/again/executed") > 0.9, "{arguments:?}: {found}");
+        assert!(figure("/standby/wire_share") < 0.9 && figure("/standby/wire_bytes_per_txn") > 1.0, "{found}");
         for stage in ["receive", "enter", "execute", "complete", "replay"] {
             let (time, all) =
-                (told(&format!("/standby/cpu_us_per_txn/{stage}")), told("/standby/cpu_us_per_txn/process"));
+                (figure(&format!("/standby/cpu_us_per_txn/{stage}")), figure("/standby/cpu_us_per_txn/process"));
             assert!(time > 0.0 && time < all, "{arguments:?}, {stage}: {found}");
         }
         assert_eq!(number("/failover_ms"), None);
@@ -265,21 +266,21 @@ fn a_benchmark_runs_with_mirrors() {
         );
         assert!(output.status.success(), "{fabric}: {}", String::from_utf8_lossy(&output.stderr));
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let told = |pointer: &str| {
+        let figure = |pointer: &str| {
             found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {found}"))
         };
         // A column of 100 bytes of each of ten rows of 1008 bytes, and what it was before.
-        let (bytes, log) = (told("/mirror/bytes_per_txn"), told("/log_bytes_per_txn"));
+        let (bytes, log) = (figure("/mirror/bytes_per_txn"), figure("/log_bytes_per_txn"));
         assert!(bytes > 2.0 * 10.0 * 100.0 && bytes < log, "{fabric}: {found}");
-        let share = told("/mirror/share_of_log");
+        let share = figure("/mirror/share_of_log");
         assert!((share - bytes / log).abs() < 0.01, "{fabric}: {found}");
         let [forward, log, ship, primary, all, mirror] = ["forward", "log", "ship", "primary", "all_nodes", "mirror"]
             .map(|stage| match stage {
-                "mirror" => told("/mirror/cpu_us_per_txn"),
-                _ => told(&format!("/cpu_us_per_txn/{stage}")),
+                "mirror" => figure("/mirror/cpu_us_per_txn"),
+                _ => figure(&format!("/cpu_us_per_txn/{stage}")),
             });
         assert!(forward > 0.0 && ship > 0.0 && ship < log && log < primary, "{fabric}: {found}");
-        let standby = told("/standby/cpu_us_per_txn/process") * told("/standby/kept_up");
+        let standby = figure("/standby/cpu_us_per_txn/process") * figure("/standby/kept_up");
         assert!(mirror >= 0.0 && all > primary + standby / 2.0, "{fabric}: {found}");
         if fabric == "shm" {
             assert!(mirror < standby / 4.0, "a mirror's processor has no part in it: {found}");
@@ -295,18 +296,21 @@ fn a_failover_by_a_mirror_is_measured() {
     );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let told = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap_or_default();
-    let (all, rows, indexes) = (told("/seconds"), told("/rows/seconds"), told("/indexes/seconds"));
+    let figure = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap_or_default();
+    let (all, rows, indexes) = (figure("/seconds"), figure("/rows/seconds"), figure("/indexes/seconds"));
     assert!(rows > 0.0 && indexes > 0.0 && rows + indexes < all, "{found}");
     // A table of records and the journal's; each record has a slot of 128 bytes.
-    assert!(told("/indexes/amount") >= 5000.0 && told("/rows/amount") > 5000.0 * 128.0, "{found}");
+    assert!(figure("/indexes/amount") >= 5000.0 && figure("/rows/amount") > 5000.0 * 128.0, "{found}");
 }
 
 #[test]
-fn what_does_not_exist_is_told() {
+fn an_experiment_that_does_not_exist_is_refused() {
     let output = freshet(&["experiment", "query-fresh/figure99"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("there is no experiment \"query-fresh/figure99\""), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && messages.contains("there is no experiment \"query-fresh/figure99\""),
+        "{messages}"
+    );
     let of =
         |paper: &str, figures: &[&str]| figures.iter().map(|figure| format!("{paper}/{figure}")).collect::<Vec<_>>();
     let expected = [

@@ -21,11 +21,11 @@ fn no_acknowledged_commit_is_lost_whatever_nodes_have_lost() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_freshet-lab"));
         command.args(["losses", "--jobs", "5", "--kind", kind, "--seeds", seeds, "--dir"]).arg(directory.path());
         let done = command.stdin(Stdio::null()).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
+        let output = String::from_utf8_lossy(&done.stdout);
         if !done.status.success() {
             let kept = directory.keep();
-            panic!("{kind}, in {}: {said}{}", kept.display(), String::from_utf8_lossy(&done.stderr));
+            panic!("{kind}, in {}: {output}{}", kept.display(), String::from_utf8_lossy(&done.stderr));
         }
-        assert!(said.contains(&format!("{} rounds", seeds.split(',').count())), "{said}");
+        assert!(output.contains(&format!("{} rounds", seeds.split(',').count())), "{output}");
     }
 }

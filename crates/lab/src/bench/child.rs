@@ -20,8 +20,8 @@ pub(crate) fn child(arguments: &[String]) -> Result<Value, Failure> {
         .stdin(Stdio::null())
         .output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::new(format!("`{command}` failed ({}): {}", output.status, said.trim())));
+        let messages = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::new(format!("`{command}` failed ({}): {}", output.status, messages.trim())));
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|cause| Failure::new(format!("what `{command}` printed is no JSON: {cause}")))

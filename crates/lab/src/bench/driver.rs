@@ -323,10 +323,10 @@ fn run(
     let mut now = Instant::now();
     let mut rest = Rest { share: shared.rest, owed: Duration::ZERO };
     loop {
-        let heard = shared.phase.load(Ordering::Relaxed);
-        if heard != phase {
-            phase = heard;
-            if heard >= BEYOND {
+        let latest = shared.phase.load(Ordering::Relaxed);
+        if latest != phase {
+            phase = latest;
+            if latest >= BEYOND {
                 break;
             }
             tally = Tally::default();

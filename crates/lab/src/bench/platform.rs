@@ -121,17 +121,17 @@ pub(crate) fn run(options: &PlatformOptions) -> Result<ExitCode, Failure> {
         lose: options.lose,
     };
     let found = freshet_platform::run(&options.config(), &time).map_err(|cause| Failure::new(cause.to_string()))?;
-    let told = told(&found, options.roles);
+    let json = as_json(&found, options.roles);
     if options.json {
-        println!("{told}");
+        println!("{json}");
     } else {
-        print(&told);
+        print(&json);
     }
     Ok(if found.wrong.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What was found, as `--json` prints it.
-fn told(found: &Found, roles: bool) -> Value {
+fn as_json(found: &Found, roles: bool) -> Value {
     let each = |amount: f64| amount / found.executed.max(1) as f64;
     let cpu = each(found.cpu.as_secs_f64() * 1e6);
     let mut times = serde_json::Map::new();
@@ -160,8 +160,8 @@ fn told(found: &Found, roles: bool) -> Value {
     })
 }
 
-fn print(told: &Value) {
-    let number = |pointer: &str| told.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+fn print(json: &Value) {
+    let number = |pointer: &str| json.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
     println!("transactions {:.0}/s, {:.3} times begun again", number("/tps"), number("/aborts_per_txn"));
     println!("latency      {:.1} us (p50), {:.1} us (p99)", number("/latency_us/p50"), number("/latency_us/p99"));
     println!(
@@ -169,15 +169,15 @@ fn print(told: &Value) {
         number("/wire_bytes_per_txn"),
         number("/wire_writes_per_txn")
     );
-    let times: Vec<String> = told["cpu_us_per_txn"]
+    let times: Vec<String> = json["cpu_us_per_txn"]
         .as_object()
         .into_iter()
         .flatten()
         .map(|(role, time)| format!("{role} {:.2}", time.as_f64().unwrap_or(0.0)))
         .collect();
     println!("CPU          us a transaction: {}", times.join(", "));
-    if let Some(recovery) = told["recovery"].as_object() {
+    if let Some(recovery) = json["recovery"].as_object() {
         println!("recovery     {} us, {} parts of transactions undone", recovery["us"], recovery["undone"]);
     }
-    println!("copies       {}", told["wrong"].as_str().unwrap_or("alike"));
+    println!("copies       {}", json["wrong"].as_str().unwrap_or("alike"));
 }

@@ -109,7 +109,7 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         let wrong = format!("the log ends at {current}, and what is below {committed} was committed");
         return Err(Failure::new(wrong));
     }
-    tell(options, node.restart_phases(), seconds, cpu_seconds, crashed);
+    print_restart(options, node.restart_phases(), seconds, cpu_seconds, crashed);
     node.stop().map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -133,7 +133,7 @@ fn fill(options: &RestartOptions, scratch: &Path, config: &mut NodeConfig) -> Re
 }
 
 /// Prints how the restart went: time and bytes of checkpoint and log, time and entries of indexes.
-fn tell(
+fn print_restart(
     options: &RestartOptions,
     phases: [(Duration, u64); 3],
     seconds: f64,

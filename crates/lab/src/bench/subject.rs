@@ -281,8 +281,8 @@ impl Subject {
             }
             if Instant::now() > deadline {
                 let all = self.standbys.iter().chain(&self.mirrors);
-                let said: Vec<String> = all.map(|node| node.process.messages()).collect();
-                return Err(Failure::new(format!("the other nodes do not come into sync: {}", said.join("; "))));
+                let messages: Vec<String> = all.map(|node| node.process.messages()).collect();
+                return Err(Failure::new(format!("the other nodes do not come into sync: {}", messages.join("; "))));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

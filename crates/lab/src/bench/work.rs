@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_told_for_each_transaction_that_became_visible() {
+    fn work_is_reported_for_each_transaction_that_became_visible() {
         let time = |micros: u64| serde_json::json!({"secs": 0, "nanos": micros * 1000});
         let status = |visible: u64, executed: u64| {
             serde_json::json!({
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_are_told_by_the_busiest() {
+    fn mirrors_are_measured_by_the_busiest() {
         let work = |millis| Work { process: Duration::from_millis(millis), ..Work::default() };
         let (sent, time) = (Sent { bytes: 600, log: 2000 }, Duration::from_secs(2));
         let found = Mirrored::new(sent, &[work(1), work(3)], time, (100.0, 1000), 0.001).unwrap();

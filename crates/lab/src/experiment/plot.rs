@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_are_told_apart() {
+    fn axes_are_distinguished() {
         assert_eq!(
             (axis(12.0, 40.0), axis(0.25, 1.5), axis(99.125, 0.05)),
             ("12".into(), "0.2".into(), "99.125".into())

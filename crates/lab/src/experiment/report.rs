@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn numbers_within_the_slack_are_equal() {
-        let told = [0.89, 0.91, 1.09, 1.11].map(|here| than(here, 1.0, 0.1));
-        assert_eq!(told, ["less than", "about as much as", "about as much as", "more than"]);
+        let texts = [0.89, 0.91, 1.09, 1.11].map(|here| than(here, 1.0, 0.1));
+        assert_eq!(texts, ["less than", "about as much as", "about as much as", "more than"]);
     }
 }

@@ -122,8 +122,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_told_in_minutes() {
-        let told = [1.0, 60.0, 61.0, 3600.0, 5400.5].map(span);
-        assert_eq!(told, ["about 1 min", "about 1 min", "about 2 min", "about 1 h 0 min", "about 1 h 31 min"]);
+    fn a_span_is_shown_in_minutes() {
+        let texts = [1.0, 60.0, 61.0, 3600.0, 5400.5].map(span);
+        assert_eq!(texts, ["about 1 min", "about 1 min", "about 2 min", "about 1 h 0 min", "about 1 h 31 min"]);
     }
 }

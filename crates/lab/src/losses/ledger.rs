@@ -77,8 +77,8 @@ impl Ledger {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what happens.
-    pub(super) fn say(&self, what: &str) {
+    /// Logs what happens.
+    pub(super) fn log(&self, what: &str) {
         let line = format!("[{:7.3} s] {what}", self.now().as_secs_f64());
         if self.aloud {
             println!("{line}");
@@ -92,7 +92,7 @@ impl Ledger {
 
     /// Something is wrong.
     pub(super) fn found(&self, what: String) {
-        self.say(&format!("FOUND: {what}"));
+        self.log(&format!("FOUND: {what}"));
         self.book().finds.push(what);
     }
 

@@ -146,7 +146,7 @@ impl<'a> Nodes<'a> {
         let members = &self.plan.members;
         let member = members[node];
         let is_new = member.fate == Fate::New || member.comes_late;
-        let told = match self.plan.join {
+        let configured = match self.plan.join {
             _ if member.form == Form::BelowRelay => Some(1),
             Join::AsEver => self.joins_first(node),
             // A mirror does not start without.
@@ -160,7 +160,7 @@ impl<'a> Nodes<'a> {
             let others = self.plan.order.iter().copied().filter(|other| *other != node);
             others.into_iter().find(|other| may_be_new || members[*other].fate != Fate::New)
         };
-        told.or_else(|| if is_new { lives.or_else(|| others(false)).or_else(|| others(true)) } else { None })
+        configured.or_else(|| if is_new { lives.or_else(|| others(false)).or_else(|| others(true)) } else { None })
     }
 
     fn flags(&self, node: usize, join: Option<usize>) -> Vec<String> {
@@ -238,8 +238,8 @@ impl<'a> Nodes<'a> {
                 None => flags.extend(pair.iter().map(ToString::to_string)),
             }
         }
-        let told = join.map_or_else(|| "without --join".to_owned(), |other| format!("--join {}", name(other)));
-        self.ledger.say(&format!("start {} {told} {}", name(node), more.join(" ")));
+        let joining = join.map_or_else(|| "without --join".to_owned(), |other| format!("--join {}", name(other)));
+        self.ledger.log(&format!("start {} {joining} {}", name(node), more.join(" ")));
         let (process, _) = Process::spawn(&std::env::current_exe()?, flags.clone())?;
         let mut slot = self.slot(node);
         (slot.process, slot.flags, slot.wanted) = (Some(process), flags, true);
@@ -259,7 +259,7 @@ impl<'a> Nodes<'a> {
             if processes::has_crashed(status, &messages) {
                 self.ledger.found(format!("CRASH: node {} ended ({status}): {messages}", name(node)));
             } else if slot.last_words != last {
-                self.ledger.say(&format!("{} ended by itself ({status}): {last}", name(node)));
+                self.ledger.log(&format!("{} ended by itself ({status}): {last}", name(node)));
             }
             (slot.last_words, slot.not_before) = (last, Some(Instant::now() + AGAIN_AFTER));
         }
@@ -289,7 +289,7 @@ impl<'a> Nodes<'a> {
         }
         drop(slot);
         self.ledger.answers(node, false);
-        self.ledger.say(&format!("kill -9 {}", name(node)));
+        self.ledger.log(&format!("kill -9 {}", name(node)));
     }
 
     /// SIGSTOP.
@@ -301,7 +301,7 @@ impl<'a> Nodes<'a> {
         }
         drop(slot);
         self.ledger.answers(node, false);
-        self.ledger.say(&format!("SIGSTOP {}", name(node)));
+        self.ledger.log(&format!("SIGSTOP {}", name(node)));
     }
 
     /// SIGCONT.
@@ -312,7 +312,7 @@ impl<'a> Nodes<'a> {
             slot.stopped = false;
         }
         drop(slot);
-        self.ledger.say(&format!("SIGCONT {}", name(node)));
+        self.ledger.log(&format!("SIGCONT {}", name(node)));
     }
 
     /// Whether it runs and does not stand still.
@@ -358,7 +358,7 @@ impl<'a> Nodes<'a> {
         let to = self.copy(node);
         remove(&to)?;
         copy_tree(&self.directory(node), &to)?;
-        self.ledger.say(&format!("the directory of {} is copied", name(node)));
+        self.ledger.log(&format!("the directory of {} is copied", name(node)));
         Ok(())
     }
 
@@ -403,7 +403,7 @@ impl<'a> Nodes<'a> {
             Fate::SetBack | Fate::OlderLog if !is_mirror => copied.clone(),
             _ => BTreeSet::new(),
         };
-        self.ledger.say(&format!(
+        self.ledger.log(&format!(
             "{} loses: {fate:?}; {} acknowledged commits are left there",
             name(node),
             holds.len()
@@ -423,15 +423,15 @@ impl<'a> Nodes<'a> {
     }
 
     /// All nodes, for people: status, messages, files.
-    pub(super) fn tell_all(&self) -> String {
+    pub(super) fn describe_all(&self) -> String {
         let mut all = String::new();
         for node in 0..self.slots.len() {
             let status = self.status(node).map_or_else(|| "no answer".to_owned(), |status| status.to_string());
             let slot = self.slot(node);
-            let said = slot.process.as_ref().map_or_else(|| slot.last_words.clone(), Process::messages);
+            let messages = slot.process.as_ref().map_or_else(|| slot.last_words.clone(), Process::messages);
             let flags = slot.flags.join(" ");
             drop(slot);
-            let _ = writeln!(all, "\nnode {}: freshet serve {flags}\nstatus: {status}\n{said}", name(node));
+            let _ = writeln!(all, "\nnode {}: freshet serve {flags}\nstatus: {status}\n{messages}", name(node));
             for file in files(&self.directory(node)) {
                 let length = file.metadata().map_or(0, |metadata| metadata.len());
                 let _ = writeln!(all, "  {length:>9} {}", file.display());

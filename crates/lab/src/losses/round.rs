@@ -76,7 +76,7 @@ pub(super) fn run(
     interruption: &Interruption,
 ) -> Result<Outcome, Failure> {
     let ledger = Ledger::new(plan.members.len(), aloud);
-    ledger.say(&format!("seed {}: {plan}", plan.seed));
+    ledger.log(&format!("seed {}: {plan}", plan.seed));
     let nodes = Nodes::new(plan, &ledger, directory, ip)?;
     let copied = vec![BTreeSet::new(); plan.members.len()];
     let over = AtomicBool::new(false);
@@ -91,7 +91,7 @@ pub(super) fn run(
     let mut story = ledger.story();
     if !finds.is_empty() {
         nodes.keep_all_messages();
-        story += &nodes.tell_all();
+        story += &nodes.describe_all();
     }
     Ok(Outcome { finds, story, acknowledged: (before, after), took: ledger.now(), serves: after > 0 })
 }
@@ -114,7 +114,7 @@ fn write(session: &mut Session, id: Id, client: i64, plan: &Plan) -> Result<(), 
     if reply.tags.last().map(String::as_str) == Some("COMMIT") {
         return Ok(());
     }
-    Err(SqlFailure::Said { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false })
+    Err(SqlFailure::Server { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false })
 }
 
 /// The rows of a node.
@@ -125,7 +125,7 @@ fn rows(session: &mut Session) -> Result<BTreeMap<Id, String>, SqlFailure> {
 }
 
 fn is_missing_table(failure: &SqlFailure) -> bool {
-    matches!(failure, SqlFailure::Said { code, .. } if code == "42P01")
+    matches!(failure, SqlFailure::Server { code, .. } if code == "42P01")
 }
 
 impl Round<'_> {
@@ -238,7 +238,7 @@ impl Round<'_> {
             return Ok(());
         }
         self.interruption.check()?;
-        Err(Failure::new(format!("nothing commits under load: {}", self.nodes.tell_all())))
+        Err(Failure::new(format!("nothing commits under load: {}", self.nodes.describe_all())))
     }
 
     /// The same for a while. Says whether they were acknowledged.
@@ -288,7 +288,7 @@ impl Round<'_> {
             match self.is_whole(nodes) {
                 Ok(()) => break,
                 Err(why) if Instant::now() > end => {
-                    let all = self.nodes.tell_all();
+                    let all = self.nodes.describe_all();
                     return Err(Failure::new(format!("the cluster does not become whole: {why}\n{all}")));
                 }
                 Err(_) => thread::sleep(Duration::from_millis(20)),
@@ -350,9 +350,9 @@ impl Round<'_> {
 
     /// Tries to make a node the primary, for a while; says whether it is.
     fn promote(&self, node: usize, patience: Duration) -> bool {
-        let mut said = BTreeSet::new();
+        let mut logged = BTreeSet::new();
         let end = Instant::now() + patience;
-        while !self.promote_once(node, &mut said) {
+        while !self.promote_once(node, &mut logged) {
             if Instant::now() > end || self.interruption.check().is_err() {
                 return false;
             }
@@ -361,14 +361,14 @@ impl Round<'_> {
         true
     }
 
-    /// Tries to make a node the primary. Says what it has not said before.
-    fn promote_once(&self, node: usize, said: &mut BTreeSet<String>) -> bool {
-        let (done, say) = match self.nodes.promote(node, PROMOTED) {
+    /// Tries to make a node the primary. Logs what is not in `logged` yet.
+    fn promote_once(&self, node: usize, logged: &mut BTreeSet<String>) -> bool {
+        let (done, report) = match self.nodes.promote(node, PROMOTED) {
             Ok(term) => (true, format!("promote {}: it is the primary of term {term}", name(node))),
             Err(why) => (false, format!("promote {}: refused: {why}", name(node))),
         };
-        if said.insert(say.clone()) {
-            self.ledger.say(&say);
+        if logged.insert(report.clone()) {
+            self.ledger.log(&report);
         }
         done
     }
@@ -488,11 +488,11 @@ impl Round<'_> {
         let now = self.ledger.now();
         let serves = || self.ledger.book().sights.iter().any(|sight| sight.table && sight.begun > now);
         if !self.wait(WATCH, serves) {
-            self.ledger.say("nobody acknowledges anything: each node is promoted in turn");
-            let mut said = BTreeSet::new();
+            self.ledger.log("nobody acknowledges anything: each node is promoted in turn");
+            let mut logged = BTreeSet::new();
             let end = Instant::now() + HANGS;
             loop {
-                let promoted = self.all().any(|node| self.promote_once(node, &mut said));
+                let promoted = self.all().any(|node| self.promote_once(node, &mut logged));
                 let patience = if promoted { WATCH } else { Duration::from_millis(300) };
                 if self.wait(patience, serves) || !self.plan.must_serve() {
                     break;
@@ -572,7 +572,7 @@ impl Round<'_> {
         drop(book);
         if first {
             let table = if table { "" } else { ", not even the table" };
-            self.ledger.say(&format!("{} acknowledges a commit, and lacks {lacks} others{table}", name(node)));
+            self.ledger.log(&format!("{} acknowledges a commit, and lacks {lacks} others{table}", name(node)));
         }
         Ok(())
     }
@@ -589,7 +589,7 @@ impl Round<'_> {
         self.destroyed(losses);
         for node in self.all() {
             let rows = self.shown(node).map_or_else(|| "no".to_owned(), |shown| shown.len().to_string());
-            self.ledger.say(&format!("in the end {} {}, and shows {rows} rows", name(node), self.nodes.brief(node)));
+            self.ledger.log(&format!("in the end {} {}, and shows {rows} rows", name(node), self.nodes.brief(node)));
         }
     }
 
@@ -663,9 +663,9 @@ impl Round<'_> {
             // What shows nothing, or does not follow, may have it in its log as ever.
             let aside = settled && shown.is_some();
             let files = self.nodes.files_with(node, mark(*last).as_bytes(), aside);
-            let told = status.to_string();
+            let text = status.to_string();
             let named =
-                files.iter().any(|file| told.contains(&*file.file_name().unwrap_or_default().to_string_lossy()));
+                files.iter().any(|file| text.contains(&*file.file_name().unwrap_or_default().to_string_lossy()));
             if files.is_empty() || (aside && !named) {
                 self.ledger.found(format!(
                     "DESTROYED: {} had {} acknowledged commits that it does not show, as {last}; its status {} the \

@@ -12,8 +12,8 @@ use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PE
 /// For so long after it was continued it may show what is old; it may not commit.
 const UNAWARE: Duration = Duration::from_secs(5);
 
-/// Violations of one kind that are told.
-const TOLD: usize = 5;
+/// Violations of one kind that are shown.
+const SHOWN: usize = 5;
 
 /// What is wrong, by the check that found it.
 struct Verdicts {
@@ -22,18 +22,18 @@ struct Verdicts {
 }
 
 impl Verdicts {
-    fn say(&mut self, check: &'static str, what: impl FnOnce() -> String) {
+    fn add(&mut self, check: &'static str, what: impl FnOnce() -> String) {
         let count = self.counts.entry(check).or_default();
         *count += 1;
-        if *count <= TOLD {
+        if *count <= SHOWN {
             self.found.push(format!("{check}: {}", what()));
         }
     }
 
     fn done(mut self) -> Vec<String> {
         for (check, count) in self.counts {
-            if count > TOLD {
-                self.found.push(format!("{check}: {} more", count - TOLD));
+            if count > SHOWN {
+                self.found.push(format!("{check}: {} more", count - SHOWN));
             }
         }
         self.found
@@ -44,7 +44,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.3} s", time.as_secs_f64())
 }
 
-fn tell(write: &Write, names: &[String]) -> String {
+fn describe(write: &Write, names: &[String]) -> String {
     format!(
         "transaction {} of client {} on node {} from {} to {} ({:?}, {:?})",
         write.id,
@@ -68,7 +68,7 @@ pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) ->
     for two in finals.windows(2) {
         let [(one, shown), (other, also_shown)] = two else { continue };
         if shown != also_shown {
-            verdicts.say("nodes differ", || format!("{} and {} do not show the same rows", names[*one], names[*other]));
+            verdicts.add("nodes differ", || format!("{} and {} do not show the same rows", names[*one], names[*other]));
         }
     }
     if let Some((_, shown)) = finals.first() {
@@ -95,19 +95,20 @@ fn outcomes(
         let there = shown.journal.contains_key(&write.id);
         match write.outcome {
             Outcome::Committed(_) if !there => {
-                verdicts.say("an acknowledged transaction is lost", || {
-                    format!("{} is not on node {node}", tell(write, names))
+                verdicts.add("an acknowledged transaction is lost", || {
+                    format!("{} is not on node {node}", describe(write, names))
                 });
             }
             Outcome::Refused(_) if there => {
-                verdicts
-                    .say("a refused transaction is committed", || format!("{} is on node {node}", tell(write, names)));
+                verdicts.add("a refused transaction is committed", || {
+                    format!("{} is on node {node}", describe(write, names))
+                });
             }
             _ => {}
         }
     }
     for id in shown.journal.keys().filter(|id| !by_id.contains_key(id)) {
-        verdicts.say("a transaction of nobody", || format!("{id} is on node {node}"));
+        verdicts.add("a transaction of nobody", || format!("{id} is on node {node}"));
     }
 }
 
@@ -118,7 +119,7 @@ fn state(by_id: &HashMap<Id, &Write>, shown: &Final, node: &str, verdicts: &mut 
     for (id, written) in &shown.journal {
         let Some((key, version)) = *written else { continue };
         if let Some(other) = writers.insert((key, version), *id) {
-            verdicts.say("a lost update", || {
+            verdicts.add("a lost update", || {
                 format!("on node {node} both {other} and {id} have made version {version} of register {key}")
             });
         }
@@ -128,14 +129,14 @@ fn state(by_id: &HashMap<Id, &Write>, shown: &Final, node: &str, verdicts: &mut 
     for (key, (version, _)) in &registers {
         let missing = (1..=*version).find(|version| !writers.contains_key(&(*key, *version)));
         if let Some(missing) = missing {
-            verdicts.say("a version is lost", || {
+            verdicts.add("a version is lost", || {
                 format!("register {key} on node {node} is at version {version}, but no transaction has made {missing}")
             });
         }
     }
     let expected = registers.iter().map(|(key, (version, id))| (*key, *version, *id)).collect();
     if shown.registers != expected {
-        verdicts.say("half a transaction", || {
+        verdicts.add("half a transaction", || {
             format!("on node {node} registers are {:?}, by the journal {expected:?}", shown.registers)
         });
     }
@@ -146,14 +147,14 @@ fn state(by_id: &HashMap<Id, &Write>, shown: &Final, node: &str, verdicts: &mut 
         *accounts.entry(to).or_default() += amount;
     }
     if shown.accounts != accounts {
-        verdicts.say("half a transaction", || {
+        verdicts.add("half a transaction", || {
             format!("on node {node} accounts are {:?}, by the journal {accounts:?}", shown.accounts)
         });
     }
     let hops: i64 = committed().map(|write| write.effect.hops).sum();
     let found: i64 = shown.pieces.values().sum();
     if shown.pieces.len() as i64 != PIECES || hops != found {
-        verdicts.say("a moved row is lost", || {
+        verdicts.add("a moved row is lost", || {
             format!("on node {node} {:?} (piece, hops), which are {found} hops, by the journal {hops}", shown.pieces)
         });
     }
@@ -184,7 +185,7 @@ fn seen(
         for (key, version, id) in &read.registers {
             let writer = versions.get(&(*key, *version));
             if writer != Some(id) {
-                verdicts.say("what was seen is lost", || {
+                verdicts.add("what was seen is lost", || {
                     format!(
                         "version {version} of register {key} by {id}, seen {}; in the end that version is by {writer:?}",
                         whence()
@@ -197,17 +198,18 @@ fn seen(
         for (id, write) in of_client.get(&(from / PER_CLIENT)).into_iter().flat_map(|all| all.range(from..=last)) {
             let there = ids.binary_search(id).is_ok();
             if !there && matches!(write.outcome, Outcome::Committed(_)) {
-                verdicts.say("not a prefix", || {
+                verdicts.add("not a prefix", || {
                     format!(
                         "{last} was seen {} without what its client did before it, {}",
                         whence(),
-                        tell(write, names)
+                        describe(write, names)
                     )
                 });
             }
             if there && matches!(write.outcome, Outcome::Refused(_)) {
-                verdicts
-                    .say("a refused transaction was seen", || format!("{} was seen {}", tell(write, names), whence()));
+                verdicts.add("a refused transaction was seen", || {
+                    format!("{} was seen {}", describe(write, names), whence())
+                });
             }
         }
     }
@@ -219,8 +221,8 @@ fn acknowledged_versions(book: &Book, versions: &HashMap<(i64, i64), Id>, names:
         let (Outcome::Committed(_), Some(register)) = (&write.outcome, write.effect.register) else { continue };
         let writer = versions.get(&register);
         if writer != Some(&write.id) {
-            verdicts.say("an acknowledged transaction is lost", || {
-                format!("its version is by {writer:?}: {}", tell(write, names))
+            verdicts.add("an acknowledged transaction is lost", || {
+                format!("its version is by {writer:?}: {}", describe(write, names))
             });
         }
     }
@@ -240,8 +242,8 @@ fn lsns(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     by_lsn.sort_by_key(|(lsn, _)| *lsn);
     for pair in by_lsn.windows(2) {
         if pair[0].0 == pair[1].0 {
-            verdicts.say("two primaries", || {
-                format!("the same LSN {}: {}; {}", pair[0].0, tell(pair[0].1, names), tell(pair[1].1, names))
+            verdicts.add("two primaries", || {
+                format!("the same LSN {}: {}; {}", pair[0].0, describe(pair[0].1, names), describe(pair[1].1, names))
             });
         }
     }
@@ -257,11 +259,11 @@ fn lsns(book: &Book, names: &[String], verdicts: &mut Verdicts) {
             }
         }
         if let Some((before, earlier)) = largest.filter(|largest| largest.0 >= lsn) {
-            verdicts.say("two primaries", || {
+            verdicts.add("two primaries", || {
                 format!(
                     "LSN {lsn} of {} is below LSN {before} of {}, which was acknowledged before it began",
-                    tell(write, names),
-                    tell(earlier, names)
+                    describe(write, names),
+                    describe(earlier, names)
                 )
             });
         }
@@ -324,14 +326,14 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
         let (Outcome::Committed(_), Some((key, version))) = (&write.outcome, write.effect.register) else { continue };
         let before = acknowledged.before(key, write.begun);
         if version <= before {
-            verdicts.say("a lost update", || {
-                format!("version {before} was acknowledged before it began: {}", tell(write, names))
+            verdicts.add("a lost update", || {
+                format!("version {before} was acknowledged before it began: {}", describe(write, names))
             });
         }
     }
     for read in &book.reads {
         for &(key, version, _) in &read.registers {
-            let told = |what: &str, least: i64| {
+            let stale = |what: &str, least: i64| {
                 format!(
                     "node {} showed version {version} of register {key} from {} to {}, {what} {least}",
                     names[read.node],
@@ -341,12 +343,12 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
             };
             let least = acknowledged.before(key, read.begun);
             if read.current && version < least && !is_unaware(book, read.node, read.begun) {
-                verdicts.say("a stale read on a primary", || told("after the acknowledgement of version", least));
+                verdicts.add("a stale read on a primary", || stale("after the acknowledgement of version", least));
             }
             if let Some(after) = read.after {
                 let least = acknowledged.up_to(key, after);
                 if version < least {
-                    verdicts.say("read_after is not kept", || told("though asked for the LSN of version", least));
+                    verdicts.add("read_after is not kept", || stale("though asked for the LSN of version", least));
                 }
             }
         }
@@ -374,7 +376,7 @@ fn monotone(book: &Book, names: &[String], verdicts: &mut Verdicts) {
         for &(key, version, _) in &read.registers as &[Register] {
             let before = last.entry((read.connection, key)).or_insert((version, read.begun));
             if version < before.0 {
-                verdicts.say("time runs backwards", || {
+                verdicts.add("time runs backwards", || {
                     format!(
                         "connection {} on node {} saw version {version} of register {key} at {}, and {} at {}",
                         read.connection,

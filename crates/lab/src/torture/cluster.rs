@@ -187,8 +187,8 @@ impl<'a> Cluster<'a> {
         ] {
             flags.extend([name.to_owned(), value]);
         }
-        let told = || self.primary().unwrap_or_else(|| self.last_primary());
-        let primary = if self.shape.told { told() } else { joins.unwrap_or(0) };
+        let leads = || self.primary().unwrap_or_else(|| self.last_primary());
+        let primary = if self.shape.rejoin { leads() } else { joins.unwrap_or(0) };
         if node != primary {
             flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
         } else if node == 0 {
@@ -270,7 +270,7 @@ impl<'a> Cluster<'a> {
         if processes::has_crashed(status, &messages) {
             self.history.violated(format!("node {} crashed ({status}): {messages}", self.names[node]));
         } else {
-            self.history.say(&format!("node {} ended by itself ({status}): {last}", self.names[node]));
+            self.history.log(&format!("node {} ended by itself ({status}): {last}", self.names[node]));
         }
     }
 
@@ -374,8 +374,8 @@ impl<'a> Cluster<'a> {
         let mut all = String::new();
         for (node, name) in self.names.iter().enumerate() {
             let status = self.status(node).map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-            let said = self.slot(node).process.as_ref().map(Process::messages).unwrap_or_default();
-            let _ = writeln!(all, "node {name}: {status}\n{said}");
+            let messages = self.slot(node).process.as_ref().map(Process::messages).unwrap_or_default();
+            let _ = writeln!(all, "node {name}: {status}\n{messages}");
         }
         all
     }

@@ -135,8 +135,8 @@ impl History {
         Self { began, book: Mutex::default(), connections: AtomicU64::new(0), story: Mutex::default(), aside }
     }
 
-    /// Tells what happens.
-    pub(super) fn say(&self, what: &str) {
+    /// Logs what happens.
+    pub(super) fn log(&self, what: &str) {
         let line = format!("[{:7.3} s] {what}", self.now().as_secs_f64());
         if self.aside {
             eprintln!("{line}");

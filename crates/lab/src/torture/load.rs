@@ -119,10 +119,10 @@ impl Load<'_> {
     }
 
     /// Counts an error, and judges it.
-    fn heard(&self, failure: &SqlFailure, node: usize, whose: &str) {
+    fn judge(&self, failure: &SqlFailure, node: usize, whose: &str) {
         let (key, unexpected) = match failure {
             SqlFailure::Lost(_) => ("connection lost", false),
-            SqlFailure::Said { code, .. } => {
+            SqlFailure::Server { code, .. } => {
                 (code.as_str(), !EXPECTED.contains(&code.as_str()) && !code.starts_with("08"))
             }
         };
@@ -173,7 +173,7 @@ impl Load<'_> {
             let connection = self.history.connection();
             while self.goes_on() {
                 if let Err(failure) = self.look(&mut session, node, connection, clients, &mut random) {
-                    self.heard(&failure, node, "a reader");
+                    self.judge(&failure, node, "a reader");
                     if !is_harmless(&failure) || session.run("ROLLBACK").is_err() {
                         break;
                     }
@@ -298,7 +298,7 @@ impl Client<'_> {
             return match looked {
                 Ok(()) => true,
                 Err(failure) => {
-                    load.heard(&failure, node, &format!("client {}, reading,", self.number));
+                    load.judge(&failure, node, &format!("client {}, reading,", self.number));
                     is_harmless(&failure) && session.run("ROLLBACK").is_ok()
                 }
             };
@@ -312,14 +312,14 @@ impl Client<'_> {
         let (outcome, again) = match went {
             Ok(lsn) => (Outcome::Committed(lsn), true),
             Err((committing, failure)) => {
-                self.load.heard(&failure, self.node, &format!("client {}", self.number));
+                self.load.judge(&failure, self.node, &format!("client {}", self.number));
                 let harmless = is_harmless(&failure);
                 let open = match &failure {
                     SqlFailure::Lost(_) => true,
-                    SqlFailure::Said { code, fatal, .. } => *fatal || code == "40003" || code.starts_with("08"),
+                    SqlFailure::Server { code, fatal, .. } => *fatal || code == "40003" || code.starts_with("08"),
                 };
-                let told = failure.to_string();
-                let outcome = if committing && open { Outcome::Open(told) } else { Outcome::Refused(told) };
+                let text = failure.to_string();
+                let outcome = if committing && open { Outcome::Open(text) } else { Outcome::Refused(text) };
                 (outcome, harmless && session.run("ROLLBACK").is_ok())
             }
         };
@@ -360,9 +360,9 @@ impl Client<'_> {
         session.run(&format!("INSERT INTO journal VALUES ({id}, {register}, {note})")).map_err(before)?;
         let reply = session.run("COMMIT").map_err(|failure| (true, failure))?;
         if reply.tags.last().map(String::as_str) != Some("COMMIT") {
-            let said =
-                SqlFailure::Said { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false };
-            return Err((false, said));
+            let refusal =
+                SqlFailure::Server { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false };
+            return Err((false, refusal));
         }
         let lsn = session.parameter("freshet.last_commit").and_then(|lsn| lsn.parse().ok());
         lsn.ok_or_else(|| (true, SqlFailure::Lost("no LSN came with the commit".to_owned())))
@@ -429,5 +429,5 @@ impl Client<'_> {
 }
 
 fn is_harmless(failure: &SqlFailure) -> bool {
-    matches!(failure, SqlFailure::Said { code, fatal: false, .. } if HARMLESS.contains(&code.as_str()))
+    matches!(failure, SqlFailure::Server { code, fatal: false, .. } if HARMLESS.contains(&code.as_str()))
 }

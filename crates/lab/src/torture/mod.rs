@@ -145,10 +145,10 @@ pub(crate) struct TortureOptions {
     /// Use only this fault. Can be repeated.
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     only: Vec<Fault>,
-    /// Tell restarting nodes the primary by --join, as an operator would. Otherwise they restart as
+    /// Give restarting nodes the primary by --join, as an operator would. Otherwise they restart as
     /// they were started.
     #[arg(long)]
-    told: bool,
+    rejoin: bool,
     /// Do not change keys of rows in the load.
     #[arg(long)]
     no_moves: bool,
@@ -284,8 +284,8 @@ fn torment(
         Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
     })?;
     let history = History::new(Instant::now(), options.json);
-    history.say(&shape.rerun(options));
-    history.say(&shape.drawn());
+    history.log(&shape.rerun(options));
+    history.log(&shape.drawn());
     let cluster = Cluster::prepare(directory.path(), shape, &history)?;
     cluster.start()?;
     define(&cluster)?;
@@ -302,8 +302,8 @@ fn torment(
             }
             nemesis.mirror_again(&mut Random::stream(shape.seed, 10_000 + u64::from(round)))?;
             let deals = nemesis::draw(&mut random, kinds);
-            let told: Vec<String> = deals.iter().map(ToString::to_string).collect();
-            history.say(&format!("round {round}: {}", told.join("; ")));
+            let texts: Vec<String> = deals.iter().map(ToString::to_string).collect();
+            history.log(&format!("round {round}: {}", texts.join("; ")));
             let round = Round { shape, options, cluster: &cluster, history: &history, interruption };
             round.run(&mut nemesis, &deals, &mut sequences, summary)?;
             summary.rounds += 1;
@@ -459,7 +459,7 @@ impl Round<'_> {
             let begun = self.history.book().last_begun;
             if begun > healed {
                 let took = self.history.now() - healed;
-                self.history.say(&format!("something commits {:.1} s after the last fault", took.as_secs_f64()));
+                self.history.log(&format!("something commits {:.1} s after the last fault", took.as_secs_f64()));
                 return Ok(Some(took));
             }
             if self.history.now() > healed + limit {
@@ -478,7 +478,7 @@ impl Round<'_> {
     /// If a node is a mirror when all is quiet, it takes over, and what it shows is checked.
     fn last_of_a_mirror(&self, nemesis: &mut Nemesis) -> Result<(), Failure> {
         let Some(mirror) = (0..self.shape.nodes).find(|node| self.cluster.is_mirror(*node)) else { return Ok(()) };
-        self.history.say("a mirror takes over at the end");
+        self.history.log("a mirror takes over at the end");
         nemesis.promote_of_whole(mirror);
         nemesis.mend()?;
         if self.history.is_violated() { Ok(()) } else { self.judge() }
@@ -498,7 +498,7 @@ impl Round<'_> {
         for what in [wanted, Break::Entry] {
             let Some(broken) = self.cluster.damage(node, what, seed)? else { continue };
             let found = self.cluster.sweep(node, QUIET)?;
-            self.history.say(&format!("broken: {broken}, in memory of {}", self.cluster.names()[node]));
+            self.history.log(&format!("broken: {broken}, in memory of {}", self.cluster.names()[node]));
             if found == 0 {
                 self.history.violated(format!("the sweep did not find what was broken on purpose: {broken}"));
                 return Ok(());
@@ -525,7 +525,7 @@ impl Round<'_> {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        self.history.say(&format!("node {} has begun again", self.cluster.names()[node]));
+        self.history.log(&format!("node {} has begun again", self.cluster.names()[node]));
         self.judge()
     }
 
@@ -568,7 +568,7 @@ impl Round<'_> {
         let (again, differ) = self.cluster.executed_again();
         differ.into_iter().for_each(|why| self.history.violated(why));
         let again = if again > 0 { format!(", {again} executed again") } else { String::new() };
-        self.history.say(&format!("checked: {writes} transactions that write, {reads} reads{again}"));
+        self.history.log(&format!("checked: {writes} transactions that write, {reads} reads{again}"));
         Ok(())
     }
 }

@@ -108,36 +108,36 @@ impl Nemesis<'_> {
     }
 
     fn kill(&mut self, node: usize) {
-        self.history.say(&format!("SIGKILL {}", self.name(node)));
+        self.history.log(&format!("SIGKILL {}", self.name(node)));
         self.cluster.kill(node);
         self.done.kills += 1;
     }
 
     fn want(&self, node: usize) {
-        self.history.say(&format!("{} may start again", self.name(node)));
+        self.history.log(&format!("{} may start again", self.name(node)));
         self.cluster.want(node);
     }
 
     fn stop(&mut self, node: usize) {
         self.cluster.stop(node);
-        self.history.say(&format!("SIGSTOP {}", self.name(node)));
+        self.history.log(&format!("SIGSTOP {}", self.name(node)));
         self.done.stops += 1;
     }
 
     fn go_on(&self, node: usize) {
-        self.history.say(&format!("SIGCONT {}", self.name(node)));
+        self.history.log(&format!("SIGCONT {}", self.name(node)));
         self.cluster.go_on(node);
     }
 
     /// Promotes a node, or the one that it names because that has more, and cannot pass it on.
     fn promote(&mut self, node: usize) -> Option<ClientError> {
-        self.history.say(&format!("promote {}", self.name(node)));
+        self.history.log(&format!("promote {}", self.name(node)));
         let outcome = self.cluster.promote(node, FAILOVER);
         let failure = self.promoted(node, outcome)?;
         let better = self.cluster.named_in(&failure.to_string());
         let better = better.filter(|better| Some(*better) != self.cluster.primary());
         let Some(better) = better else { return Some(failure) };
-        self.history.say(&format!("promote {}, which has more", self.name(better)));
+        self.history.log(&format!("promote {}, which has more", self.name(better)));
         let outcome = self.cluster.promote(better, FAILOVER);
         self.promoted(better, outcome)
     }
@@ -152,7 +152,7 @@ impl Nemesis<'_> {
 
     /// Promotes a node, and kills these a while later, whether it has taken over or not.
     fn promote_and_kill(&mut self, node: usize, killed: &[usize], later: Duration) -> Result<(), Failure> {
-        self.history.say(&format!("promote {}", self.name(node)));
+        self.history.log(&format!("promote {}", self.name(node)));
         let cluster = self.cluster;
         let outcome = thread::scope(|scope| {
             let promotion = scope.spawn(|| cluster.promote(node, FAILOVER));
@@ -169,12 +169,12 @@ impl Nemesis<'_> {
     fn promoted(&mut self, node: usize, outcome: Result<u32, ClientError>) -> Option<ClientError> {
         match outcome {
             Ok(term) => {
-                self.history.say(&format!("{} is the primary of term {term}", self.name(node)));
+                self.history.log(&format!("{} is the primary of term {term}", self.name(node)));
                 self.done.failovers += 1;
                 None
             }
             Err(failure) => {
-                self.history.say(&format!("{} is not: {failure}", self.name(node)));
+                self.history.log(&format!("{} is not: {failure}", self.name(node)));
                 self.done.refused += 1;
                 Some(failure)
             }
@@ -195,20 +195,20 @@ impl Nemesis<'_> {
     pub(super) fn deal(&mut self, deal: &Deal) -> Result<(), Failure> {
         self.wait_for_load(deal.before)?;
         let Some(primary) = self.cluster.primary() else {
-            self.history.say(&format!("{deal} is left out: there is no primary"));
+            self.history.log(&format!("{deal} is left out: there is no primary"));
             return Ok(());
         };
         let mut standbys: Vec<usize> =
             (0..self.cluster.names().len()).filter(|node| *node != primary && self.cluster.is_at_work(*node)).collect();
         if standbys.len() + 1 < self.cluster.names().len() {
-            self.history.say(&format!("{deal} is left out: a node is away"));
+            self.history.log(&format!("{deal} is left out: a node is away"));
             return Ok(());
         }
         // Which standby comes first is chosen by seed, and so is who comes back first of several.
         let first = (deal.dice[0] % standbys.len() as u64) as usize;
         standbys.rotate_left(first);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
-        self.history.say(&format!("{deal}; {} is the primary", self.name(primary)));
+        self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
         match deal.fault {
             Fault::KillPrimary => {
                 self.kill(primary);
@@ -328,10 +328,10 @@ impl Nemesis<'_> {
             let labour = |mut session: Session| load::labour(&mut session, LABOUR);
             let ran = Session::open(&self.cluster.sql()[primary], load::USER, DEFINING).and_then(labour);
             let how = ran.map_or_else(|failure| format!("not quite: {failure}"), |()| "for a while".to_owned());
-            self.history.say(&format!("standbys that execute are busy, {how}"));
+            self.history.log(&format!("standbys that execute are busy, {how}"));
         }
         if !without_mirrors || self.cluster.is_whole().is_err() {
-            self.history.say(&format!("{deal} is left out: there are mirrors, or not all are in sync"));
+            self.history.log(&format!("{deal} is left out: there are mirrors, or not all are in sync"));
             return Ok(());
         }
         let all = standbys.iter().copied().chain([primary]);
@@ -356,7 +356,7 @@ impl Nemesis<'_> {
             self.history.violated(format!("all nodes were in sync, and without {name} none of them takes over"));
             return Ok(());
         };
-        self.history.say(&format!("{} begins again with nothing", self.name(primary)));
+        self.history.log(&format!("{} begins again with nothing", self.name(primary)));
         self.cluster.begin_again(primary, new, false, None)
     }
 
@@ -383,7 +383,7 @@ impl Nemesis<'_> {
             session.run(last).map(drop)
         });
         let how = ran.map_or_else(|failure| format!("as far as that: {failure}"), |()| "and all is done".to_owned());
-        self.history.say(&format!("rows and definitions on {}, {how}", self.name(primary)));
+        self.history.log(&format!("rows and definitions on {}, {how}", self.name(primary)));
     }
 
     /// The first standby begins again with what a mirror has, or, as a mirror, from a checkpoint of
@@ -396,10 +396,10 @@ impl Nemesis<'_> {
         };
         // What it had acknowledged counts until it is sure that the others have it.
         let (Some(source), Ok(_)) = (source, self.cluster.is_whole()) else {
-            self.history.say(&format!("{deal} is left out: no mirror could give what it has, or not all are in sync"));
+            self.history.log(&format!("{deal} is left out: no mirror could give what it has, or not all are in sync"));
             return Ok(());
         };
-        self.history.say(&format!("{} begins again with what {} has", self.name(standby), self.name(source)));
+        self.history.log(&format!("{} begins again with what {} has", self.name(standby), self.name(source)));
         self.cluster.begin_again(standby, primary, false, Some(source).filter(|source| *source != primary))?;
         self.sleep(deal.first / 4)?;
         let victim = [None, Some(source), Some(primary), Some(standby)][(deal.dice[1] % 4) as usize];
@@ -420,7 +420,7 @@ impl Nemesis<'_> {
         let mut others: Vec<usize> = nodes.filter(|node| *node != primary && !self.cluster.is_mirror(*node)).collect();
         random.shuffle(&mut others);
         for node in others.into_iter().take(missing) {
-            self.history.say(&format!("{} begins again as a mirror", self.name(node)));
+            self.history.log(&format!("{} begins again as a mirror", self.name(node)));
             self.cluster.begin_again(node, primary, true, None)?;
             self.mend()?;
         }
@@ -443,7 +443,7 @@ impl Nemesis<'_> {
             for (node, lacking) in lacking.iter_mut().enumerate() {
                 // Whether anything was lost that must not be, the ledger says.
                 if self.cluster.refill(node) {
-                    self.history.say(&format!("{} holds more, and gives it up", self.name(node)));
+                    self.history.log(&format!("{} holds more, and gives it up", self.name(node)));
                     calm = 0;
                 }
                 let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
@@ -452,7 +452,7 @@ impl Nemesis<'_> {
                     continue;
                 }
                 *lacking = None;
-                self.history.say(&format!("{} lacks log, and begins again", self.name(node)));
+                self.history.log(&format!("{} lacks log, and begins again", self.name(node)));
                 self.cluster.begin_again(node, primary, false, None)?;
             }
             self.sleep(Duration::from_millis(50))?;

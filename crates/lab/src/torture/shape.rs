@@ -46,8 +46,8 @@ pub(super) struct Shape {
     /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside
     /// it.
     checkpoint_cpu: u32,
-    /// Nodes that restart are told by --join who leads.
-    pub(super) told: bool,
+    /// Nodes that restart are given the primary by --join.
+    pub(super) rejoin: bool,
     /// What a doubt about a node's state has for consequences.
     on_doubt: &'static str,
 }
@@ -97,11 +97,11 @@ impl Shape {
             return Err(Failure::new(format!("{safety} is not for {nodes} nodes")));
         }
         let replay = options.replay.unwrap_or(replay);
-        let told = options.told;
+        let rejoin = options.rejoin;
         let mut random = Random::stream(seed, 6);
         let bandwidth = [0.0, 0.0, 0.05][random.below(3) as usize];
         let checkpoint_cpu = [20, 2][random.below(2) as usize];
-        let on_doubt = ["tell", "withdraw"][Random::stream(seed, 7).below(2) as usize];
+        let on_doubt = ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize];
         Ok(Self {
             seed,
             nodes,
@@ -117,7 +117,7 @@ impl Shape {
             kept,
             bandwidth,
             checkpoint_cpu,
-            told,
+            rejoin,
             on_doubt,
         })
     }
@@ -225,8 +225,8 @@ impl Shape {
         if options.no_moves {
             command += " --no-moves";
         }
-        if self.told {
-            command += " --told";
+        if self.rejoin {
+            command += " --rejoin";
         }
         command
     }

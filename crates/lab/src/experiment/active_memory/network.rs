@@ -79,7 +79,7 @@ fn differs_11(results: &Results) -> Vec<String> {
     let fits = results.at(MEMORY, low, "tps") / modelled(results, MEMORY, low);
     let crossing =
         results.xs(MEMORY).into_iter().find(|x| best_but(results, MEMORY, *x).1 < results.at(MEMORY, *x, "tps"));
-    let told = match crossing {
+    let compared = match crossing {
         Some(limit) if limit < UNLIMITED => format!("is the best from {limit} Gb/s on"),
         Some(_) => "is the best only without a limit".to_owned(),
         None => "is the best nowhere".to_owned(),
@@ -89,7 +89,7 @@ fn differs_11(results: &Results) -> Vec<String> {
     vec![
         format!(
             "With {low} Gb/s log shipping does {here:.2} times what Active-Memory does, {} the paper's 2 \
-             times; Active-Memory {told}, and in the paper from 10 Gb/s on, where a node has {times:.0} times \
+             times; Active-Memory {compared}, and in the paper from 10 Gb/s on, where a node has {times:.0} times \
              as many processors.",
             than(here, 2.0, 0.3)
         ),

@@ -83,7 +83,7 @@ fn differs_8(results: &Results) -> Vec<String> {
         }
     )];
     let times = |name: &str| growth(results, name, (one, most));
-    let told = SCHEMES.map(|(name, _)| format!("{name} {:.2}", times(name)));
+    let figures = SCHEMES.map(|(name, _)| format!("{name} {:.2}", times(name)));
     let gains_most = SCHEMES.iter().all(|(name, _)| times(name) <= times(MEMORY));
     let verdict = if gains_most && times(MEMORY) > 1.0 {
         "as in the paper, Active-Memory gains most"
@@ -93,7 +93,7 @@ fn differs_8(results: &Results) -> Vec<String> {
     out.push(format!(
         "A model, which is no measurement, gives each node a processor: with {most} nodes there is this many \
          times as much as with one: {}; {verdict}.",
-        told.join(", ")
+        figures.join(", ")
     ));
     let alone = ratio(results, (HSTORE, MEMORY), one);
     out.push(format!("Alone, H-Store, which has no locks, does {alone:.2} times as much as Active-Memory."));
@@ -133,7 +133,7 @@ pub(super) fn figure_12() -> Experiment {
         differs: |results| {
             let (one, most) = (first(results), last(results));
             let share = |name: &str| results.at(name, most, "tps") / results.at(name, one, "tps");
-            let told = SCHEMES.map(|(name, _)| format!("{name} {}", percent(share(name))));
+            let figures = SCHEMES.map(|(name, _)| format!("{name} {}", percent(share(name))));
             let others = SCHEMES.iter().filter(|(name, _)| *name != MEMORY).map(|(name, _)| share(name));
             let keeps_most = others.fold(f64::NEG_INFINITY, f64::max) < share(MEMORY);
             let verdict = if keeps_most {
@@ -143,7 +143,7 @@ pub(super) fn figure_12() -> Experiment {
             };
             let alone = ratio(results, (MEMORY, SHIPPING), one);
             vec![
-                format!("With {most} copies schemes keep of what they do with one: {}; {verdict}.", told.join(", ")),
+                format!("With {most} copies schemes keep of what they do with one: {}; {verdict}.", figures.join(", ")),
                 format!(
                     "H-Store and Calvin execute each transaction once for each copy: {} of their work would be left \
                      with {most}.",

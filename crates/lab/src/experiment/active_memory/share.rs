@@ -32,7 +32,7 @@ pub(super) fn figure_10() -> Experiment {
         },
         differs: |results| {
             let kept = |name: &str| results.at(name, 100.0, "tps") / results.at(name, 0.0, "tps");
-            let told = SCHEMES.map(|(name, _)| format!("{name} {}", percent(kept(name))));
+            let figures = SCHEMES.map(|(name, _)| format!("{name} {}", percent(kept(name))));
             let falls = SCHEMES.iter().all(|(name, _)| *name == HSTORE || kept(HSTORE) <= kept(name));
             let verdict =
                 if falls { "H-Store least, as in the paper" } else { "H-Store not least, unlike in the paper" };
@@ -41,7 +41,7 @@ pub(super) fn figure_10() -> Experiment {
                 format!(
                     "When all transactions are over several partitions, schemes keep of their throughput: {}; \
                      {verdict}.",
-                    told.join(", ")
+                    figures.join(", ")
                 ),
                 format!(
                     "Active-Memory does {none:.2} times what log shipping does when none is, and {all:.2} times when \

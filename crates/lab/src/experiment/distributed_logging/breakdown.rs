@@ -132,13 +132,13 @@ fn differs(results: &Results, workloads: &[Workload], system: System) -> Vec<Str
         let threads = most(results, &series(*workload, system));
         let all: f64 = parts(results, *workload, system, threads).iter().sum();
         let shares = shares(results, *workload, system, threads);
-        let told: Vec<String> =
+        let figures: Vec<String> =
             PARTS.iter().zip(shares).map(|(name, share)| format!("{name} {}", percent(share))).collect();
         out.push(format!(
             "{} with {threads} thread(s) and {} takes {all:.2} us of processor time: {}.",
             workload.name,
             system.name,
-            list(&told)
+            list(&figures)
         ));
     }
     out.push(noise(results));

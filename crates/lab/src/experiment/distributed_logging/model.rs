@@ -52,9 +52,9 @@ mod tests {
             (SOCKETS, 8.0, 1.2),
             (SOCKETS, 48.0, 1.2),
         ] {
-            let told = throughput(machine, 1.36, workers) / 1e6;
+            let modelled = throughput(machine, 1.36, workers) / 1e6;
             // The table has two digits.
-            assert!((told - expected).abs() < 0.06, "{}, {workers} workers: {told}", machine.name);
+            assert!((modelled - expected).abs() < 0.06, "{}, {workers} workers: {modelled}", machine.name);
         }
     }
 }

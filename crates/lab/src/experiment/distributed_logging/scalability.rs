@@ -185,14 +185,14 @@ fn scales(results: &Results, workload: Workload, system: System) -> String {
 /// The sentence on what a delay of 1.2 us at each insertion costs.
 fn delays(results: &Results) -> String {
     let shares = WRITES.map(|workload| ratio(results, workload, (TX_D_DELAY, TX_D)));
-    let told: Vec<String> =
+    let figures: Vec<String> =
         WRITES.iter().zip(shares).map(|(workload, share)| format!("{} of {}", percent(share), workload.name)).collect();
     let verdict = if shares.into_iter().all(|share| share >= 0.85) {
         "it costs at most 15 %, as in the paper"
     } else {
         "it costs more than the paper's 15 %, whose transactions take longer"
     };
-    format!("With 1.2 us at each insertion TX-D keeps {}: {verdict}.", list(&told))
+    format!("With 1.2 us at each insertion TX-D keeps {}: {verdict}.", list(&figures))
 }
 
 /// The sentence on the model, where one thread was measured.

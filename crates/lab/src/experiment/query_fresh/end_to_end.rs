@@ -58,7 +58,7 @@ fn panels(results: &Results) -> Vec<Panel> {
 }
 
 fn beside(results: &Results) -> Vec<Beside> {
-    let said = |what: &str, stated: &str, series: &str| {
+    let compared = |what: &str, stated: &str, series: &str| {
         let shares = results.xs(series).into_iter().map(|x| format!("{} with {x}", percent(kept(results, series, x))));
         Beside {
             what: format!("{what}, of standalone, by standbys"),
@@ -68,10 +68,10 @@ fn beside(results: &Results) -> Vec<Beside> {
         }
     };
     vec![
-        said("Query Fresh", "up to five synchronous backups while maintaining high performance", "Query Fresh"),
-        said("Sync", "cannot support any synchronous backups without significantly slowing down", "Sync"),
-        said("Async", "high regardless of the number of backups", "Async"),
-        said("Logical", "high across the x-axis", "Logical"),
+        compared("Query Fresh", "up to five synchronous backups while maintaining high performance", "Query Fresh"),
+        compared("Sync", "cannot support any synchronous backups without significantly slowing down", "Sync"),
+        compared("Async", "high regardless of the number of backups", "Async"),
+        compared("Logical", "high across the x-axis", "Logical"),
     ]
 }
 
@@ -80,11 +80,11 @@ fn differs(results: &Results) -> Vec<String> {
     let mut out = Vec::new();
     let mut shares: Vec<(&str, f64)> = VARIANTS.iter().map(|(name, ..)| (*name, kept(results, name, most))).collect();
     shares.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let said: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
+    let figures: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
     out.push(format!(
         "With {most} standby(s) the primary keeps, of {} alone: {}.",
         thousands(results.at(STANDALONE, 0.0, "tps")),
-        list(&said)
+        list(&figures)
     ));
     let position = |name: &str| shares.iter().position(|(it, _)| *it == name).unwrap_or(0);
     out.push(if position("Sync") == shares.len() - 1 {

@@ -155,9 +155,9 @@ fn differs(results: &Results) -> Vec<String> {
     let (mut growing, mut steady) = (Vec::new(), Vec::new());
     for series in results.series().into_iter().filter(|series| *series != fresh) {
         let (first, end) = behind(results, series);
-        let said =
+        let text =
             format!("{series} ({} MB in the first quarter, {} MB in the last)", short(first / 1e6), short(end / 1e6));
-        if grows(first, end) { growing.push(said) } else { steady.push(said) }
+        if grows(first, end) { growing.push(text) } else { steady.push(text) }
     }
     if !growing.is_empty() {
         out.push(format!("The gap grows, as the paper's do, for {}.", list(&growing)));

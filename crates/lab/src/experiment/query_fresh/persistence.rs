@@ -123,9 +123,10 @@ fn differs(results: &Results) -> Vec<String> {
     }
     out.push(format!("No-NVRAM keeps, by standbys, {}.", by_standbys(results, DRAM, "tps")));
     out.push(format!("A thread of its own for CLWB keeps, by standbys, {}.", by_standbys(results, OWN, "tps")));
-    let of_all = |told: &dyn Fn(&str) -> String| {
-        let told: Vec<String> = results.series().iter().map(|series| format!("{series} {}", told(series))).collect();
-        told.join(", ")
+    let of_all = |figure: &dyn Fn(&str) -> String| {
+        let figures: Vec<String> =
+            results.series().iter().map(|series| format!("{series} {}", figure(series))).collect();
+        figures.join(", ")
     };
     out.push(format!(
         "Readers of one standby do, of the ideal variant's, {}.",

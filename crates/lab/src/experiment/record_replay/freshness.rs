@@ -131,7 +131,7 @@ fn differs(results: &Results) -> Vec<String> {
         ));
     }
     let commands = results.at(&series("TPC-C", COMMANDS), FULL, "kept_up");
-    out.extend(told(commands, || {
+    out.extend(if_measured(commands, || {
         let verdict = if commands >= 0.97 { "keeps up with one thread, too" } else { "falls behind" };
         let took = results.at(&series("TPC-C", COMMANDS), FULL, "standby_cpu_us_per_txn");
         format!(

@@ -166,7 +166,7 @@ fn last(results: &Results, series: &str) -> f64 {
     results.xs(series).into_iter().max_by(f64::total_cmp).unwrap_or(f64::NAN)
 }
 
-/// `what` when a number is told, so that nothing is said of what was not measured.
-fn told(number: f64, what: impl FnOnce() -> String) -> Option<String> {
+/// `what` when there is a number, so that nothing is written of what was not measured.
+fn if_measured(number: f64, what: impl FnOnce() -> String) -> Option<String> {
     number.is_finite().then(what)
 }

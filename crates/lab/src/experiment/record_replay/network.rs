@@ -145,7 +145,7 @@ fn differs(results: &Results) -> Vec<String> {
         ));
     }
     let commands = bytes(results, "TPC-C", COMMANDS);
-    out.extend(told(commands, || {
+    out.extend(if_measured(commands, || {
         let times = commands / bytes(results, "TPC-C", AGAIN);
         let why = if times < 1.0 {
             "the rest is the write set"

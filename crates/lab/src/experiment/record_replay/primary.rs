@@ -236,7 +236,7 @@ fn slow(results: &Results) -> Vec<String> {
         }
     }
     let alone = results.at(&series("TPC-C", ALONE), 0.0, "tps");
-    out.extend(told(alone, || format!("Alone the primary does {} of TPC-C.", thousands(alone))));
+    out.extend(if_measured(alone, || format!("Alone the primary does {} of TPC-C.", thousands(alone))));
     out.push(noise(results));
     out
 }

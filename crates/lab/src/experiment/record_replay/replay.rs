@@ -114,11 +114,11 @@ fn beside_figure_5(results: &Results) -> Vec<Beside> {
             let again = results.at(&series(workload, AGAIN), x, "share") * TRACE;
             add("a trace executed again, scaled to 30 s", seconds, "section 6.4", format!("{} s", short(again)));
             let here = calvin(results, workload, x);
-            let told =
+            let measured =
                 |here: f64| if here.is_finite() { format!("{here:.2} times") } else { "not measured".to_owned() };
-            add("Calvin against it", times, "section 6.4", told(here));
+            add("Calvin against it", times, "section 6.4", measured(here));
             if workload == "TPC-C+" {
-                add("Calvin against it", "at least 1.2 times", GOAL, told(here));
+                add("Calvin against it", "at least 1.2 times", GOAL, measured(here));
             }
         }
     }

@@ -21,46 +21,46 @@ struct Kind {
 const KINDS: [Kind; 4] = [
     Kind {
         name: "NewOrder",
-        columns: ["new_order_told_bytes", "new_order_log_bytes", "new_order_form_bytes"],
+        columns: ["new_order_input_bytes", "new_order_log_bytes", "new_order_form_bytes"],
         stated: Some([200.0, 996.0]),
     },
     Kind {
         name: "Delivery",
-        columns: ["delivery_told_bytes", "delivery_log_bytes", "delivery_form_bytes"],
+        columns: ["delivery_input_bytes", "delivery_log_bytes", "delivery_form_bytes"],
         stated: Some([12.0, 741.0]),
     },
     Kind {
         name: "Payment",
-        columns: ["payment_told_bytes", "payment_log_bytes", "payment_form_bytes"],
+        columns: ["payment_input_bytes", "payment_log_bytes", "payment_form_bytes"],
         stated: Some([32.0, 346.0]),
     },
     Kind {
         name: "CreditCheck",
-        columns: ["credit_check_told_bytes", "credit_check_log_bytes", "credit_check_form_bytes"],
+        columns: ["credit_check_input_bytes", "credit_check_log_bytes", "credit_check_form_bytes"],
         stated: None,
     },
 ];
 
 const COLUMNS: &[Column] = &[
-    column("new_order_told_bytes", "/new_order/inputs"),
+    column("new_order_input_bytes", "/new_order/inputs"),
     column("new_order_rows_bytes", "/new_order/rows"),
     column("new_order_log_bytes", "/new_order/block"),
     column("new_order_form_bytes", "/new_order/form"),
-    column("delivery_told_bytes", "/delivery/inputs"),
+    column("delivery_input_bytes", "/delivery/inputs"),
     column("delivery_rows_bytes", "/delivery/rows"),
     column("delivery_log_bytes", "/delivery/block"),
     column("delivery_form_bytes", "/delivery/form"),
-    column("payment_told_bytes", "/payment/inputs"),
+    column("payment_input_bytes", "/payment/inputs"),
     column("payment_rows_bytes", "/payment/rows"),
     column("payment_log_bytes", "/payment/block"),
     column("payment_form_bytes", "/payment/form"),
-    column("credit_check_told_bytes", "/credit_check/inputs"),
+    column("credit_check_input_bytes", "/credit_check/inputs"),
     column("credit_check_rows_bytes", "/credit_check/rows"),
     column("credit_check_log_bytes", "/credit_check/block"),
     column("credit_check_form_bytes", "/credit_check/form"),
 ];
 
-const TOLD: &str = "Bytes of a transaction";
+const BYTES: &str = "Bytes of a transaction";
 
 pub(super) fn experiment() -> Experiment {
     Experiment {
@@ -73,7 +73,7 @@ pub(super) fn experiment() -> Experiment {
         calibrate: false,
         sweep: |scale| {
             let count = if scale.quick { 50 } else { 400 };
-            vec![run(TOLD, 1.0, format!("sizes --transactions {count}"))]
+            vec![run(BYTES, 1.0, format!("sizes --transactions {count}"))]
         },
         scaled: |_| {
             "Each kind of transaction by itself, on one warehouse. A NewOrder has 15 lines, as the paper assumes; \
@@ -91,31 +91,31 @@ pub(super) fn experiment() -> Experiment {
 }
 
 fn of(results: &Results, column: &str) -> f64 {
-    results.at(TOLD, 1.0, column)
+    results.at(BYTES, 1.0, column)
 }
 
 fn panels(results: &Results) -> Vec<Panel> {
     let kinds = |number: usize| KINDS.map(|kind| kind.columns[number]);
-    let here = |label: &str, number: usize| results.across(label, (TOLD, 1.0), number, &kinds(number), 1.0);
+    let here = |label: &str, number: usize| results.across(label, (BYTES, 1.0), number, &kinds(number), 1.0);
     let there = |label: &str, number: usize| {
         let points: Vec<(f64, f64)> =
             places_of(KINDS).into_iter().filter_map(|(place, kind)| Some((place, kind.stated?[number]))).collect();
         Curve::stated(label, number, &points).apart()
     };
     let curves = vec![
-        here("told", 0),
+        here("input", 0),
         here("written, as logged", 1),
         here("the form on the wire", 2),
         there("Paper: input", 0),
         there("Paper: output, by row", 1),
     ];
     let ticks = places_of(KINDS.map(|kind| kind.name.to_owned()));
-    vec![Panel { ticks, ..Panel::over_numbers(TOLD, "", "bytes", curves) }]
+    vec![Panel { ticks, ..Panel::over_numbers(BYTES, "", "bytes", curves) }]
 }
 
 fn beside(results: &Results) -> Vec<Beside> {
     let mut rows = Vec::new();
-    for Kind { name, columns: [told, log, form], stated } in KINDS {
+    for Kind { name, columns: [inputs, log, form], stated } in KINDS {
         let mut add = |what: &str, number: Option<f64>, column| {
             rows.push(Beside {
                 what: format!("{name}, {what}"),
@@ -124,7 +124,7 @@ fn beside(results: &Results) -> Vec<Beside> {
                 here: format!("{} bytes", short(of(results, column))),
             });
         };
-        add("input", stated.map(|stated| stated[0]), told);
+        add("input", stated.map(|stated| stated[0]), inputs);
         add("output, by row", stated.map(|stated| stated[1]), log);
         add("input and write set, as sent", None, form);
     }
@@ -133,12 +133,12 @@ fn beside(results: &Results) -> Vec<Beside> {
 
 fn differs(results: &Results) -> Vec<String> {
     let mut out = Vec::new();
-    for Kind { name, columns: [told, log, form], stated } in KINDS {
-        let (told, log, form) = (of(results, told), of(results, log), of(results, form));
+    for Kind { name, columns: [inputs, log, form], stated } in KINDS {
+        let (inputs, log, form) = (of(results, inputs), of(results, log), of(results, form));
         let paper = match stated {
             Some([input, output]) => format!(
                 "{} in the paper ({input} of {output}, or {})",
-                than(told / log, input / output, 0.03),
+                than(inputs / log, input / output, 0.03),
                 percent(input / output)
             ),
             None => "not in the paper's table".to_owned(),
@@ -146,9 +146,9 @@ fn differs(results: &Results) -> Vec<String> {
         out.push(format!(
             "{name} is told {} bytes and logs {}, so that the input is {} of the output, {paper}; with its write set \
              it is sent as {} bytes, {}.",
-            short(told),
+            short(inputs),
             short(log),
-            percent(told / log),
+            percent(inputs / log),
             short(form),
             percent(form / log)
         ));

@@ -149,9 +149,9 @@ fn differs(results: &Results, stated: &Stated) -> Vec<String> {
 }
 
 /// Throughput of a system in each of the additional runs, as a share of MemSilo's in the same.
-fn of_runs<T>(results: &Results, system: &str, told: impl Fn(f64) -> T) -> Vec<T> {
+fn of_runs<T>(results: &Results, system: &str, of_share: impl Fn(f64) -> T) -> Vec<T> {
     let tps = |system: &str, run: &str| of(results, &format!("{system}{run}"), "tps");
-    MORE.iter().map(|(run, _)| told(tps(system, run) / tps(MEMORY, run))).collect()
+    MORE.iter().map(|(run, _)| of_share(tps(system, run) / tps(MEMORY, run))).collect()
 }
 
 fn panels_of_runs(results: &Results) -> Vec<Panel> {

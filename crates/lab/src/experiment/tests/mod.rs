@@ -125,8 +125,8 @@ fn medians_and_curves_are_those_of_the_rounds() {
     assert!(table::summary(&results).lines().nth(1).unwrap().starts_with(&format!("{series},{x},3,3,,")));
 }
 
-/// What an experiment says of runs, without what is said of one round everywhere.
-fn says(experiment: &Experiment, runs: &[&str]) -> Vec<String> {
+/// An experiment's sentences about runs, without that about one round, which is everywhere.
+fn sentences_of(experiment: &Experiment, runs: &[&str]) -> Vec<String> {
     let scale = Scale { processors: 2, log_bytes_per_s: 45e6, ..Scale::new(false, Some(1), None) };
     let mut results =
         Results { x: experiment.x, columns: experiment.columns, scale, runs: Vec::new(), found: Vec::new() };
@@ -140,9 +140,9 @@ fn says(experiment: &Experiment, runs: &[&str]) -> Vec<String> {
         results.runs.push(frame::Run { series, x, arguments: String::new() });
         results.found.push(vec![value]);
     }
-    let mut told = (experiment.differs)(&results);
-    told.retain(|sentence| *sentence != report::noise(&results));
-    told
+    let mut sentences = (experiment.differs)(&results);
+    sentences.retain(|sentence| *sentence != report::noise(&results));
+    sentences
 }
 
 #[test]
@@ -158,9 +158,10 @@ fn every_sentence_follows_what_was_found() {
         *cases.entry(experiment.name).or_default() += 1;
         let runs: Vec<&str> = std::iter::from_fn(|| lines.next_if(|line| line.starts_with(' '))).collect();
         let expected: Vec<&str> = std::iter::from_fn(|| lines.next_if(|line| line.starts_with('>'))).collect();
-        let told: Vec<String> = says(experiment, &runs).iter().map(|sentence| format!("> {sentence}")).collect();
-        if told != expected {
-            wrong += &format!("{name}\n{}\n{}\n\n", runs.join("\n"), told.join("\n"));
+        let sentences: Vec<String> =
+            sentences_of(experiment, &runs).iter().map(|sentence| format!("> {sentence}")).collect();
+        if sentences != expected {
+            wrong += &format!("{name}\n{}\n{}\n\n", runs.join("\n"), sentences.join("\n"));
         }
     }
     assert!(wrong.is_empty(), "these say something else:\n{wrong}");
@@ -188,7 +189,7 @@ fn note(experiment: &Experiment, value: &mut Value, entry: &str) {
 }
 
 #[test]
-fn noise_is_told_where_there_is_more_than_one_round() {
+fn noise_is_reported_where_there_is_more_than_one_round() {
     let experiment = all().remove(1);
     let mut results = results(&experiment, Scale::new(true, Some(3), None), 1);
     for found in &mut results.found {
