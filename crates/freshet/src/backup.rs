@@ -49,7 +49,7 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
         buffer_bytes: options.log_buffer_bytes,
     })?;
     let mut ready = false;
-    let mut told = String::new();
+    let mut warned = String::new();
     loop {
         let status = archive.status();
         match &status.link {
@@ -63,9 +63,9 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
                 io::stdout().flush()?;
                 ready = true;
             }
-            freshet_engine::node::LinkStatus::Connecting { last_failure: Some(why), .. } if *why != told => {
+            freshet_engine::node::LinkStatus::Connecting { last_failure: Some(why), .. } if *why != warned => {
                 tracing::warn!(cause = why, "the archive does not follow; it tries again");
-                told.clone_from(why);
+                warned.clone_from(why);
             }
             _ => {}
         }
@@ -93,12 +93,12 @@ pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode, Failure> {
         directory: options.directory.clone(),
         moment,
     })?;
-    let told = restored.time.map_or("at no known time".to_owned(), |micros| {
+    let moment = restored.time.map_or("at no known time".to_owned(), |micros| {
         let time = UNIX_EPOCH + Duration::from_micros(micros);
         format!("which was at {} or a moment later", humantime::format_rfc3339_micros(time))
     });
     println!(
-        "restored to LSN {} ({told}) in {:.1} s: {} rows of a checkpoint, {} of log",
+        "restored to LSN {} ({moment}) in {:.1} s: {} rows of a checkpoint, {} of log",
         restored.end.0,
         begun.elapsed().as_secs_f64(),
         units::grouped(restored.rows),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_can_be_said_in_three_ways() {
+    fn times_can_be_written_in_three_ways() {
         assert_eq!(time("1800000000").unwrap(), 1_800_000_000_000_000);
         assert_eq!(time("1800000000.25").unwrap(), 1_800_000_000_250_000);
         assert_eq!(time("2027-01-15T08:00:00Z").unwrap(), 1_800_000_000_000_000);

@@ -133,18 +133,18 @@ fn outlook(doubt_leads_to: Option<String>, begun: Option<&Begun>) -> Outlook {
 
 impl Shared {
     fn run(&self, node: &Weak<Node>) {
-        let (mut said, mut stuck) = (None, false);
+        let (mut warned, mut stuck) = (None, false);
         while let Some(node) = node.upgrade().filter(|_| !self.stopped.load(Ordering::SeqCst)) {
             if !stuck && let Err(cause) = self.finish(&node) {
                 tracing::error!(%cause, "what this node had before it began again cannot be removed now");
                 stuck = true;
             }
             let leads_to = node.proof().withdrawn().map(|_| self.of_doubt(&node));
-            if leads_to != said {
+            if leads_to != warned {
                 if let Some(leads_to) = &leads_to {
                     tracing::warn!("the state of this node is in doubt: {leads_to}");
                 }
-                said.clone_from(&leads_to);
+                warned.clone_from(&leads_to);
             }
             *lock(&self.outlook) = outlook(leads_to, lock(&self.begun).as_ref());
             drop(node);

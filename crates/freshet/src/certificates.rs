@@ -15,11 +15,11 @@ pub(crate) const SOON: u64 = 30 * DAY;
 const VERY_SOON: u64 = 3 * DAY;
 pub(crate) const DAY: u64 = 24 * 3600;
 
-/// What was told last.
+/// What was reported last.
 pub(crate) struct CertificateWatch {
     credentials: Credentials,
     due: Instant,
-    told: Option<(Option<u64>, Level)>,
+    reported: Option<(Option<u64>, Level)>,
 }
 
 /// How it is with a certificate.
@@ -48,7 +48,7 @@ pub(crate) fn now() -> u64 {
 
 impl CertificateWatch {
     pub(crate) fn new(credentials: Credentials) -> Self {
-        Self { credentials, due: Instant::now(), told: None }
+        Self { credentials, due: Instant::now(), reported: None }
     }
 
     /// Says it when something has changed. Costs nothing between two looks; a certificate that was
@@ -60,7 +60,7 @@ impl CertificateWatch {
         self.due = Instant::now() + EVERY;
         let expires = self.credentials.expire();
         let level = level(expires, now());
-        if self.told.replace((expires, level)) == Some((expires, level)) {
+        if self.reported.replace((expires, level)) == Some((expires, level)) {
             return;
         }
         let remedy = "replace the files that member.certificate, member.key and member.authority name, and send SIGHUP";
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_of_in_time() {
+    fn an_end_is_reported_in_time() {
         let now = 1_800_000_000;
         assert_eq!(level(None, now), Level::Valid);
         assert_eq!(level(Some(now + SOON), now), Level::Valid);

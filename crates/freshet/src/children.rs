@@ -128,8 +128,8 @@ pub struct Process {
     /// While it is open the node lives.
     stdin: Option<ChildStdin>,
     messages: Arc<Mutex<VecDeque<String>>>,
-    /// Ends when everything that it has said has been read.
-    said: Mutex<mpsc::Receiver<()>>,
+    /// Ends when everything that it has written has been read.
+    all_read: Mutex<mpsc::Receiver<()>>,
 }
 
 /// How long the messages of a process that has ended may take. Only another process that has its
@@ -164,11 +164,11 @@ impl Process {
             command.spawn().map_err(|cause| SpawnError::Start { program: program.display().to_string(), cause })?;
         let messages = Arc::new(Mutex::new(VecDeque::new()));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (all_said, said) = mpsc::channel();
+        let (reads_all, all_read) = mpsc::channel();
         if let Some(stderr) = stderr {
             let messages = Arc::clone(&messages);
             thread::spawn(move || {
-                let _until_the_end: mpsc::Sender<()> = all_said;
+                let _until_the_end: mpsc::Sender<()> = reads_all;
                 for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                     let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
                     if messages.len() == LINES {
@@ -188,7 +188,7 @@ impl Process {
                 }
             });
         }
-        Ok((Self { child, stdin, messages, said: Mutex::new(said) }, receiver))
+        Ok((Self { child, stdin, messages, all_read: Mutex::new(all_read) }, receiver))
     }
 
     /// What it has complained about so far.
@@ -198,7 +198,7 @@ impl Process {
 
     /// The same of a process that has ended, to the last line.
     fn last_words(&self) -> String {
-        let _ = self.said.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LAST_WORDS);
+        let _ = self.all_read.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LAST_WORDS);
         self.messages()
     }
 

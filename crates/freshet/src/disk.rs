@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_is_said_once_until_there_is_clearly_more() {
+    fn little_room_is_reported_once_until_there_is_clearly_more() {
         let mut low = Low::default();
         let place = Path::new("/data");
         let mut at = |free: u64, total: u64| low.changes(place, Room { free, total }, 100);

@@ -19,9 +19,9 @@ use signal_hook::{
 
 use crate::Failure;
 
-/// What was heard.
+/// What has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Event {
     /// The process is to end.
     End,
     /// It is to read its configuration again (SIGHUP).
@@ -30,10 +30,10 @@ pub(crate) enum Heard {
     Nothing,
 }
 
-/// Hears of the end: SIGTERM, SIGINT, or the end of standard input if that counts. SIGHUP does not
+/// Receives the end: SIGTERM, SIGINT, or the end of standard input if that counts. SIGHUP does not
 /// end the process.
 pub(crate) struct Ending {
-    heard: mpsc::Receiver<Heard>,
+    events: mpsc::Receiver<Event>,
     /// Whether the end has come, for other threads.
     over: Arc<AtomicBool>,
 }
@@ -42,22 +42,22 @@ impl Ending {
     /// Listens from now on. To be called before there are threads that a signal could hit.
     ///
     /// # Errors
-    /// When signals cannot be heard, or a thread cannot be started.
+    /// When signals cannot be received, or a thread cannot be started.
     pub(crate) fn listen(while_stdin: bool) -> Result<Self, Failure> {
-        let (hear, heard) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-        let on_signal = hear.clone();
+        let on_signal = sender.clone();
         let over = Arc::new(AtomicBool::new(false));
         let (by_signal, by_input) = (Arc::clone(&over), Arc::clone(&over));
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
                 let (name, what) = match signal {
-                    SIGHUP => ("SIGHUP", Heard::Reload),
-                    SIGINT => ("SIGINT", Heard::End),
-                    _ => ("SIGTERM", Heard::End),
+                    SIGHUP => ("SIGHUP", Event::Reload),
+                    SIGINT => ("SIGINT", Event::End),
+                    _ => ("SIGTERM", Event::End),
                 };
                 tracing::info!(signal = name, "a signal has arrived");
-                by_signal.fetch_or(what == Heard::End, Ordering::SeqCst);
+                by_signal.fetch_or(what == Event::End, Ordering::SeqCst);
                 let _ = on_signal.send(what);
             }
         })?;
@@ -65,23 +65,23 @@ impl Ending {
             thread::Builder::new().name("standard input".to_owned()).spawn(move || {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
                 by_input.store(true, Ordering::SeqCst);
-                let _ = hear.send(Heard::End);
+                let _ = sender.send(Event::End);
             })?;
         }
-        Ok(Self { heard, over })
+        Ok(Self { events, over })
     }
 
-    /// Says whether the end has come, to any thread.
+    /// Whether the end has come, for any thread.
     pub(crate) fn over(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.over)
     }
 
     /// Blocks until a signal comes, or until the time has passed.
-    pub(crate) fn hear(&self, time: Duration) -> Heard {
-        match self.heard.recv_timeout(time) {
-            Ok(heard) => heard,
-            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Heard::End,
+    pub(crate) fn wait_for_event(&self, time: Duration) -> Event {
+        match self.events.recv_timeout(time) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => Event::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Event::End,
         }
     }
 
@@ -90,10 +90,10 @@ impl Ending {
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
-            match self.hear(until.saturating_duration_since(Instant::now())) {
-                Heard::End => return true,
-                Heard::Nothing => return false,
-                Heard::Reload => tracing::info!("there is nothing to reload at the moment"),
+            match self.wait_for_event(until.saturating_duration_since(Instant::now())) {
+                Event::End => return true,
+                Event::Nothing => return false,
+                Event::Reload => tracing::info!("there is nothing to reload at the moment"),
             }
         }
     }

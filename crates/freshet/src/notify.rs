@@ -21,27 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The node can serve.
 pub(crate) fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={status}\n"));
+    notify(&format!("READY=1\nSTATUS={status}\n"));
 }
 
 /// The configuration is read again; to be followed by [`ready`].
 pub(crate) fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
 }
 
 /// What the node is doing, in a sentence.
 pub(crate) fn status(status: &str) {
-    tell(&format!("STATUS={status}\n"));
+    notify(&format!("STATUS={status}\n"));
 }
 
 /// The node ends.
 pub(crate) fn stopping() {
-    tell("STOPPING=1\n");
+    notify("STOPPING=1\n");
 }
 
-fn tell(what: &str) {
+fn notify(what: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(cause) = send(&socket, what)
     {

@@ -199,7 +199,7 @@ impl Reload {
             }
             Ok((new, changes)) => {
                 changes.into_iter().for_each(|change| change());
-                self.tell(new);
+                self.report(new);
             }
         }
     }
@@ -210,8 +210,8 @@ impl Reload {
         Ok((settings.keys(), changes))
     }
 
-    /// Says what has changed.
-    fn tell(&mut self, new: BTreeMap<String, Value>) {
+    /// Logs what has changed.
+    fn report(&mut self, new: BTreeMap<String, Value>) {
         let can_change = |key: &str| self.things.iter().any(|thing| thing.keys.contains(&key));
         let (mut changed, mut waiting) = (0, 0);
         for (key, value) in new {

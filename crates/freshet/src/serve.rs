@@ -33,7 +33,7 @@ use crate::{
     config::Settings,
     descriptors::{self, Descriptors},
     disk::DiskWatch,
-    ending::{Ending, Heard},
+    ending::{Ending, Event},
     memory::{self, MemoryWatch},
     messages, notify, process,
     protocol::Watermarks,
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     // A node that has found its own code to be wrong does not continue, except where that is
     // contained: what is acknowledged is safe in its log, and a standby takes over or a restart
     // brings it back.
-    freshet_base::panics::decide(messages::tell_panic);
+    freshet_base::panics::decide(messages::report_panic);
     descriptors::take();
 
     let begun = begin_again::carry_out(&settings.node).map_err(Failure::new)?;
@@ -135,7 +135,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         if let Some(prepared) = &mut prepared {
             prepared.let_port_go();
         }
-        reception.say(progress.status(phase));
+        reception.set_status(progress.status(phase));
         progress.show();
         if over.load(Ordering::SeqCst) {
             // A node that has not come back yet has acknowledged nothing: a crash would do no harm
@@ -209,14 +209,14 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
-        match ending.hear(LOOK_EVERY) {
-            Heard::End => break Leaves::ForGood,
-            Heard::Reload => {
+        match ending.wait_for_event(LOOK_EVERY) {
+            Event::End => break Leaves::ForGood,
+            Event::Reload => {
                 notify::reloading();
                 reload.reload();
                 notify::ready("ready");
             }
-            Heard::Nothing => {}
+            Event::Nothing => {}
         }
         certificate.look();
         memory_watch.look();
@@ -420,25 +420,25 @@ pub(crate) struct NodeHost {
     node: Arc<Node>,
     begun: Instant,
     /// Where its log was filled to in the newest statuses: blocks begin there.
-    told: Mutex<BTreeSet<Lsn>>,
+    announced: Mutex<BTreeSet<Lsn>>,
     /// Of a node that may begin again.
     again: Option<BeginAgain>,
 }
 
-/// Why it does not say what is written.
+/// Why it does not measure what is written.
 const NO_MIX: &str =
     "the log there is no longer kept, or no status of this node has said that it was filled up to there";
-/// How many positions of its log that it has told of a node remembers.
-const TOLD: usize = 4096;
+/// How many positions of its log that it has announced a node remembers.
+const ANNOUNCED: usize = 4096;
 
 impl NodeHost {
     /// A node that was started then.
     pub(crate) fn new(node: Arc<Node>, begun: Instant) -> Self {
-        Self { node, begun, told: Mutex::default(), again: None }
+        Self { node, begun, announced: Mutex::default(), again: None }
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn announced(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -515,10 +515,10 @@ impl Host for NodeHost {
         let [checkpoint, log, indexes] = self.node.restart_phases();
         let node = self.node.status();
         if let RoleStatus::Primary { filled, .. } = &node.role {
-            let mut told = self.told();
-            told.insert(*filled);
-            while told.len() > TOLD {
-                told.pop_first();
+            let mut announced = self.announced();
+            announced.insert(*filled);
+            while announced.len() > ANNOUNCED {
+                announced.pop_first();
             }
         }
         let status = FullStatus {
@@ -541,9 +541,9 @@ impl Host for NodeHost {
     }
 
     fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
-        // Anywhere else a piece of a row could pass for a block, or the refusal tell of it.
-        let told = self.told().contains(&from);
-        match told.then(|| self.node.mix(from, batch_bytes)) {
+        // Anywhere else a piece of a row could pass for a block, or the refusal give it away.
+        let announced = self.announced().contains(&from);
+        match announced.then(|| self.node.mix(from, batch_bytes)) {
             Some(Ok(mix)) => Ok(mix),
             Some(Err(MixError::NotPrimary)) => Err(MixError::NotPrimary.to_string()),
             Some(Err(_)) | None => Err(NO_MIX.to_owned()),

@@ -609,7 +609,7 @@ mod tests {
 
     /// Unknown is not nothing.
     #[test]
-    fn what_is_not_known_is_said_to_be_unknown() {
+    fn what_is_not_known_is_shown_as_unknown() {
         let status = |lag: Value| {
             let link = serde_json::json!({"link": "following", "address": "a:1"});
             table(&serde_json::json!({"role": "standby", "link": link, "in_sync": null, "visible_lag": lag}))
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_says_how_well_a_node_works() {
+    fn the_exit_code_shows_how_well_a_node_works() {
         let primary = |standing: &str| serde_json::json!({"role": "primary", "standing": {"standing": standing}});
         let standby = |link: &str, in_sync: Value| {
             let link = serde_json::json!({"link": link});
@@ -681,9 +681,9 @@ mod tests {
         let blocked = table(&serde_json::json!({
             "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2, "waits_for": [17, "00000000000000ab"], "remedy": "start them"},
         }));
-        let says =
+        let line =
             "quorum:3: blocked, 1 standby(s) in sync, 2 needed; commits wait for 0000000000000011, 00000000000000ab";
-        assert!(blocked.contains(says) && blocked.contains("start them"), "{blocked}");
+        assert!(blocked.contains(line) && blocked.contains("start them"), "{blocked}");
         let recorded = table(&serde_json::json!({
             "role": "primary", "inputs": {"recorded": 1200, "bytes": 2048, "kept": {"long": 1, "messages": 3}},
         }));
@@ -693,8 +693,8 @@ mod tests {
         };
         assert!(fed("shm", true).contains("written over shm, one-sided"), "{}", fed("shm", true));
         assert!(fed("tcp", false).contains("written over tcp, by a thread there"), "{}", fed("tcp", false));
-        let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
-        assert!(recorded.contains(says), "{recorded}");
+        let line = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
+        assert!(recorded.contains(line), "{recorded}");
         let proof = |proof| table(&serde_json::json!({"role": "standby", "state_proof": proof}));
         for role in ["primary", "standby", "mirror"] {
             let ahead = serde_json::json!({"node": "ab", "address": "h:1", "term": 3, "end": 900, "why": "it does"});
@@ -702,8 +702,8 @@ mod tests {
                 "role": role, "ahead": [ahead], "holds_more": "so do I", "two_primaries": [{"why": "they met"}],
             });
             let shown = table(&status);
-            for says in ["ab at h:1, up to 900 in term 3: it does", "so do I"] {
-                assert!(shown.contains(&format!("HOLDS MORE       {says}")), "{shown}");
+            for line in ["ab at h:1, up to 900 in term 3: it does", "so do I"] {
+                assert!(shown.contains(&format!("HOLDS MORE       {line}")), "{shown}");
             }
             assert!(shown.contains("TWO PRIMARIES    they met"), "{shown}");
         }
@@ -726,13 +726,13 @@ mod tests {
         assert!(shown.contains("rows") && shown.contains("2 % of 1,200 chunks"), "{shown}");
         for role in ["standby", "taking-over"] {
             let shown = table(&serde_json::json!({"role": role, "encoding": "inputs", "again": again}));
-            for says in [
+            for line in [
                 "pending          2.0 KiB in 1,300 transactions: a restart or a failover takes 1.5s for that",
                 "chosen           inputs for 35s: the link is busy",
                 "now: 2.0 KiB/s of log in 1.0 KiB/s, link busy 45 %, 99 % of the transactions as inputs",
                 "as inputs, processors idle 61 %",
             ] {
-                assert!(shown.contains(says), "{shown}");
+                assert!(shown.contains(line), "{shown}");
             }
         }
     }

@@ -35,7 +35,7 @@ fn psql(target: &str, password: Option<&str>, sql: &str) -> Option<Output> {
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
@@ -61,20 +61,20 @@ fn the_servers_user_comes_in_by_the_unix_socket_and_others_by_passwords() {
     let Some(output) = psql(&tcp, Some(""), "SELECT 1") else { return };
     assert!(!output.status.success(), "a superuser without a password has come in by TCP");
     let guessed = psql(&tcp, Some("freshet"), "SELECT 1").unwrap();
-    assert!(said(&guessed).contains("password authentication failed for user \"freshet\""), "{}", said(&guessed));
-    assert!(said(&guessed).contains("ALTER ROLE ... PASSWORD"), "{}", said(&guessed));
+    assert!(printed(&guessed).contains("password authentication failed for user \"freshet\""), "{}", printed(&guessed));
+    assert!(printed(&guessed).contains("ALTER ROLE ... PASSWORD"), "{}", printed(&guessed));
 
     let made = "CREATE ROLE ann LOGIN; ALTER ROLE freshet PASSWORD 'a secret'; SELECT inet_client_addr() IS NULL";
     let output = psql(&local, None, made).unwrap();
-    assert!(output.status.success() && said(&output).ends_with("t\n"), "{}", said(&output));
+    assert!(output.status.success() && printed(&output).ends_with("t\n"), "{}", printed(&output));
     let seen = psql(
         &local,
         None,
         "SELECT client_addr IS NULL, client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()",
     );
-    assert_eq!(said(&seen.unwrap()), "t|-1\n");
+    assert_eq!(printed(&seen.unwrap()), "t|-1\n");
     assert!(psql(&targets(&node, sockets.path(), "ann").0, None, "SELECT 1").unwrap().status.success());
-    assert_eq!(said(&psql(&tcp, Some("a secret"), "SELECT 7").unwrap()), "7\n");
+    assert_eq!(printed(&psql(&tcp, Some("a secret"), "SELECT 7").unwrap()), "7\n");
     assert!(!psql(&tcp, Some("quite wrong"), "SELECT 7").unwrap().status.success());
     // A database directory that is copied or started again keeps its roles.
     assert!(node.stop(SOON).unwrap().success());
@@ -88,7 +88,7 @@ fn the_servers_user_comes_in_by_the_unix_socket_and_others_by_passwords() {
     assert!(!log.contains("a secret") && !log.contains("quite wrong"), "{log}");
     let node = start(data.path(), &flags);
     let (_, tcp) = targets(&node, sockets.path(), "freshet");
-    assert_eq!(said(&psql(&tcp, Some("a secret"), "SELECT 8").unwrap()), "8\n");
+    assert_eq!(printed(&psql(&tcp, Some("a secret"), "SELECT 8").unwrap()), "8\n");
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn rules_of_the_access_file_decide() {
     let target = |user| targets(&node, sockets.path(), user);
     let made = "CREATE ROLE staff NOLOGIN; CREATE ROLE ann LOGIN IN ROLE staff; CREATE ROLE bob LOGIN";
     let Some(output) = psql(&target("freshet").0, None, made) else { return };
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(said(&psql(&target("ann").1, None, "SELECT current_user").unwrap()), "ann\n");
+    assert!(output.status.success(), "{}", printed(&output));
+    assert_eq!(printed(&psql(&target("ann").1, None, "SELECT current_user").unwrap()), "ann\n");
     for (target, expected) in [
         (
             target("bob").1,
@@ -122,7 +122,7 @@ fn rules_of_the_access_file_decide() {
         (target("staff").1, "role \"staff\" is not permitted to log in"),
     ] {
         let output = psql(&target, None, "SELECT 1").unwrap();
-        assert!(!output.status.success() && said(&output).contains(expected), "{target}: {}", said(&output));
+        assert!(!output.status.success() && printed(&output).contains(expected), "{target}: {}", printed(&output));
     }
 }
 
@@ -224,7 +224,7 @@ fn certificates_prove_roles() {
     let Some(output) = psql(&local, None, "CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN PASSWORD 'a secret'") else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     let by = |user: &str, shown: Option<&(String, String)>, password| {
         let port = port(&node);
         let mut target = format!("host=127.0.0.1 port={port} user={user} dbname=freshet sslmode=require");
@@ -236,15 +236,15 @@ fn certificates_prove_roles() {
         psql(&target, password, who).unwrap()
     };
     let (ann, bob) = (ours.issue(files.path(), "ann"), ours.issue(files.path(), "bob"));
-    assert_eq!(said(&by("ann", Some(&ann), None)), "ann\n");
-    assert!(said(&by("ann", Some(&bob), None)).contains("certificate authentication failed for user \"ann\""));
-    assert!(said(&by("ann", None, None)).contains("connection requires a valid client certificate"));
+    assert_eq!(printed(&by("ann", Some(&ann), None)), "ann\n");
+    assert!(printed(&by("ann", Some(&bob), None)).contains("certificate authentication failed for user \"ann\""));
+    assert!(printed(&by("ann", None, None)).contains("connection requires a valid client certificate"));
     let other = tempfile::tempdir().unwrap();
     let forged = strangers.issue(other.path(), "ann");
     assert!(!by("ann", Some(&forged), None).status.success(), "another authority's certificate is believed");
-    assert_eq!(said(&by("bob", Some(&ann), Some("a secret"))), "bob\n");
+    assert_eq!(printed(&by("bob", Some(&ann), Some("a secret"))), "bob\n");
     assert!(!by("bob", Some(&bob), Some("another")).status.success());
     assert!(!by("bob", None, Some("a secret")).status.success());
     let plain = targets(&node, sockets.path(), "ann").1.replace("sslmode=prefer", "sslmode=disable");
-    assert!(said(&psql(&plain, None, "SELECT 1").unwrap()).contains("no pg_hba.conf entry for host"));
+    assert!(printed(&psql(&plain, None, "SELECT 1").unwrap()).contains("no pg_hba.conf entry for host"));
 }

@@ -82,8 +82,8 @@ fn a_standby_under_load_is_advised_with_what_was_measured() {
     let (well, text) = advise(&["--for", "1", &primary.ready().address]);
     let node = status(&standby)["node"].as_str().unwrap().to_owned();
     assert!(well && text.contains(&format!("standby          {node}")), "{text}");
-    for says in ["fits  ", "  bytes ", "  inputs ", "  mirror ", "reckoned, not measured"] {
-        assert!(text.contains(says), "{says}: {text}");
+    for line in ["fits  ", "  bytes ", "  inputs ", "  mirror ", "reckoned, not measured"] {
+        assert!(text.contains(line), "{line}: {text}");
     }
     // A node that follows, and a primary that has nothing to do.
     let (well, text) = advise(&["--for", "1", &standby.ready().address]);
@@ -178,8 +178,8 @@ fn a_mirror_is_measured_and_another_reckoned_by_what_changes() {
             ids.for_each(|id| drop(sql.run(&format!("UPDATE t SET n = n + 1 WHERE id = {id}")).unwrap()));
         })
     };
-    let said = |status: &Value| status["standbys"].as_array().unwrap().iter().all(|one| one["load"].is_object());
-    wait_until(&primary, "both say how busy they are", said);
+    let have_load = |status: &Value| status["standbys"].as_array().unwrap().iter().all(|one| one["load"].is_object());
+    wait_until(&primary, "both report how busy they are", have_load);
     let report = json(&primary.ready().address, "3");
     stop.store(true, SeqCst);
     writer.join().unwrap();
@@ -217,9 +217,9 @@ fn origin(key: &str) -> Value {
 }
 
 /// A piece of the log is looked at where a status says that the log ends, and nowhere else, and no
-/// answer tells of what is elsewhere.
+/// answer shows what is elsewhere.
 #[test]
-fn figures_of_the_log_tell_nothing_of_its_contents() {
+fn figures_of_the_log_show_nothing_of_its_contents() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let node = start(&path("a"), &[]);
@@ -230,12 +230,12 @@ fn figures_of_the_log_tell_nothing_of_its_contents() {
     common::write(&connect(&node), 1, 2, SOON).unwrap();
     // As a node, by its own certificate.
     let client = Client::connect_with(address, Some(&path("a")), SOON).unwrap();
-    let said: BTreeSet<String> = (0..filled.0)
+    let refusals: BTreeSet<String> = (0..filled.0)
         .chain([filled.0 + 1, filled.0 + 8, 1 << 40, u64::MAX])
         .map(|from| client.mix(Lsn(from), 1 << 16, SOON).map(drop))
         .filter_map(|answer| answer.err().map(|refused| refused.to_string()))
         .collect();
-    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
     assert_eq!(client.mix(filled, 1 << 16, SOON).unwrap().transactions, 1);
     // A monitor sees the status, and no figures of what is written.
     let token = path("token");

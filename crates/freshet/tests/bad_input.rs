@@ -166,7 +166,7 @@ fn directories_that_cannot_be_used_are_named() {
 #[test]
 fn absurd_options_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
-    for (options, says) in [
+    for (options, text) in [
         (&["--workers", "0"][..], "workers"),
         (&["--safety", "quorum:9"], "quorum"),
         (&["--safety", "quorum:0"], "quorum"),
@@ -179,7 +179,7 @@ fn absurd_options_are_refused_by_name() {
         (&["--config", "/nowhere.toml"], "nowhere.toml"),
     ] {
         let message = refused(&directory.path().join("data"), options);
-        assert!(message.contains(says), "{options:?}: {message}");
+        assert!(message.contains(text), "{options:?}: {message}");
     }
     assert!(!directory.path().join("data").exists(), "nothing is made before all is understood");
 }
@@ -218,7 +218,7 @@ fn a_port_in_use_leaves_nothing_behind() {
 fn directories_of_others_are_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let theirs = directory.path().join("theirs");
-    for (name, says) in
+    for (name, text) in
         [("PG_VERSION", "PostgreSQL"), ("ibdata1", "ibdata1"), ("lost.segment", "lost.segment"), (".hidden", ".hidden")]
     {
         fs::create_dir(&theirs).unwrap();
@@ -226,7 +226,7 @@ fn directories_of_others_are_left_alone() {
         for more in [&[][..], &["--join", "127.0.0.1:1"]] {
             let message = refused(&theirs, more);
             let directory = theirs.to_str().unwrap();
-            assert!(message.contains(says) && message.contains(directory) && message.contains("empty"), "{message}");
+            assert!(message.contains(text) && message.contains(directory) && message.contains("empty"), "{message}");
         }
         let left: Vec<_> = fs::read_dir(&theirs).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [name]);
@@ -319,9 +319,12 @@ fn a_full_disk_loses_nothing() {
     // The script is not the node: it is the end of its input that ends it.
     let status = node.stop_by_input(SOON).unwrap();
     assert!(status.success(), "nothing is open: what could not be written was refused and rolled back");
-    let said = node.messages();
-    assert!(said.lines().filter(|line| line.contains(" WARN  log: the log waits for room")).count() == 1, "{said}");
-    assert!(!said.contains(" ERROR ") && said.contains("there is little room on the disk"), "{said}");
+    let messages = node.messages();
+    assert!(
+        messages.lines().filter(|line| line.contains(" WARN  log: the log waits for room")).count() == 1,
+        "{messages}"
+    );
+    assert!(!messages.contains(" ERROR ") && messages.contains("there is little room on the disk"), "{messages}");
     drop(node);
     let node = start(&copy.join("log"), &[]);
     let client = connect(&node);

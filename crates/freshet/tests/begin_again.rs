@@ -43,9 +43,9 @@ fn leads_to(status: &Value) -> &str {
 
 fn freshet(command: &[&str]) -> (Output, String) {
     let output = Command::new(program()).args(command).output().unwrap();
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    (output, said)
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output, text)
 }
 
 fn asides(directory: &Path) -> Vec<String> {
@@ -110,23 +110,23 @@ fn with_two_nodes_an_operator_chooses() {
     wait_until(&primary, "a standby that was compared", |status| proven(status) == 1 && in_sync(status) == 1);
     let [here, there] = [&standby, &primary].map(|node| node.ready().address.clone());
     // Nothing is to be done yet.
-    let (refused, said) = freshet(&["begin-again", &here]);
-    assert!(!refused.status.success() && said.contains("nothing speaks against"), "{said}");
-    let (refused, said) = freshet(&["begin-again", &there, "--force"]);
-    assert!(!refused.status.success() && said.contains("promote a standby first"), "{said}");
+    let (refused, output) = freshet(&["begin-again", &here]);
+    assert!(!refused.status.success() && output.contains("nothing speaks against"), "{output}");
+    let (refused, output) = freshet(&["begin-again", &there, "--force"]);
+    assert!(!refused.status.success() && output.contains("promote a standby first"), "{output}");
     damage(&standby);
     let waits = wait_until(&standby, "that it waits", |status| leads_to(status).starts_with("waits for an operator"));
-    let said = leads_to(&waits);
+    let advice = leads_to(&waits);
     let nodes = [&standby, &primary].map(|node| status(node)["node"].as_str().unwrap().to_owned());
     for name in [nodes[0].as_str(), &nodes[1], &primary.ready().listen, &standby.ready().listen] {
-        assert!(said.contains(name), "{name}: {said}");
+        assert!(advice.contains(name), "{name}: {advice}");
     }
     for command in ["begin-again", "promote"] {
-        assert!(said.contains(&format!("freshet {command} {here}")), "{said}");
+        assert!(advice.contains(&format!("freshet {command} {here}")), "{advice}");
     }
     assert!(freshet(&["status", "--address", &here]).1.contains("waits for an operator"));
-    let (begins, said) = freshet(&["begin-again", &here]);
-    assert!(begins.status.success(), "{said}");
+    let (begins, output) = freshet(&["begin-again", &here]);
+    assert!(begins.status.success(), "{output}");
     wait_for_message(&standby, PROVED);
     wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
     assert_eq!(asides(directory), [""; 0]);
@@ -142,16 +142,16 @@ fn where_most_differ_nobody_begins_again() {
     let level = ["--safety", "quorum:2", "--standbys", "2"];
     let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
     let join = ["--join", primary.ready().listen.as_str()];
-    let tells = begin(directory, "b", &[&level[..], &join, &["--on-doubt", "tell"]].concat());
+    let reports = begin(directory, "b", &[&level[..], &join, &["--on-doubt", "report"]].concat());
     let standby = begin(directory, "c", &[&level[..], &join].concat());
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);
     writer.wait_for(200);
     wait_until(&primary, "two standbys that were compared", |status| proven(status) == 2 && in_sync(status) == 2);
-    damage(&tells);
+    damage(&reports);
     wait_until(&primary, "that it hears of the first", |status| proven(status) == 1);
-    // It is told, and has no consequences.
-    assert_eq!(leads_to(&status(&tells)), "");
+    // It is reported, and has no consequences.
+    assert_eq!(leads_to(&status(&reports)), "");
     damage(&standby);
     let waits = wait_until(&standby, "that it waits", |status| leads_to(status).starts_with("waits for an operator"));
     assert!(leads_to(&waits).contains("2 of 2 standbys are in doubt"), "{waits:#}");
@@ -178,8 +178,8 @@ fn a_node_that_begins_again_joins_whom_it_can() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     freshet_base::private::write(&directory.join("b/begin-again"), format!("{nobody}\n1\n").as_bytes()).unwrap();
     let standby = begin(directory, "b", &["--standbys", "1"]);
-    let said = standby.messages();
-    assert!(said.contains("it tries again") && said.contains(&nobody.to_string()), "{said}");
+    let messages = standby.messages();
+    assert!(messages.contains("it tries again") && messages.contains(&nobody.to_string()), "{messages}");
     wait_for_message(&standby, PROVED);
     wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
     assert_eq!((&status(&standby)["node"], asides(directory)), (&before["node"], Vec::new()));

@@ -65,14 +65,14 @@ impl Files {
     }
 }
 
-/// Has the node read its files again, and blocks until it has said so.
-fn reload(node: &NodeProcess, says: &str) {
-    let times = |messages: &str| messages.lines().filter(|line| line.contains(says)).count();
+/// Has the node read its files again, and blocks until it has logged that.
+fn reload(node: &NodeProcess, text: &str) {
+    let times = |messages: &str| messages.lines().filter(|line| line.contains(text)).count();
     let before = times(&node.messages());
     kill_process(Pid::from_raw(node.pid() as i32).unwrap(), Signal::HUP).unwrap();
     let deadline = Instant::now() + SOON;
     while times(&node.messages()) == before {
-        assert!(Instant::now() < deadline, "it does not say {says:?}: {}", node.messages());
+        assert!(Instant::now() < deadline, "it does not say {text:?}: {}", node.messages());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -109,9 +109,9 @@ fn the_end_of_a_certificate_is_no_surprise() {
     // The connection that is there continues. A failover needs a new one.
     another.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
-    let said = connect(&standby).promote(false, SOON).unwrap_err().to_string();
-    assert!(said.contains("do not force the promotion") && said.contains("certificate"), "{said}");
-    assert!(!said.contains("or force"), "{said}");
+    let refusal = connect(&standby).promote(false, SOON).unwrap_err().to_string();
+    assert!(refusal.contains("do not force the promotion") && refusal.contains("certificate"), "{refusal}");
+    assert!(!refusal.contains("or force"), "{refusal}");
     authority.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
     connect(&standby).promote(false, SOON).unwrap();

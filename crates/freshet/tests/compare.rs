@@ -28,8 +28,8 @@ fn begin(directory: &tempfile::TempDir, name: &str, more: &[&str]) -> NodeProces
 fn verify(one: &NodeProcess, other: &NodeProcess) -> (Output, String) {
     let nodes = [one.ready().address.as_str(), other.ready().address.as_str()];
     let output = Command::new(program()).args(["verify", "--state"]).args(nodes).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output, said)
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, printed)
 }
 
 /// Inserts, changes and deletes rows until it is told to stop.
@@ -81,8 +81,8 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
     }
     stop.store(true, SeqCst);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    let (output, said) = verify(&primary, &bytes);
-    assert!(output.status.success() && said.starts_with("the same: "), "{said}");
+    let (output, printed) = verify(&primary, &bytes);
+    assert!(output.status.success() && printed.starts_with("the same: "), "{printed}");
     for node in [&primary, &bytes, &inputs] {
         let status = status(node);
         assert_eq!((&status["sweep"]["damage"], &status["doubt"]), (&0.into(), &serde_json::Value::Null), "{status:#}");
@@ -97,9 +97,9 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
     let difference = compared.difference.unwrap();
     assert_eq!(broken, format!("Row of table {:?}, record {}", difference.table, difference.rid));
     assert_eq!(difference.lsns[0], difference.lsns[1]);
-    let (output, said) = verify(&bytes, &primary);
-    assert!(!output.status.success() && said.contains("the same version with another row"), "{said}");
-    assert!(said.contains(&format!("record {}", difference.rid)) && !said.contains("secret"), "{said}");
+    let (output, printed) = verify(&bytes, &primary);
+    assert!(!output.status.success() && printed.contains("the same version with another row"), "{printed}");
+    assert!(printed.contains(&format!("record {}", difference.rid)) && !printed.contains("secret"), "{printed}");
     assert_eq!(compare([&clients[0], &clients[2]], SOON).unwrap().difference, None);
 
     // It finds that by itself, and shows nothing any more.
@@ -112,7 +112,7 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
 }
 
 #[test]
-fn a_view_is_bounded_in_number_and_time_and_says_when_it_is_over() {
+fn a_view_is_bounded_in_number_and_time_and_ends_with_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(directory.path(), &[]);
     let client = connect(&node);

@@ -41,13 +41,13 @@ fn what_a_partitioned_primary_sends_is_refused() {
     old.resume();
     let written = writer.join();
     assert!(written.open.len() + written.refused.len() > 0, "somebody was waiting when it stood still");
-    let says = |reason: &str| {
+    let refuses_with = |reason: &str| {
         ["another node is the primary", "another node became the primary", "the connection was lost"]
             .iter()
             .any(|known| reason.contains(known))
     };
     for (mark, reason) in written.open.iter().chain(&written.refused) {
-        assert!(says(reason), "{mark:?}: {reason}");
+        assert!(refuses_with(reason), "{mark:?}: {reason}");
     }
     let followed = started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
     assert_eq!(followed["term"], term);

@@ -208,7 +208,7 @@ fn other_build(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_standby_of_another_build_takes_bytes_and_says_so() {
+fn a_standby_of_another_build_takes_bytes_and_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let access = open_sql(&path("access"));

@@ -114,14 +114,14 @@ fn checkpoint_and_kill(node: &mut NodeProcess, pause: Duration) -> Option<u64> {
     std::thread::sleep(pause);
     node.kill();
     let output = asking.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!said.contains("panicked"), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!printed.contains("panicked"), "{printed}");
     if !output.status.success() {
-        assert_eq!(said.lines().count(), 1, "one clear message: {said}");
+        assert_eq!(printed.lines().count(), 1, "one clear message: {printed}");
         return None;
     }
-    let start = said.strip_prefix("checkpoint from @").or(said.strip_prefix("checkpoint from "));
-    Some(start.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{said}")))
+    let start = printed.strip_prefix("checkpoint from @").or(printed.strip_prefix("checkpoint from "));
+    Some(start.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{printed}")))
 }
 
 /// Load, a checkpoint, kill -9, again and again on one directory.
@@ -129,7 +129,7 @@ fn killed_again_and_again(name: &str, more: &[&str], loaded: bool, random: &mut 
     let directory = tempfile::tempdir().unwrap();
     let flags = [&OFTEN[..], more].concat();
     let mut book = Book { loaded, ..Book::default() };
-    let (mut told, mut torn) = (0, 0);
+    let (mut reported, mut torn) = (0, 0);
     for round in 0..rounds() {
         let mut node = start(directory.path(), &flags);
         let context = format!("{name}, round {round}");
@@ -158,7 +158,7 @@ fn killed_again_and_again(name: &str, more: &[&str], loaded: bool, random: &mut 
             let pause = Duration::from_micros(random.below(longest));
             if let Some(start) = checkpoint_and_kill(&mut node, pause) {
                 book.installed = book.installed.max(start);
-                told += 1;
+                reported += 1;
             }
         }
         writers.into_iter().for_each(|writer| book.add(writer.join()));
@@ -173,7 +173,7 @@ fn killed_again_and_again(name: &str, more: &[&str], loaded: bool, random: &mut 
     let node = start(directory.path(), &flags);
     assert!(status(&node)["torn_at_start"].is_null());
     book.check(&node, name);
-    println!("{name}: {} marks, {told} checkpoints told, {torn} torn tails", book.marks.len());
+    println!("{name}: {} marks, {reported} checkpoints reported, {torn} torn tails", book.marks.len());
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
 /// A checkpoint that runs out of room in the middle of its rows; here of the size that a file may
 /// have, since nobody has to mount anything for that. A full disk ends in the same place.
 #[test]
-fn a_checkpoint_that_runs_out_of_room_is_told_and_comes_later() {
+fn a_checkpoint_that_runs_out_of_room_is_reported_and_comes_later() {
     let directory = tempfile::tempdir().unwrap();
     let script = with_small_files(directory.path(), 128);
     let data = directory.path().join("data");
@@ -266,8 +266,11 @@ fn a_checkpoint_that_runs_out_of_room_is_told_and_comes_later() {
     let ask = || Command::new(program()).args(["checkpoint", "--address", &node.ready().address]).output().unwrap();
     for _ in 0..2 {
         let output = ask();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(".rows") && said.contains("File too large"), "{said}");
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && messages.contains(".rows") && messages.contains("File too large"),
+            "{messages}"
+        );
         let checkpoint = &status(&node)["checkpoint"];
         assert!(checkpoint["failure"].as_str().is_some_and(|why| why.contains("File too large")), "{checkpoint}");
         assert!(checkpoint["under_way"].is_null() && checkpoint["start"] == begin.0, "{checkpoint}");

@@ -38,8 +38,8 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
     assert_eq!(refused.code().code(), "53200");
     assert!(refused.message().contains("memory-bytes"), "{refused:?}");
     assert!(refused.hint().is_some_and(|hint| hint.contains("Delete rows")), "{refused:?}");
-    let told = wait_until(&node, "a limit that is reached", |status| status["memory"]["full"] == true);
-    assert_eq!(told["memory"]["limit"].to_string(), LIMIT);
+    let full = wait_until(&node, "a limit that is reached", |status| status["memory"]["full"] == true);
+    assert_eq!(full["memory"]["limit"].to_string(), LIMIT);
     for text in [
         "INSERT INTO t VALUES (-1, repeat('y', 70000))",
         "UPDATE t SET v = v || 'z'",

@@ -21,12 +21,12 @@ use rustix::{
 use serde_json::Value;
 
 /// A node whose standard error is a file.
-struct Told {
+struct Logging {
     node: NodeProcess,
     file: PathBuf,
 }
 
-impl Told {
+impl Logging {
     fn start(directory: &Path, name: &str, more: &[&str]) -> Self {
         let file = directory.join(format!("{name}.said"));
         let scripts = directory.join(format!("{name}.d"));
@@ -63,8 +63,8 @@ impl Told {
             if let Some(at) = (from..lines.len()).find(|at| is_it(&lines[*at])) {
                 return (at, lines[at].clone());
             }
-            let said: Vec<_> = lines.iter().skip(from).map(ToString::to_string).collect();
-            assert!(Instant::now() < deadline, "it does not say {sentence:?}, but\n{}", said.join("\n"));
+            let sentences: Vec<_> = lines.iter().skip(from).map(ToString::to_string).collect();
+            assert!(Instant::now() < deadline, "it does not say {sentence:?}, but\n{}", sentences.join("\n"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -78,7 +78,7 @@ fn any(_: &Value) -> bool {
 fn each_change_of_state_has_a_line() {
     let directory = tempfile::tempdir().unwrap();
     let flags = ["--safety", "2-safe", "--standbys", "1", "--standby-timeout-ms", "300"];
-    let primary = Told::start(directory.path(), "a", &flags);
+    let primary = Logging::start(directory.path(), "a", &flags);
     let (_, loaded) = primary.wait_for(0, "the configuration is loaded", any);
     let keys: Value = serde_json::from_str(loaded["keys"].as_str().unwrap()).unwrap();
     assert_eq!((&keys["standby-timeout-ms"], &keys["log"]["format"]), (&300.into(), &"json".into()));
@@ -89,8 +89,8 @@ fn each_change_of_state_has_a_line() {
 
     // A standby comes, goes, and comes back.
     let join = [&flags[..], &["--join", &primary.node.ready().listen]].concat();
-    let mut standby = Told::start(directory.path(), "b", &join);
-    let name = |told: &Told| told.wait_for(0, "the node is ready", any).1["node"].as_str().unwrap().to_owned();
+    let mut standby = Logging::start(directory.path(), "b", &join);
+    let name = |node: &Logging| node.wait_for(0, "the node is ready", any).1["node"].as_str().unwrap().to_owned();
     let (a, b) = (name(&primary), name(&standby));
     let of_b = |line: &Value| line["standby"] == b.as_str();
     primary.wait_for(0, "a standby is connected", of_b);
@@ -105,7 +105,7 @@ fn each_change_of_state_has_a_line() {
     primary.wait_for(lost, "commits continue with fewer standbys in sync", degraded);
     primary.wait_for(lost, "a standby is not in sync any more", of_b);
     drop(standby);
-    let standby = Told::start(directory.path(), "b", &join);
+    let standby = Logging::start(directory.path(), "b", &join);
     primary.wait_for(lost, "the safety level is kept in full", any);
 
     // A checkpoint, by whom it was asked for.
@@ -134,7 +134,7 @@ fn each_change_of_state_has_a_line() {
     primary.wait_for(at, "the log flows from another node", |line| line["primary"] == b.as_str());
 
     // The end.
-    let Told { mut node, file } = standby;
+    let Logging { mut node, file } = standby;
     assert!(node.stop(SOON).unwrap().success());
     let text = fs::read_to_string(&file).unwrap();
     let signal = text.lines().position(|line| line.contains("SIGTERM")).expect("the signal is said");
@@ -145,10 +145,10 @@ fn each_change_of_state_has_a_line() {
 
 /// The disk goes away under the node's feet.
 #[test]
-fn a_log_that_fails_is_said() {
+fn a_log_that_fails_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let told = Told::start(directory.path(), "a", &["--log-segment-bytes", "65536"]);
-    let client = connect(&told.node);
+    let primary = Logging::start(directory.path(), "a", &["--log-segment-bytes", "65536"]);
+    let client = connect(&primary.node);
     create_journal(&client);
     while let Err(cause) = fs::remove_dir_all(directory.path().join("a")) {
         // The node has made another segment in between.
@@ -158,7 +158,7 @@ fn a_log_that_fails_is_said() {
         let mark = Mark { client: 1, sequence: *sequence };
         client.call::<()>("journal/write", &mark, SOON).is_err()
     });
-    let (_, line) = told.wait_for(0, "the log has failed", |line| line["level"] == "error" && line["part"] == "log");
+    let (_, line) = primary.wait_for(0, "the log has failed", |line| line["level"] == "error" && line["part"] == "log");
     assert!(!line["cause"].as_str().unwrap().is_empty() && refused.is_some());
 }
 
@@ -234,13 +234,13 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
 #[test]
 fn levels_that_make_no_sense_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for (flag, value, says) in [
+    for (flag, value, text) in [
         ("--log-level", "loud", "not a level"),
         ("--log-level", "info,nothing=warn", "no part"),
         ("--log-format", "xml", "json"),
     ] {
         let message = common::refused(&directory.path().join("a"), &[flag, value]);
-        assert!(message.contains(says), "{message}");
+        assert!(message.contains(text), "{message}");
     }
     // A quiet one says nothing at all.
     let mut node = start(&directory.path().join("a"), &["--log-level", "error"]);

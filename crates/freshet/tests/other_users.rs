@@ -32,8 +32,8 @@ fn as_nobody(program: &Path, arguments: &[&str]) -> (bool, String) {
         Ok(output) => output,
         Err(cause) => return (false, cause.to_string()),
     };
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (output.status.success(), said)
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.success(), printed)
 }
 
 #[test]
@@ -63,9 +63,12 @@ fn another_user_of_the_machine_gets_nothing() {
         &["backup", "--node", listen, place],
         &["archive", "--node", listen, place],
     ] {
-        let (succeeded, said) = as_nobody(&program, arguments);
-        assert!(!succeeded, "{arguments:?}: {said}");
-        assert!(said.contains("another user") || said.contains("this user on this machine"), "{arguments:?}: {said}");
+        let (succeeded, printed) = as_nobody(&program, arguments);
+        assert!(!succeeded, "{arguments:?}: {printed}");
+        assert!(
+            printed.contains("another user") || printed.contains("this user on this machine"),
+            "{arguments:?}: {printed}"
+        );
     }
     let _ = std::fs::remove_dir_all(Path::new(place));
     // It leads as before.
@@ -121,8 +124,8 @@ fn a_node_starts_where_another_user_has_taken_its_names() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(squatter.stdout.take().unwrap()).lines();
-        assert!(said.any(|line| line.unwrap().contains(&format!("taken {}", names.len()))));
+        let mut printed = BufReader::new(squatter.stdout.take().unwrap()).lines();
+        assert!(printed.any(|line| line.unwrap().contains(&format!("taken {}", names.len()))));
         let directory = tempfile::tempdir().unwrap();
         let (address, listen) = (address.to_string(), listen.to_string());
         let node = start(&directory.path().join("a"), &["--address", &address, "--listen", &listen]);

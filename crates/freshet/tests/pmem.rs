@@ -37,13 +37,13 @@ fn start_with(directory: &Path, method: Method, force_fence: &str, others: &[&st
         ["--log-batch-bytes", "65536"],
     ];
     let node = common::start(directory, &[more.as_flattened(), others].concat());
-    says(&node, "the log buffer", &method, directory);
+    wait_for_medium(&node, "the log buffer", &method, directory);
     node
 }
 
-/// Blocks until a node has said what lies under it.
-fn says(node: &NodeProcess, what: &str, method: &str, directory: &Path) {
-    // It says that before it is ready, but by another way.
+/// Blocks until a node has logged what lies under it.
+fn wait_for_medium(node: &NodeProcess, what: &str, method: &str, directory: &Path) {
+    // It logs that before it is ready, but by another way.
     let deadline = Instant::now() + common::SOON;
     while !node.messages().contains("in persistent memory") {
         assert!(Instant::now() < deadline, "it does not say what lies under its buffer: {}", node.messages());
@@ -79,7 +79,7 @@ fn mirror(directory: &Path, fabric: &str, method: Method, upstream: &str) -> Nod
         ["--mirror-keep-dir", memory.to_str().unwrap()],
     ];
     let node = common::start(&directory.join("mirror"), more.as_flattened());
-    says(&node, "this mirror's memory", &method, directory);
+    wait_for_medium(&node, "this mirror's memory", &method, directory);
     node
 }
 

@@ -142,8 +142,8 @@ fn a_key_that_others_can_read_is_refused() {
     let more = ["--sql-listen", "127.0.0.1:0", "--sql-tls-certificates", certificate, "--sql-tls-key", key_path];
     set(&key, 0o644);
     let message = refused(&data, &more);
-    let says = format!("private key file \"{key_path}\" has group or world access");
-    assert!(message.contains(&says) && message.contains("0600"), "{message}");
+    let text = format!("private key file \"{key_path}\" has group or world access");
+    assert!(message.contains(&text) && message.contains("0600"), "{message}");
     assert!(!data.exists());
     set(&key, 0o600);
     drop(start(&data, &more));

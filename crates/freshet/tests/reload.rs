@@ -28,15 +28,15 @@ fn hang_up(node: &NodeProcess) {
     kill_process(Pid::from_raw(node.pid() as i32).unwrap(), Signal::HUP).unwrap();
 }
 
-/// Blocks until the node has said so for the `times`th time.
-fn wait_for(node: &NodeProcess, said: &str, times: usize) -> String {
+/// Blocks until the node has written this for the `times`th time.
+fn wait_for(node: &NodeProcess, text: &str, times: usize) -> String {
     let deadline = Instant::now() + SOON;
     loop {
         let messages = node.messages();
-        if messages.lines().filter(|line| line.contains(said)).count() >= times {
+        if messages.lines().filter(|line| line.contains(text)).count() >= times {
             return messages;
         }
-        assert!(Instant::now() < deadline, "it does not say {said:?} {times} times: {messages}");
+        assert!(Instant::now() < deadline, "it does not say {text:?} {times} times: {messages}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -60,7 +60,7 @@ fn show(node: &NodeProcess, setting: &str) -> String {
 }
 
 #[test]
-fn what_can_change_changes_and_what_cannot_is_said() {
+fn what_can_change_changes_and_what_cannot_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(directory.path(), "standby-timeout-ms = 700\n[sql]\nstatement-timeout-ms = 1000\n");
     assert_eq!(show(&node, "statement_timeout"), "1s");
@@ -68,9 +68,9 @@ fn what_can_change_changes_and_what_cannot_is_said() {
     let text = "standby-timeout-ms = 800\n[log]\nlevel = \"info,engine=debug\"\n[sql]\nstatement-timeout-ms = 2000\n";
     fs::write(directory.path().join("node.toml"), text).unwrap();
     hang_up(&node);
-    let said = wait_for(&node, "the configuration is reloaded", 1);
+    let messages = wait_for(&node, "the configuration is reloaded", 1);
     let has = |words: &[&str]| {
-        assert!(said.lines().any(|line| words.iter().all(|word| line.contains(word))), "{words:?}: {said}")
+        assert!(messages.lines().any(|line| words.iter().all(|word| line.contains(word))), "{words:?}: {messages}")
     };
     has(&["a setting has changed", "key=sql.statement-timeout-ms", "before=1000", "now=2000"]);
     has(&["a setting has changed", "key=log.level", "before=info", "now=\"info,engine=debug\""]);
@@ -86,8 +86,8 @@ fn what_can_change_changes_and_what_cannot_is_said() {
     {
         fs::write(directory.path().join("node.toml"), broken).unwrap();
         hang_up(&node);
-        let said = wait_for(&node, "the configuration is not reloaded", times + 1);
-        let line = said.lines().rfind(|line| line.contains("is not reloaded")).unwrap();
+        let messages = wait_for(&node, "the configuration is not reloaded", times + 1);
+        let line = messages.lines().rfind(|line| line.contains("is not reloaded")).unwrap();
         assert!(line.contains(" ERROR ") && line.contains("node.toml") && line.contains("everything stays"), "{line}");
     }
     fs::remove_file(directory.path().join("node.toml")).unwrap();
@@ -138,8 +138,8 @@ fn certificates_are_read_again() {
     let second = certify(directory.path());
     fs::set_permissions(file("key.pem"), fs::Permissions::from_mode(0o644)).unwrap();
     hang_up(&node);
-    let said = wait_for(&node, "the configuration is not reloaded", 1);
-    assert!(said.contains("has group or world access"), "{said}");
+    let messages = wait_for(&node, "the configuration is not reloaded", 1);
+    assert!(messages.contains("has group or world access"), "{messages}");
     assert_eq!(shown(&node, &first).unwrap(), first);
     fs::set_permissions(file("key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
     hang_up(&node);
@@ -151,19 +151,19 @@ fn certificates_are_read_again() {
 
 /// Whenever it comes: while the node starts, serves, or stops.
 #[test]
-fn no_hang_up_ends_the_node_and_the_service_manager_hears_of_it() {
+fn no_hang_up_ends_the_node_and_the_service_manager_is_notified() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (notify, notified) = mpsc::channel();
     // Like a service manager it takes each message at once: the system keeps some ten of them.
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(length) = manager.recv(&mut bytes) {
-            let _ = tell.send(String::from_utf8(bytes[..length].to_vec()).unwrap());
+            let _ = notify.send(String::from_utf8(bytes[..length].to_vec()).unwrap());
         }
     });
-    let heard = || told.recv_timeout(SOON).unwrap();
+    let next = || notified.recv_timeout(SOON).unwrap();
     // The script is the node when it begins, and has no handler before the node has one.
     let text = format!(
         "#!/bin/sh\ntrap '' HUP\nexport NOTIFY_SOCKET={}\nexec {} \"$@\"\n",
@@ -172,14 +172,14 @@ fn no_hang_up_ends_the_node_and_the_service_manager_hears_of_it() {
     );
     let script = common::script(directory.path(), &text);
     let mut node = NodeProcess::start(&script, flags(&directory.path().join("a"), &[]), SOON).unwrap();
-    assert!(heard().starts_with("READY=1\n"));
+    assert!(next().starts_with("READY=1\n"));
     for _ in 0..3 {
         hang_up(&node);
-        assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-        assert!(heard().starts_with("READY=1\n"));
+        assert!(next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert!(next().starts_with("READY=1\n"));
     }
     (0..100).for_each(|_| hang_up(&node));
     assert!(node.stop(SOON).unwrap().success());
-    let last = std::iter::repeat_with(heard).find(|said| !said.starts_with("RELOADING") && !said.starts_with("READY"));
+    let last = std::iter::repeat_with(next).find(|text| !text.starts_with("RELOADING") && !text.starts_with("READY"));
     assert_eq!(last.unwrap(), "STOPPING=1\n");
 }

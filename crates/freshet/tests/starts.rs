@@ -70,8 +70,8 @@ fn a_node_without_its_certificate_founds_no_authority() {
     make(directory.path());
     let own = directory.path().join("a");
     fs::remove_dir_all(own.join("membership")).unwrap();
-    let said = refused(&own, &QUORUM);
-    assert!(said.contains("certificate is missing") && said.contains("--join"), "{said}");
+    let refusal = refused(&own, &QUORUM);
+    assert!(refusal.contains("certificate is missing") && refusal.contains("--join"), "{refusal}");
     assert!(!own.join("membership").exists());
     let node = start(&own, &[&QUORUM[..], &["--force-primary"]].concat());
     assert_eq!(node.ready().role, "primary");
@@ -101,13 +101,13 @@ fn put<'f>(directory: &Path, there: impl Fn(&str) -> bool, files: impl IntoItera
     }
 }
 
-/// The node says which part is missing or old, does not start, and has changed nothing.
-fn does_not_fit(directory: &Path, more: &[&str], says: &str) {
+/// The node names the part that is missing or old, does not start, and has changed nothing.
+fn does_not_fit(directory: &Path, more: &[&str], text: &str) {
     let before = files(directory);
-    let said = refused(directory, more);
-    assert!(said.contains("do not belong together") && said.contains(says), "{said}");
-    assert!(said.contains("freshet status ADDRESS") && !said.contains("empty"), "{said}");
-    assert!(files(directory) == before, "{said}");
+    let refusal = refused(directory, more);
+    assert!(refusal.contains("do not belong together") && refusal.contains(text), "{refusal}");
+    assert!(refusal.contains("freshet status ADDRESS") && !refusal.contains("empty"), "{refusal}");
+    assert!(files(directory) == before, "{refusal}");
 }
 
 /// A standby whose segments are gone, but not its control file, would vote with an empty log, and
@@ -183,8 +183,8 @@ fn parts_of_different_times_do_not_start() {
     does_not_fit(&path, &safety, "the control file is older than the log");
     put(&path, |name| name == "control", &new);
     put(&path, |name| name == "watermark", []);
-    let said = refused(&path, &safety);
-    assert!(said.contains("watermark is missing") && !said.contains("empty"), "{said}");
+    let refusal = refused(&path, &safety);
+    assert!(refusal.contains("watermark is missing") && !refusal.contains("empty"), "{refusal}");
     put(&path, |name| name == "watermark", &new);
     let node = start(&path, &safety);
     assert_eq!(common::missing(&common::connect(&node), &written.acknowledged), []);

@@ -100,8 +100,9 @@ impl Drop for Supervised {
     }
 }
 
-/// What a client was told: when it asked, when the mark was acknowledged, and where that lies.
-struct Told {
+/// An acknowledged write: when the client asked, when the mark was acknowledged, and where that
+/// lies.
+struct Acknowledged {
     node: usize,
     asked: Instant,
     at: Instant,
@@ -110,7 +111,7 @@ struct Told {
 }
 
 /// Writes to one node for as long as that takes anything, and then again.
-fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, told: &Mutex<Vec<Told>>) {
+fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, acknowledged: &Mutex<Vec<Acknowledged>>) {
     let patience = Duration::from_secs(2);
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(10));
@@ -121,7 +122,7 @@ fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, to
             match client.ask(Client::call_request("journal/write", &mark, patience), patience) {
                 Ok(Answer::Committed { lsn: Some(lsn), .. }) => {
                     let at = Instant::now();
-                    told.lock().unwrap().push(Told { node, asked, at, lsn, mark });
+                    acknowledged.lock().unwrap().push(Acknowledged { node, asked, at, lsn, mark });
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 _ => break,
@@ -134,11 +135,12 @@ fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, to
 }
 
 /// Blocks until something is acknowledged that was asked for after `since`.
-fn commits(told: &Mutex<Vec<Told>>, since: Instant, patience: Duration) -> Result<Duration, String> {
+fn commits(acknowledged: &Mutex<Vec<Acknowledged>>, since: Instant, patience: Duration) -> Result<Duration, String> {
     let deadline = since + patience;
     loop {
-        if let Some(told) = told.lock().unwrap().iter().find(|told| told.asked > since) {
-            return Ok(told.at - since);
+        if let Some(acknowledged) = acknowledged.lock().unwrap().iter().find(|acknowledged| acknowledged.asked > since)
+        {
+            return Ok(acknowledged.at - since);
         }
         if Instant::now() > deadline {
             return Err(format!("nothing was committed for {patience:?}"));
@@ -149,13 +151,13 @@ fn commits(told: &Mutex<Vec<Told>>, since: Instant, patience: Duration) -> Resul
 
 /// Of any two that were acknowledged one after the other, the later one lies further in the one
 /// log: so at no moment two nodes commit.
-fn assert_one_log(told: &mut [Told]) {
-    told.sort_by_key(|told| told.at);
-    let mut by_asked: Vec<usize> = (0..told.len()).collect();
-    by_asked.sort_by_key(|index| told[*index].asked);
-    let (mut highest, mut before) = (None::<&Told>, told.iter().peekable());
+fn assert_one_log(acknowledged: &mut [Acknowledged]) {
+    acknowledged.sort_by_key(|acknowledged| acknowledged.at);
+    let mut by_asked: Vec<usize> = (0..acknowledged.len()).collect();
+    by_asked.sort_by_key(|index| acknowledged[*index].asked);
+    let (mut highest, mut before) = (None::<&Acknowledged>, acknowledged.iter().peekable());
     for index in by_asked {
-        let later = &told[index];
+        let later = &acknowledged[index];
         while let Some(earlier) = before.next_if(|earlier| earlier.at < later.asked) {
             if highest.is_none_or(|highest| highest.lsn < earlier.lsn) {
                 highest = Some(earlier);
@@ -205,15 +207,15 @@ fn whatever_ends_is_started_again_and_one_leads() {
     wait(in_sync, "two standbys");
     Client::connect(&nodes[0].address, SOON).unwrap().call::<()>("journal/create", &(), SOON).unwrap();
     let (stop, sequence) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let writers: Vec<_> = (0..3)
         .map(|node| {
-            let (stop, sequence, told) = (Arc::clone(&stop), Arc::clone(&sequence), Arc::clone(&told));
+            let (stop, sequence, acknowledged) = (Arc::clone(&stop), Arc::clone(&sequence), Arc::clone(&acknowledged));
             let address = nodes[node].address.clone();
-            std::thread::spawn(move || write(node, &address, &stop, &sequence, &told))
+            std::thread::spawn(move || write(node, &address, &stop, &sequence, &acknowledged))
         })
         .collect();
-    commits(&told, Instant::now(), SOON).unwrap();
+    commits(&acknowledged, Instant::now(), SOON).unwrap();
     for round in 0..rounds() {
         let begun = Instant::now();
         let victim = random.within(0, 2) as usize;
@@ -234,7 +236,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
             let client = Client::connect(&nodes[heir].address, Duration::from_secs(1));
             promoted = Some((heir, client.map(|client| client.promote(false, SOON).map_err(|why| why.to_string()))));
         }
-        match commits(&told, last, Duration::from_secs(10)) {
+        match commits(&acknowledged, last, Duration::from_secs(10)) {
             Ok(after) => println!("round {round}: killed {killed:?}, promoted {promoted:?}, commits after {after:?}"),
             Err(why) => {
                 let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
@@ -265,10 +267,10 @@ fn whatever_ends_is_started_again_and_one_leads() {
     }
     stop.store(true, Ordering::SeqCst);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    let mut told = std::mem::take(&mut *told.lock().unwrap());
-    println!("{} commits", told.len());
-    assert_one_log(&mut told);
-    let marks: Vec<Mark> = told.iter().map(|told| told.mark).collect();
+    let mut acknowledged = std::mem::take(&mut *acknowledged.lock().unwrap());
+    println!("{} commits", acknowledged.len());
+    assert_one_log(&mut acknowledged);
+    let marks: Vec<Mark> = acknowledged.iter().map(|acknowledged| acknowledged.mark).collect();
     let primary = nodes.iter().position(Supervised::is_primary).unwrap();
     let client = Client::connect(&nodes[primary].address, SOON).unwrap();
     assert_eq!(missing(&client, &marks), []);

@@ -123,16 +123,16 @@ fn cut(pair: &Pair) -> Written {
     writer.wait_for(200);
     let link = Cut::now();
     let cut = Instant::now();
-    // Either's card may give up first; the other node hears that it hangs up.
-    let said = loop {
-        let said = format!("{:#}\n{:#}", status(&pair.primary), status(&pair.standby));
-        if let Some(said) = said.lines().find(|line| line.contains("transport retry counter exceeded")) {
-            break said.trim().to_owned();
+    // Either's card may give up first; the other node sees that it hangs up.
+    let text = loop {
+        let text = format!("{:#}\n{:#}", status(&pair.primary), status(&pair.standby));
+        if let Some(text) = text.lines().find(|line| line.contains("transport retry counter exceeded")) {
+            break text.trim().to_owned();
         }
-        assert!(cut.elapsed() < SOON, "{said}");
+        assert!(cut.elapsed() < SOON, "{text}");
         thread::sleep(Duration::from_millis(20));
     };
-    println!("{:?} after the cut: {said}", cut.elapsed());
+    println!("{:?} after the cut: {text}", cut.elapsed());
     wait_until(&pair.primary, "no standby in sync", |status| in_sync(status) == 0);
     let acknowledged = writer.count();
     drop(link);
@@ -306,8 +306,8 @@ fn zombie(resumed_at: Option<&str>, cut: bool) {
     let promoting = thread::spawn(move || client.promote(false, SOON));
     wait_for_message(&pair.standby, RECOVERED);
     drop(link);
-    if let Some(said) = resumed_at {
-        wait_for_message(&pair.standby, said);
+    if let Some(text) = resumed_at {
+        wait_for_message(&pair.standby, text);
         pair.primary.resume();
     }
     let promoted = promoting.join().unwrap();
@@ -351,13 +351,13 @@ fn what_a_zombies_card_sends_late_does_not_land_in_a_mirror() {
 }
 
 #[test]
-fn a_machine_without_rdma_says_what_is_missing() {
+fn a_machine_without_rdma_names_what_is_missing() {
     if std::env::var_os("FRESHET_VERBS_DEVICES").is_some() {
         return skip(Missing::Hardware, "a machine without RDMA", "this one has it");
     }
     let directory = tempfile::tempdir().unwrap();
     let primary = common::start(&directory.path().join("a"), &["--standbys", "1"]);
     let flags = ["--join", &primary.ready().listen, "--fabric-kind", "verbs", "--fabric-device", "none:1:0"];
-    let said = common::refused(&directory.path().join("b"), &flags);
-    assert!(said.contains("fabric verbs"), "{said}");
+    let text = common::refused(&directory.path().join("b"), &flags);
+    assert!(text.contains("fabric verbs"), "{text}");
 }

@@ -581,19 +581,19 @@ mod tests {
     }
 
     #[test]
-    fn other_nodes_are_told_apart() {
-        let says = |status: Value, what: &str| {
+    fn other_nodes_are_distinguished() {
+        let explains = |status: Value, what: &str| {
             let failure = read("here:7400", &status.to_string()).unwrap_err().to_string();
             assert!(failure.starts_with("here:7400") && failure.contains(what), "{failure}");
         };
-        says(json!({"role": "standby", "link": {"link": "following", "address": "p:7401"}}), "reach at p:7401");
-        says(json!({"role": "standby", "link": {"link": "resting"}}), "ask its primary, at its control port");
-        says(json!({"role": "starting"}), "is starting: ask again");
-        says(json!({"role": "taking-over"}), "not a primary, but taking-over");
+        explains(json!({"role": "standby", "link": {"link": "following", "address": "p:7401"}}), "reach at p:7401");
+        explains(json!({"role": "standby", "link": {"link": "resting"}}), "ask its primary, at its control port");
+        explains(json!({"role": "starting"}), "is starting: ask again");
+        explains(json!({"role": "taking-over"}), "not a primary, but taking-over");
         let mut old = status(5);
         old["version"] = "0.0.7".into();
         old.as_object_mut().unwrap().remove("process_cpu");
-        says(old, "runs Freshet 0.0.7 and does not say all that this needs (missing field `process_cpu`)");
+        explains(old, "runs Freshet 0.0.7 and does not say all that this needs (missing field `process_cpu`)");
         assert!(read("here", "nonsense").is_err());
     }
 }

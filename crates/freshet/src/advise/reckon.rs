@@ -300,14 +300,14 @@ struct Case<'c> {
 
 /// Says which form fits each of the standbys, and what each form would cost.
 pub(super) fn advise(load: &Load, standbys: Vec<Standby>) -> Vec<Advice> {
-    let told = |at: usize| {
+    let judge = |at: usize| {
         let case = Case::of(load, &standbys, at);
         let costs = [case.bytes(), case.inputs(), case.mirror()];
         (case.choose(&costs), costs)
     };
-    let told: Vec<_> = (0..standbys.len()).map(told).collect();
+    let judged: Vec<_> = (0..standbys.len()).map(judge).collect();
     let advice = |(standby, ((fits, why), costs))| Advice { fits, why, costs, standby };
-    standbys.into_iter().zip(told).map(advice).collect()
+    standbys.into_iter().zip(judged).map(advice).collect()
 }
 
 impl<'c> Case<'c> {

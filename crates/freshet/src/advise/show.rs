@@ -197,7 +197,7 @@ mod tests {
             text(&Report { node, address, measured: load.clone(), standbys, constants })
         };
         let text = shown(there);
-        for says in [
+        for line in [
             "primary          0a at a:7401, measured for 60 s",
             "12,345 transactions/s that write; 2 processors, idle -",
             "1.4 KiB of log",
@@ -209,7 +209,7 @@ mod tests {
             "1.5 KiB m",
             "reckoned, not measured",
         ] {
-            assert!(text.contains(says), "{says}:\n{text}");
+            assert!(text.contains(line), "{line}:\n{text}");
         }
         let rows: Vec<_> = text.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   ")).collect();
         let marks = |row: usize, mark: &str| rows[row].matches(mark).count();

@@ -81,10 +81,10 @@ fn table(args: &[&Arg], defaults: &BTreeMap<String, Value>) -> String {
     table
 }
 
-/// Each table of docs/configuration.md is what the fields' doc comments say. `UPDATE_DOCS=1` writes
+/// Each table of docs/configuration.md is made of the fields' doc comments. `UPDATE_DOCS=1` writes
 /// it.
 #[test]
-fn the_document_says_what_the_fields_say() {
+fn the_document_is_made_of_the_fields_comments() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let document = fs::read_to_string(&path).unwrap();
     let command = Settings::augment_args_for_update(Command::new("keys"));
@@ -113,7 +113,7 @@ fn the_document_says_what_the_fields_say() {
 
 /// Both paragraphs of each key.
 #[test]
-fn every_key_says_what_it_means_and_when_to_change_it() {
+fn every_key_has_its_meaning_and_when_to_change_it() {
     for arg in Settings::augment_args_for_update(Command::new("keys")).get_arguments() {
         let (meaning, when) = documentation(arg);
         for text in [meaning, when] {

@@ -144,7 +144,7 @@ const KEYS: [(&str, &str, &str); 101] = [
     ("encoding", "\"inputs\"", "inputs"),
     ("backlog-ms", "7", "7"),
     ("on-mismatch", "\"stop\"", "stop"),
-    ("on-doubt", "\"tell\"", "tell"),
+    ("on-doubt", "\"report\"", "report"),
     ("verify-sample", "7", "7"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),

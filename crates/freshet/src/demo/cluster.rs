@@ -51,7 +51,7 @@ impl Cluster {
         let pids: Vec<String> = (0..NAMES.len())
             .map(|number| format!("{} ({}, pid {})", NAMES[number], cluster.address(number), cluster.pid(number)))
             .collect();
-        teller.say(format!("three nodes run: primary {}, standbys {} and {}", pids[0], pids[1], pids[2]));
+        teller.print(format!("three nodes run: primary {}, standbys {} and {}", pids[0], pids[1], pids[2]));
         Ok(cluster)
     }
 
@@ -168,12 +168,12 @@ impl Cluster {
         let process = self.spawn(number, primary.as_deref())?;
         self.nodes[number] = Node { address: process.ready().address.clone(), process: Some(process) };
         let (name, primary) = (self.name(number), self.name(self.primary));
-        teller.say(format!("{name} is back, on the log it died with, as a standby of {primary}"));
+        teller.print(format!("{name} is back, on the log it died with, as a standby of {primary}"));
         Ok(())
     }
 
-    /// What became of the end of the old primary's log.
-    pub(crate) fn tell_saved_tail(&self, number: usize, teller: &Teller) -> Result<(), Failure> {
+    /// Prints what became of the end of the old primary's log.
+    pub(crate) fn print_saved_tail(&self, number: usize, teller: &Teller) -> Result<(), Failure> {
         let name = self.name(number);
         let status = self.status(number)?;
         let tails = status["saved_tails"].as_array().map_or(&[][..], Vec::as_slice);
@@ -183,12 +183,12 @@ impl Cluster {
                 blocks += u64::from(matches!(finding?, Finding::Block { .. }));
             }
             let bytes = units::bytes(std::fs::metadata(tail)?.len());
-            teller.say(format!(
+            teller.print(format!(
                 "{name} had {blocks} blocks that no client was told of: they are cut off, and saved in a file of {bytes}"
             ));
         }
         if tails.is_empty() {
-            teller.say(format!("{name} had nothing in its log that {} did not have", self.name(self.primary)));
+            teller.print(format!("{name} had nothing in its log that {} did not have", self.name(self.primary)));
         }
         Ok(())
     }
@@ -204,6 +204,6 @@ impl Cluster {
                 clean += usize::from(process.stop(PATIENCE).is_ok_and(|status| status.success()));
             }
         }
-        teller.say(format!("{clean} nodes have ended cleanly"));
+        teller.print(format!("{clean} nodes have ended cleanly"));
     }
 }

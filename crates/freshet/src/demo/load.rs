@@ -206,8 +206,8 @@ struct Seat {
     terminal: Terminal,
 }
 
-/// What is heard of a transaction.
-struct Heard {
+/// What became of a transaction.
+struct Ended {
     seat: usize,
     mark: Mark,
     sent: Instant,
@@ -216,24 +216,24 @@ struct Heard {
     arrived: Option<Arrived>,
 }
 
-/// Tells what became of a transaction, also when its connection was lost.
+/// Reports what became of a transaction, also when its connection was lost.
 struct Witness {
-    sender: mpsc::Sender<Heard>,
-    heard: Option<Heard>,
+    sender: mpsc::Sender<Ended>,
+    ended: Option<Ended>,
 }
 
 impl Witness {
-    fn tell(mut self, arrived: Arrived) {
-        if let Some(heard) = &mut self.heard {
-            heard.arrived = Some(arrived);
+    fn report(mut self, arrived: Arrived) {
+        if let Some(ended) = &mut self.ended {
+            ended.arrived = Some(arrived);
         }
     }
 }
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        if let Some(heard) = self.heard.take() {
-            let _ = self.sender.send(heard);
+        if let Some(ended) = self.ended.take() {
+            let _ = self.sender.send(ended);
         }
     }
 }
@@ -299,11 +299,11 @@ impl Connection<'_> {
             under_way += 1;
         }
         while under_way > 0 {
-            let Ok(heard) = receiver.recv() else { return };
+            let Ok(ended) = receiver.recv() else { return };
             under_way -= 1;
-            let lost = heard.arrived.is_none();
-            let seat = heard.seat;
-            let refused = self.note(heard, lead, open);
+            let lost = ended.arrived.is_none();
+            let seat = ended.seat;
+            let refused = self.note(ended, lead, open);
             let over = {
                 let state = self.shared.lock();
                 state.stopping || state.lead != lead
@@ -319,21 +319,21 @@ impl Connection<'_> {
         }
     }
 
-    fn send(&mut self, client: &Client, number: usize, sender: &mpsc::Sender<Heard>) {
+    fn send(&mut self, client: &Client, number: usize, sender: &mpsc::Sender<Ended>) {
         let seat = &mut self.seats[number];
         seat.sequence += 1;
         let mark = Mark { client: seat.client, sequence: seat.sequence };
         let request = Request { mark: Some(mark), input: seat.terminal.next(now_micros()) };
         let writes = !request.input.kind().is_read_only();
-        let heard = Heard { seat: number, mark, sent: Instant::now(), writes, arrived: None };
-        let witness = Witness { sender: sender.clone(), heard: Some(heard) };
-        // When it cannot be sent the witness says that the connection is lost.
-        let _ = client.send(Client::call_request("tpcc/run", &request, DEADLINE), |arrived| witness.tell(arrived));
+        let ended = Ended { seat: number, mark, sent: Instant::now(), writes, arrived: None };
+        let witness = Witness { sender: sender.clone(), ended: Some(ended) };
+        // When it cannot be sent the witness reports that the connection is lost.
+        let _ = client.send(Client::call_request("tpcc/run", &request, DEADLINE), |arrived| witness.report(arrived));
     }
 
     /// Remembers what became of a transaction; whether it was refused.
-    fn note(&mut self, heard: Heard, lead: u64, open: &mut Vec<Mark>) -> bool {
-        let Heard { mark, sent, writes, arrived, .. } = heard;
+    fn note(&mut self, ended: Ended, lead: u64, open: &mut Vec<Mark>) -> bool {
+        let Ended { mark, sent, writes, arrived, .. } = ended;
         match arrived.map(|arrived| (arrived.at, arrived.answer)) {
             Some((at, Answer::Committed { result, .. })) => {
                 let wrote = writes && !matches!(postcard::from_bytes(&result), Ok(Outcome::RolledBack(_)));

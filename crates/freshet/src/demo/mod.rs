@@ -60,11 +60,11 @@ pub(crate) struct DemoOptions {
     seed: u64,
 }
 
-/// Tells the story, with the time since it began.
+/// Prints what happens, with the time since the beginning.
 pub(crate) struct Teller(Instant);
 
 impl Teller {
-    pub(crate) fn say(&self, what: impl AsRef<str>) {
+    pub(crate) fn print(&self, what: impl AsRef<str>) {
         println!("[{:5.1} s] {}", self.0.elapsed().as_secs_f64(), what.as_ref());
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let population = Population { scale: Scale::new(options.warehouses), seed: options.seed, loaded_at: now_micros() };
     fill(&cluster, population, &teller, &interruption)?;
     cluster.wait_in_sync(2, &interruption)?;
-    teller.say("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
+    teller.print("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
 
     let psql = Psql::find(&teller)?;
     if let Some(psql) = &psql {
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let dead = cluster.primary();
     let killed = Instant::now();
     cluster.kill(dead);
-    teller.say(format!(
+    teller.print(format!(
         "SIGKILL for the primary, {}, under load; {} transactions had been acknowledged",
         cluster.name(dead),
         grouped(before)
@@ -103,13 +103,13 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let took_over = killed.elapsed();
     let primary = cluster.primary();
     load.go_on_at(cluster.address(primary));
-    teller.say(format!(
+    teller.print(format!(
         "{} is promoted: primary of term {term}, which begins at {at}; that took {:.0} ms",
         cluster.name(primary),
         took_over.as_secs_f64() * 1e3
     ));
     let first = load.first_acknowledged_since(&interruption, PATIENCE)?;
-    teller.say(format!(
+    teller.print(format!(
         "the clients continue there: first acknowledgement {:.0} ms after the kill",
         first.saturating_duration_since(killed).as_secs_f64() * 1e3
     ));
@@ -122,11 +122,11 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     readers.read_on(&cluster, dead)?;
     Table::show(&cluster, &load, &readers, half - half / 2, &interruption)?;
     cluster.wait_in_sync(2, &interruption)?;
-    cluster.tell_saved_tail(dead, &teller)?;
+    cluster.print_saved_tail(dead, &teller)?;
 
     readers.stop();
     let result = load.stop()?;
-    teller.say(format!(
+    teller.print(format!(
         "the load has ended: {} transactions, {} of them with a mark that has to be found",
         grouped(result.transactions),
         grouped(result.acknowledged.len() as u64)
@@ -134,10 +134,10 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let lost = proof::prove(&cluster, &result, &teller, &interruption)?;
     cluster.stop(&teller);
     if lost == 0 {
-        teller.say("nothing was lost");
+        teller.print("nothing was lost");
         Ok(ExitCode::SUCCESS)
     } else {
-        teller.say(format!("{lost} of the proofs FAILED"));
+        teller.print(format!("{lost} of the proofs FAILED"));
         Ok(ExitCode::FAILURE)
     }
 }
@@ -173,7 +173,7 @@ fn fill(
     loading?;
     let rows = client.call::<u64>("tpcc/progress", &(), PATIENCE)?.result;
     let (warehouses, seconds) = (population.scale.warehouses, begun.elapsed().as_secs_f64());
-    teller.say(format!("TPC-C with {warehouses} warehouse(s) is loaded: {} rows in {seconds:.1} s", grouped(rows)));
+    teller.print(format!("TPC-C with {warehouses} warehouse(s) is loaded: {} rows in {seconds:.1} s", grouped(rows)));
     Ok(())
 }
 

@@ -27,10 +27,10 @@ pub(crate) fn prove(
     let mut failed = 0;
     let mut verdict = |holds: bool, what: String| {
         failed += u64::from(!holds);
-        teller.say(format!("{} {what}", if holds { "  ok  " } else { " FAIL " }));
+        teller.print(format!("{} {what}", if holds { "  ok  " } else { " FAIL " }));
     };
     let (found, gone) = (result.found.len(), result.gone.len());
-    teller.say(format!(
+    teller.print(format!(
         "proof: {} acknowledged; {} had an open outcome, of which {found} were found and {gone} were not; {} refused, \
          {} rolled back",
         grouped(result.acknowledged.len() as u64),

@@ -48,7 +48,7 @@ impl Psql {
                 Err(Failure::new(format!("psql cannot be started: {cause}")))
             }
             _ => {
-                teller.say(
+                teller.print(
                     "psql is not installed (package postgresql-client): the demo continues without an SQL session",
                 );
                 Ok(None)
@@ -74,7 +74,7 @@ impl Psql {
         let Some((host, port)) = cluster.sql_socket(node).and_then(place) else {
             return Err(Failure::new(format!("node {} serves no SQL", cluster.name(node))));
         };
-        teller.say(format!("psql -h {host} -p {port} -U freshet  ({what}, {})", cluster.name(node)));
+        teller.print(format!("psql -h {host} -p {port} -U freshet  ({what}, {})", cluster.name(node)));
         for statement in sql {
             let end = if statement.starts_with('\\') { "" } else { ";" };
             println!("    freshet=# {statement}{end}");
@@ -84,8 +84,8 @@ impl Psql {
                 .env("PGOPTIONS", "-c statement_timeout=10s")
                 .stdin(Stdio::null())
                 .output()?;
-            let said = [output.stdout, output.stderr].concat();
-            for line in String::from_utf8_lossy(&said).lines().filter(|line| !line.is_empty()) {
+            let printed = [output.stdout, output.stderr].concat();
+            for line in String::from_utf8_lossy(&printed).lines().filter(|line| !line.is_empty()) {
                 println!("    {line}");
             }
         }

@@ -91,8 +91,8 @@ fn show_one(
             }
         }
         if options.check && rows != table.rows {
-            let (fid, said) = (table.fid, table.rows);
-            return Ok(Err(format!("its manifest says that table {fid} has {said} rows, its files hold {rows}")));
+            let (fid, stated) = (table.fid, table.rows);
+            return Ok(Err(format!("its manifest says that table {fid} has {stated} rows, its files hold {rows}")));
         }
     }
     Ok(Ok(()))

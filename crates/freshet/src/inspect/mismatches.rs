@@ -35,14 +35,14 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn show_one(mismatch: &Mismatch, out: &mut Output) -> io::Result<()> {
-    let Mismatch { lsn, why, inputs, original, regenerated, told } = mismatch;
+    let Mismatch { lsn, why, inputs, original, regenerated, command } = mismatch;
     write!(out, "transaction {lsn}")?;
     match mismatch.procedure() {
         Some(procedure) => writeln!(out, ", procedure {procedure}: {why}")?,
         None => writeln!(out, ": {why}")?,
     }
-    if !told.is_empty() {
-        writeln!(out, "  told: {told}")?;
+    if !command.is_empty() {
+        writeln!(out, "  command: {command}")?;
     }
     if original.is_empty() {
         writeln!(out, "  its block could not be had")?;

@@ -26,7 +26,7 @@ pub(super) enum Admission {
 struct Place {
     metadata: &'static Metadata<'static>,
     since: Instant,
-    said: u32,
+    written: u32,
     left_out: u64,
 }
 
@@ -37,18 +37,18 @@ pub(super) struct Limit(HashMap<Identifier, Place>);
 impl Limit {
     /// Decides on a line that is to be said `now`.
     pub(super) fn admit(&mut self, metadata: &'static Metadata<'static>, now: Instant) -> Admission {
-        let fresh = Place { metadata, since: now, said: 0, left_out: 0 };
+        let fresh = Place { metadata, since: now, written: 0, left_out: 0 };
         let place = self.0.entry(metadata.callsite()).or_insert(fresh);
         let mut left_out = 0;
         if now.saturating_duration_since(place.since) >= INTERVAL {
             left_out = place.left_out;
-            (place.since, place.said, place.left_out) = (now, 0, 0);
+            (place.since, place.written, place.left_out) = (now, 0, 0);
         }
-        if place.said == BURST {
+        if place.written == BURST {
             place.left_out += 1;
             return Admission::No { first: place.left_out == 1 };
         }
-        place.said += 1;
+        place.written += 1;
         Admission::Yes { left_out }
     }
 
@@ -63,7 +63,7 @@ impl Limit {
         let over = |place: &&mut Place| place.left_out > 0 && now.saturating_duration_since(place.since) >= INTERVAL;
         let due = self.0.values_mut().filter(over);
         due.map(|place| {
-            (place.since, place.said) = (now, 0);
+            (place.since, place.written) = (now, 0);
             (place.metadata, std::mem::take(&mut place.left_out))
         })
         .collect()

@@ -115,7 +115,7 @@ pub(crate) fn flush() {
 }
 
 /// Reports a panic; see `freshet_base::panics`.
-pub(crate) fn tell_panic(what: &str, ends_the_process: bool) {
+pub(crate) fn report_panic(what: &str, ends_the_process: bool) {
     let Some(messages) = MESSAGES.get() else {
         eprintln!("freshet: {what}");
         return;
@@ -145,14 +145,14 @@ impl Messages {
             loop {
                 let more = this.next_suppressed();
                 let (lines, dropped) = this.0.queue.take(more.map(|at| at.saturating_duration_since((this.0.now)())));
-                this.tell_suppressed();
+                this.report_suppressed();
                 if dropped > 0 {
-                    let told = this.own(
+                    let line = this.own(
                         Level::WARN,
                         "lines were dropped here: the reader of these lines is too slow",
                         &[("lines", dropped)],
                     );
-                    queue::write(&mut out, told.as_bytes());
+                    queue::write(&mut out, line.as_bytes());
                 }
                 for line in lines {
                     queue::write(&mut out, line.as_bytes());
@@ -179,7 +179,7 @@ impl Messages {
 
     fn flush(&self, patience: Duration) {
         // There is no later occasion to report what was left out.
-        self.tell_suppressed_by((self.0.now)() + limit::INTERVAL);
+        self.report_suppressed_by((self.0.now)() + limit::INTERVAL);
         self.0.queue.wait_written(Instant::now() + patience);
     }
 
@@ -199,11 +199,11 @@ impl Messages {
     }
 
     /// Reports lines that were left out in intervals that are over.
-    fn tell_suppressed(&self) {
-        self.tell_suppressed_by((self.0.now)());
+    fn report_suppressed(&self) {
+        self.report_suppressed_by((self.0.now)());
     }
 
-    fn tell_suppressed_by(&self, now: Instant) {
+    fn report_suppressed_by(&self, now: Instant) {
         let due = self.limit().due(now);
         for (metadata, count) in due {
             self.left_out(metadata, count);

@@ -10,14 +10,14 @@ use tracing::{error, info, subscriber::with_default, warn};
 
 use super::{limit::BURST, limit::INTERVAL, *};
 
-/// What was said while `work` was done, with limits by a clock that `work` moves.
-fn said(format: Format, levels: &str, work: impl FnOnce(&Messages, &dyn Fn(Duration))) -> Vec<String> {
+/// What was written while `work` was done, with limits by a clock that `work` moves.
+fn written(format: Format, levels: &str, work: impl FnOnce(&Messages, &dyn Fn(Duration))) -> Vec<String> {
     let clock = Arc::new(Mutex::new(Instant::now()));
     let reading = Arc::clone(&clock);
     let now = Box::new(move || *reading.lock().unwrap());
     let messages = Messages::new(format, levels.parse().unwrap(), now);
     with_default(messages.clone(), || work(&messages, &|time| *clock.lock().unwrap() += time));
-    messages.tell_suppressed();
+    messages.report_suppressed();
     messages.0.queue.take(Some(Duration::ZERO)).0.into_iter().collect()
 }
 
@@ -27,19 +27,19 @@ fn json(line: &str) -> Value {
 
 #[test]
 fn a_line_has_a_sentence_and_fields() {
-    let say = |_: &Messages, _: &dyn Fn(Duration)| {
+    let write = |_: &Messages, _: &dyn Fn(Duration)| {
         info!(standby = %"0a0b", term = 3, share = 0.5, full = true, cause = "it said \"no\"", "a standby is {}", "lost");
         let none: Option<u32> = None;
         warn!(node = none, "short");
     };
-    let lines = said(Format::Text, "info", say);
+    let lines = written(Format::Text, "info", write);
     let (time, rest) = lines[0].split_once(' ').unwrap();
     assert!(humantime::parse_rfc3339(time).is_ok(), "{time}");
     let expected =
         "INFO  freshet: a standby is lost standby=0a0b term=3 share=0.5 full=true cause=\"it said \\\"no\\\"\"\n";
     assert_eq!(rest, expected);
     assert!(lines[1].ends_with(" WARN  freshet: short\n"), "{}", lines[1]);
-    let lines = said(Format::Json, "info", say);
+    let lines = written(Format::Json, "info", write);
     let line = json(&lines[0]);
     assert!(humantime::parse_rfc3339(line["time"].as_str().unwrap()).is_ok());
     assert_eq!((&line["level"], &line["part"]), (&"info".into(), &"freshet".into()));
@@ -52,7 +52,7 @@ fn a_line_has_a_sentence_and_fields() {
 fn a_line_is_one_line() {
     let evil = "x\n2027-01-01T00:00:00Z ERROR log: forged\r\u{1b}[2J\u{85}";
     for format in [Format::Text, Format::Json] {
-        let lines = said(format, "info", |_, _| info!(role = evil, "login of {evil} failed"));
+        let lines = written(format, "info", |_, _| info!(role = evil, "login of {evil} failed"));
         assert_eq!(lines.len(), 1);
         let line = lines[0].strip_suffix('\n').unwrap();
         assert!(!line.contains(|char: char| char.is_ascii_control()), "{line:?}");
@@ -61,7 +61,7 @@ fn a_line_is_one_line() {
 
 #[test]
 fn levels_are_by_part() {
-    let say = |_: &Messages, _: &dyn Fn(Duration)| {
+    let write = |_: &Messages, _: &dyn Fn(Duration)| {
         for_part();
         info!("general");
         tracing::debug!(target: "freshet_replication::feed", "special");
@@ -70,9 +70,9 @@ fn levels_are_by_part() {
     fn for_part() {
         tracing::trace!(target: "freshet_replication", "too much");
     }
-    let lines = said(Format::Json, "warn,replication=debug,log=info", say);
-    let said: Vec<_> = lines.iter().map(|line| json(line)["message"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(said, ["special", "general too"]);
+    let lines = written(Format::Json, "warn,replication=debug,log=info", write);
+    let sentences: Vec<_> = lines.iter().map(|line| json(line)["message"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(sentences, ["special", "general too"]);
     for (text, again) in [("info", "info"), ("debug, log=error", "debug,log=error"), ("log=trace", "info,log=trace")] {
         assert_eq!(text.parse::<Levels>().unwrap().to_string(), again);
     }
@@ -83,7 +83,7 @@ fn levels_are_by_part() {
 
 #[test]
 fn levels_and_format_change_at_once() {
-    let lines = said(Format::Text, "warn", |messages, _| {
+    let lines = written(Format::Text, "warn", |messages, _| {
         for change in [None, Some((Format::Json, "info")), Some((Format::Text, "error"))] {
             if let Some((format, levels)) = change {
                 messages.set(format, &levels.parse().unwrap());
@@ -96,9 +96,9 @@ fn levels_and_format_change_at_once() {
 }
 
 #[test]
-fn what_is_said_often_is_counted() {
+fn what_is_written_often_is_counted() {
     let flood = |count| (0..count).for_each(|number| error!(number, "failed"));
-    let lines = said(Format::Json, "info", |messages, wait| {
+    let lines = written(Format::Json, "info", |messages, wait| {
         flood(BURST + 30);
         // Lines of other places are not left out.
         info!("something else");
@@ -108,9 +108,9 @@ fn what_is_said_often_is_counted() {
         flood(BURST + 7);
         assert!(messages.next_suppressed().is_some());
         wait(INTERVAL / 2);
-        messages.tell_suppressed();
+        messages.report_suppressed();
         wait(INTERVAL / 2);
-        messages.tell_suppressed();
+        messages.report_suppressed();
         // At the end no time has to pass for the report.
         flood(BURST);
         flood(3);

@@ -328,7 +328,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
             Ok(Request { id, ask }) if caller.may(&ask) => {
-                tell_asked(who, &ask);
+                log_asked(who, &ask);
                 dispatch(shared, reply(id), ask);
             }
             Ok(Request { id, .. }) => reply(id).send(Answer::Refused { reason: LOOKS_ONLY.to_owned() }),
@@ -342,7 +342,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
 }
 
 /// Logs a request that changes the node before it is done, and which client has made it.
-fn tell_asked(who: &str, ask: &Ask) {
+fn log_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),

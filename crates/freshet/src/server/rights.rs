@@ -43,14 +43,14 @@ impl Caller {
 
     /// Whether it may ask this, if it is served.
     pub fn may(self, ask: &Ask) -> bool {
-        let Rule { name, who, tells } = rule(ask);
+        let Rule { name, who, shows } = rule(ask);
         let may = match who {
             Who::Everyone => true,
             Who::Members => matches!(self, Self::Owner | Self::Operator | Self::Node),
             Who::Operators => matches!(self, Self::Owner | Self::Operator),
         };
         if !may {
-            tracing::debug!(who = ?self, request = name, tells, "a request is refused");
+            tracing::debug!(who = ?self, request = name, shows, "a request is refused");
         }
         may
     }
@@ -72,14 +72,14 @@ struct Rule {
     /// Its name in the documents.
     name: &'static str,
     who: Who,
-    /// What the answer tells, a refusal included.
-    tells: &'static str,
+    /// What the answer shows, a refusal included.
+    shows: &'static str,
 }
 
 /// What holds for a request. Without a row for all others, on purpose.
 const fn rule(ask: &Ask) -> Rule {
     use Who::{Everyone, Members, Operators};
-    let (name, who, tells) = match ask {
+    let (name, who, shows) = match ask {
         Ask::Hello { .. } => ("hello", Everyone, "the version of the protocol"),
         Ask::Status => ("status", Everyone, "names, addresses, states, sizes and positions; nothing of what is stored"),
         Ask::Watermarks => ("watermarks", Everyone, "positions in the log"),
@@ -96,5 +96,5 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::State(_) => ("state (`verify --state`)", Operators, "hashes of ranges of records, and where they differ"),
         Ask::WaitVisible { .. } => ("wait", Operators, "whether a position is visible"),
     };
-    Rule { name, who, tells }
+    Rule { name, who, shows }
 }

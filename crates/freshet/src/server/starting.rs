@@ -66,8 +66,8 @@ impl Reception {
         Ok(Self { shared, doors, threads: [answers, turns_away] })
     }
 
-    /// What to say from now on: the status, as JSON.
-    pub(crate) fn say(&self, status: String) {
+    /// What to answer from now on: the status, as JSON.
+    pub(crate) fn set_status(&self, status: String) {
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
@@ -115,13 +115,13 @@ mod tests {
     use crate::client::{Client, ClientError};
 
     #[test]
-    fn early_clients_hear_how_far_the_start_is() {
+    fn early_clients_see_how_far_the_start_is() {
         let soon = Duration::from_secs(20);
         let reception = Reception::open("127.0.0.1:0".parse().unwrap(), String::new()).unwrap();
         let address = reception.doors.address().to_string();
-        for said in ["{\"role\":\"starting\",\"done\":1}", "{\"role\":\"starting\",\"done\":2}"] {
-            reception.say(said.to_owned());
-            assert_eq!(Client::connect(&address, soon).unwrap().status(soon).unwrap(), said);
+        for status in ["{\"role\":\"starting\",\"done\":1}", "{\"role\":\"starting\",\"done\":2}"] {
+            reception.set_status(status.to_owned());
+            assert_eq!(Client::connect(&address, soon).unwrap().status(soon).unwrap(), status);
         }
         let other = Client::connect(&address, soon).unwrap().checkpoint(false, soon);
         assert!(matches!(other, Err(ClientError::Refused { .. })), "{other:?}");

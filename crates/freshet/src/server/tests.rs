@@ -191,11 +191,11 @@ pub(super) fn request(ask: Ask) -> Vec<u8> {
 }
 
 #[test]
-fn those_that_break_the_rules_are_told_and_dismissed() {
+fn those_that_break_the_rules_are_refused_and_dismissed() {
     let server = serve();
     let hello = request(Ask::Hello { version: VERSION });
     let too_long = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();
-    for (bytes, greeted, says) in [
+    for (bytes, greeted, text) in [
         (request(Ask::Status), 0, "first request must be Hello"),
         (request(Ask::Hello { version: 999 }), 0, "version"),
         (too_long.clone(), 0, "exceeds the maximum"),
@@ -206,7 +206,7 @@ fn those_that_break_the_rules_are_told_and_dismissed() {
         let answers = converse(&server, &bytes);
         assert_eq!(answers.len(), greeted + 1, "{answers:?}");
         let last = answers.last().unwrap();
-        assert!(matches!(last, Answer::Refused { reason } if reason.contains(says)), "{last:?}");
+        assert!(matches!(last, Answer::Refused { reason } if reason.contains(text)), "{last:?}");
     }
     // And one that leaves in the middle of a frame, or with requests under way.
     raw(&server).write_all(&hello[..3]).unwrap();
@@ -283,15 +283,15 @@ fn who_comes_from_afar_shows_a_certificate() {
     let stream = TcpStream::connect(open.address()).unwrap();
     (&stream).write_all(&request(Ask::Hello { version: VERSION })).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    let mut said = Vec::new();
-    let _ = (&stream).read_to_end(&mut said);
-    assert!(said.is_empty() || said[0] == 0x15, "an alert of TLS at most: {said:?}");
+    let mut answer = Vec::new();
+    let _ = (&stream).read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer[0] == 0x15, "an alert of TLS at most: {answer:?}");
 }
 
 /// Requests that are damaged, cut off, repeated and made up: each conversation ends, and the server
 /// is as before. `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many there are.
 #[test]
-fn whatever_is_said_to_it_the_server_goes_on() {
+fn whatever_is_sent_to_it_the_server_continues() {
     let number = |name: &str, otherwise: u64| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
     let (seed, rounds) = (number("FRESHET_SEED", 5), number("FRESHET_ROUNDS", 3000));
     println!("FRESHET_SEED={seed} FRESHET_ROUNDS={rounds}");
@@ -341,8 +341,8 @@ fn whatever_is_said_to_it_the_server_goes_on() {
         // The server may have closed the connection in the middle.
         let _ = stream.write_all(&mut [std::io::IoSlice::new(&bytes)], false);
         stream.shut_down(Shutdown::Write);
-        let mut said = [0; 4096];
-        while stream.read(&mut said).unwrap_or(0) > 0 {}
+        let mut answer = [0; 4096];
+        while stream.read(&mut answer).unwrap_or(0) > 0 {}
     }
     assert!(connect(&server).status(SOON).unwrap().contains("primary"));
 }

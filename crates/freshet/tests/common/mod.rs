@@ -106,11 +106,11 @@ pub fn refused_by(program: &Path, directory: &Path, more: &[&str]) -> String {
     }
 }
 
-/// Blocks until the process has said so.
-pub fn wait_for_message(process: &Process, said: &str) {
+/// Blocks until the process has written this.
+pub fn wait_for_message(process: &Process, text: &str) {
     let deadline = Instant::now() + SOON;
-    while !process.messages().contains(said) {
-        assert!(Instant::now() < deadline, "it does not say {said:?}: {}", process.messages());
+    while !process.messages().contains(text) {
+        assert!(Instant::now() < deadline, "it does not say {text:?}: {}", process.messages());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -252,10 +252,10 @@ impl Writer {
             }
             sequence += 1;
             let mark = Mark { client: number, sequence };
-            let witness = Witness { mark, written: Arc::clone(&written), sender: sender.clone(), told: false };
+            let witness = Witness { mark, written: Arc::clone(&written), sender: sender.clone(), reported: false };
             let ask = Client::call_request("journal/write", &mark, SOON);
             left += 1;
-            if client.send(ask, |arrived| witness.tell(arrived)).is_err() {
+            if client.send(ask, |arrived| witness.report(arrived)).is_err() {
                 break;
             }
             count.store(written.lock().unwrap().acknowledged.len() as u64, Ordering::Relaxed);
@@ -297,12 +297,12 @@ struct Witness {
     mark: Mark,
     written: Arc<Mutex<Written>>,
     sender: mpsc::Sender<()>,
-    told: bool,
+    reported: bool,
 }
 
 impl Witness {
-    fn tell(mut self, arrived: Arrived) {
-        self.told = true;
+    fn report(mut self, arrived: Arrived) {
+        self.reported = true;
         let mut written = self.written.lock().unwrap();
         match arrived.answer {
             Answer::Committed { .. } => written.acknowledged.push(self.mark),
@@ -315,7 +315,7 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.reported {
             self.written.lock().unwrap().open.push((self.mark, "the connection was lost".to_owned()));
         }
         let _ = self.sender.send(());

@@ -32,11 +32,11 @@ impl Client {
     /// said.
     pub fn open(address: SocketAddr, user: &str) -> Result<Self, String> {
         let mut client = Self::connect(address);
-        if !client.say(&startup(&[("user", user)])) {
+        if !client.send(&startup(&[("user", user)])) {
             return Err("gone".to_owned());
         }
         loop {
-            match client.hear() {
+            match client.receive() {
                 Some((b'Z', _)) => return Ok(client),
                 Some((b'E', body)) => return Err(field(&body, b'C').unwrap()),
                 Some((b'K', body)) => client.key.copy_from_slice(&body),
@@ -47,8 +47,8 @@ impl Client {
         }
     }
 
-    /// Sends, if there is somebody to hear it.
-    pub fn say(&mut self, bytes: &[u8]) -> bool {
+    /// Sends, if there is somebody to receive it.
+    pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// The next message; nothing at the end.
-    pub fn hear(&mut self) -> Option<Answer> {
+    pub fn receive(&mut self) -> Option<Answer> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).ok()?;
         let length = u32::from_be_bytes(head[1..].try_into().unwrap());
@@ -72,7 +72,7 @@ impl Client {
     /// All messages up to the server being ready, or the end.
     pub fn answers(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
-        while let Some(answer) = self.hear() {
+        while let Some(answer) = self.receive() {
             let last = answer.0 == b'Z';
             answers.push(answer);
             if last {
@@ -95,7 +95,7 @@ impl Client {
 
     /// Says something, and outlines the answer.
     pub fn ask(&mut self, bytes: &[u8]) -> String {
-        if !self.say(bytes) {
+        if !self.send(bytes) {
             return "gone".to_owned();
         }
         self.outline()
@@ -103,14 +103,14 @@ impl Client {
 
     /// The SQLSTATE of a statement, empty when it succeeds.
     pub fn state(&mut self, sql: &str) -> String {
-        let said = self.ask(&query(sql.as_bytes()));
-        let state = said.strip_suffix('Z').unwrap_or_else(|| panic!("{sql} has ended the session: {said}"));
+        let answer = self.ask(&query(sql.as_bytes()));
+        let state = answer.strip_suffix('Z').unwrap_or_else(|| panic!("{sql} has ended the session: {answer}"));
         state.trim_end().to_owned()
     }
 
     /// Runs statements that succeed.
     pub fn run(&mut self, sql: &str) {
-        self.say(&query(sql.as_bytes()));
+        self.send(&query(sql.as_bytes()));
         for (kind, body) in self.answers() {
             assert!(kind != b'E', "{sql}: {:?}", field(&body, b'M'));
         }
@@ -118,7 +118,7 @@ impl Client {
 
     /// The notices of statements that succeed: states and messages.
     pub fn notices(&mut self, sql: &str) -> Vec<(String, String)> {
-        self.say(&query(sql.as_bytes()));
+        self.send(&query(sql.as_bytes()));
         let mut notices = Vec::new();
         for (kind, body) in self.answers() {
             assert!(kind != b'E', "{sql}: {:?}", field(&body, b'M'));
@@ -131,7 +131,7 @@ impl Client {
 
     /// The rows of a statement that succeeds, as text.
     pub fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
-        assert!(self.say(&query(sql.as_bytes())), "{sql}: nobody is there");
+        assert!(self.send(&query(sql.as_bytes())), "{sql}: nobody is there");
         let mut rows = Vec::new();
         for (kind, body) in self.answers() {
             assert!(kind != b'E', "{sql}: {:?}", field(&body, b'M'));
@@ -157,14 +157,14 @@ impl Client {
     /// Asks over another connection that what this one does be canceled.
     pub fn cancel(&self) {
         let mut other = Self::connect(self.stream.peer_addr().unwrap());
-        other.say(&packet(CANCEL, &self.key));
+        other.send(&packet(CANCEL, &self.key));
         // The server hangs up when it has done so.
-        assert!(other.hear().is_none());
+        assert!(other.receive().is_none());
     }
 
     /// Ends in order.
     pub fn terminate(mut self) {
-        self.say(&message(b'X', b""));
-        assert!(self.hear().is_none());
+        self.send(&message(b'X', b""));
+        assert!(self.receive().is_none());
     }
 }

@@ -51,7 +51,7 @@ fn connections_come_and_go_without_a_trace() {
             thread::spawn(move || {
                 for round in 0..60 {
                     let Ok(mut client) = Client::open(address, "freshet") else { continue };
-                    client.say(b"Q");
+                    client.send(b"Q");
                     if (number + round) % 2 == 0 {
                         drop(client);
                     }
@@ -63,10 +63,10 @@ fn connections_come_and_go_without_a_trace() {
     subject.assert_unharmed();
 }
 
-/// A client for which the system has no descriptor is told so, and the next one comes in when there
+/// A client for which the system has no descriptor is refused, and the next one comes in when there
 /// is one again.
 #[test]
-fn clients_beyond_the_last_descriptor_are_told() {
+fn clients_beyond_the_last_descriptor_are_refused() {
     let mut subject = Subject::start(100);
     subject.allow_descriptors(12);
     let mut seated = Vec::new();
@@ -83,9 +83,9 @@ fn clients_beyond_the_last_descriptor_are_told() {
     let mut silent = Client::connect(subject.address());
     drop(Client::connect(subject.address()));
     let mut asking = Client::connect(subject.address());
-    asking.say(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
+    asking.send(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
     assert_eq!(asking.byte(), Some(b'N'));
-    asking.say(&startup(&[("user", "freshet")]));
+    asking.send(&startup(&[("user", "freshet")]));
     assert_eq!(asking.outline(), "53300");
     assert_eq!(silent.outline(), "53300");
     for client in &mut seated {
@@ -96,12 +96,12 @@ fn clients_beyond_the_last_descriptor_are_told() {
 }
 
 #[test]
-fn who_says_nothing_keeps_nobody_out() {
+fn who_sends_nothing_keeps_nobody_out() {
     let mut subject = Subject::start(SEATS);
-    // More than may be beginning at once; some have begun to say something.
+    // More than may be beginning at once; some have begun to send something.
     let mut silent: Vec<Client> = (0..200).map(|_| Client::connect(subject.address())).collect();
     for client in silent.iter_mut().step_by(3) {
-        client.say(b"\0\0\0\x40\0\x03");
+        client.send(b"\0\0\0\x40\0\x03");
     }
     for _ in 0..3 {
         assert_eq!(subject.connect().rows("SELECT 1"), [["1"]]);

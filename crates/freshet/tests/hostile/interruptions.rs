@@ -68,7 +68,7 @@ fn statements_end_when_they_are_canceled() {
     let holder = hold(&subject);
     let mut client = subject.connect();
     for sql in ENDLESS {
-        client.say(&query(sql.as_bytes()));
+        client.send(&query(sql.as_bytes()));
         eventually("the statement runs", || {
             subject.connect().rows("SELECT count(*) FROM pg_stat_activity WHERE state = 'active'") == [["2"]]
         });
@@ -88,15 +88,15 @@ fn sessions_end_when_they_are_terminated() {
     let mut killer = subject.connect();
     for sql in ENDLESS.iter().chain(&["BEGIN; UPDATE t SET a = 0 WHERE id = 2"]) {
         let mut client = subject.connect();
-        client.say(&query(sql.as_bytes()));
+        client.send(&query(sql.as_bytes()));
         let pid = client.pid();
         eventually("the statement was begun", || {
             let sql = format!("SELECT query <> '' FROM pg_stat_activity WHERE pid = {pid}");
             killer.rows(&sql) == [["t"]]
         });
         assert_eq!(killer.rows(&format!("SELECT pg_terminate_backend({pid})")), [["t"]], "{sql}");
-        let said = client.outline();
-        assert!(said == "57P01" || said == "Z", "{sql}: {said}");
+        let outline = client.outline();
+        assert!(outline == "57P01" || outline == "Z", "{sql}: {outline}");
     }
     killer.terminate();
     holder.terminate();
@@ -109,7 +109,7 @@ fn clients_that_go_away_take_everything_with_them() {
     let holder = hold(&subject);
     for sql in ENDLESS {
         let mut client = subject.connect();
-        client.say(&query(sql.as_bytes()));
+        client.send(&query(sql.as_bytes()));
         thread::sleep(Duration::from_millis(20));
         drop(client);
     }
@@ -124,12 +124,12 @@ fn clients_that_go_away_take_everything_with_them() {
     client.run("BEGIN; UPDATE t SET a = 100");
     drop(client);
     let mut client = subject.connect();
-    client.say(&query(b"COPY t FROM STDIN"));
-    client.say(&message(b'd', b"50\t1\tx\n51\t"));
+    client.send(&query(b"COPY t FROM STDIN"));
+    client.send(&message(b'd', b"50\t1\tx\n51\t"));
     drop(client);
     let mut client = subject.connect();
     client.run("BEGIN; UPDATE t SET a = 100");
-    client.say(&query(b"SELECT 1")[..7]);
+    client.send(&query(b"SELECT 1")[..7]);
     drop(client);
     let mut client = subject.connect();
     eventually("the rows are free", || client.state("SET lock_timeout = '1s'; UPDATE t SET b = b").is_empty());
@@ -144,7 +144,7 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     let before = subject.memory();
     let mut deaf: Vec<Client> = (0..5).map(|_| subject.connect()).collect();
     for client in &mut deaf {
-        client.say(&query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000000)"));
+        client.send(&query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000000)"));
     }
     let mut other = subject.connect();
     other.run("UPDATE t SET b = b");
@@ -176,14 +176,14 @@ fn a_node_ends_though_a_session_does_not() {
     let text = "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 60000) g)";
     let expression = "[0-7][0-9a-f]{250}[^0-9a-f]";
     client.run(&format!("CREATE TABLE texts (x text); INSERT INTO texts {text}"));
-    client.say(&query(format!("SELECT repeat(x, 10) ~ '{expression}' FROM texts").as_bytes()));
+    client.send(&query(format!("SELECT repeat(x, 10) ~ '{expression}' FROM texts").as_bytes()));
     eventually("the statement runs", || {
         subject.connect().rows("SELECT count(*) FROM pg_stat_activity WHERE state = 'active'") == [["2"]]
     });
     let mut other = subject.connect();
     other.run("INSERT INTO t VALUES (77, 77, 'kept')");
-    let said = subject.end();
-    assert!(said.contains("sessions did not end in time") && said.contains("sessions=1"), "{said}");
+    let messages = subject.end();
+    assert!(messages.contains("sessions did not end in time") && messages.contains("sessions=1"), "{messages}");
     subject.start_again();
     assert_eq!(subject.connect().rows("SELECT b FROM t WHERE id = 77"), [["kept"]]);
 }

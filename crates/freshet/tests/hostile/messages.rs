@@ -122,8 +122,8 @@ fn what_does_not_begin_as_a_session_does() {
     }
     // A wrong key cancels nothing, and is not answered.
     let mut stranger = Client::connect(subject.address());
-    stranger.say(&packet(CANCEL, b"\0\0\0\x01abcd"));
-    assert!(stranger.hear().is_none());
+    stranger.send(&packet(CANCEL, b"\0\0\0\x01abcd"));
+    assert!(stranger.receive().is_none());
     subject.assert_unharmed();
 }
 
@@ -131,23 +131,23 @@ fn what_does_not_begin_as_a_session_does() {
 /// and the final error.
 fn wrong_proof(subject: &Subject, user: &str) -> (String, Vec<usize>, String) {
     let mut client = Client::connect(subject.address());
-    client.say(&startup(&[("user", user)]));
+    client.send(&startup(&[("user", user)]));
     let mut kinds = String::new();
     let mut lengths = Vec::new();
     let first = b"n,,n=,r=rOprNGfwEbeRWgbNEkqO";
     let body = [&b"SCRAM-SHA-256\0"[..], &(first.len() as u32).to_be_bytes(), first].concat();
     let mut sent = 0;
     loop {
-        match client.hear() {
-            Some((b'R', body_heard)) => {
+        match client.receive() {
+            Some((b'R', received)) => {
                 kinds.push('R');
-                lengths.push(body_heard.len());
-                let nonce = String::from_utf8_lossy(&body_heard[4..]).into_owned();
+                lengths.push(received.len());
+                let nonce = String::from_utf8_lossy(&received[4..]).into_owned();
                 let nonce = nonce.split(',').next().unwrap_or_default().trim_start_matches("r=").to_owned();
                 let proof = format!("c=biws,r={nonce},p=dHp3lXyL5bmMzOxTBPPz4UUS3tyxD1Yxr+1B2/v7Z0c=");
                 let next = if sent == 0 { message(b'p', &body) } else { message(b'p', proof.as_bytes()) };
                 sent += 1;
-                client.say(&next);
+                client.send(&next);
             }
             Some((b'E', body)) => {
                 let state = freshet_fuzzing::message::field(&body, b'C').unwrap();

@@ -116,9 +116,9 @@ fn clients_are_warned_as_by_postgresql() {
     assert_eq!(client.notices(unlock), warned.map(|message| ("01000".to_owned(), message.to_owned())));
     assert_eq!(client.notices("SELECT pg_advisory_lock(5), pg_advisory_unlock(5)"), []);
     let (long, short) = ("\u{e4}".repeat(40), "\u{e4}".repeat(31));
-    let said: Vec<String> =
+    let notices: Vec<String> =
         client.notices(&format!("BEGIN; SAVEPOINT {long}")).into_iter().map(|(_, message)| message).collect();
-    assert_eq!(said, [format!("identifier \"{long}\" will be truncated to \"{short}\"")], "{said:?}");
+    assert_eq!(notices, [format!("identifier \"{long}\" will be truncated to \"{short}\"")], "{notices:?}");
     client.run(&format!("ROLLBACK TO {long}; RELEASE {short}; ROLLBACK"));
     client.terminate();
     subject.assert_unharmed();

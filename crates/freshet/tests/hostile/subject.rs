@@ -138,8 +138,8 @@ impl Subject {
             },
             || panic!("{:?} are held instead of {before:?}", self.held()),
         );
-        let said = self.node.messages();
-        assert!(!said.contains("panicked") && !said.contains("overflow"), "{said}");
+        let messages = self.node.messages();
+        assert!(!messages.contains("panicked") && !messages.contains("overflow"), "{messages}");
     }
 }
 

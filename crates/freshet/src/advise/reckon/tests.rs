@@ -167,7 +167,7 @@ fn a_mirror_is_reckoned_from_what_changes() {
 }
 
 #[test]
-fn what_changes_is_estimated_where_the_log_does_not_say_it() {
+fn what_changes_is_estimated_where_the_log_does_not_have_it() {
     let shm = || Some(Now { fabric: "shm".into(), one_sided: true, ..now() });
     let wire = |changes: Changes| of(&advised(&Load { changes, ..load() }, shm()), Form::Mirror).wire_bytes.value;
     let written = |changed: f64, pieces: f64| {

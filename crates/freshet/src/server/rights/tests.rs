@@ -131,7 +131,7 @@ fn nobody(credentials: &Credentials) -> Arc<ClientConfig> {
 }
 
 #[test]
-fn each_caller_may_ask_what_its_row_says_and_nothing_else() {
+fn each_caller_may_ask_what_its_row_allows_and_nothing_else() {
     let (asks, callers) = (all(), [Caller::Owner, Caller::Operator, Caller::Node, Caller::Monitor, Caller::Anyone]);
     let names: Vec<_> = asks.iter().map(|ask| rule(ask).name).collect();
     assert_eq!(names, MAY.map(|(name, _)| name));
@@ -192,13 +192,13 @@ fn a_server_answers_each_request_of_each_caller_by_its_row() {
 fn the_documents_have_the_table() {
     let documents = include_str!("../../../../../docs/operations.md");
     for ask in all() {
-        let Rule { name, who, tells } = rule(&ask);
+        let Rule { name, who, shows } = rule(&ask);
         let who = match who {
             Who::Everyone => "every caller that is served",
             Who::Members => "the node's user, operators, nodes",
             Who::Operators => "the node's user, operators",
         };
-        let row = format!("| {name} | {who} | {tells} |");
+        let row = format!("| {name} | {who} | {shows} |");
         assert!(documents.contains(&row), "docs/operations.md lacks: {row}");
     }
 }
