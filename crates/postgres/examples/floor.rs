@@ -170,7 +170,7 @@ impl Shape {
 }
 
 /// Reads up to the server being ready so often; returns how many bytes that took.
-fn hear(stream: &mut TcpStream, mut ready: usize) -> io::Result<usize> {
+fn receive(stream: &mut TcpStream, mut ready: usize) -> io::Result<usize> {
     let mut bytes = 0;
     while ready > 0 {
         let mut head = [0; 5];
@@ -217,14 +217,14 @@ fn measure(
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.write_all(&startup(user, database))?;
-        hear(&mut stream, 1)?;
+        receive(&mut stream, 1)?;
         stream.write_all(&[message(b'P', b"s\0SELECT 1\0\0\0"), message(b'S', b"")].concat())?;
-        hear(&mut stream, 1)?;
+        receive(&mut stream, 1)?;
         streams.push(stream);
     }
     let request = shape.request();
     streams[0].write_all(&request)?;
-    let mut answer = vec![0; hear(&mut streams[0], shape.ready())?];
+    let mut answer = vec![0; receive(&mut streams[0], shape.ready())?];
     let (begun, used) = (Instant::now(), processor_time(pid));
     let mut statements = 0;
     while begun.elapsed() < Duration::from_secs(SECONDS) {
@@ -254,9 +254,9 @@ fn in_memory() {
         let mut bytes = startup("user", "database");
         bytes.extend(shape.request().repeat(STATEMENTS as usize));
         let begun = Instant::now();
-        let said = conversation(Arc::new(Nothing), Limits::default(), &bytes, 64);
+        let answers = conversation(Arc::new(Nothing), Limits::default(), &bytes, 64);
         let each = begun.elapsed() / STATEMENTS;
-        println!("{:<30} in memory {each:?} each, {} bytes of answers", shape.name, said.len());
+        println!("{:<30} in memory {each:?} each, {} bytes of answers", shape.name, answers.len());
     }
 }
 

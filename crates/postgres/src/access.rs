@@ -22,7 +22,7 @@ use crate::{
 /// The longest access file that is read.
 const LONGEST: u64 = 4 << 20;
 /// At most this number of faults is reported at once.
-const TOLD: usize = 10;
+const SHOWN: usize = 10;
 
 /// Rules for clients that want to come in. They never change; a server exchanges them for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum AccessError {
         cause: io::Error,
     },
     /// Lines of it are not understood.
-    #[error("the access file cannot be used: {}", told(path, faults))]
+    #[error("the access file cannot be used: {}", listed(path, faults))]
     Lines {
         /// Which file.
         path: PathBuf,
@@ -60,14 +60,14 @@ pub struct Fault {
     pub what: String,
 }
 
-fn told(path: &Path, faults: &[Fault]) -> String {
+fn listed(path: &Path, faults: &[Fault]) -> String {
     let mut text = String::new();
-    for (number, Fault { line, what }) in faults.iter().take(TOLD).enumerate() {
+    for (number, Fault { line, what }) in faults.iter().take(SHOWN).enumerate() {
         let between = if number == 0 { "" } else { "; " };
         text += &format!("{between}{}:{line}: {what}", path.display());
     }
-    if faults.len() > TOLD {
-        text += &format!("; and {} more", faults.len() - TOLD);
+    if faults.len() > SHOWN {
+        text += &format!("; and {} more", faults.len() - SHOWN);
     }
     text
 }

@@ -57,9 +57,9 @@ pub struct FailedLogin<'f> {
     pub peer: &'f Peer,
     /// What it has sent; names in it can hold anything.
     pub startup: &'f Startup,
-    /// What it is told.
-    pub told: &'f Report,
-    /// The reason, where the client is not told.
+    /// The reply that it gets.
+    pub reply: &'f Report,
+    /// The reason, where the reply does not have it.
     pub why: Option<&'f str>,
     /// The delay before it is told.
     pub after: Duration,
@@ -274,9 +274,9 @@ pub trait Session {
     /// When it cannot be committed.
     fn sync(&mut self, out: &mut Out) -> Result<(), Report>;
 
-    /// The client is about to hear that the session is ready for the next statement: settings that
-    /// it follows, and that have changed since it was told, are written before.
-    fn tell_settings(&mut self, _out: &mut Out) {}
+    /// The client is about to receive that the session is ready for the next statement: settings
+    /// that it follows, and that have changed since they were written last, are written before.
+    fn write_settings(&mut self, _out: &mut Out) {}
 
     /// What has come of a message that is not whole yet is about to take this many bytes; zero when
     /// it is whole, or was passed over.

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_is_heard_once_and_only_by_listeners() {
+    fn a_bell_reaches_each_listener_once() {
         let bell = Bell::default();
         bell.ring();
         assert!(!bell.was_rung());

@@ -34,7 +34,7 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
             shared.delays.wait(out, delayed.after, delayed.place, &delayed.user);
             return None;
         }
-        End::Told(report) => {
+        End::Reported(report) => {
             out.error(&report);
             out.flush();
             shared.backend.ended(&peer, &report);
@@ -93,13 +93,13 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     });
     match (end, opened) {
         (Some(end), _) => end,
-        (None, Err(report)) => End::Told(report.into_fatal()),
+        (None, Err(report)) => End::Reported(report.into_fatal()),
         (None, Ok(())) => unforeseen(),
     }
 }
 
 fn unforeseen() -> End {
-    End::Told(Report::fatal(SqlState::INTERNAL_ERROR, "the session failed in a way that was not foreseen"))
+    End::Reported(Report::fatal(SqlState::INTERNAL_ERROR, "the session failed in a way that was not foreseen"))
 }
 
 /// What is done next: the next message, or the end.
@@ -174,14 +174,14 @@ impl Talk<'_> {
                 Received::End => return ControlFlow::Break(End::Quiet),
                 Received::Rung => {
                     if let Err(report) = self.session.rung(self.out) {
-                        return ControlFlow::Break(End::Told(report.into_fatal()));
+                        return ControlFlow::Break(End::Reported(report.into_fatal()));
                     }
                     self.out.flush();
                 }
                 Received::Late => {
                     match self.session.idle_too_long() {
                         Some(report) if report.severity() == Severity::Fatal => {
-                            return ControlFlow::Break(End::Told(report));
+                            return ControlFlow::Break(End::Reported(report));
                         }
                         Some(report) => {
                             self.after_extended(Err(report))?;
@@ -285,7 +285,7 @@ impl Talk<'_> {
         if let Err(report) = done {
             self.fail(report)?;
         }
-        self.session.tell_settings(self.out);
+        self.session.write_settings(self.out);
         self.out.ready(self.session.status());
         self.flush_unless_session_does();
         ControlFlow::Continue(())
@@ -311,7 +311,7 @@ impl Talk<'_> {
         }
         if report.severity() == Severity::Fatal {
             let gone = report.state() == SqlState::CONNECTION_FAILURE;
-            return ControlFlow::Break(if gone { End::Quiet } else { End::Told(report) });
+            return ControlFlow::Break(if gone { End::Quiet } else { End::Reported(report) });
         }
         self.out.error(&report);
         self.session.failed();
@@ -332,5 +332,5 @@ fn keep(text: &mut String, new: &str) {
 }
 
 fn ending() -> End {
-    End::Told(Report::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
+    End::Reported(Report::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
 }

@@ -199,7 +199,7 @@ impl Delays {
         inner.waiting.insert(due, Waiting { out, place, role });
         drop(inner);
         self.changed.notify_all();
-        early.into_iter().for_each(tell);
+        early.into_iter().for_each(send_and_close);
     }
 
     /// Answers the connections that are due, until the server stops.
@@ -216,7 +216,7 @@ impl Delays {
                 Some(key) => {
                     let out = inner.take(key);
                     drop(inner);
-                    out.into_iter().for_each(tell);
+                    out.into_iter().for_each(send_and_close);
                     self.lock()
                 }
             };
@@ -230,7 +230,7 @@ impl Delays {
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
         self.changed.notify_all();
-        waiting.into_values().for_each(|waiting| tell(waiting.out));
+        waiting.into_values().for_each(|waiting| send_and_close(waiting.out));
     }
 }
 
@@ -242,7 +242,7 @@ fn delay(failures: u32) -> Duration {
     }
 }
 
-fn tell(mut out: Out) {
+fn send_and_close(mut out: Out) {
     out.flush();
     out.transport().close();
 }

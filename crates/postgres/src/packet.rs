@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_told_apart_by_their_number() {
+    fn packets_are_distinguished_by_their_number() {
         assert_eq!(packet(TLS, b""), Ok(Packet::Tls));
         assert_eq!(packet(GSS, b""), Ok(Packet::Gss));
         assert_eq!(packet(CANCEL, b"\0\0\0\x07abcd"), Ok(Packet::Cancel { pid: 7, secret: b"abcd".to_vec() }));

@@ -28,7 +28,9 @@ pub(crate) fn prove(starting: &mut Starting<'_>, user: &str, access: &Access) ->
         Proof::Password(verifier) => by_password(starting, user, verifier),
     };
     proved.map_err(|end| match (end, access.hint) {
-        (End::Told(report), Some(hint)) if report.state() == SqlState::INVALID_PASSWORD => End::Told(report.hint(hint)),
+        (End::Reported(report), Some(hint)) if report.state() == SqlState::INVALID_PASSWORD => {
+            End::Reported(report.hint(hint))
+        }
         (end, _) => end,
     })?;
     ask(starting, OK, b"");
@@ -44,13 +46,13 @@ fn ask(starting: &mut Starting<'_>, what: i32, more: &[u8]) {
 
 fn wrong(user: &str) -> End {
     let message = format!("password authentication failed for user \"{user}\"");
-    End::Told(Report::fatal(SqlState::INVALID_PASSWORD, message))
+    End::Reported(Report::fatal(SqlState::INVALID_PASSWORD, message))
 }
 
 fn by_password(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifier>) -> Result<(), End> {
     if starting.peer.encryption.is_none() {
         let message = "a password in clear text is accepted through TLS only";
-        return Err(End::Told(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
+        return Err(End::Reported(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
     }
     ask(starting, PASSWORD, b"");
     let known = verifier.is_some();
@@ -68,10 +70,10 @@ fn by_password(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifie
 
 fn by_scram(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifier>) -> Result<(), End> {
     let refused = |refused| match refused {
-        Refused::Malformed(what) => End::Told(Report::violation(format!("malformed SCRAM message: {what}"))),
+        Refused::Malformed(what) => End::Reported(Report::violation(format!("malformed SCRAM message: {what}"))),
         Refused::Unsupported(what) => {
             let message = format!("the client asks SCRAM for {what}, which is not supported");
-            End::Told(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message))
+            End::Reported(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message))
         }
         Refused::Wrong => wrong(user),
     };
@@ -81,8 +83,9 @@ fn by_scram(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifier>)
         Some(_) => [scram::BOUND, "\0", scram::PLAIN, "\0\0"].concat(),
         None => [scram::PLAIN, "\0\0"].concat(),
     };
-    let nonce = scram::random::<18>()
-        .map_err(|cause| End::Told(Report::fatal(SqlState::INTERNAL_ERROR, format!("cannot get a nonce: {cause}"))))?;
+    let nonce = scram::random::<18>().map_err(|cause| {
+        End::Reported(Report::fatal(SqlState::INTERNAL_ERROR, format!("cannot get a nonce: {cause}")))
+    })?;
     let nonce = BASE64_STANDARD.encode(nonce);
 
     ask(starting, SASL, mechanisms.as_bytes());

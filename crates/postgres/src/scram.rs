@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_proof_is_told_apart_from_a_broken_message() {
+    fn a_wrong_proof_is_distinguished_from_a_broken_message() {
         assert_eq!(finish(&CLIENT_LAST.replace("p=d", "p=e")), Err(Refused::Wrong));
         assert_eq!(
             finish(&CLIENT_LAST.replace("biws", "eSws")),

@@ -44,18 +44,18 @@ pub(crate) fn is_exhausted(cause: &io::Error) -> bool {
     matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Tells a client that there is nothing left for it. Blocks for a moment.
+/// Sends a client the refusal that there is nothing left for it. Blocks for a moment.
 pub(crate) fn refuse(stream: &Stream) {
-    // If it cannot be told, it sees that it is not there any more.
-    let _ = tell(stream, Instant::now() + PATIENCE);
+    // If nothing can be sent, it sees the end of the connection.
+    let _ = send_refusal(stream, Instant::now() + PATIENCE);
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn tell(mut stream: &Stream, deadline: Instant) -> io::Result<()> {
+fn send_refusal(mut stream: &Stream, deadline: Instant) -> io::Result<()> {
     let mut asked = Vec::new();
     let mut piece = [0; 512];
     loop {
-        // What is not read would take back what it is told.
+        // What is not read would take back the refusal.
         let length = asked.first_chunk().map_or(8, |length| i32::from_be_bytes(*length) as usize);
         if length > LONGEST {
             break;

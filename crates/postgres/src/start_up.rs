@@ -34,8 +34,8 @@ const HANDSHAKE: u8 = 0x16;
 pub(crate) enum End {
     /// Its client wanted that, or is not there any more.
     Quiet,
-    /// Its client is told why.
-    Told(Report),
+    /// Its client gets this report.
+    Reported(Report),
     /// Its client has failed to authenticate, or to cancel: the answer, if any, is delayed.
     Delayed(Option<Report>, Box<Delayed>),
 }
@@ -51,7 +51,7 @@ pub(crate) struct Delayed {
 /// A malformed message ends a connection that has no session yet.
 impl From<Fault> for End {
     fn from(fault: Fault) -> Self {
-        Self::Told(fault.into_report().into_fatal())
+        Self::Reported(fault.into_report().into_fatal())
     }
 }
 
@@ -98,39 +98,39 @@ impl<'a> Starting<'a> {
             self.seat.entry.use_long_key();
         }
         let place = Place::of(&self.peer.origin);
-        let access = self.shared.backend.access(&startup, &self.peer).map_err(|told| {
-            self.failed(&startup, &told, None, Duration::ZERO);
-            End::Told(told)
+        let access = self.shared.backend.access(&startup, &self.peer).map_err(|reply| {
+            self.failed(&startup, &reply, None, Duration::ZERO);
+            End::Reported(reply)
         })?;
         prove(self, startup.user(), &access).map_err(|end| match end {
-            // Who was asked for a proof is told that he took too long.
+            // Who was asked for a proof gets the reply that it took too long.
             End::Quiet if self.is_late() => {
                 let message = "canceling authentication due to timeout";
-                End::Told(Report::fatal(SqlState::QUERY_CANCELED, message))
+                End::Reported(Report::fatal(SqlState::QUERY_CANCELED, message))
             }
-            End::Told(told) if told.state() == SqlState::INVALID_PASSWORD => {
+            End::Reported(reply) if reply.state() == SqlState::INVALID_PASSWORD => {
                 let (after, _) = self.shared.delays.failed(place, startup.user());
-                self.failed(&startup, &told, access.hopeless.or(Some("it does not know the password")), after);
+                self.failed(&startup, &reply, access.hopeless.or(Some("it does not know the password")), after);
                 if after.is_zero() {
-                    return End::Told(told);
+                    return End::Reported(reply);
                 }
-                End::Delayed(Some(told), Box::new(Delayed { after, place, user: startup.user().to_owned() }))
+                End::Delayed(Some(reply), Box::new(Delayed { after, place, user: startup.user().to_owned() }))
             }
             end => end,
         })?;
-        if let Some(told) = access.refused {
-            self.failed(&startup, &told, None, Duration::ZERO);
-            return Err(End::Told(told));
+        if let Some(reply) = access.refused {
+            self.failed(&startup, &reply, None, Duration::ZERO);
+            return Err(End::Reported(reply));
         }
         let wanted = Wanted { user: startup.user(), superuser: access.superuser, connections: access.connections };
-        self.seat.take(&wanted, &self.shared.limits).map_err(End::Told)?;
+        self.seat.take(&wanted, &self.shared.limits).map_err(End::Reported)?;
         let failures = self.shared.delays.failures(place, startup.user());
         self.shared.backend.logged_in(&self.peer, &startup, failures);
         Ok(startup)
     }
 
-    fn failed(&self, startup: &Startup, told: &Report, why: Option<&str>, after: Duration) {
-        self.shared.backend.failed_login(&FailedLogin { peer: &self.peer, startup, told, why, after });
+    fn failed(&self, startup: &Startup, reply: &Report, why: Option<&str>, after: Duration) {
+        self.shared.backend.failed_login(&FailedLogin { peer: &self.peer, startup, reply, why, after });
     }
 
     /// Packets up to the one that asks for a session.
@@ -153,7 +153,7 @@ impl<'a> Starting<'a> {
                     self.out.flush();
                 }
                 Packet::Tls | Packet::Gss => {
-                    return Err(End::Told(Report::violation("encryption was asked for and answered already")));
+                    return Err(End::Reported(Report::violation("encryption was asked for and answered already")));
                 }
                 Packet::Cancel { pid, secret } => {
                     return Err(self.cancel(pid, &secret));
@@ -186,7 +186,8 @@ impl<'a> Starting<'a> {
         let Some(&length) = self.input.bytes().first_chunk() else { return Err(End::Quiet) };
         let length = usize::try_from(i32::from_be_bytes(length)).ok();
         let length = length.filter(|length| (8..=LONGEST).contains(length));
-        let length = length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Told)?;
+        let length =
+            length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Reported)?;
         self.wait_for(length)?;
         if self.tls.is_some() && self.peer.encryption.is_none() {
             self.peer.encryption = self.out.transport().encryption();
@@ -205,7 +206,7 @@ impl<'a> Starting<'a> {
         };
         // Something sent before the handshake would seem to have come through TLS.
         if !self.input.bytes().is_empty() {
-            return Err(End::Told(Report::violation("received unencrypted data after the request for TLS")));
+            return Err(End::Reported(Report::violation("received unencrypted data after the request for TLS")));
         }
         self.out.byte(b'S');
         self.out.flush();
@@ -222,7 +223,7 @@ impl<'a> Starting<'a> {
         self.tls = Some(tls);
         self.wait_for(1)?;
         if !self.out.transport().is_agreed() {
-            return Err(End::Told(Report::violation("direct TLS needs the application protocol \"postgresql\"")));
+            return Err(End::Reported(Report::violation("direct TLS needs the application protocol \"postgresql\"")));
         }
         Ok(true)
     }
@@ -238,12 +239,12 @@ impl<'a> Starting<'a> {
         }
         if startup.user().is_empty() {
             let message = "no PostgreSQL user name specified in startup packet";
-            return Err(End::Told(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
+            return Err(End::Reported(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
         }
         let off = ["false", "off", "no", "0"];
         if startup.get("replication").is_some_and(|value| !off.contains(&value)) {
             let message = "PostgreSQL's replication protocol is not spoken here";
-            return Err(End::Told(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message)));
+            return Err(End::Reported(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message)));
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ impl<'a> Starting<'a> {
             {
                 let gone = kind == b'X';
                 let message = format!("expected password response, got message type {kind}");
-                return Err(if gone { End::Quiet } else { End::Told(Report::violation(message)) });
+                return Err(if gone { End::Quiet } else { End::Reported(Report::violation(message)) });
             }
             if let Some(frame) = self.input.next_frame(longest)? {
                 return Ok(understand(self.input.body(&frame))?);

@@ -82,10 +82,13 @@ async fn errors_leave_the_session_usable() {
     let (_server, address) = serve();
     let mut client = connect(address).await;
     let error = client.query("FAIL", &[]).await.unwrap_err();
-    let told = error.as_db_error().unwrap();
-    assert_eq!((told.code().code(), told.message(), told.detail()), ("22012", "division by zero", Some("a detail")));
-    assert_eq!(told.column(), Some("c"));
-    assert_eq!((told.datatype(), told.constraint(), told.hint()), (Some("d"), Some("n"), Some("a hint")));
+    let report = error.as_db_error().unwrap();
+    assert_eq!(
+        (report.code().code(), report.message(), report.detail()),
+        ("22012", "division by zero", Some("a detail"))
+    );
+    assert_eq!(report.column(), Some("c"));
+    assert_eq!((report.datatype(), report.constraint(), report.hint()), (Some("d"), Some("n"), Some("a hint")));
     let transaction = client.transaction().await.unwrap();
     assert_eq!(code(&transaction.query("FAIL", &[]).await.unwrap_err()), "22012");
     assert_eq!(code(&transaction.query("SELECT 1", &[]).await.unwrap_err()), "25P02");
@@ -202,9 +205,9 @@ async fn passwords() {
     client.query("SELECT 1", &[]).await.unwrap();
     for user in ["ann", "nobody"] {
         let error = config(address, user).password("pencils").connect(NoTls).await.err().unwrap();
-        let told = error.as_db_error().unwrap();
-        assert_eq!(told.code().code(), "28P01");
-        assert_eq!(told.message(), format!("password authentication failed for user \"{user}\""));
+        let report = error.as_db_error().unwrap();
+        assert_eq!(report.code().code(), "28P01");
+        assert_eq!(report.message(), format!("password authentication failed for user \"{user}\""));
     }
     let error = config(address, "trusted").dbname("missing").connect(NoTls).await.err().unwrap();
     assert_eq!(code(&error), "3D000");
@@ -326,20 +329,20 @@ fn tls_that_is_broken_ends() {
     let (_certificate, server, address) = serve_with_tls();
     let asked = || {
         let mut wire = Wire::connect(address);
-        wire.say(&packet(wire::TLS, b""));
+        wire.send(&packet(wire::TLS, b""));
         assert_eq!(wire.byte(), 'S');
         wire
     };
     // No handshake.
     let mut wire = asked();
-    wire.try_say(&startup(&[("user", "trusted")]));
+    wire.try_send(&startup(&[("user", "trusted")]));
     let mut rest = Vec::new();
     let _ = wire.stream().read_to_end(&mut rest);
     // Or none to its end.
     drop(asked());
     // What was sent before the handshake does not count as sent inside.
     let mut wire = Wire::connect(address);
-    wire.say(&[packet(wire::TLS, b""), startup(&[("user", "trusted")])].concat());
+    wire.send(&[packet(wire::TLS, b""), startup(&[("user", "trusted")])].concat());
     assert_eq!(wire.last_words(), "E08P01");
     assert_eq!(server.sessions().count(), 0);
     Wire::open(address, "trusted");
@@ -358,8 +361,8 @@ fn certificates_that_cannot_be_used_are_named() {
     let others = other.path("key.pem");
     assert!(error(&good, &others).contains("cannot be used"));
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-    let said = error(&good, &key);
-    assert!(said.contains("has group or world access") && said.contains(key.to_str().unwrap()), "{said}");
+    let refusal = error(&good, &key);
+    assert!(refusal.contains("has group or world access") && refusal.contains(key.to_str().unwrap()), "{refusal}");
 }
 
 /// Runs a program of PostgreSQL's, or skips the test if it is missing.
@@ -490,7 +493,7 @@ fn pgbench() {
             "toys",
         ];
         let Some(output) = tool("pgbench", &arguments, "") else { return };
-        let told = text(&output.stdout);
-        assert!(told.contains("number of transactions actually processed: 400/400"), "{mode}: {output:?}");
+        let printed = text(&output.stdout);
+        assert!(printed.contains("number of transactions actually processed: 400/400"), "{mode}: {output:?}");
     }
 }

@@ -21,18 +21,18 @@ fn answers(bytes: &[u8], piece: usize) -> Vec<u8> {
         let limits = Limits { message: 1 << 20, ..Limits::default() };
         let _ = sender.send(conversation(backend, limits, &bytes, piece));
     });
-    let said = receiver.recv_timeout(SOON).expect("it comes to an end");
+    let answers = receiver.recv_timeout(SOON).expect("it comes to an end");
     for reason in toy.ended.lock().unwrap().iter() {
         assert!(!reason.contains("not foreseen"), "{reason}");
     }
-    said
+    answers
 }
 
-/// Messages, after what was said of encryption.
-fn messages(said: &[u8]) -> Vec<Answer> {
-    let declined = said.iter().take_while(|byte| **byte == b'N').count();
+/// Messages, after what was answered to requests for encryption.
+fn messages(received: &[u8]) -> Vec<Answer> {
+    let declined = received.iter().take_while(|byte| **byte == b'N').count();
     // A notice begins with the same letter, but never comes first.
-    cut(&said[declined..]).expect("whole messages")
+    cut(&received[declined..]).expect("whole messages")
 }
 
 fn begin() -> Vec<u8> {
@@ -138,9 +138,9 @@ fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// Something of a client that knows the protocol.
+/// A step of a client that knows the protocol.
 #[derive(Clone, Debug)]
-enum Said {
+enum Step {
     /// A simple query, and whether it fails.
     Query(bool),
     Statement(bool),
@@ -149,13 +149,13 @@ enum Said {
     Sync,
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        any::<bool>().prop_map(Said::Query),
-        any::<bool>().prop_map(Said::Statement),
-        Just(Said::Execute),
-        Just(Said::Flush),
-        Just(Said::Sync),
+        any::<bool>().prop_map(Step::Query),
+        any::<bool>().prop_map(Step::Statement),
+        Just(Step::Execute),
+        Just(Step::Flush),
+        Just(Step::Sync),
     ]
 }
 
@@ -202,8 +202,8 @@ proptest! {
             bytes.extend(message(b'p', &body));
         }
         bytes.extend(query("SELECT 1"));
-        let said = messages(&answers(&bytes, 10));
-        prop_assert!(said.iter().all(|(kind, _)| "RE".contains(*kind)), "nobody is let in");
+        let received = messages(&answers(&bytes, 10));
+        prop_assert!(received.iter().all(|(kind, _)| "RE".contains(*kind)), "nobody is let in");
     }
 
     #[test]
@@ -226,21 +226,21 @@ proptest! {
 
     /// Every Sync, and every query that is not skipped, leaves the server ready once.
     #[test]
-    fn the_server_is_ready_as_often_as_it_should_be(all in vec(said(), 0..40)) {
+    fn the_server_is_ready_as_often_as_it_should_be(all in vec(step(), 0..40)) {
         let mut bytes = begin();
         let (mut ready, mut skipping) = (1, false);
-        for said in &all {
-            match said {
-                Said::Query(fails) => bytes.extend(query(if *fails { "FAIL" } else { "SELECT 1" })),
-                Said::Statement(fails) => bytes.extend(parse("", if *fails { "UNPARSABLE" } else { "SELECT 1" })),
-                Said::Execute => bytes.extend(execute("not there", 0)),
-                Said::Flush => bytes.extend(message(b'H', b"")),
-                Said::Sync => bytes.extend(sync()),
+        for step in &all {
+            match step {
+                Step::Query(fails) => bytes.extend(query(if *fails { "FAIL" } else { "SELECT 1" })),
+                Step::Statement(fails) => bytes.extend(parse("", if *fails { "UNPARSABLE" } else { "SELECT 1" })),
+                Step::Execute => bytes.extend(execute("not there", 0)),
+                Step::Flush => bytes.extend(message(b'H', b"")),
+                Step::Sync => bytes.extend(sync()),
             }
-            match said {
-                Said::Sync => (ready, skipping) = (ready + 1, false),
-                Said::Query(_) if !skipping => ready += 1,
-                Said::Statement(true) | Said::Execute => skipping = true,
+            match step {
+                Step::Sync => (ready, skipping) = (ready + 1, false),
+                Step::Query(_) if !skipping => ready += 1,
+                Step::Statement(true) | Step::Execute => skipping = true,
                 _ => {}
             }
         }

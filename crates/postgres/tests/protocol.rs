@@ -26,8 +26,8 @@ fn serve_with(limits: Limits) -> (Server, SocketAddr) {
 
 /// Has a session begin to wait, for long.
 fn begin_to_wait(wire: &mut Wire, milliseconds: u32) {
-    wire.say(&query(&format!("WAIT {milliseconds}")));
-    assert_eq!(wire.hear().unwrap().0, 'T');
+    wire.send(&query(&format!("WAIT {milliseconds}")));
+    assert_eq!(wire.receive().unwrap().0, 'T');
 }
 
 /// Waits for something that happens in another thread.
@@ -80,11 +80,11 @@ fn simple_queries() {
 }
 
 #[test]
-fn an_error_tells_all_its_fields() {
+fn an_error_has_all_its_fields() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("FAIL"));
-    let (_, body) = wire.hear().unwrap();
+    wire.send(&query("FAIL"));
+    let (_, body) = wire.receive().unwrap();
     let fields = "SVCMDHPcdn".chars().map(|letter| field(&body, letter).unwrap());
     let expected = ["ERROR", "ERROR", "22012", "division by zero", "a detail", "a hint", "3", "c", "d", "n"];
     assert_eq!(fields.collect::<Vec<_>>(), expected);
@@ -95,8 +95,8 @@ fn extended_queries() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
     let once = [parse("", "ECHO $ $"), bind("", "", &[Some("a"), None]), execute("", 0), sync()].concat();
-    wire.say(&once);
-    let answers = wire.hear_until('Z');
+    wire.send(&once);
+    let answers = wire.receive_until('Z');
     assert_eq!(outline(&answers), "1 2 D C ZI");
     assert_eq!(answers[2].1, b"\0\x02\0\0\0\x01a\xff\xff\xff\xff");
     assert_eq!(answers[3].1, b"SELECT 1\0");
@@ -110,8 +110,8 @@ fn extended_queries() {
     // The empty statement.
     assert_eq!(wire.ask(&[parse("", ""), bind("", "", &[]), execute("", 0), sync()].concat()), "1 2 I ZI");
     // Answers come at a Flush too.
-    wire.say(&[parse("", "SELECT 1"), message(b'H', b"")].concat());
-    assert_eq!(wire.hear().unwrap().0, '1');
+    wire.send(&[parse("", "SELECT 1"), message(b'H', b"")].concat());
+    assert_eq!(wire.receive().unwrap().0, '1');
     assert_eq!(wire.ask(&sync()), "ZI");
 }
 
@@ -119,16 +119,16 @@ fn extended_queries() {
 fn after_an_error_everything_up_to_sync_is_skipped() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
-    let mut said = [parse("", "FAIL"), bind("", "", &[]), execute("", 0)].concat();
+    let mut sent = [parse("", "FAIL"), bind("", "", &[]), execute("", 0)].concat();
     // Not even looked at.
-    said.extend([parse("", "SELECT 1"), message(b'B', b"nonsense"), query("SELECT 1")].concat());
-    said.extend([sync(), parse("", "SELECT 1"), bind("", "", &[]), execute("", 0), sync()].concat());
-    wire.say(&said);
-    assert_eq!(outline(&wire.hear_until('Z')), "1 2 E22012 ZI");
-    assert_eq!(outline(&wire.hear_until('Z')), "1 2 D C ZI");
-    // An error is told without a Sync.
-    wire.say(&parse("", "UNPARSABLE"));
-    assert_eq!(outline(&[wire.hear().unwrap()]), "E42601");
+    sent.extend([parse("", "SELECT 1"), message(b'B', b"nonsense"), query("SELECT 1")].concat());
+    sent.extend([sync(), parse("", "SELECT 1"), bind("", "", &[]), execute("", 0), sync()].concat());
+    wire.send(&sent);
+    assert_eq!(outline(&wire.receive_until('Z')), "1 2 E22012 ZI");
+    assert_eq!(outline(&wire.receive_until('Z')), "1 2 D C ZI");
+    // An error is sent without a Sync.
+    wire.send(&parse("", "UNPARSABLE"));
+    assert_eq!(outline(&[wire.receive().unwrap()]), "E42601");
     assert_eq!(wire.ask(&sync()), "ZI");
     // A transaction is failed by what never came to the session.
     assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
@@ -143,19 +143,19 @@ fn many_statements_in_one_breath() {
         let toy = Toy::that_flushes(flushes);
         let server = Server::start(toy, options(Limits::default())).unwrap();
         let mut wire = Wire::open(server.addresses()[0], "trusted");
-        wire.say(&[parse("s", "ROWS 3"), sync()].concat());
-        wire.hear_until('Z');
+        wire.send(&[parse("s", "ROWS 3"), sync()].concat());
+        wire.receive_until('Z');
         let one = [bind("", "s", &[]), execute("", 0), sync()].concat();
-        wire.say(&one.repeat(1000));
+        wire.send(&one.repeat(1000));
         for _ in 0..1000 {
-            assert_eq!(outline(&wire.hear_until('Z')), "2 D D D C ZI");
+            assert_eq!(outline(&wire.receive_until('Z')), "2 D D D C ZI");
         }
         // Who has to wait for the second still hears of the first at once.
         let begun = Instant::now();
-        wire.say(&[query("SELECT 1"), query("SLEEP 3000")].concat());
-        assert_eq!(outline(&wire.hear_until('Z')), "T D C ZI");
+        wire.send(&[query("SELECT 1"), query("SLEEP 3000")].concat());
+        assert_eq!(outline(&wire.receive_until('Z')), "T D C ZI");
         assert!(begun.elapsed() < Duration::from_secs(2));
-        assert_eq!(outline(&wire.hear_until('Z')), "C ZI");
+        assert_eq!(outline(&wire.receive_until('Z')), "C ZI");
     }
 }
 
@@ -163,45 +163,45 @@ fn many_statements_in_one_breath() {
 fn copies_in_and_out() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("COPY toys FROM STDIN; SELECT 1"));
-    assert_eq!(wire.hear().unwrap(), ('G', b"\0\0\x01\0\0".to_vec()));
+    wire.send(&query("COPY toys FROM STDIN; SELECT 1"));
+    assert_eq!(wire.receive().unwrap(), ('G', b"\0\0\x01\0\0".to_vec()));
     // Sync and Flush do not belong here, but may come.
     let data = [message(b'd', b"a\nb"), sync(), message(b'H', b""), message(b'd', b"\n"), message(b'c', b"")];
     let answers = {
-        wire.say(&data.concat());
-        wire.hear_until('Z')
+        wire.send(&data.concat());
+        wire.receive_until('Z')
     };
     assert_eq!(outline(&answers), "C T D C ZI");
     assert_eq!(answers[0].1, b"COPY 2\0");
 
     // The client gives up.
-    wire.say(&query("COPY toys FROM STDIN"));
-    wire.hear().unwrap();
+    wire.send(&query("COPY toys FROM STDIN"));
+    wire.receive().unwrap();
     assert_eq!(wire.ask(&message(b'f', b"no more\0")), "E57014 ZI");
     // The server does; what the client still sends is dropped.
-    wire.say(&query("COPY toys FROM STDIN"));
-    wire.hear().unwrap();
+    wire.send(&query("COPY toys FROM STDIN"));
+    wire.receive().unwrap();
     let data = [message(b'd', b"bad\n"), message(b'd', b"a\n"), message(b'c', b"")];
     assert_eq!(wire.ask(&data.concat()), "E22P04 ZI");
     assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
 
     // In the extended protocol, with a Sync too early and one in time.
     let data = [parse("", "COPY toys FROM STDIN"), bind("", "", &[]), execute("", 0), sync()].concat();
-    wire.say(&[data, message(b'd', b"x\n"), message(b'c', b""), sync()].concat());
-    assert_eq!(outline(&wire.hear_until('Z')), "1 2 G C ZI");
+    wire.send(&[data, message(b'd', b"x\n"), message(b'c', b""), sync()].concat());
+    assert_eq!(outline(&wire.receive_until('Z')), "1 2 G C ZI");
     let data = [parse("", "COPY toys FROM STDIN"), bind("", "", &[]), execute("", 0)].concat();
-    wire.say(&[data, message(b'd', b"bad\n"), message(b'c', b""), sync()].concat());
-    assert_eq!(outline(&wire.hear_until('Z')), "1 2 G E22P04 ZI");
+    wire.send(&[data, message(b'd', b"bad\n"), message(b'c', b""), sync()].concat());
+    assert_eq!(outline(&wire.receive_until('Z')), "1 2 G E22P04 ZI");
 
-    wire.say(&query("COPYOUT 3"));
-    let answers = wire.hear_until('Z');
+    wire.send(&query("COPYOUT 3"));
+    let answers = wire.receive_until('Z');
     assert_eq!(outline(&answers), "H d d d c C ZI");
     assert_eq!(answers[2].1, b"line 1\n");
 
     // What does not belong into a copy ends the connection.
-    wire.say(&query("COPY toys FROM STDIN"));
-    wire.hear().unwrap();
-    wire.say(&query("SELECT 1"));
+    wire.send(&query("COPY toys FROM STDIN"));
+    wire.receive().unwrap();
+    wire.send(&query("SELECT 1"));
     assert_eq!(wire.last_words(), "E08P01");
 }
 
@@ -227,7 +227,7 @@ fn messages_that_are_none_end_the_connection_in_order() {
     for case in cases {
         let mut wire = Wire::open(address, "trusted");
         // Whatever else it has sent, the client gets to read why.
-        wire.try_say(&[case.clone(), vec![b'x'; 100_000]].concat());
+        wire.try_send(&[case.clone(), vec![b'x'; 100_000]].concat());
         assert_eq!(wire.last_words(), "E08P01", "{case:?}");
     }
 }
@@ -248,7 +248,7 @@ fn start_up_packets_that_are_none_are_refused_in_order() {
     ];
     for (case, expected) in cases {
         let mut wire = Wire::connect(address);
-        wire.say(&case);
+        wire.send(&case);
         if expected == "?" {
             assert_eq!(wire.byte(), 'N');
             assert_eq!(wire.last_words(), "E08P01");
@@ -262,20 +262,20 @@ fn start_up_packets_that_are_none_are_refused_in_order() {
 fn encryption_that_is_not_offered_is_declined() {
     let (_server, address) = serve();
     let mut wire = Wire::connect(address);
-    wire.say(&packet(TLS, b""));
+    wire.send(&packet(TLS, b""));
     assert_eq!(wire.byte(), 'N');
-    wire.say(&packet(GSS, b""));
+    wire.send(&packet(GSS, b""));
     assert_eq!(wire.byte(), 'N');
-    wire.say(&startup(&[("user", "trusted")]));
-    assert_eq!(wire.hear_until('Z').last().unwrap().0, 'Z');
+    wire.send(&startup(&[("user", "trusted")]));
+    assert_eq!(wire.receive_until('Z').last().unwrap().0, 'Z');
 }
 
 #[test]
 fn a_newer_protocol_is_negotiated_down() {
     let (_server, address) = serve();
     let mut wire = Wire::connect(address);
-    wire.say(&packet(3 << 16 | 9999, b"user\0trusted\0_pq_.new\0on\0\0"));
-    let answers = wire.hear_until('Z');
+    wire.send(&packet(3 << 16 | 9999, b"user\0trusted\0_pq_.new\0on\0\0"));
+    let answers = wire.receive_until('Z');
     assert_eq!(answers[0], ('v', b"\0\x03\0\x02\0\0\0\x01_pq_.new\0".to_vec()));
     assert!(outline(&answers).ends_with("K ZI"));
 }
@@ -288,25 +288,25 @@ fn passwords() {
     // Who exists and who does not are asked for the same.
     let asked = |user| {
         let mut wire = Wire::connect(address);
-        wire.say(&startup(&[("user", user)]));
-        let (kind, body) = wire.hear().unwrap();
+        wire.send(&startup(&[("user", user)]));
+        let (kind, body) = wire.receive().unwrap();
         assert_eq!((kind, &body[..]), ('R', &b"\0\0\0\x0aSCRAM-SHA-256\0\0"[..]));
         let first = b"SCRAM-SHA-256\0\0\0\0\x20n,,n=,r=rOprNGfwEbeRWgbNEkqOxxxx";
-        wire.say(&message(b'p', first));
-        let (kind, body) = wire.hear().unwrap();
+        wire.send(&message(b'p', first));
+        let (kind, body) = wire.receive().unwrap();
         assert_eq!((kind, &body[..4]), ('R', &[0, 0, 0, 11][..]));
         let challenge = String::from_utf8(body[4..].to_vec()).unwrap();
         let nonce = challenge.split(',').next().unwrap().to_owned();
         let proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
-        wire.say(&message(b'p', format!("c=biws,{nonce},p={proof}").as_bytes()));
-        let (_, body) = wire.hear().unwrap();
-        let told = (field(&body, 'C').unwrap(), field(&body, 'M').unwrap().replace(user, "USER"));
-        assert_eq!(wire.hear(), None);
-        (challenge.split_once(",s=").unwrap().1.len(), told)
+        wire.send(&message(b'p', format!("c=biws,{nonce},p={proof}").as_bytes()));
+        let (_, body) = wire.receive().unwrap();
+        let refusal = (field(&body, 'C').unwrap(), field(&body, 'M').unwrap().replace(user, "USER"));
+        assert_eq!(wire.receive(), None);
+        (challenge.split_once(",s=").unwrap().1.len(), refusal)
     };
-    let told = ("28P01".to_owned(), "password authentication failed for user \"USER\"".to_owned());
-    assert_eq!(asked("ann").1, told);
-    assert_eq!(asked("nobody").1, told);
+    let refusal = ("28P01".to_owned(), "password authentication failed for user \"USER\"".to_owned());
+    assert_eq!(asked("ann").1, refusal);
+    assert_eq!(asked("nobody").1, refusal);
 
     let answers = [
         (message(b'p', b"SCRAM-SHA-1\0\0\0\0\0"), "E08P01"),
@@ -318,9 +318,9 @@ fn passwords() {
     ];
     for (answer, expected) in answers {
         let mut wire = Wire::connect(address);
-        wire.say(&startup(&[("user", "ann")]));
-        wire.hear().unwrap();
-        wire.try_say(&answer);
+        wire.send(&startup(&[("user", "ann")]));
+        wire.receive().unwrap();
+        wire.try_send(&answer);
         assert_eq!(wire.last_words(), expected, "{answer:?}");
     }
 }
@@ -331,8 +331,8 @@ fn canceling() {
     let mut wire = Wire::open(address, "trusted");
     let cancel = |pid: u32, secret: [u8; 4]| {
         let mut other = Wire::connect(address);
-        other.say(&packet(CANCEL, &[&pid.to_be_bytes()[..], &secret].concat()));
-        assert_eq!(other.hear(), None);
+        other.send(&packet(CANCEL, &[&pid.to_be_bytes()[..], &secret].concat()));
+        assert_eq!(other.receive(), None);
     };
     // While idle it is void, even for the next statement.
     cancel(wire.pid, wire.secret);
@@ -342,16 +342,16 @@ fn canceling() {
     begin_to_wait(&mut wire, 300);
     cancel(wire.pid, wire.secret.map(|byte| byte ^ 1));
     cancel(wire.pid + 1, wire.secret);
-    assert_eq!(outline(&wire.hear_until('Z')), "D C ZI");
+    assert_eq!(outline(&wire.receive_until('Z')), "D C ZI");
     assert!(begun.elapsed() >= Duration::from_millis(300));
     begin_to_wait(&mut wire, 20_000);
     cancel(wire.pid, wire.secret);
-    assert_eq!(outline(&wire.hear_until('Z')), "E57014 ZI");
+    assert_eq!(outline(&wire.receive_until('Z')), "E57014 ZI");
     // By another session.
     begin_to_wait(&mut wire, 20_000);
     let mut other = Wire::open(address, "trusted");
     assert_eq!(other.ask(&query(&format!("CANCEL {}", wire.pid))), "C ZI");
-    assert_eq!(outline(&wire.hear_until('Z')), "E57014 ZI");
+    assert_eq!(outline(&wire.receive_until('Z')), "E57014 ZI");
     assert_eq!(other.ask(&query("CANCEL 99999")), "C ZI");
     assert!(server.sessions().cancel(i32::try_from(wire.pid).unwrap()));
     assert_eq!(server.sessions().count(), 2);
@@ -365,13 +365,13 @@ fn canceling() {
 fn what_comes_with_the_start_up_can_be_canceled() {
     let (server, address) = serve();
     let mut wire = Wire::connect(address);
-    wire.say(&[startup(&[("user", "trusted")]), query("WAIT 20000"), query("SELECT 1")].concat());
-    let opened = wire.hear_until('Z');
+    wire.send(&[startup(&[("user", "trusted")]), query("WAIT 20000"), query("SELECT 1")].concat());
+    let opened = wire.receive_until('Z');
     let key = opened.iter().find(|(kind, _)| *kind == 'K').unwrap();
     let pid = i32::from_be_bytes(*key.1.first_chunk().unwrap());
-    assert_eq!(wire.hear().unwrap().0, 'T');
+    assert_eq!(wire.receive().unwrap().0, 'T');
     soon(|| server.sessions().cancel(pid));
-    assert!(outline(&wire.hear_until('Z')).starts_with("E57014"));
+    assert!(outline(&wire.receive_until('Z')).starts_with("E57014"));
 }
 
 #[test]
@@ -393,10 +393,10 @@ fn terminating() {
         Wire::open(address, "trusted"),
     );
     begin_to_wait(&mut busy, 20_000);
-    copying.say(&query("COPY toys FROM STDIN"));
-    assert_eq!(copying.hear().unwrap().0, 'G');
+    copying.send(&query("COPY toys FROM STDIN"));
+    assert_eq!(copying.receive().unwrap().0, 'G');
     // It does not read its answer.
-    deaf.say(&query("WIDE 50000000"));
+    deaf.send(&query("WIDE 50000000"));
     thread::sleep(Duration::from_millis(300));
     let mut other = Wire::open(address, "trusted");
     for wire in [&idle, &busy, &copying, &deaf] {
@@ -412,7 +412,7 @@ fn terminating() {
 }
 
 #[test]
-fn sessions_that_idle_too_long_are_told_and_ended() {
+fn sessions_that_idle_too_long_are_ended_with_an_error() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
     assert_eq!(wire.ask(&query("IDLE 300")), "C ZI");
@@ -432,7 +432,7 @@ fn news_reach_those_who_listen_while_they_are_idle() {
     assert_eq!(wire.ask(&query("LISTEN")), "C ZI");
     for _ in 0..3 {
         toy.notify("hello");
-        let (kind, body) = wire.hear().unwrap();
+        let (kind, body) = wire.receive().unwrap();
         assert_eq!((kind, &body[4..]), ('A', &b"news\0hello\0"[..]));
         assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
     }
@@ -444,10 +444,10 @@ fn a_fatal_error_and_a_panic_end_only_their_connection() {
     let address = server.addresses()[0];
     let mut wire = Wire::open(address, "trusted");
     let mut other = Wire::open(address, "trusted");
-    wire.say(&query("SELECT 1; FATAL"));
+    wire.send(&query("SELECT 1; FATAL"));
     assert_eq!(wire.last_words(), "T D C EXX000");
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("SELECT 1; PANIC"));
+    wire.send(&query("SELECT 1; PANIC"));
     assert_eq!(wire.last_words(), "T D C EXX000");
     assert_eq!(other.ask(&query("SELECT 1")), "T D C ZI");
     soon(|| server.sessions().count() == 1);
@@ -459,14 +459,14 @@ fn a_client_that_goes_away_is_noticed() {
     let (server, address) = serve();
     // At the next write.
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("ROWS 100000000"));
-    wire.hear().unwrap();
+    wire.send(&query("ROWS 100000000"));
+    wire.receive().unwrap();
     drop(wire);
     soon(|| server.sessions().count() == 0);
     // In a copy.
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("COPY toys FROM STDIN"));
-    wire.hear().unwrap();
+    wire.send(&query("COPY toys FROM STDIN"));
+    wire.receive().unwrap();
     drop(wire);
     soon(|| server.sessions().count() == 0);
 }
@@ -475,7 +475,7 @@ fn a_client_that_goes_away_is_noticed() {
 fn a_client_that_does_not_read_is_given_up() {
     let (server, address) = serve_with(Limits { write: Duration::from_millis(200), ..Limits::default() });
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("WIDE 100000000"));
+    wire.send(&query("WIDE 100000000"));
     soon(|| server.sessions().count() == 0);
 }
 
@@ -491,12 +491,12 @@ fn messages_have_a_limit() {
     assert_eq!(wire.ask(&[long, bind("", "", &[]), sync()].concat()), "E54000 ZI");
     // The data of a copy comes in pieces, or is dropped when no statement wants it.
     let data = message(b'd', &b"a\n".repeat(150_000));
-    wire.say(&[data.clone(), query("COPY toys FROM STDIN"), data, message(b'c', b"")].concat());
-    let answers = wire.hear_until('Z');
+    wire.send(&[data.clone(), query("COPY toys FROM STDIN"), data, message(b'c', b"")].concat());
+    let answers = wire.receive_until('Z');
     assert_eq!(outline(&answers), "G C ZI");
     assert_eq!(answers[1].1, b"COPY 150000\0");
     // No client sends as much as this.
-    wire.try_say(b"Q\x7f\xff\xff\xff");
+    wire.try_send(b"Q\x7f\xff\xff\xff");
     assert_eq!(wire.last_words(), "E08P01");
 }
 
@@ -522,14 +522,14 @@ fn who_does_not_begin_is_sent_away() {
     let begun = Instant::now();
     let mut silent = Wire::connect(address);
     let mut slow = Wire::connect(address);
-    slow.say(&startup(&[("user", "ann")]));
-    slow.hear().unwrap();
+    slow.send(&startup(&[("user", "ann")]));
+    slow.receive().unwrap();
     // Neither helps to send a little at a time.
     let drip = thread::spawn(move || {
         let mut drip = Wire::connect(address);
         for byte in startup(&[("user", "trusted")]) {
             thread::sleep(Duration::from_millis(50));
-            if !drip.try_say(&[byte]) {
+            if !drip.try_send(&[byte]) {
                 break;
             }
         }
@@ -650,7 +650,7 @@ fn an_orderly_shutdown() {
 fn a_shutdown_does_not_wait_for_the_deaf() {
     let (server, address) = serve();
     let mut deaf = Wire::open(address, "trusted");
-    deaf.say(&query("WIDE 100000000"));
+    deaf.send(&query("WIDE 100000000"));
     thread::sleep(Duration::from_millis(100));
     let begun = Instant::now();
     assert_eq!(server.shut_down(Duration::from_millis(100)), 0);

@@ -206,7 +206,7 @@ fn peer_compares_the_names_of_user_and_role() {
 }
 
 #[test]
-fn certificates_are_asked_for_where_the_rule_says_so() {
+fn certificates_are_asked_for_where_the_rule_demands_it() {
     let with = |certificate| Case { certificate, ..tls("192.0.2.7") };
     let cert = rules("hostssl all all all cert\n");
     assert!(cert.asks_for_certificates() && !AccessRules::default().asks_for_certificates());
@@ -225,7 +225,7 @@ fn certificates_are_asked_for_where_the_rule_says_so() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn what_is_wrong_is_reported_with_its_line() {
     let fault = |text: &str| match AccessRules::parse(text) {
         Err(faults) => faults.into_iter().map(|Fault { line, what }| (line, what)).collect::<Vec<_>>(),
         Ok(rules) => panic!("{text}: {rules:?}"),
@@ -280,8 +280,8 @@ fn what_is_wrong_is_told_with_its_line() {
     let path = directory.path().join("access");
     assert!(AccessRules::read(&path).unwrap_err().to_string().contains("cannot read the access file"));
     fs::write(&path, "local all all trust\nhost all\n").unwrap();
-    let told = AccessRules::read(&path).unwrap_err().to_string();
-    assert!(told.contains("access:2: end-of-line before role specification"), "{told}");
+    let message = AccessRules::read(&path).unwrap_err().to_string();
+    assert!(message.contains("access:2: end-of-line before role specification"), "{message}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Backend for Toy {
 
     fn failed_login(&self, failure: &FailedLogin<'_>) {
         let (user, why) = (failure.startup.user(), failure.why.unwrap_or_default());
-        let line = format!("{user}: {} ({why}) after {:?}", failure.told.state(), failure.after);
+        let line = format!("{user}: {} ({why}) after {:?}", failure.reply.state(), failure.after);
         self.logins.lock().unwrap().push(line);
     }
 

@@ -81,15 +81,15 @@ pub fn sync() -> Vec<u8> {
 /// What the server says: kinds and bodies.
 pub type Answer = (char, Vec<u8>);
 
-/// Cuts what a server said into messages; `None` when that cannot be done.
-pub fn cut(mut said: &[u8]) -> Option<Vec<Answer>> {
+/// Cuts what a server sent into messages; `None` when that cannot be done.
+pub fn cut(mut sent: &[u8]) -> Option<Vec<Answer>> {
     let mut answers = Vec::new();
-    while let Some((kind, rest)) = said.split_first() {
+    while let Some((kind, rest)) = sent.split_first() {
         let (length, rest) = rest.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?.checked_sub(4)?;
         let (body, rest) = rest.split_at_checked(length)?;
         answers.push((char::from(*kind), body.to_vec()));
-        said = rest;
+        sent = rest;
     }
     Some(answers)
 }
@@ -136,9 +136,9 @@ impl Wire {
     /// Opens a session, or returns the code of what is wrong.
     pub fn try_open(address: SocketAddr, user: &str) -> Result<Self, String> {
         let mut wire = Self::connect(address);
-        wire.say(&startup(&[("user", user)]));
+        wire.send(&startup(&[("user", user)]));
         loop {
-            match wire.hear() {
+            match wire.receive() {
                 Some(('Z', _)) => return Ok(wire),
                 Some(('E', body)) => return Err(field(&body, 'C').unwrap()),
                 Some(('K', body)) => {
@@ -164,12 +164,12 @@ impl Wire {
     }
 
     /// Sends.
-    pub fn say(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends, if there is still somebody to hear it.
-    pub fn try_say(&mut self, bytes: &[u8]) -> bool {
+    /// Sends, if there is still somebody to receive it.
+    pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
@@ -181,7 +181,7 @@ impl Wire {
     }
 
     /// The next message; `None` at the end.
-    pub fn hear(&mut self) -> Option<Answer> {
+    pub fn receive(&mut self) -> Option<Answer> {
         let mut head = [0; 5];
         match self.stream.read(&mut head[..1]) {
             Ok(0) => return None,
@@ -196,9 +196,9 @@ impl Wire {
     }
 
     /// All messages up to one of this kind, or the end.
-    pub fn hear_until(&mut self, kind: char) -> Vec<Answer> {
+    pub fn receive_until(&mut self, kind: char) -> Vec<Answer> {
         let mut answers = Vec::new();
-        while let Some(answer) = self.hear() {
+        while let Some(answer) = self.receive() {
             let last = answer.0 == kind;
             answers.push(answer);
             if last {
@@ -210,13 +210,13 @@ impl Wire {
 
     /// Says something and outlines what comes up to the server being ready, or the end.
     pub fn ask(&mut self, bytes: &[u8]) -> String {
-        self.say(bytes);
-        outline(&self.hear_until('Z'))
+        self.send(bytes);
+        outline(&self.receive_until('Z'))
     }
 
     /// All that comes until the connection ends, outlined.
     pub fn last_words(&mut self) -> String {
-        outline(&self.hear_until('\0'))
+        outline(&self.receive_until('\0'))
     }
 
     pub fn stream(&self) -> &TcpStream {
