@@ -12,13 +12,13 @@ pub(crate) fn failed(failure: &FailedLogin<'_>) {
     let why = match failure.why {
         Some(why) => why.to_owned(),
         // The message of the rules contains names that the client has given.
-        None => shown(failure.told.message()),
+        None => shown(failure.reply.message()),
     };
-    let told_after_ms = u64::try_from(failure.after.as_millis()).unwrap_or(u64::MAX);
-    tracing::warn!(role, from = place(failure.peer), database, why, told_after_ms, "a login failed");
+    let replied_after_ms = u64::try_from(failure.after.as_millis()).unwrap_or(u64::MAX);
+    tracing::warn!(role, from = place(failure.peer), database, why, replied_after_ms, "a login failed");
 }
 
-/// A client was let in. Says so only after failures, from there or for its role.
+/// A client was let in. Logged only after failures, from there or for its role.
 pub(crate) fn succeeded(peer: &Peer, startup: &Startup, failures: u32) {
     if failures > 0 {
         tracing::info!(role = shown(startup.user()), from = place(peer), failures, "a login after failed ones");

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_told_by_moments() {
+    fn ages_are_bounded_by_moments() {
         let (mut looks, begun) = (Looks::default(), Instant::now());
         let age = Duration::from_secs(16);
         let mut at = |second: u64| looks.older_than(age, begun + Duration::from_secs(second), Lsn(100 + second));

@@ -15,16 +15,16 @@ impl Wire {
     fn connect(address: SocketAddr, user: &str) -> Self {
         let mut wire = Self(TcpStream::connect(address).unwrap());
         wire.0.set_read_timeout(Some(crate::common::SOON)).unwrap();
-        wire.say(None, &[&(3_u32 << 16).to_be_bytes()[..], format!("user\0{user}\0\0").as_bytes()].concat());
+        wire.send(None, &[&(3_u32 << 16).to_be_bytes()[..], format!("user\0{user}\0\0").as_bytes()].concat());
         wire
     }
 
-    fn say(&mut self, kind: Option<u8>, body: &[u8]) {
+    fn send(&mut self, kind: Option<u8>, body: &[u8]) {
         let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
         self.0.write_all(&[kind.as_slice(), &length, body].concat()).unwrap();
     }
 
-    fn hear(&mut self) -> (u8, Vec<u8>) {
+    fn receive(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 5];
         self.0.read_exact(&mut head).unwrap();
         let [kind, length @ ..] = head;
@@ -37,15 +37,15 @@ impl Wire {
 /// The salt and the iterations that a client is told that claims to be this user.
 fn salt(address: SocketAddr, user: &str) -> String {
     let mut wire = Wire::connect(address, user);
-    let (kind, body) = wire.hear();
+    let (kind, body) = wire.receive();
     assert!(kind == b'R' && body[..4] == 10_u32.to_be_bytes(), "{user} is not asked for a password");
     let first = b"n,,n=,r=abcdefgh";
     let length = u32::try_from(first.len()).unwrap().to_be_bytes();
-    wire.say(Some(b'p'), &[b"SCRAM-SHA-256\0", &length[..], first].concat());
-    let (kind, body) = wire.hear();
+    wire.send(Some(b'p'), &[b"SCRAM-SHA-256\0", &length[..], first].concat());
+    let (kind, body) = wire.receive();
     assert!(kind == b'R' && body[..4] == 11_u32.to_be_bytes());
-    let said = String::from_utf8(body[4..].to_vec()).unwrap();
-    said.split_once(",s=").unwrap().1.to_owned()
+    let challenge = String::from_utf8(body[4..].to_vec()).unwrap();
+    challenge.split_once(",s=").unwrap().1.to_owned()
 }
 
 /// A superuser without a password does not get in just because it is on the same machine: a proxy
@@ -53,14 +53,14 @@ fn salt(address: SocketAddr, user: &str) -> String {
 #[test]
 fn nobody_is_let_in_by_tcp_without_a_password() {
     let node = SqlNode::guarded(config(None));
-    let (kind, body) = Wire::connect(node.address(), "freshet").hear();
+    let (kind, body) = Wire::connect(node.address(), "freshet").receive();
     assert!(kind == b'R' && body[..4] == 10_u32.to_be_bytes(), "{}", char::from(kind));
 }
 
 /// For a role without a password, or that does not exist, the salt is always the same: after a
 /// restart, and on a standby.
 #[test]
-fn strangers_cannot_tell_roles_by_their_salts() {
+fn strangers_cannot_distinguish_roles_by_their_salts() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let names = ["ghost", "freshet", "another"];
     let salts = |node: &SqlNode| names.map(|name| salt(node.address(), name));
@@ -79,7 +79,7 @@ fn strangers_cannot_tell_roles_by_their_salts() {
     let standby = SqlNode::guarded(standby);
     eventually("the standby has the catalog", || {
         let mut wire = Wire::connect(standby.address(), "ghost");
-        wire.hear().0 == b'R'
+        wire.receive().0 == b'R'
     });
     assert_eq!(salts(&standby), before, "on a standby");
     let others = SqlNode::guarded(config(None));

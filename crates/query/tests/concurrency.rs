@@ -30,7 +30,7 @@ fn nothing_uncommitted_is_read_at_any_level() {
 }
 
 #[test]
-fn reads_are_repeated_where_the_level_says_so() {
+fn reads_are_repeated_where_the_level_demands_it() {
     for (level, second) in [("READ COMMITTED", "11"), ("REPEATABLE READ", "10"), ("SERIALIZABLE", "10")] {
         let (_node, one, other) = prepared(ACCOUNTS);
         one.lines(&format!("BEGIN ISOLATION LEVEL {level}"));
@@ -177,7 +177,7 @@ fn of_two_that_wait_for_each_other_one_gives_up() {
 }
 
 #[test]
-fn waits_end_as_they_are_told_to() {
+fn waits_end_as_they_are_configured_to() {
     let (_node, one, other) = prepared(ACCOUNTS);
     one.lines("BEGIN; SELECT * FROM a WHERE id = 1 FOR UPDATE");
     assert_eq!(other.state("SELECT * FROM a WHERE id = 1 FOR UPDATE NOWAIT"), "55P03");

@@ -264,22 +264,22 @@ fn half_a_message_is_counted() {
     let before = used();
     let connect = || {
         let mut wire = raw::Wire::connect(node.address());
-        wire.say(&raw::startup(&[("user", "freshet")]));
-        wire.hear_until('Z');
+        wire.send(&raw::startup(&[("user", "freshet")]));
+        wire.receive_until('Z');
         wire
     };
     let (mut half, mut whole) = (connect(), connect());
     let message = |bytes: usize| raw::query(&format!("SELECT length('{}')", "x".repeat(bytes)));
     let text = message(4 * MB);
-    half.say(&text[..3 * MB]);
+    half.send(&text[..3 * MB]);
     eventually("what has come is counted", || used() >= before + 4 * MB);
-    half.say(&text[3 * MB..]);
-    assert_eq!(half.hear_until('Z')[0].0, 'T');
+    half.send(&text[3 * MB..]);
+    assert_eq!(half.receive_until('Z')[0].0, 'T');
     eventually("nothing is kept", || used() < before + MB);
     // More than a session may keep: it is passed over.
-    whole.say(&message(20 * MB));
-    let said = whole.hear_until('Z');
-    assert_eq!(raw::field(&said[0].1, 'C').as_deref(), Some("53200"));
-    whole.say(&raw::query("SELECT 1"));
-    assert_eq!(whole.hear_until('Z')[0].0, 'T');
+    whole.send(&message(20 * MB));
+    let answers = whole.receive_until('Z');
+    assert_eq!(raw::field(&answers[0].1, 'C').as_deref(), Some("53200"));
+    whole.send(&raw::query("SELECT 1"));
+    assert_eq!(whole.receive_until('Z')[0].0, 'T');
 }

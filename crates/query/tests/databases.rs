@@ -50,10 +50,10 @@ fn the_databases_that_are_there_from_the_beginning() {
     assert_eq!(refused(&node, "freshet", "shop"), "3D000 database \"shop\" does not exist ");
     // Who may not log in does not learn what there is.
     assert_eq!(refused(&node, "nobody", "shop"), "28000 role \"nobody\" does not exist ");
-    let said = "SELECT datname, datdba::regrole, encoding, datcollate, datistemplate, datallowconn, datconnlimit, datacl \
+    let select = "SELECT datname, datdba::regrole, encoding, datcollate, datistemplate, datallowconn, datconnlimit, datacl \
                 FROM pg_database ORDER BY oid";
     assert_eq!(
-        sql.lines(said),
+        sql.lines(select),
         [
             "template1 freshet 6 C t t -1 {=c/freshet,freshet=CTc/freshet}",
             "template0 freshet 6 C t f -1 {=c/freshet,freshet=CTc/freshet}",
@@ -98,8 +98,8 @@ fn each_has_a_catalog_and_rows_of_its_own() {
     // Roles are everybody's.
     one.query("CREATE ROLE ann LOGIN; COMMENT ON ROLE ann IS 'she'; COMMENT ON DATABASE shop IS 'it'").unwrap();
     assert_eq!(two.lines("SELECT shobj_description('ann'::regrole, 'pg_authid')"), ["she"]);
-    let said = "SELECT description FROM pg_shdescription WHERE classoid = 'pg_database'::regclass";
-    assert_eq!(two.lines(said), ["it"]);
+    let select = "SELECT description FROM pg_shdescription WHERE classoid = 'pg_database'::regclass";
+    assert_eq!(two.lines(select), ["it"]);
     assert_eq!(one.lines("SELECT count(*) FROM pg_description WHERE description IN ('she', 'it')"), ["0"]);
 }
 
@@ -120,7 +120,7 @@ fn definitions_of_two_databases_do_not_wait_for_one_another() {
 }
 
 #[test]
-fn create_says_what_is_wrong() {
+fn create_reports_what_is_wrong() {
     let node = SqlNode::in_memory();
     let sql = node.connect();
     sql.query("CREATE ROLE plain LOGIN; CREATE ROLE maker LOGIN CREATEDB").unwrap();
@@ -180,7 +180,7 @@ fn create_says_what_is_wrong() {
 }
 
 #[test]
-fn alter_and_drop_say_what_is_wrong() {
+fn alter_and_drop_report_what_is_wrong() {
     let node = SqlNode::in_memory();
     let sql = node.connect();
     sql.query("CREATE ROLE plain LOGIN; CREATE ROLE maker LOGIN CREATEDB").unwrap();
@@ -213,8 +213,8 @@ fn alter_and_drop_say_what_is_wrong() {
         (&sql, "DROP DATABASE template1", "42809 cannot drop a template database "),
         (&sql, "DROP DATABASE nothing", "3D000 database \"nothing\" does not exist "),
     ] {
-        let said = fails(who, statement).to_lowercase();
-        assert_eq!(said, expected.to_lowercase(), "{statement}");
+        let refusal = fails(who, statement).to_lowercase();
+        assert_eq!(refusal, expected.to_lowercase(), "{statement}");
     }
     sql.query("DROP DATABASE IF EXISTS nothing").unwrap();
     maker.query("ALTER DATABASE d RENAME TO e").unwrap();
@@ -475,10 +475,10 @@ fn there_are_no_names_in_other_databases() {
         "CREATE TABLE w (a int REFERENCES postgres.public.t)",
         "COMMENT ON COLUMN postgres.public.t.a IS 'x'",
     ] {
-        let said = fails(&sql, statement);
+        let refusal = fails(&sql, statement);
         assert!(
-            said.starts_with("0A000 cross-database references are not implemented: \"postgres."),
-            "{statement}: {said}"
+            refusal.starts_with("0A000 cross-database references are not implemented: \"postgres."),
+            "{statement}: {refusal}"
         );
         sql.query("ROLLBACK").unwrap();
     }

@@ -81,8 +81,8 @@ fn verified(load: impl FnOnce(&SqlNode)) -> VerifyReport {
     let options = VerifyOptions { threads: 2, mismatches: Some(path.clone()), ..VerifyOptions::default() };
     let report = verify(home.path(), &executor, &options, &mut |_, _| true).unwrap();
     let (found, _) = freshet_engine::scheme::inputs::read_mismatches(&path).unwrap_or_default();
-    let told: Vec<_> = found.iter().map(|it| format!("{}: {}", it.told, it.why)).collect();
-    assert_eq!(report.mismatches, 0, "{told:#?}");
+    let lines: Vec<_> = found.iter().map(|it| format!("{}: {}", it.command, it.why)).collect();
+    assert_eq!(report.mismatches, 0, "{lines:#?}");
     println!("{} executed again, {:?}", report.executed, report.kept);
     report
 }

@@ -211,10 +211,10 @@ fn generated_statements_are_answered_as_by_postgresql() {
         let mut failed = 0;
         for sql in &made {
             let statement = Statement { sql: sql.clone(), ..Statement::default() };
-            let (said, difference) = pair.compared(&statement);
-            failed += usize::from(said.state().is_some());
+            let (theirs, difference) = pair.compared(&statement);
+            failed += usize::from(theirs.state().is_some());
             if let Some(ours) = difference {
-                wrong.push(format!("{name}: {sql}\n    Freshet:    {ours}\n    PostgreSQL: {said}"));
+                wrong.push(format!("{name}: {sql}\n    Freshet:    {ours}\n    PostgreSQL: {theirs}"));
             }
         }
         println!("{name}: {} statements, {failed} of them in error, {:?}", made.len(), begun.elapsed());
@@ -227,9 +227,9 @@ fn generated_statements_are_answered_as_by_postgresql() {
 
 /// Fails with what differs.
 fn report(wrong: &[String]) {
-    let mut said = String::new();
+    let mut text = String::new();
     for difference in wrong {
-        writeln!(said, "{difference}").unwrap();
+        writeln!(text, "{difference}").unwrap();
     }
-    assert!(wrong.is_empty(), "{} answers differ:\n{said}", wrong.len());
+    assert!(wrong.is_empty(), "{} answers differ:\n{text}", wrong.len());
 }

@@ -324,9 +324,9 @@ fn program(name: &str, address: SocketAddr) -> Command {
 fn dump(address: SocketAddr, history: &[String]) -> String {
     let done = program("pg_dump", address).output().unwrap();
     assert!(done.status.success(), "{}\n{history:#?}", String::from_utf8_lossy(&done.stderr));
-    let said = String::from_utf8(done.stdout).unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
     // A word that is another one each time.
-    said.lines().filter(|line| !line.contains("restrict ")).map(|line| format!("{line}\n")).collect()
+    text.lines().filter(|line| !line.contains("restrict ")).map(|line| format!("{line}\n")).collect()
 }
 
 fn restore(address: SocketAddr, text: &Path) -> String {
@@ -370,8 +370,8 @@ fn a_dump_restores_with_its_data() {
         let first = dump(one.address(), &statements);
         let file = directory.path().join(format!("{round}.sql"));
         std::fs::write(&file, &first).unwrap();
-        let said = restore(other.address(), &file);
-        assert!(said.is_empty(), "{said}\n{statements:#?}\n{first}");
+        let messages = restore(other.address(), &file);
+        assert!(messages.is_empty(), "{messages}\n{statements:#?}\n{first}");
         let second = dump(other.address(), &statements);
         if first != second {
             let differs = first.lines().zip(second.lines()).find(|(one, other)| one != other);
@@ -399,8 +399,8 @@ fn what_depends_on_what_is_as_in_postgresql() {
         ours.lines("CREATE ROLE reader; CREATE ROLE writer");
         let statements = Scene::generate(&mut random);
         for statement in &statements {
-            let (said, judged) = (ours.outcome(statement), theirs.outcome(statement));
-            assert_eq!(said, judged, "{statement}\n{statements:#?}");
+            let (outcome, judged) = (ours.outcome(statement), theirs.outcome(statement));
+            assert_eq!(outcome, judged, "{statement}\n{statements:#?}");
         }
         let (ours, judged) = (depends(&ours), depends(&theirs));
         let missing: Vec<_> = judged.difference(&ours).collect();

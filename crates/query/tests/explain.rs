@@ -13,7 +13,7 @@ fn plan(sql: &Sql, statement: &str) -> String {
     lines.remove(0)
 }
 
-fn said(sql: &Sql, statement: &str) -> String {
+fn message_of(sql: &Sql, statement: &str) -> String {
     let error = sql.query(statement).expect_err(statement);
     let error = error.as_db_error().expect("the server's");
     format!("{} {}", error.code().code(), error.message())
@@ -40,7 +40,7 @@ fn options_are_understood_or_refused_as_in_postgresql() {
         ("wal", "22023 EXPLAIN option WAL requires ANALYZE"),
         ("timing, wal", "22023 EXPLAIN option WAL requires ANALYZE"),
     ] {
-        assert_eq!(said(&sql, &format!("EXPLAIN ({options}) SELECT 1")), expected, "{options}");
+        assert_eq!(message_of(&sql, &format!("EXPLAIN ({options}) SELECT 1")), expected, "{options}");
     }
     for options in [
         "costs off",
@@ -170,7 +170,7 @@ fn a_run_is_measured_and_has_its_effect() {
 }
 
 #[test]
-fn each_step_says_what_it_took() {
+fn each_step_shows_what_it_took() {
     let node = SqlNode::in_memory();
     let sql = node.connect();
     sql.lines(TABLES);

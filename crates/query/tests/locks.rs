@@ -166,14 +166,14 @@ fn a_strong_lock_is_not_starved_by_weak_ones() {
 }
 
 #[test]
-fn sessions_that_wait_for_one_another_are_told() {
+fn one_of_the_sessions_that_wait_for_one_another_gives_up() {
     for count in [2, 3, 5] {
         let manager = LockManager::new(None);
         let barrier = Barrier::new(count);
-        let told = AtomicU32::new(0);
+        let refused = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for number in 0..count {
-                let (manager, barrier, told) = (&manager, &barrier, &told);
+                let (manager, barrier, refused) = (&manager, &barrier, &refused);
                 scope.spawn(move || {
                     let locks = manager.session(number, DATABASE);
                     locks.lock(number as u32, LockMode::Exclusive, patient()).unwrap();
@@ -182,12 +182,12 @@ fn sessions_that_wait_for_one_another_are_told() {
                     if let Err(error) = locks.lock(next, LockMode::Exclusive, patient()) {
                         assert_eq!(error.state, SqlState::DEADLOCK_DETECTED);
                         assert!(error.detail.as_deref().unwrap_or_default().contains("session"));
-                        told.fetch_add(1, Ordering::SeqCst);
+                        refused.fetch_add(1, Ordering::SeqCst);
                     }
                 });
             }
         });
-        assert_eq!(told.load(Ordering::SeqCst), 1, "one of {count} gives up");
+        assert_eq!(refused.load(Ordering::SeqCst), 1, "one of {count} gives up");
     }
 }
 
@@ -195,21 +195,21 @@ fn sessions_that_wait_for_one_another_are_told() {
 fn two_that_want_more_of_what_they_share_do_not_wait_forever() {
     let manager = LockManager::new(None);
     let barrier = Barrier::new(2);
-    let told = AtomicU32::new(0);
+    let refused = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for number in 0..2 {
-            let (manager, barrier, told) = (&manager, &barrier, &told);
+            let (manager, barrier, refused) = (&manager, &barrier, &refused);
             scope.spawn(move || {
                 let locks = manager.session(number, DATABASE);
                 assert_eq!(locks.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
                 barrier.wait();
                 if locks.lock(1, LockMode::AccessExclusive, patient()).is_err() {
-                    told.fetch_add(1, Ordering::SeqCst);
+                    refused.fetch_add(1, Ordering::SeqCst);
                 }
             });
         }
     });
-    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
 }
 
 /// A generator of numbers that does not have to be good.

@@ -91,12 +91,12 @@ impl Scene {
     }
 
     /// Runs `statement` while a transaction that has done `change` is open, ends that with `end`,
-    /// and tells what became of the statement and of the tables.
+    /// and returns what became of the statement and of the tables.
     fn run(&self, level: &str, (change, end): (&str, &str), statement: &str, tables: &[&str]) -> String {
         let [one, other, watcher] = &self.sessions;
         other.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM {}", tables[0]));
         one.lines(&format!("BEGIN; {change}"));
-        let told = thread::scope(|scope| {
+        let outcome = thread::scope(|scope| {
             let waiting = scope.spawn(|| other.query(statement));
             eventually("the statement waits or is done", || {
                 waiting.is_finished() || watcher.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") != ["0"]
@@ -104,7 +104,7 @@ impl Scene {
             one.lines(end);
             waiting.join().unwrap()
         });
-        let mut said = match told {
+        let mut text = match outcome {
             Ok(rows) => {
                 let mut rows: Vec<String> = rows.into_iter().map(line).collect();
                 rows.sort();
@@ -119,9 +119,9 @@ impl Scene {
         for table in tables {
             let mut rows = watcher.lines(&format!("SELECT * FROM {table}"));
             rows.sort();
-            write!(said, " {table}: {}", rows.join("; ")).unwrap();
+            write!(text, " {table}: {}", rows.join("; ")).unwrap();
         }
-        said
+        text
     }
 }
 
@@ -136,8 +136,8 @@ fn expected(section: &str) -> BTreeMap<&'static str, &'static str> {
     lines.map(|line| line.split_once(" => ").unwrap()).collect()
 }
 
-/// Compares what was said with what PostgreSQL said, or writes that down.
-fn judge(scene: &Scene, section: &str, said: &[(String, String)]) {
+/// Compares the outcomes with those of PostgreSQL, or writes them down.
+fn judge(scene: &Scene, section: &str, outcomes: &[(String, String)]) {
     if scene.node.is_none() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moved_rows.txt");
         let before = std::fs::read_to_string(path).unwrap_or_default();
@@ -146,15 +146,15 @@ fn judge(scene: &Scene, section: &str, said: &[(String, String)]) {
             let (name, lines) = part.split_once('\n').unwrap();
             sections.insert(name.to_owned(), lines.trim().to_owned());
         }
-        let lines: Vec<String> = said.iter().map(|(script, outcome)| format!("{script} => {outcome}")).collect();
+        let lines: Vec<String> = outcomes.iter().map(|(script, outcome)| format!("{script} => {outcome}")).collect();
         sections.insert(section.to_owned(), lines.join("\n"));
         let all: Vec<String> = sections.iter().map(|(name, lines)| format!("## {name}\n{lines}\n")).collect();
         return std::fs::write(path, all.join("\n")).unwrap();
     }
     let expected = expected(section);
-    assert_eq!(expected.len(), said.len(), "scripts of {section} that PostgreSQL was never asked");
+    assert_eq!(expected.len(), outcomes.len(), "scripts of {section} that PostgreSQL was never asked");
     let mut wrong = String::new();
-    for (script, outcome) in said {
+    for (script, outcome) in outcomes {
         let wanted = expected.get(script.as_str()).copied().unwrap_or("nothing");
         if outcome != wanted {
             write!(wrong, "\n{script}\n  PostgreSQL: {wanted}\n  here:       {outcome}").unwrap();
@@ -165,7 +165,7 @@ fn judge(scene: &Scene, section: &str, said: &[(String, String)]) {
 
 fn all_of(section: &str, create: &str, level: &str) {
     let scene = Scene::new();
-    let mut said = Vec::new();
+    let mut outcomes = Vec::new();
     for change in CHANGES {
         for statement in STATEMENTS {
             // Without a unique key nothing conflicts. And a key that was given up since the
@@ -176,10 +176,10 @@ fn all_of(section: &str, create: &str, level: &str) {
             scene.sessions[0].lines("DROP TABLE IF EXISTS kk");
             scene.sessions[0].lines(&format!("{create}; INSERT INTO kk VALUES (1, 10), (3, 30), (6, 60)"));
             let outcome = scene.run(level, change, statement, &["kk"]);
-            said.push((format!("{}; {} | {statement}", change.0, change.1), outcome));
+            outcomes.push((format!("{}; {} | {statement}", change.0, change.1), outcome));
         }
     }
-    judge(&scene, &format!("{section}, {level}"), &said);
+    judge(&scene, &format!("{section}, {level}"), &outcomes);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn references_to_rows_that_move_are_kept() {
         "DELETE FROM parent WHERE id = 1 RETURNING *",
         "UPDATE parent SET id = 7 WHERE id = 1 RETURNING *",
     ];
-    let mut said = Vec::new();
+    let mut outcomes = Vec::new();
     for action in ["CASCADE", "SET NULL"] {
         for change in changes {
             for statement in statements {
@@ -229,11 +229,11 @@ fn references_to_rows_that_move_are_kept() {
                      CREATE INDEX child_p ON child (p); INSERT INTO child VALUES (10, 1)"
                 ));
                 let outcome = scene.run("READ COMMITTED", (change, "COMMIT"), statement, &["child", "parent"]);
-                said.push((format!("{action}: {change} | {statement}"), outcome));
+                outcomes.push((format!("{action}: {change} | {statement}"), outcome));
             }
         }
     }
-    judge(&scene, "references", &said);
+    judge(&scene, "references", &outcomes);
 }
 
 /// A row that has moved, and that no session holds any more, makes no NOWAIT fail and is not
@@ -241,7 +241,7 @@ fn references_to_rows_that_move_are_kept() {
 #[test]
 fn what_nobody_holds_any_more_is_neither_refused_nor_skipped() {
     let scene = Scene::new();
-    let mut said = Vec::new();
+    let mut outcomes = Vec::new();
     for level in LEVELS {
         for change in ["UPDATE kk SET v = 31 WHERE id = 3", "UPDATE kk SET id = 2 WHERE id = 3"] {
             for how in ["", " NOWAIT", " SKIP LOCKED"] {
@@ -266,19 +266,19 @@ fn what_nobody_holds_any_more_is_neither_refused_nor_skipped() {
                     waiting.join().unwrap()
                 });
                 other.lines("ROLLBACK");
-                said.push((format!("{level}: {change} | {how}"), outcome));
+                outcomes.push((format!("{level}: {change} | {how}"), outcome));
             }
         }
     }
-    judge(&scene, "held by nobody", &said);
+    judge(&scene, "held by nobody", &outcomes);
 }
 
-/// REPEATABLE READ: over a row that its snapshot does not see, doing nothing would say something
+/// REPEATABLE READ: over a row that its snapshot does not see, doing nothing would mean something
 /// that is not so.
 #[test]
-fn on_conflict_do_nothing_tells_of_rows_that_its_snapshot_does_not_see() {
+fn on_conflict_do_nothing_reports_rows_that_its_snapshot_does_not_see() {
     let scene = Scene::new();
-    let mut said = Vec::new();
+    let mut outcomes = Vec::new();
     for level in LEVELS {
         for change in [
             "INSERT INTO kk VALUES (3, 33)",
@@ -309,11 +309,11 @@ fn on_conflict_do_nothing_tells_of_rows_that_its_snapshot_does_not_see() {
                         error.code().unwrap().code().to_owned()
                     }
                 };
-                said.push((format!("{level}: {change} | {statement}"), outcome));
+                outcomes.push((format!("{level}: {change} | {statement}"), outcome));
             }
         }
     }
-    judge(&scene, "do nothing", &said);
+    judge(&scene, "do nothing", &outcomes);
 }
 
 /// Increments of all rows beside sessions that change keys, now and then take that back, and move

@@ -10,8 +10,8 @@ use freshet_engine::{NodeConfig, Safety};
 use freshet_general::QueryEngine;
 use freshet_query::session::settings::Bounds;
 
-/// What an answer tells of notifications: `channel:payload`, in their order.
-fn heard(answer: &Answer) -> Vec<String> {
+/// The notifications in an answer: `channel:payload`, in their order.
+fn notifications(answer: &Answer) -> Vec<String> {
     let parts = answer.parts.iter();
     parts
         .filter_map(|part| match part {
@@ -47,7 +47,7 @@ fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
 }
 
 #[test]
-fn what_commits_is_heard_once_and_in_order() {
+fn what_commits_is_delivered_once_and_in_order() {
     let node = SqlNode::in_memory();
     let mut wire = listener(&node, &["news", "\"Other News\""]);
     let writer = node.connect();
@@ -73,15 +73,15 @@ fn what_commits_is_heard_once_and_in_order() {
 }
 
 #[test]
-fn a_session_hears_itself_before_it_is_ready() {
+fn a_session_notifies_itself_before_it_is_ready() {
     let node = SqlNode::in_memory();
     let mut wire = listener(&node, &["news"]);
-    assert_eq!(heard(&wire.query("NOTIFY news, 'x'")), ["news:x"]);
+    assert_eq!(notifications(&wire.query("NOTIFY news, 'x'")), ["news:x"]);
     // In the transaction that listens, too, and behind the last statement of a text.
     let mut wire = Wire::tcp(node.address());
-    assert_eq!(heard(&wire.query("BEGIN; NOTIFY mine, '1'; LISTEN mine; COMMIT; SELECT 1")), ["mine:1"]);
-    assert_eq!(heard(&wire.query("NOTIFY mine, '2'; UNLISTEN mine; NOTIFY mine, '3'")), [""; 0]);
-    assert_eq!(heard(&wire.query("LISTEN mine; NOTIFY mine, '4'")), ["mine:4"]);
+    assert_eq!(notifications(&wire.query("BEGIN; NOTIFY mine, '1'; LISTEN mine; COMMIT; SELECT 1")), ["mine:1"]);
+    assert_eq!(notifications(&wire.query("NOTIFY mine, '2'; UNLISTEN mine; NOTIFY mine, '3'")), [""; 0]);
+    assert_eq!(notifications(&wire.query("LISTEN mine; NOTIFY mine, '4'")), ["mine:4"]);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn listening_begins_and_ends_with_its_transaction() {
     wire.query("BEGIN; UNLISTEN one");
     writer.lines("NOTIFY one, 'too late'");
     writer.lines("NOTIFY three, 'kept'");
-    assert_eq!(heard(&wire.query("SELECT 1")), [""; 0]);
-    assert_eq!(heard(&wire.query("COMMIT")), ["three:kept"]);
+    assert_eq!(notifications(&wire.query("SELECT 1")), [""; 0]);
+    assert_eq!(notifications(&wire.query("COMMIT")), ["three:kept"]);
     wire.query("DISCARD ALL");
     assert_eq!(channels(&mut wire), None);
     wire.query("LISTEN five; LISTEN five; LISTEN six");
@@ -119,7 +119,7 @@ fn listening_begins_and_ends_with_its_transaction() {
 }
 
 #[test]
-fn databases_do_not_hear_one_another() {
+fn databases_do_not_notify_one_another() {
     let node = SqlNode::in_memory();
     node.connect().lines("CREATE DATABASE other");
     let mut wire = listener(&node, &["news"]);
@@ -131,7 +131,7 @@ fn databases_do_not_hear_one_another() {
 }
 
 #[test]
-fn what_cannot_be_said_is_refused() {
+fn what_cannot_be_sent_is_refused() {
     let node = SqlNode::in_memory();
     let session = node.connect();
     for (sql, state) in [
@@ -150,23 +150,23 @@ fn what_cannot_be_said_is_refused() {
 }
 
 /// Those who listen and then read miss nothing: what was committed before is read, all after it is
-/// heard. And all hear one order, on the standby, too, and see by then what it is about.
+/// received. And all receive one order, on the standby, too, and see by then what it is about.
 #[test]
-fn nothing_is_missed_and_all_hear_one_order() {
+fn nothing_is_missed_and_all_receive_one_order() {
     const WRITERS: i32 = 3;
     const EACH: i32 = 150;
     let (primary, standby, _directories) = pair();
     primary.connect().lines("CREATE TABLE t (id int PRIMARY KEY)");
     let made = primary.node.database().core().snapshots.current();
     standby.node.wait_visible(made, Some(Instant::now() + SOON)).unwrap();
-    let hear = |node: &SqlNode| {
+    let receive = |node: &SqlNode| {
         let address = node.address();
         thread::spawn(move || {
             let mut wire = Wire::tcp(address);
             wire.query("LISTEN t");
             let mut read = BTreeSet::new();
             let answer = wire.query("SELECT id FROM t");
-            let mut order = heard(&answer);
+            let mut order = notifications(&answer);
             read.extend(answer.parts.iter().filter_map(|part| match part {
                 Part::Row(row) => row[0].clone(),
                 _ => None,
@@ -177,16 +177,16 @@ fn nothing_is_missed_and_all_hear_one_order() {
                 let answer = wire.query(&format!("SELECT id FROM t WHERE id::text = '{id}'"));
                 let seen = id == "end" || answer.parts.iter().any(|part| matches!(part, Part::Row(_)));
                 assert!(seen, "{id} is seen when it is heard of");
-                order.extend(heard(&answer));
+                order.extend(notifications(&answer));
             }
             order.pop();
-            let all: BTreeSet<String> = order.iter().map(|said| said[2..].to_owned()).collect();
+            let all: BTreeSet<String> = order.iter().map(|text| text[2..].to_owned()).collect();
             assert_eq!(all.len(), order.len(), "nothing is heard twice");
             assert_eq!(all.union(&read).count(), (WRITERS * EACH) as usize, "what is not read is heard");
             order
         })
     };
-    let first = hear(&primary);
+    let first = receive(&primary);
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let session = primary.connect();
@@ -198,7 +198,7 @@ fn nothing_is_missed_and_all_hear_one_order() {
             })
         })
         .collect();
-    let others = [hear(&primary), hear(&standby), hear(&standby)];
+    let others = [receive(&primary), receive(&standby), receive(&standby)];
     writers.into_iter().for_each(|writer| writer.join().unwrap());
     primary.connect().lines("NOTIFY t, 'end'");
     let mut orders: Vec<Vec<String>> = others.into_iter().map(|it| it.join().unwrap()).collect();

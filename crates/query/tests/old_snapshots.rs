@@ -85,8 +85,8 @@ fn what_is_no_block_is_given_up_too() {
     made(&writer);
     // A transaction of messages, which ends with the Sync that does not come.
     let mut wire = Wire::open(node.address(), "freshet");
-    wire.say(&[parse("", "SELECT 1"), bind("", "", &[]), execute("", 0), message(b'H', b"")].concat());
-    assert_eq!(outline(&wire.hear_until('C')), "1 2 D C");
+    wire.send(&[parse("", "SELECT 1"), bind("", "", &[]), execute("", 0), message(b'H', b"")].concat());
+    assert_eq!(outline(&wire.receive_until('C')), "1 2 D C");
     update_much(&node, &writer);
     assert_eq!(wire.ask(&sync()), "E72000 ZI");
 }

@@ -389,14 +389,14 @@ fn verdict(side: &mut Side, sql: &str, grants: &[String], grantee: &str) -> Verd
     side.session.query("ROLLBACK").unwrap_or_else(|error| panic!("after {sql}: {}", shown(&error)));
     side.session.query("DEALLOCATE ALL").unwrap();
     ran.map_err(|error| {
-        let said = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
-        let message = match said.code().code() {
-            "42501" => said.message(),
-            // What an error tells of rows is for roles that may read them.
-            code if code.starts_with("23") => said.detail().unwrap_or_default(),
+        let report = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+        let message = match report.code().code() {
+            "42501" => report.message(),
+            // What an error shows of rows is for roles that may read them.
+            code if code.starts_with("23") => report.detail().unwrap_or_default(),
             _ => "",
         };
-        (said.code().code().to_owned(), message.to_owned())
+        (report.code().code().to_owned(), message.to_owned())
     })
 }
 
@@ -454,7 +454,7 @@ fn grant_sets(needs: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn postgresql_would_say_the_same() {
+fn postgresql_has_the_same_outcomes() {
     let judge = match Judge::start() {
         Ok(judge) => judge,
         Err(why) => return skip(Missing::Tool, "privileges as PostgreSQL has them", why),
@@ -483,7 +483,7 @@ fn postgresql_would_say_the_same() {
             }
             match unsupported {
                 Some((_, state)) if number == 0 => {
-                    assert!(ours.as_ref().is_err_and(|(said, _)| said == state), "it is offered: {line}");
+                    assert!(ours.as_ref().is_err_and(|(code, _)| code == state), "it is offered: {line}");
                 }
                 Some(_) => {}
                 None if theirs != ours => differences.push(line),

@@ -19,8 +19,8 @@ fn login(node: &SqlNode, role: &str) -> Sql {
 #[track_caller]
 fn denied(session: &Sql, sql: &str, message: &str) {
     let Err(error) = session.query(sql) else { panic!("{sql} has succeeded") };
-    let said = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
-    assert_eq!((said.code().code(), said.message()), ("42501", message), "{sql}");
+    let report = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+    assert_eq!((report.code().code(), report.message()), ("42501", message), "{sql}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn what_a_change_reads_needs_select() {
 }
 
 #[test]
-fn errors_tell_what_may_be_read() {
+fn errors_show_what_may_be_read() {
     let (node, owner) = server(
         "CREATE TABLE kept (id int PRIMARY KEY, secret int, open int NOT NULL, UNIQUE (open, secret));
          INSERT INTO kept VALUES (1, 42, 1), (2, 42, 2);
@@ -76,7 +76,7 @@ fn errors_tell_what_may_be_read() {
         let error = session.query(sql).err().unwrap_or_else(|| panic!("{sql} has succeeded"));
         error.as_db_error().unwrap().detail().map(str::to_owned)
     };
-    for (sql, told, all) in [
+    for (sql, visible, all) in [
         (
             "UPDATE kept SET open = NULL",
             Some("Failing row contains (open) = (null)."),
@@ -90,7 +90,7 @@ fn errors_tell_what_may_be_read() {
             "Key (id)=(1) is still referenced from table \"child\".",
         ),
     ] {
-        assert_eq!(detail(&low, sql).as_deref(), told, "{sql}");
+        assert_eq!(detail(&low, sql).as_deref(), visible, "{sql}");
         assert_eq!(detail(&owner, sql).as_deref(), Some(all), "{sql}");
     }
 }

@@ -102,9 +102,10 @@ fn what_is_determined_is_recorded() {
     let recording = Recording::start();
     let sql = recording.node.connect();
     sql.lines(TABLES);
-    let told: Vec<_> = OUTCOMES.iter().map(|(text, _)| (*text, recording.outcome(|| drop(sql.lines(text))))).collect();
+    let outcomes: Vec<_> =
+        OUTCOMES.iter().map(|(text, _)| (*text, recording.outcome(|| drop(sql.lines(text))))).collect();
     let expected: Vec<_> = OUTCOMES.iter().map(|(text, outcome)| (*text, (*outcome).to_owned())).collect();
-    assert_eq!(told, expected);
+    assert_eq!(outcomes, expected);
 }
 
 #[test]
@@ -251,7 +252,7 @@ impl CommandExecutor for Forgetful {
 }
 
 #[test]
-fn a_mismatch_says_which_statements_the_transaction_had() {
+fn a_mismatch_has_the_statements_of_its_transaction() {
     let home = tempfile::tempdir().unwrap();
     let forgets = {
         let node = SqlNode::start(NodeConfig { record_inputs: true, ..config(Some(home.path())) });
@@ -272,7 +273,7 @@ fn a_mismatch_says_which_statements_the_transaction_had() {
     let options = VerifyOptions { mismatches: Some(file.clone()), ..VerifyOptions::default() };
     assert_eq!(verify(home.path(), &executor, &options, &mut |_, _| true).unwrap().mismatches, 1);
     let (found, _) = freshet_engine::scheme::inputs::read_mismatches(&file).unwrap();
-    assert_eq!(found[0].told, "UPDATE t SET b = 'c' WHERE a = 2; DELETE FROM t WHERE a = 3");
+    assert_eq!(found[0].command, "UPDATE t SET b = 'c' WHERE a = 2; DELETE FROM t WHERE a = 3");
 }
 
 /// What needs more memory than it may have is no mismatch: its bytes do.
@@ -696,29 +697,29 @@ const HISTORIES: &[(&str, &[(usize, &str)])] = &[
     ),
 ];
 
-/// A session in a thread of its own, which says when it is done.
+/// A session in a thread of its own, which reports when it is done.
 struct Session {
-    told: std::sync::mpsc::Sender<String>,
+    orders: std::sync::mpsc::Sender<String>,
     done: std::sync::mpsc::Receiver<String>,
     busy: bool,
 }
 
 impl Session {
     fn of(sql: Sql) -> Self {
-        let (told, statements) = std::sync::mpsc::channel::<String>();
-        let (says, done) = std::sync::mpsc::channel();
+        let (orders, statements) = std::sync::mpsc::channel::<String>();
+        let (reports, done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             while let Ok(statement) = statements.recv() {
-                let _ = says.send(sql.outcome(&statement));
+                let _ = reports.send(sql.outcome(&statement));
             }
         });
-        Self { told, done, busy: false }
+        Self { orders, done, busy: false }
     }
 
-    /// Tells it a statement; with `waits` returns when it waits for another session.
-    fn tell(&mut self, statement: &str, waits: Option<&Sql>) {
+    /// Has it execute a statement; with `waits` returns when it waits for another session.
+    fn order(&mut self, statement: &str, waits: Option<&Sql>) {
         self.rest();
-        self.told.send(statement.to_owned()).unwrap();
+        self.orders.send(statement.to_owned()).unwrap();
         self.busy = true;
         match waits {
             None => self.rest(),
@@ -736,7 +737,7 @@ impl Session {
     }
 }
 
-/// Lets sessions say what a history says, at an isolation level.
+/// Has sessions execute a history, at an isolation level.
 fn play(node: &SqlNode, level: &str, history: &[(usize, &str)]) {
     let watch = node.connect();
     watch.lines(
@@ -748,11 +749,11 @@ fn play(node: &SqlNode, level: &str, history: &[(usize, &str)]) {
     for (number, statement) in history {
         let session = &mut sessions[*number];
         if !std::mem::replace(&mut begun[*number], true) {
-            session.tell(&format!("BEGIN ISOLATION LEVEL {level}"), None);
+            session.order(&format!("BEGIN ISOLATION LEVEL {level}"), None);
         }
         match statement.strip_prefix('?') {
-            Some(waiting) => session.tell(waiting, Some(&watch)),
-            None => session.tell(statement, None),
+            Some(waiting) => session.order(waiting, Some(&watch)),
+            None => session.order(statement, None),
         }
     }
     sessions.iter_mut().for_each(Session::rest);

@@ -79,7 +79,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 /// What a client knows of the settings that change.
-fn told(wire: &Wire) -> BTreeMap<String, String> {
+fn known(wire: &Wire) -> BTreeMap<String, String> {
     let followed = wire.parameters.iter().filter(|(name, _)| FOLLOWED.contains(&name.as_str()));
     followed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
@@ -87,18 +87,18 @@ fn told(wire: &Wire) -> BTreeMap<String, String> {
 /// What SHOW shows of them.
 fn shown(wire: &mut Wire) -> BTreeMap<String, String> {
     let show = |name: &&str| {
-        let said = wire.query(&format!("SHOW {name}"));
-        let value = said.parts.iter().find_map(|part| match part {
+        let answer = wire.query(&format!("SHOW {name}"));
+        let value = answer.parts.iter().find_map(|part| match part {
             crate::common::wire::Part::Row(row) => row[0].clone(),
             _ => None,
         });
-        ((*name).to_owned(), value.unwrap_or_else(|| panic!("{name}: {said}")))
+        ((*name).to_owned(), value.unwrap_or_else(|| panic!("{name}: {answer}")))
     };
     FOLLOWED.iter().map(show).collect()
 }
 
 #[test]
-fn a_client_is_told_what_holds() {
+fn a_client_knows_what_holds() {
     let seed = number("FRESHET_SEED", 1);
     println!("FRESHET_SEED={seed}");
     let mut random = Random::new(seed, "reported");
@@ -114,22 +114,22 @@ fn a_client_is_told_what_holds() {
     for round in 0..3_000 * number("FRESHET_FACTOR", 1) {
         let statement = random.one(STATEMENTS);
         history.push(statement);
-        let said = wire.query(statement);
-        if said.status != 'E' {
-            assert_eq!(told(&wire), shown(&mut wire), "{round}: {:?}", &history[history.len().saturating_sub(20)..]);
+        let answer = wire.query(statement);
+        if answer.status != 'E' {
+            assert_eq!(known(&wire), shown(&mut wire), "{round}: {:?}", &history[history.len().saturating_sub(20)..]);
         }
         if let Some(judged) = &mut judged {
             if round == 0 {
                 judged.query("CREATE ROLE joe");
             }
             judged.query(statement);
-            assert_eq!(told(&wire), told(judged), "{round}: {:?}", &history[history.len().saturating_sub(20)..]);
+            assert_eq!(known(&wire), known(judged), "{round}: {:?}", &history[history.len().saturating_sub(20)..]);
         }
     }
 }
 
 #[test]
-fn open_sessions_hear_of_a_promotion() {
+fn open_sessions_learn_of_a_promotion() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let of =
         |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
@@ -151,7 +151,7 @@ fn open_sessions_hear_of_a_promotion() {
         wire.query("SELECT 1");
         assert_eq!(wire.parameters["in_hot_standby"], "off");
         wire.query("ROLLBACK");
-        assert_eq!(shown(wire), told(wire));
+        assert_eq!(shown(wire), known(wire));
     }
     let settings = sessions[0].query("SELECT setting FROM pg_settings WHERE name = 'in_hot_standby'");
     assert!(settings.to_string().contains("(off)"), "{settings}");

@@ -40,9 +40,9 @@ fn strengths_exclude_one_another_as_in_postgresql() {
                 Ok(_) => assert!(!refused, "{held}, FOR {lock} NOWAIT"),
                 Err(error) => {
                     assert!(refused, "{held}, FOR {lock} NOWAIT: {error}");
-                    let said = crate::common::shown(&error);
-                    assert!(said.contains("could not obtain lock on row in relation \"p\""), "{said}");
-                    assert!(said.contains("55P03"), "{said}");
+                    let text = crate::common::shown(&error);
+                    assert!(text.contains("could not obtain lock on row in relation \"p\""), "{text}");
+                    assert!(text.contains("55P03"), "{text}");
                 }
             }
             // A session that waits is ended by its timeout.
@@ -203,8 +203,8 @@ fn upgrades_that_wait_for_one_another_are_deadlocks() {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let told = states.iter().filter(|state| *state == "40P01").count();
-        assert_eq!(told, sessions - 1, "all but one give up: {states:?}");
+        let victims = states.iter().filter(|state| *state == "40P01").count();
+        assert_eq!(victims, sessions - 1, "all but one give up: {states:?}");
         assert_eq!(states.iter().filter(|state| *state == "00000").count(), 1, "{states:?}");
     }
 }
@@ -220,7 +220,7 @@ fn deadlocks_over_several_rows_and_strengths_are_found() {
         let node = SqlNode::in_memory();
         node.connect().lines(TABLES);
         let barrier = Barrier::new(3);
-        let told: usize = thread::scope(|scope| {
+        let victims: usize = thread::scope(|scope| {
             let threads: Vec<_> = (1..=3)
                 .map(|number: usize| {
                     let (node, barrier) = (&node, &barrier);
@@ -238,7 +238,7 @@ fn deadlocks_over_several_rows_and_strengths_are_found() {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        assert!(told >= 1, "{cycle:?}");
+        assert!(victims >= 1, "{cycle:?}");
     }
 }
 

@@ -11,8 +11,8 @@ use wire::{Answer, Wire, bind, describe, execute, field, message, outline, parse
 
 fn open(node: &SqlNode, parameters: &[(&str, &str)]) -> Wire {
     let mut wire = Wire::connect(node.address());
-    wire.say(&startup(&[&[("user", "freshet")], parameters].concat()));
-    let answers = wire.hear_until('Z');
+    wire.send(&startup(&[&[("user", "freshet")], parameters].concat()));
+    let answers = wire.receive_until('Z');
     for (kind, body) in &answers {
         if *kind == 'S' {
             let mut texts = body.split(|byte| *byte == 0).map(|text| String::from_utf8(text.to_vec()).unwrap());
@@ -22,12 +22,12 @@ fn open(node: &SqlNode, parameters: &[(&str, &str)]) -> Wire {
     wire
 }
 
-fn told<'w>(wire: &'w Wire, name: &str) -> &'w str {
+fn parameter<'w>(wire: &'w Wire, name: &str) -> &'w str {
     wire.parameters.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
 }
 
 /// A message whose texts are bytes.
-fn say(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+fn raw(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     message(kind, &parts.concat())
 }
 
@@ -47,24 +47,24 @@ fn error(answers: &[Answer]) -> (String, Vec<u8>) {
 fn a_client_speaks_its_encoding_everywhere() {
     let node = SqlNode::in_memory();
     let mut wire = open(&node, &[("client_encoding", "ISO-8859-1")]);
-    assert_eq!(told(&wire, "client_encoding"), "LATIN1");
+    assert_eq!(parameter(&wire, "client_encoding"), "LATIN1");
     let mut ask = |bytes: &[u8]| {
-        wire.say(bytes);
-        wire.hear_until('Z')
+        wire.send(bytes);
+        wire.receive_until('Z')
     };
     // Names, values and texts of statements, in both protocols.
-    let answers = ask(&say(
+    let answers = ask(&raw(
         b'Q',
         &[b"create table \"t\xe4\" (\"\xf6\" text, n int); insert into \"t\xe4\" values ('\xfc', 1)\0"],
     ));
     assert_eq!(outline(&answers), "C C ZI");
-    let answers = ask(&say(b'Q', &[b"select \"\xf6\", length(\"\xf6\"), octet_length(\"\xf6\") from \"t\xe4\"\0"]));
+    let answers = ask(&raw(b'Q', &[b"select \"\xf6\", length(\"\xf6\"), octet_length(\"\xf6\") from \"t\xe4\"\0"]));
     assert!(answers[0].1[2..].starts_with(b"\xf6\0"), "a column's name is converted");
     assert_eq!(rows(&answers), [b"\xfc\0\0\0\x011\0\0\0\x012".to_vec()]);
     let extended = [
-        say(b'P', &[b"\0select $1::text || '\xe4', array['\xf6', $1]\0\0\0"]),
+        raw(b'P', &[b"\0select $1::text || '\xe4', array['\xf6', $1]\0\0\0"]),
         // One parameter as text; the first column as text, the second in binary.
-        say(b'B', &[b"\0\0\0\0\0\x01\0\0\0\x01\xdf\0\x02\0\0\0\x01"]),
+        raw(b'B', &[b"\0\0\0\0\0\x01\0\0\0\x01\xdf\0\x02\0\0\0\x01"]),
         execute("", 0),
         sync(),
     ];
@@ -75,11 +75,11 @@ fn a_client_speaks_its_encoding_everywhere() {
     assert!(row.ends_with(b"\0\0\0\x01\xf6\0\0\0\x01\xdf"), "elements of arrays are converted: {row:?}");
     // In binary, too.
     let extended =
-        [say(b'P', &[b"\0select $1::text\0\0\0"]), say(b'B', &[b"\0\0\0\x01\0\x01\0\x01\0\0\0\x01\xdf\0\x01\0\x01"])];
+        [raw(b'P', &[b"\0select $1::text\0\0\0"]), raw(b'B', &[b"\0\0\0\x01\0\x01\0\x01\0\0\0\x01\xdf\0\x01\0\x01"])];
     let answers = ask(&[extended.concat(), execute("", 0), sync()].concat());
     assert_eq!(rows(&answers), [b"\xdf".to_vec()]);
     // Errors and notices.
-    let (state, text) = error(&ask(&say(b'Q', &[b"select * from \"\xe4\xe4\"\0"])));
+    let (state, text) = error(&ask(&raw(b'Q', &[b"select * from \"\xe4\xe4\"\0"])));
     assert_eq!((state.as_str(), &text[..]), ("42P01", &b"relation \"\xe4\xe4\" does not exist"[..]));
     // What there is no letter for.
     let (state, text) = error(&ask(&query("select chr(8364)")));
@@ -91,13 +91,13 @@ fn a_client_speaks_its_encoding_everywhere() {
     let copied = [query("copy \"t\" from stdin"), message(b'd', b""), message(b'c', b"")];
     assert!(outline(&ask(&copied[0])).contains("E42P01"));
     let copied = [
-        say(b'Q', &[b"copy \"t\xe4\" from stdin\0"]),
+        raw(b'Q', &[b"copy \"t\xe4\" from stdin\0"]),
         message(b'd', b"\xe9\t"),
         message(b'd', b"2\n"),
         message(b'c', b""),
     ];
     assert_eq!(outline(&ask(&copied.concat())), "G C ZI");
-    let answers = ask(&say(b'Q', &[b"copy (select * from \"t\xe4\" order by n) to stdout\0"]));
+    let answers = ask(&raw(b'Q', &[b"copy (select * from \"t\xe4\" order by n) to stdout\0"]));
     let data: Vec<u8> = answers.iter().filter(|(kind, _)| *kind == 'd').flat_map(|(_, body)| body.clone()).collect();
     assert_eq!(data, b"\xfc\t1\n\xe9\t2\n");
     // Another one, within a transaction that is rolled back.
@@ -114,7 +114,7 @@ fn a_client_speaks_its_encoding_everywhere() {
     let copied = [query("copy s from stdin"), message(b'd', b"\x83"), message(b'd', b"\x5c\tb\n"), message(b'c', b"")];
     assert_eq!(outline(&ask(&copied.concat())), "G C ZI");
     assert_eq!(rows(&ask(&query("select a, b, ascii(a) from s"))), [b"\x83\x5c\0\0\0\x01b\0\0\0\x0512477".to_vec()]);
-    assert_eq!(error(&ask(&say(b'Q', &[b"select '\x83\xff'\0"]))).0, "22021");
+    assert_eq!(error(&ask(&raw(b'Q', &[b"select '\x83\xff'\0"]))).0, "22021");
     let broken = [query("copy s from stdin"), message(b'd', b"\x83"), message(b'c', b"")];
     assert_eq!(outline(&ask(&broken.concat())), "G E22021 ZI");
 }
@@ -124,11 +124,11 @@ fn a_statements_time_also_runs_between_its_messages() {
     let node = SqlNode::in_memory();
     let mut wire = open(&node, &[]);
     wire.ask(&query("set statement_timeout = '1s'"));
-    // Without a Sync the client hears of it unasked, and continues behind the Sync.
-    wire.say(&[parse("", "select 1"), message(b'H', b"")].concat());
+    // Without a Sync the client gets it unasked, and continues behind the Sync.
+    wire.send(&[parse("", "select 1"), message(b'H', b"")].concat());
     let begun = Instant::now();
-    assert_eq!(outline(&[wire.hear().unwrap()]), "1");
-    assert_eq!(outline(&[wire.hear().unwrap()]), "E57014");
+    assert_eq!(outline(&[wire.receive().unwrap()]), "1");
+    assert_eq!(outline(&[wire.receive().unwrap()]), "E57014");
     assert!(begun.elapsed() >= Duration::from_millis(900));
     assert_eq!(wire.ask(&[bind("", "", &[]), execute("", 0), sync()].concat()), "ZI");
     // Each statement has a time of its own, and nothing runs between them.
@@ -144,8 +144,8 @@ fn a_statements_time_also_runs_between_its_messages() {
     assert_eq!(wire.ask(&slow), "1 2 E57014 ZI");
     // In a transaction it is failed.
     assert_eq!(wire.ask(&query("begin")), "C ZT");
-    wire.say(&[parse("", "select 1"), message(b'H', b"")].concat());
-    assert_eq!(outline(&[wire.hear().unwrap(), wire.hear().unwrap()]), "1 E57014");
+    wire.send(&[parse("", "select 1"), message(b'H', b"")].concat());
+    assert_eq!(outline(&[wire.receive().unwrap(), wire.receive().unwrap()]), "1 E57014");
     assert_eq!(wire.ask(&sync()), "ZE");
 }
 
@@ -190,17 +190,17 @@ fn no_columns_come_before_an_error_that_comes_first() {
 }
 
 #[test]
-fn a_session_that_is_terminated_hears_why() {
+fn a_session_that_is_terminated_receives_the_reason() {
     let node = SqlNode::in_memory();
     let (other, mut wire) = (node.connect(), open(&node, &[]));
-    wire.say(&query("select pg_backend_pid()"));
-    let answers = wire.hear_until('Z');
+    wire.send(&query("select pg_backend_pid()"));
+    let answers = wire.receive_until('Z');
     let pid = String::from_utf8(rows(&answers).remove(0)).unwrap();
     other.lines(&format!("SELECT pg_terminate_backend({pid})"));
     assert_eq!(wire.last_words(), "E57P01");
     // One that ends itself hears nothing else.
     let mut wire = open(&node, &[]);
-    wire.say(&query("select pg_terminate_backend(pg_backend_pid())"));
+    wire.send(&query("select pg_terminate_backend(pg_backend_pid())"));
     assert_eq!(wire.last_words(), "E57P01");
 }
 
@@ -209,8 +209,8 @@ fn names_that_are_too_long_are_cut_with_a_notice() {
     let node = SqlNode::in_memory();
     let mut wire = open(&node, &[]);
     let name = "ä".repeat(40);
-    wire.say(&query(&format!("select 1 as \"{name}\"")));
-    let answers = wire.hear_until('Z');
+    wire.send(&query(&format!("select 1 as \"{name}\"")));
+    let answers = wire.receive_until('Z');
     assert_eq!(outline(&answers), "N T D C ZI");
     assert_eq!(field(&answers[0].1, 'C').unwrap(), "42622");
     assert!(answers[1].1[2..].starts_with(format!("{}\0", "ä".repeat(31)).as_bytes()));
@@ -230,18 +230,18 @@ fn discard_all_stands_alone() {
 }
 
 #[test]
-fn a_client_hears_notices_as_grave_as_it_wants() {
+fn a_client_receives_notices_as_grave_as_it_wants() {
     let node = SqlNode::in_memory();
     let mut wire = open(&node, &[]);
     let mut notices = |sql: &str| {
-        wire.say(&query(sql));
-        wire.hear_until('Z').iter().filter(|(kind, _)| *kind == 'N').count()
+        wire.send(&query(sql));
+        wire.receive_until('Z').iter().filter(|(kind, _)| *kind == 'N').count()
     };
     // One has a notice to tell, the other a warning.
     let statements = ["DROP TABLE IF EXISTS nothing", "COMMIT"];
-    for (least, told) in [("debug1", [1, 1]), ("notice", [1, 1]), ("warning", [0, 1]), ("error", [0, 0])] {
+    for (least, sent) in [("debug1", [1, 1]), ("notice", [1, 1]), ("warning", [0, 1]), ("error", [0, 0])] {
         assert_eq!(notices(&format!("SET client_min_messages = {least}")), 0);
-        assert_eq!(statements.map(&mut notices), told, "{least}");
+        assert_eq!(statements.map(&mut notices), sent, "{least}");
     }
     assert_eq!(notices("RESET client_min_messages"), 0);
     assert_eq!(statements.map(&mut notices), [1, 1]);

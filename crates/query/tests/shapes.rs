@@ -69,8 +69,8 @@ fn row(body: &[u8]) -> Vec<Option<Vec<u8>>> {
 }
 
 /// The error in an answer: its state, and for that of a changed result its routine.
-fn error(said: &[(char, Vec<u8>)]) -> Option<String> {
-    let (_, body) = said.iter().find(|(kind, _)| *kind == 'E')?;
+fn error(answers: &[(char, Vec<u8>)]) -> Option<String> {
+    let (_, body) = answers.iter().find(|(kind, _)| *kind == 'E')?;
     let state = field(body, 'C').unwrap();
     let routine = field(body, 'R').filter(|_| state == "0A000").unwrap_or_default();
     Some(format!("{state} {routine}").trim_end().to_owned())
@@ -78,15 +78,15 @@ fn error(said: &[(char, Vec<u8>)]) -> Option<String> {
 
 const CHANGED: &str = "0A000 RevalidateCachedQuery";
 
-fn outcome(said: &[(char, Vec<u8>)]) -> Outcome {
-    match error(said) {
+fn outcome(answers: &[(char, Vec<u8>)]) -> Outcome {
+    match error(answers) {
         Some(error) => Err(error),
-        None => Ok(said.iter().filter(|(kind, _)| *kind == 'D').map(|(_, body)| row(body)).collect()),
+        None => Ok(answers.iter().filter(|(kind, _)| *kind == 'D').map(|(_, body)| row(body)).collect()),
     }
 }
 
-fn described(said: &[(char, Vec<u8>)]) -> Shape {
-    let of = |wanted: char| said.iter().find(|(kind, _)| *kind == wanted).map(|(_, body)| body);
+fn described(answers: &[(char, Vec<u8>)]) -> Shape {
+    let of = |wanted: char| answers.iter().find(|(kind, _)| *kind == wanted).map(|(_, body)| body);
     Shape {
         parameters: of('t').map_or_else(Vec::new, |body| numbers(&body[2..])),
         columns: of('T').map(|body| columns(body)),
@@ -101,10 +101,10 @@ fn parse_with(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
     message(b'P', &body)
 }
 
-/// What a session is told that prepares a statement for the first time.
-fn told(wire: &mut Wire, name: &str, sql: &str, types: &[u32]) -> Result<Shape, String> {
-    let said = wire.exchange(&[parse_with(name, sql, types), describe('S', name), sync()].concat());
-    error(&said).map_or_else(|| Ok(described(&said)), Err)
+/// What a session gets that prepares a statement for the first time.
+fn shape_of(wire: &mut Wire, name: &str, sql: &str, types: &[u32]) -> Result<Shape, String> {
+    let answers = wire.exchange(&[parse_with(name, sql, types), describe('S', name), sync()].concat());
+    error(&answers).map_or_else(|| Ok(described(&answers)), Err)
 }
 
 /// How a client goes about statements.
@@ -151,7 +151,7 @@ impl Cached {
     /// Prepares it, unless it makes no sense.
     fn prepare(wire: &mut Wire, driver: Driver, name: &str, sql: &'static str) -> Option<Self> {
         let name = if driver == Driver::Unnamed { String::new() } else { name.to_owned() };
-        let shape = told(wire, &name, sql, &[]).ok()?;
+        let shape = shape_of(wire, &name, sql, &[]).ok()?;
         if matches!(driver, Driver::Sql | Driver::SqlPrepared) {
             // The server knows it by PREPARE alone, with the types that its parameters have.
             wire.exchange(&[raw::close('S', &name), sync()].concat());
@@ -159,8 +159,8 @@ impl Cached {
             let types = if types.is_empty() { types } else { format!("({types})") };
             assert_eq!(error(&wire.exchange(&query(&format!("PREPARE {name}{types} AS {sql}")))), None, "{sql}");
             if driver == Driver::SqlPrepared {
-                let said = wire.exchange(&[parse(&format!("x{name}"), &execution(&name, &shape)), sync()].concat());
-                assert_eq!(error(&said), None, "{sql}");
+                let answers = wire.exchange(&[parse(&format!("x{name}"), &execution(&name, &shape)), sync()].concat());
+                assert_eq!(error(&answers), None, "{sql}");
             }
         }
         Some(Self { driver, name, sql, shape })
@@ -190,12 +190,12 @@ impl Cached {
             Driver::Parts if self.shape.columns.is_none() => [bound, execute("", 0), sync()].concat(),
             Driver::Parts => [bound, execute("", 1), execute("", 1), execute("", 0), sync()].concat(),
         };
-        let said = wire.exchange(&messages);
-        if let Some((_, body)) = said.iter().find(|(kind, _)| *kind == 'T') {
+        let answers = wire.exchange(&messages);
+        if let Some((_, body)) = answers.iter().find(|(kind, _)| *kind == 'T') {
             let columns = Some(columns(body));
             assert_eq!(columns, self.shape.columns, "{:?}: {} is described otherwise", self.driver, self.sql);
         }
-        outcome(&said)
+        outcome(&answers)
     }
 }
 
@@ -364,9 +364,9 @@ impl Scene {
             return;
         }
         let change = random.one(CHANGES);
-        let said = self.other.query(change);
-        self.note(format!("{change}: {}", said.state().unwrap_or("done")));
-        self.changes += usize::from(said.state().is_none());
+        let answer = self.other.query(change);
+        self.note(format!("{change}: {}", answer.state().unwrap_or("done")));
+        self.changes += usize::from(answer.state().is_none());
     }
 
     /// Runs a statement that was prepared, and compares what happens with the rule. Returns whether
@@ -383,7 +383,7 @@ impl Scene {
         }
         let cached = &self.cached[at];
         self.fresh.query(&format!("SET search_path = {}", self.path));
-        let now = told(&mut self.fresh, "fresh", cached.sql, &cached.shape.parameters);
+        let now = shape_of(&mut self.fresh, "fresh", cached.sql, &cached.shape.parameters);
         self.fresh.exchange(&[raw::close('S', "fresh"), sync()].concat());
         let expected = match &now {
             Err(error) => Some(error.as_str()),
@@ -393,13 +393,13 @@ impl Scene {
         // As often as it is tried.
         let mut refused = false;
         for _ in 0..random.between(1, 3) {
-            let said = self.cached[at].run(&mut self.client);
+            let found = self.cached[at].run(&mut self.client);
             let Cached { driver, sql, shape, .. } = &self.cached[at];
             let history = &self.history;
             let about = || format!("{driver:?}: {sql}\n  told {shape:?}\n  now {now:?}\n  after {history:#?}");
-            match (&said, expected) {
-                (Err(said), Some(expected)) => assert_eq!(said, expected, "{}", about()),
-                (Err(said), None) => panic!("{said}: {}", about()),
+            match (&found, expected) {
+                (Err(found), Some(expected)) => assert_eq!(found, expected, "{}", about()),
+                (Err(found), None) => panic!("{found}: {}", about()),
                 (Ok(_), Some(expected)) => panic!("it was to fail with {expected}: {}", about()),
                 (Ok(rows), None) => {
                     let width = shape.columns.as_ref().map_or(0, Vec::len);
@@ -457,7 +457,7 @@ fn hold_to_the_rule(connect: &dyn Fn() -> Wire, what: &str) {
 }
 
 #[test]
-fn what_a_client_was_told_holds_until_it_prepares_again() {
+fn a_shape_holds_until_the_client_prepares_again() {
     let node = SqlNode::in_memory();
     let address = node.address();
     hold_to_the_rule(&move || Wire::tcp(address), "Freshet");
@@ -489,10 +489,10 @@ fn what_has_waited_for_a_change_of_its_table_returns_the_new_shape() {
             waits.parts.iter().any(|part| matches!(part, Part::Row(_)))
         });
         other.query("COMMIT");
-        let said = client.answer();
-        let shown = said.to_string();
-        assert!(said.state().is_none() && shown.contains('7'), "{sql}: {shown}");
-        for part in &said.parts {
+        let answer = client.answer();
+        let shown = answer.to_string();
+        assert!(answer.state().is_none() && shown.contains('7'), "{sql}: {shown}");
+        for part in &answer.parts {
             match part {
                 Part::Columns(columns) => assert_eq!(columns.len(), 3, "{sql}: {shown}"),
                 Part::Row(row) => assert_eq!(row.len(), 3, "{sql}: {shown}"),
@@ -529,8 +529,8 @@ fn a_changed_result_is_refused_until_it_is_prepared_again() {
     assert_eq!(run(&mut client).unwrap()[0].len(), 3);
     // As many formats as columns, or one, or none.
     let mut formats = b"\0s\0\0\0\0\0\0\x02\0\0\0\0".to_vec();
-    let said = client.exchange(&[message(b'B', &formats), sync()].concat());
-    assert_eq!(error(&said).unwrap(), "08P01");
+    let answer = client.exchange(&[message(b'B', &formats), sync()].concat());
+    assert_eq!(error(&answer).unwrap(), "08P01");
     formats.truncate(formats.len() - 2);
     formats[8] = 1;
     assert_eq!(raw::outline(&client.exchange(&[message(b'B', &formats), sync()].concat())), "2 ZI");

@@ -218,24 +218,24 @@ pub fn usable(info: &TableInfo, index: usize, source: u16, conditions: &[Express
 }
 
 /// Whether an index has all rows of a table, which are `source`, that fulfil these conditions;
-/// `said` is told which of them need not be looked at, since all its rows fulfil them.
+/// `covered` is called with those that need not be looked at, since all its rows fulfil them.
 pub fn has_all(
     info: &TableInfo,
     index: usize,
     source: u16,
     conditions: &[Expression],
-    mut said: impl FnMut(usize),
+    mut covered: impl FnMut(usize),
 ) -> bool {
     info.predicates[index].iter().all(|wanted| {
         let wanted = at(wanted, source);
-        (0..conditions.len()).filter(|at| equivalent(&conditions[*at], &wanted)).for_each(&mut said);
+        (0..conditions.len()).filter(|at| equivalent(&conditions[*at], &wanted)).for_each(&mut covered);
         implied(conditions, &wanted)
     })
 }
 
-/// Whether values of parameters may say that an index with some rows only has all of a table's
+/// Whether, with some values of parameters, an index with some rows only may have all of a table's
 /// rows, which are `source`, that fulfil these conditions.
-pub fn may_be_said(info: &TableInfo, source: u16, conditions: &Expression) -> bool {
+pub fn may_be_covered(info: &TableInfo, source: u16, conditions: &Expression) -> bool {
     fn has_parameter(expression: &Expression) -> bool {
         let mut found = matches!(expression, Expression::Parameter(_));
         expression.children(&mut |child| found |= has_parameter(child));
@@ -337,9 +337,9 @@ mod tests {
         for condition in &conditions {
             for wanted in &conditions {
                 let follows = rows.iter().all(|row| !holds(condition, *row) || holds(wanted, *row));
-                let said = implied(std::slice::from_ref(condition), wanted);
-                assert!(!said || follows, "{condition:?} does not make {wanted:?} hold");
-                found += usize::from(said);
+                let is_implied = implied(std::slice::from_ref(condition), wanted);
+                assert!(!is_implied || follows, "{condition:?} does not make {wanted:?} hold");
+                found += usize::from(is_implied);
             }
         }
         // Few of those that do follow over whole numbers are missed.

@@ -174,11 +174,11 @@ mod tests {
         file.push(0);
         assert_eq!(rows(&file, file.len(), 2), Err("received copy data after EOF marker".to_owned()));
         assert_eq!(rows(&file, 1, 2), Err("received copy data after EOF marker".to_owned()));
-        for (byte, said) in
+        for (byte, message) in
             [(1, "invalid COPY file header (WITH OIDS)"), (2, "unrecognized critical flags in COPY file header")]
         {
             file[SIGNATURE.len() + 1] = byte;
-            assert_eq!(rows(&file, 3, 2), Err(said.to_owned()));
+            assert_eq!(rows(&file, 3, 2), Err(message.to_owned()));
         }
     }
 }

@@ -247,14 +247,14 @@ impl Options {
     /// # Errors
     /// What PostgreSQL says of them: 42601, 22023, 0A000.
     pub fn format(&self, to: bool) -> Result<Format, SqlError> {
-        let mut said = Said::default();
+        let mut options = Given::default();
         for (at, (name, argument)) in self.0.iter().enumerate() {
             if self.0[..at].iter().any(|(known, _)| known == name) {
                 return Err(syntax_error("conflicting or redundant options"));
             }
-            said.take(name, argument, to)?;
+            options.take(name, argument, to)?;
         }
-        said.format(to)
+        options.format(to)
     }
 }
 
@@ -286,7 +286,7 @@ fn truth_of(argument: &Argument) -> Option<bool> {
 
 /// The options by their names.
 #[derive(Debug, Default)]
-struct Said {
+struct Given {
     kind: Option<Kind>,
     delimiter: Option<String>,
     null: Option<String>,
@@ -307,7 +307,7 @@ fn unsupported(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message.into())
 }
 
-impl Said {
+impl Given {
     fn take(&mut self, name: &str, argument: &Argument, to: bool) -> Result<(), SqlError> {
         let list = || match argument {
             Argument::List(names) => Ok(names.clone()),
@@ -365,8 +365,8 @@ impl Said {
         let kind = self.kind.unwrap_or(Kind::Text);
         let is_csv = kind == Kind::Csv;
         if kind == Kind::Binary {
-            for (said, what) in [(self.delimiter.is_some(), "DELIMITER"), (self.null.is_some(), "NULL")] {
-                if said {
+            for (is_given, what) in [(self.delimiter.is_some(), "DELIMITER"), (self.null.is_some(), "NULL")] {
+                if is_given {
                     return Err(syntax_error(format!("cannot specify {what} in BINARY mode")));
                 }
             }

@@ -21,17 +21,17 @@ impl Work<'_, '_, '_> {
         let (object, column) = self.commented(&statement.on)?;
         let constraint = matches!(statement.on, Commented::Constraint(..));
         let shared = matches!(statement.on, Commented::Role(_) | Commented::Database(_));
-        self.say_of((object, column, constraint), shared, statement.text.as_deref())?;
+        self.set_comment_of((object, column, constraint), shared, statement.text.as_deref())?;
         Ok("COMMENT")
     }
 
-    /// Says something of an object in the database, of a column of it, or of the constraint of its
-    /// id; or nothing any more.
-    pub(super) fn say(&mut self, about: (Oid, Option<u16>, bool), text: Option<&str>) -> Result<(), SqlError> {
-        self.say_of(about, false, text)
+    /// Sets the comment on an object in the database, on a column of it, or on the constraint of
+    /// its id; or takes it away.
+    pub(super) fn set_comment(&mut self, about: (Oid, Option<u16>, bool), text: Option<&str>) -> Result<(), SqlError> {
+        self.set_comment_of(about, false, text)
     }
 
-    fn say_of(
+    fn set_comment_of(
         &mut self,
         (object, column, constraint): (Oid, Option<u16>, bool),
         shared: bool,

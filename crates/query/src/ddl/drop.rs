@@ -198,8 +198,8 @@ impl Work<'_, '_, '_> {
             }
             at += 1;
         }
-        // What is in a schema goes with it, but is told; the same thing may depend on several.
-        let mut told: Vec<(Target, Target)> = Vec::new();
+        // What is in a schema goes with it, but is reported; the same thing may depend on several.
+        let mut affected: Vec<(Target, Target)> = Vec::new();
         let mut at = 0;
         while at < needing.len() {
             freshet_sql::work::check()?;
@@ -208,7 +208,7 @@ impl Work<'_, '_, '_> {
             if self.is_gone(dependent, &all) {
                 continue;
             }
-            told.push((dependent, on));
+            affected.push((dependent, on));
             let mut more = vec![dependent];
             while let Some(next) = more.pop() {
                 if all.contains(&next) {
@@ -223,10 +223,10 @@ impl Work<'_, '_, '_> {
                 }
             }
         }
-        if !told.is_empty() && !cascade {
-            return Err(self.still_needed(targets, &told).into());
+        if !affected.is_empty() && !cascade {
+            return Err(self.still_needed(targets, &affected).into());
         }
-        match told.as_slice() {
+        match affected.as_slice() {
             [] => {}
             [(one, _)] => {
                 let message = format!("drop cascades to {}", self.called(*one));
@@ -359,7 +359,7 @@ impl Work<'_, '_, '_> {
             Target::ForeignKey(_, oid) | Target::Check(_, oid) | Target::Index(_, oid) => {
                 self.change.remove_comments(oid)
             }
-            Target::Column(table, number) => self.say((table, Some(number as u16), false), None),
+            Target::Column(table, number) => self.set_comment((table, Some(number as u16), false), None),
             Target::Default(..) => Ok(()),
         }
     }

@@ -51,7 +51,7 @@ impl Work<'_, '_, '_> {
         let extension = Extension { oid: self.change.take_oid()?, name: name.clone(), owner: self.ddl.role, namespace };
         let oid = extension.oid;
         self.put(Object::Extension(extension))?;
-        self.say((oid, None, false), Some(available.comment))?;
+        self.set_comment((oid, None, false), Some(available.comment))?;
         Ok("CREATE EXTENSION")
     }
 

@@ -148,7 +148,7 @@ impl Work<'_, '_, '_> {
                 match wanted.iter_mut().find(|known: &&mut Wanted| known.column == more.column) {
                     Some(known) => {
                         known.privileges |= more.privileges;
-                        known.told |= more.told;
+                        known.reports |= more.reports;
                     }
                     None => wanted.push(more),
                 }
@@ -164,7 +164,7 @@ impl Work<'_, '_, '_> {
         let before = grants.clone();
         let asked_for_all = statement.privileges.iter().any(|it| it.one.is_none());
         let mut notices = Vec::new();
-        for Wanted { privileges, column, told } in wanted {
+        for Wanted { privileges, column, reports } in wanted {
             let schema = &self.change.schema;
             let (grantor, allowed) =
                 if owns { (owner, u16::MAX) } else { grantor(schema, role, grants, privileges, column) };
@@ -172,7 +172,7 @@ impl Work<'_, '_, '_> {
                 Some(column) => format!("column \"{column}\" of relation \"{name}\""),
                 None => format!("\"{name}\""),
             };
-            if allowed & privileges == 0 && told {
+            if allowed & privileges == 0 && reports {
                 // A role with any privilege gets a warning, others are refused.
                 let held = match column {
                     Some(column) => schema.column_privileges(role, owner, grants, column),
@@ -191,9 +191,9 @@ impl Work<'_, '_, '_> {
                 true => (SqlState::PRIVILEGE_NOT_GRANTED, "granted"),
                 false => (SqlState::PRIVILEGE_NOT_REVOKED, "revoked"),
             };
-            if told && done == 0 {
+            if reports && done == 0 {
                 notices.push((state, format!("no privileges were {verb} for {what}")));
-            } else if told && done != privileges && !asked_for_all {
+            } else if reports && done != privileges && !asked_for_all {
                 notices.push((state, format!("not all privileges were {verb} for {what}")));
             }
             // The owner may do everything anyway.
@@ -235,14 +235,14 @@ impl Work<'_, '_, '_> {
                 }
                 Some((bit, _)) => *bit,
             };
-            let mut wanted = vec![Wanted { privileges, column: None, told: true }];
+            let mut wanted = vec![Wanted { privileges, column: None, reports: true }];
             if !grant && relation {
                 // A privilege that is revoked from the whole is also revoked from its columns.
                 let columns = 0..target.columns().len() as u16;
                 wanted.extend(columns.map(|column| Wanted {
                     privileges: privileges & privilege::ALL_COLUMN,
                     column: Some(column),
-                    told: false,
+                    reports: false,
                 }));
             }
             return Ok(wanted);
@@ -261,7 +261,7 @@ impl Work<'_, '_, '_> {
                 let message = format!("column \"{name}\" of relation \"{}\" does not exist", target.object.name());
                 error(SqlState::UNDEFINED_COLUMN, message)
             })?;
-            Ok(Wanted { privileges, column: Some(found as u16), told: true })
+            Ok(Wanted { privileges, column: Some(found as u16), reports: true })
         };
         privilege.columns.iter().map(one).collect()
     }
@@ -271,9 +271,9 @@ impl Work<'_, '_, '_> {
 struct Wanted {
     privileges: u16,
     column: Option<u16>,
-    /// Whether the client is told what the role may not do: not about grants that only follow from
-    /// others.
-    told: bool,
+    /// Whether the client gets a report of what the role may not do: not about grants that only
+    /// follow from others.
+    reports: bool,
 }
 
 /// The role in whose name a role that is not the owner grants or revokes privileges on something,

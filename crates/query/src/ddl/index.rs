@@ -220,9 +220,9 @@ impl Work<'_, '_, '_> {
         for number in 0..table.indexes.len() {
             let conditions = computed::predicate(table, &table.indexes[number])?;
             computed::check_immutable(&computed::whole(conditions.clone()), "index predicate")?;
-            let told = computed::tests(&conditions, &layout).is_some();
+            let is_tested = computed::tests(&conditions, &layout).is_some();
             let known = table.indexes[number].predicate.clone();
-            if let Some(Predicate { condition, column: None }) = known.filter(|_| !told) {
+            if let Some(Predicate { condition, column: None }) = known.filter(|_| !is_tested) {
                 let computed = Computed { expression: condition.clone(), when: None };
                 let column = Some(add_computed(table, computed, Type::BOOL));
                 table.indexes[number].predicate = Some(Predicate { condition, column });

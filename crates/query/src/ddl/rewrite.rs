@@ -286,8 +286,8 @@ impl Work<'_, '_, '_> {
         batch.flush().map_err(|error| self.schema().concerning(&target.table, error))?;
         for row in own {
             let inserted = self.ddl.transaction.insert(&target.rows, &row);
-            let told = |cause| self.schema().concerning(&target.table, not_copied(cause, target, &row));
-            inserted.map(drop).map_err(told)?;
+            let refused = |cause| self.schema().concerning(&target.table, not_copied(cause, target, &row));
+            inserted.map(drop).map_err(refused)?;
         }
         Ok(())
     }

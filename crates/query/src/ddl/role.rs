@@ -214,7 +214,7 @@ impl Work<'_, '_, '_> {
     }
 
     /// In whose name a membership of a role is granted or revoked.
-    fn grantor(&self, role: Oid, said: Option<&RoleName>) -> Result<Oid, SqlError> {
+    fn grantor(&self, role: Oid, named: Option<&RoleName>) -> Result<Oid, SqlError> {
         let schema = self.schema();
         let refused = |by: Oid, detail: String| {
             let name = schema.role_by_oid(by).map_or("", |by| &by.name);
@@ -222,14 +222,14 @@ impl Work<'_, '_, '_> {
             error(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(detail)
         };
         let name = |oid| schema.role_by_oid(oid).map_or("", |role| role.name.as_str());
-        let Some(said) = said else {
+        let Some(named) = named else {
             let found = schema.administrator(self.ddl.role, role);
             return found.ok_or_else(|| {
                 let detail = format!("None of its grants of role \"{}\" with ADMIN option is inherited.", name(role));
                 refused(self.ddl.role, detail)
             });
         };
-        let by = self.role(said)?;
+        let by = self.role(named)?;
         if !schema.is_member(self.ddl.role, by) {
             let detail =
                 format!("Only roles with privileges of role \"{0}\" may grant privileges as this role.", name(by));

@@ -102,8 +102,8 @@ impl Deferred {
     /// Whether a constraint is deferred now.
     pub fn defers(&self, constraint: Oid, deferral: Deferral) -> bool {
         let modes = self.modes.borrow();
-        let said = modes.as_ref().and_then(|modes| modes.named.get(&constraint).copied().or(modes.all));
-        deferral != Deferral::Never && said.unwrap_or(deferral == Deferral::Deferred)
+        let mode = modes.as_ref().and_then(|modes| modes.named.get(&constraint).copied().or(modes.all));
+        deferral != Deferral::Never && mode.unwrap_or(deferral == Deferral::Deferred)
     }
 
     /// SET CONSTRAINTS ALL

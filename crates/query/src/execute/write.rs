@@ -108,8 +108,8 @@ impl<'a> Run<'a, '_> {
     {
         let (transaction, captured) = (self.transaction, self.environment.captured);
         let (kept, before) = (transaction.why_kept(), captured.map(|it| (it.mark(), transaction.noted_snapshots())));
-        let is_told = captured.is_some_and(Captured::next_row);
-        let mut written = if is_told { Written::Changed } else { one(found)? };
+        let is_noted = captured.is_some_and(Captured::next_row);
+        let mut written = if is_noted { Written::Changed } else { one(found)? };
         if written != Written::Changed {
             return Ok(written);
         }

@@ -28,9 +28,9 @@ use super::{
     captured::{Captured, CapturedSession},
     dictionary::Words,
     nowhere::Nowhere,
+    recorded::{Decoded, Word, put_types},
     surroundings::Surroundings,
     template::HOLE,
-    told::{Heard, Word, put_types},
     value,
 };
 use crate::{
@@ -49,7 +49,7 @@ use crate::{
 
 /// How many plans are kept. When there are more, all are made again.
 const PLANS: usize = 1024;
-/// About how many characters of a transaction's statements are told to people.
+/// About how many characters of a transaction's statements are shown to people.
 const DESCRIBED: usize = 2000;
 /// The most memory that all transactions may take, where nothing else is said.
 const MEMORY: usize = 1 << 30;
@@ -104,7 +104,7 @@ fn damaged() -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, "a recorded transaction's statements are damaged")
 }
 
-/// What a statement is told that nobody wants any more, as one of a session that is cancelled.
+/// The error of a statement that nobody wants any more, as one of a session that is cancelled.
 #[cold]
 fn given_up() -> SqlError {
     SqlError::new(SqlState::QUERY_CANCELED, "the transaction is not executed again any more")
@@ -184,8 +184,8 @@ impl StatementExecutor {
             ),
         };
         while !from.is_empty() {
-            let heard = self.next(transaction, from, &progress.template).ok_or_else(damaged)?;
-            if let Some(word) = heard.surroundings {
+            let decoded = self.next(transaction, from, &progress.template).ok_or_else(damaged)?;
+            if let Some(word) = decoded.surroundings {
                 let bytes = self.spell(transaction, word).ok_or_else(damaged)?;
                 if !self.any_build && Surroundings::is_of_other_build(&bytes) {
                     return Err(Failed::OtherBuild);
@@ -193,20 +193,20 @@ impl StatementExecutor {
                 let surroundings = Surroundings::decode(&bytes).ok_or_else(damaged)?;
                 progress.surroundings = (bytes, surroundings);
             }
-            progress.template = Arc::clone(&heard.template);
-            self.statement(transaction, &mut progress, heard)?;
+            progress.template = Arc::clone(&decoded.template);
+            self.statement(transaction, &mut progress, decoded)?;
         }
         Ok(())
     }
 
     /// The next statement, whose template may be the one `before`.
-    fn next<'b>(&self, transaction: &Transaction<'_>, from: &mut &'b [u8], before: &Arc<str>) -> Option<Heard<'b>> {
-        // What it says is in the words that its own snapshot sees.
-        if Heard::has_refreshed(from) {
+    fn next<'b>(&self, transaction: &Transaction<'_>, from: &mut &'b [u8], before: &Arc<str>) -> Option<Decoded<'b>> {
+        // Its words are those that its own snapshot sees.
+        if Decoded::has_refreshed(from) {
             transaction.refresh();
         }
         let spell = |word| std::str::from_utf8(&self.spell(transaction, word)?).ok().map(Arc::from);
-        Heard::take(from, before, spell)
+        Decoded::take(from, before, spell)
     }
 
     /// The texts of a transaction's statements and their parameters, as far as they can be read.
@@ -218,18 +218,18 @@ impl StatementExecutor {
         }
         while !from.is_empty() {
             let separator = if texts.is_empty() { "" } else { "; " };
-            let heard = self.next(transaction, from, &template).filter(|_| texts.len() < DESCRIBED);
-            let Some(heard) = heard else {
+            let decoded = self.next(transaction, from, &template).filter(|_| texts.len() < DESCRIBED);
+            let Some(decoded) = decoded else {
                 texts.push_str(separator);
                 texts.push_str("...");
                 break;
             };
             texts.push_str(separator);
-            texts.extend(heard.text.chars().take(DESCRIBED));
-            if !heard.parameters.is_empty() {
-                let _ = write!(texts, " with {:?}", heard.parameters);
+            texts.extend(decoded.text.chars().take(DESCRIBED));
+            if !decoded.parameters.is_empty() {
+                let _ = write!(texts, " with {:?}", decoded.parameters);
             }
-            template = heard.template;
+            template = decoded.template;
         }
         texts
     }
@@ -246,29 +246,29 @@ impl StatementExecutor {
         &self,
         transaction: &Transaction<'_>,
         progress: &mut Progress,
-        heard: Heard<'_>,
+        decoded: Decoded<'_>,
     ) -> Result<(), SqlError> {
         let interrupted = || if transaction.is_given_up() { Err(given_up()) } else { Ok(()) };
         let memory = Arc::clone(&progress.memory);
-        work::within(&interrupted, &memory, || self.statement_within(transaction, progress, heard, &interrupted))
+        work::within(&interrupted, &memory, || self.statement_within(transaction, progress, decoded, &interrupted))
     }
 
     fn statement_within(
         &self,
         transaction: &Transaction<'_>,
         progress: &mut Progress,
-        mut heard: Heard<'_>,
+        mut decoded: Decoded<'_>,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        let captured = Captured::telling(std::mem::take(&mut heard.captured), std::mem::take(&mut heard.looks));
-        let parameters = heard.parameters.as_slice();
+        let captured = Captured::replaying(std::mem::take(&mut decoded.captured), std::mem::take(&mut decoded.looks));
+        let parameters = decoded.parameters.as_slice();
         let schema = self.schema(transaction, progress)?;
         let around = &progress.surroundings.1;
         let snapshot = self.snapshot(&schema, around);
         let view = View { snapshot: &snapshot };
         let session = CapturedSession { captured: &captured, session: &view };
         let begun = around.started.saturating_add(progress.begun);
-        let started = begun.saturating_add(heard.started.unwrap_or(0));
+        let started = begun.saturating_add(decoded.started.unwrap_or(0));
         let context = EvalContext {
             zone: around.zone(),
             formats: around.formats(),
@@ -280,10 +280,14 @@ impl StatementExecutor {
             ..EvalContext::default()
         };
         // `now` in its text is when its plan was made, which the session may have kept since.
-        let bound = Timestamp(around.started.saturating_add(heard.bound.unwrap_or(0)));
-        let made =
-            self.made(progress, &heard, &schema, &EvalContext { transaction_start: bound.into(), ..context.clone() })?;
-        let row_ids = RowIds::starting_at(RowIdSource::of(around.run), heard.row_ids.unwrap_or_default());
+        let bound = Timestamp(around.started.saturating_add(decoded.bound.unwrap_or(0)));
+        let made = self.made(
+            progress,
+            &decoded,
+            &schema,
+            &EvalContext { transaction_start: bound.into(), ..context.clone() },
+        )?;
+        let row_ids = RowIds::starting_at(RowIdSource::of(around.run), decoded.row_ids.unwrap_or_default());
         let environment =
             Environment { parameters, firsts: &[], context: &context, session: &view, captured: Some(&captured) };
         let mut firsts = Vec::new();
@@ -340,11 +344,11 @@ impl StatementExecutor {
     fn made(
         &self,
         progress: &Progress,
-        heard: &Heard<'_>,
+        decoded: &Decoded<'_>,
         schema: &Arc<Schema>,
         context: &EvalContext<'_>,
     ) -> Result<Arc<Made>, SqlError> {
-        let Heard { template, text, types, parameters, bound, .. } = heard;
+        let Decoded { template, text, types, parameters, bound, .. } = decoded;
         let make = |types, values| make(progress, text, schema, context, types, values).map(Arc::new);
         if bound.is_some() || parameters.is_empty() && template.contains(HOLE) {
             return make(types.clone(), None);

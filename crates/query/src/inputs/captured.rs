@@ -21,8 +21,8 @@ use super::{LONGEST, value};
 pub enum Captured {
     /// It is recorded: they are noted.
     Noting(RefCell<Noted>),
-    /// It is executed again: they are told.
-    Telling(RefCell<Telling>),
+    /// It is executed again: they are replayed.
+    Replaying(RefCell<Replaying>),
 }
 
 /// What was noted.
@@ -38,9 +38,9 @@ pub struct Noted {
     looks: Vec<u64>,
 }
 
-/// What is told.
+/// What is replayed.
 #[derive(Debug)]
-pub struct Telling {
+pub struct Replaying {
     values: vec::IntoIter<Value>,
     rows: u64,
     looks: vec::IntoIter<u64>,
@@ -72,20 +72,20 @@ impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Noting(noted) => write!(f, "Noting({:?})", noted.borrow()),
-            Self::Telling(told) => write!(f, "Telling({} values)", told.borrow().values.len()),
+            Self::Replaying(replayed) => write!(f, "Telling({} values)", replayed.borrow().values.len()),
         }
     }
 }
 
 impl Captured {
     /// Of a statement that is executed again, and looks again at these rows, in their order.
-    pub fn telling(values: Vec<Value>, looks: Vec<u64>) -> Self {
-        Self::Telling(RefCell::new(Telling { values: values.into_iter(), rows: 0, looks: looks.into_iter() }))
+    pub fn replaying(values: Vec<Value>, looks: Vec<u64>) -> Self {
+        Self::Replaying(RefCell::new(Replaying { values: values.into_iter(), rows: 0, looks: looks.into_iter() }))
     }
 
     /// Whether the statement is executed again.
     pub fn is_again(&self) -> bool {
-        matches!(self, Self::Telling(_))
+        matches!(self, Self::Replaying(_))
     }
 
     /// The value of something: `fresh`, or what that was when the statement was recorded.
@@ -107,7 +107,7 @@ impl Captured {
                 }
                 value
             }
-            Self::Telling(told) => told.borrow_mut().values.next().ok_or_else(exhausted),
+            Self::Replaying(replayed) => replayed.borrow_mut().values.next().ok_or_else(exhausted),
         }
     }
 
@@ -119,8 +119,8 @@ impl Captured {
                 noted.borrow_mut().rows += 1;
                 false
             }
-            Self::Telling(told) => {
-                let Telling { rows, looks, .. } = &mut *told.borrow_mut();
+            Self::Replaying(replayed) => {
+                let Replaying { rows, looks, .. } = &mut *replayed.borrow_mut();
                 *rows += 1;
                 let is_next = looks.as_slice().first() == Some(&*rows);
                 is_next && looks.next().is_some()
@@ -146,7 +146,7 @@ impl Captured {
                 let noted = noted.borrow();
                 Mark { count: noted.count, length: noted.bytes.len() }
             }
-            Self::Telling(_) => Mark::default(),
+            Self::Replaying(_) => Mark::default(),
         }
     }
 
@@ -165,7 +165,7 @@ impl Captured {
     /// If so.
     pub fn finish(&self) -> Result<(), SqlError> {
         match self {
-            Self::Telling(told) if told.borrow().values.len() > 0 || told.borrow().looks.len() > 0 => {
+            Self::Replaying(replayed) if replayed.borrow().values.len() > 0 || replayed.borrow().looks.len() > 0 => {
                 Err(SqlError::internal("a statement that is executed again asks for less than it did"))
             }
             _ => Ok(()),
@@ -179,7 +179,7 @@ impl Captured {
                 let Noted { count, bytes, is_full, looks, .. } = noted.take();
                 (!is_full).then_some(Taken { values: (count, bytes), looks })
             }
-            Self::Telling(_) => None,
+            Self::Replaying(_) => None,
         }
     }
 }
@@ -226,31 +226,31 @@ impl Noted {
 mod tests {
     use super::*;
 
-    fn telling(Taken { values: (count, bytes), looks }: Taken) -> Captured {
+    fn replaying(Taken { values: (count, bytes), looks }: Taken) -> Captured {
         let mut from = &bytes[..];
-        Captured::telling((0..count).map(|_| value::take(&mut from).unwrap()).collect(), looks)
+        Captured::replaying((0..count).map(|_| value::take(&mut from).unwrap()).collect(), looks)
     }
 
     #[test]
-    fn what_was_noted_is_told() {
+    fn noted_values_are_replayed() {
         let noting = Captured::default();
         assert_eq!(noting.value(|| Ok(Value::Int4(7))).unwrap(), Value::Int4(7));
         assert!(noting.value(|| Err(SqlError::internal("no"))).is_err());
         // What something asks for in turn is part of its value.
         assert_eq!(noting.value(|| noting.value(|| Ok(Value::Int4(8)))).unwrap(), Value::Int4(8));
         assert_eq!(noting.value(|| Ok(Value::Null)).unwrap(), Value::Null);
-        let telling = telling(noting.take().unwrap());
-        assert!(telling.finish().is_err(), "nothing was asked for yet");
-        assert_eq!(telling.value(|| panic!("it is not evaluated")).unwrap(), Value::Int4(7));
-        assert_eq!(telling.value(|| panic!("nor is this")).unwrap(), Value::Int4(8));
-        assert_eq!(telling.value(|| panic!("nor this")).unwrap(), Value::Null);
-        telling.finish().unwrap();
-        assert!(telling.value(|| Ok(Value::Null)).is_err());
+        let replaying = replaying(noting.take().unwrap());
+        assert!(replaying.finish().is_err(), "nothing was asked for yet");
+        assert_eq!(replaying.value(|| panic!("it is not evaluated")).unwrap(), Value::Int4(7));
+        assert_eq!(replaying.value(|| panic!("nor is this")).unwrap(), Value::Int4(8));
+        assert_eq!(replaying.value(|| panic!("nor this")).unwrap(), Value::Null);
+        replaying.finish().unwrap();
+        assert!(replaying.value(|| Ok(Value::Null)).is_err());
         assert_eq!(noting.take().unwrap().values.0, 0, "they were taken");
     }
 
     #[test]
-    fn rows_that_were_looked_at_again_are_told() {
+    fn rows_that_were_looked_at_again_are_replayed() {
         let noting = Captured::default();
         let ask = |number| noting.value(|| Ok(Value::Int4(number))).unwrap();
         for row in 1..=5 {
@@ -266,12 +266,12 @@ mod tests {
                 noting.note_look();
             }
         }
-        let telling = telling(noting.take().unwrap());
-        let again = (1..=5).map(|_| (telling.next_row(), telling.value(|| panic!("it is not evaluated")).unwrap()));
+        let replaying = replaying(noting.take().unwrap());
+        let again = (1..=5).map(|_| (replaying.next_row(), replaying.value(|| panic!("it is not evaluated")).unwrap()));
         let again: Vec<_> = again.map(|(look, value)| (look, value.as_i64().unwrap())).collect();
         assert_eq!(again, [(false, 1), (true, 202), (false, 3), (true, 204), (false, 5)]);
-        telling.finish().unwrap();
-        assert!(Captured::telling(Vec::new(), vec![1]).finish().is_err());
+        replaying.finish().unwrap();
+        assert!(Captured::replaying(Vec::new(), vec![1]).finish().is_err());
     }
 
     #[test]

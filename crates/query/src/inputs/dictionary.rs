@@ -35,8 +35,8 @@ const TABLE: &str = "sql.words";
 const MOST: usize = 8 << 10;
 /// How many bytes they have at most.
 const MOST_BYTES: usize = 8 << 20;
-/// How many words one primary has heard once and remembers.
-const HEARD: usize = 16 << 10;
+/// How many words one primary has seen once and remembers.
+const SEEN: usize = 16 << 10;
 /// Longer words are not entered.
 const LONGEST: usize = 4 << 10;
 /// Numbers have this many bytes.
@@ -50,13 +50,13 @@ pub(super) type Number = [u8; BYTES];
 struct Entry {
     /// Transactions that read at this LSN or above see it; nothing if another has its number.
     from: Option<Lsn>,
-    /// Whether it was said since it was entered, and since words were last removed.
-    said: AtomicBool,
+    /// Whether it was used since it was entered, and since words were last removed.
+    used: AtomicBool,
 }
 
 impl Entry {
     fn new(from: Option<Lsn>) -> Self {
-        Self { from, said: AtomicBool::new(false) }
+        Self { from, used: AtomicBool::new(false) }
     }
 }
 
@@ -80,15 +80,15 @@ impl Known {
         self.words.len() >= MOST || self.bytes > MOST_BYTES - LONGEST
     }
 
-    /// Takes words out until half of what may be there is left, at first those that were not said
+    /// Takes words out until half of what may be there is left, at first those that were not used
     /// since this was last done.
     fn take_out(&mut self) -> Vec<Box<[u8]>> {
         let (mut out, words) = (Vec::new(), self.words.len());
-        for unsaid in [true, false] {
+        for unused in [true, false] {
             let bytes = &mut self.bytes;
             self.words.retain(|word, entry| {
                 let stays = words - out.len() <= MOST / 2 && *bytes <= MOST_BYTES / 2;
-                if stays || unsaid && *entry.said.get_mut() {
+                if stays || unused && *entry.used.get_mut() {
                     return true;
                 }
                 *bytes -= word.len();
@@ -96,7 +96,7 @@ impl Known {
                 false
             });
         }
-        self.words.values_mut().for_each(|entry| *entry.said.get_mut() = false);
+        self.words.values_mut().for_each(|entry| *entry.used.get_mut() = false);
         out
     }
 }
@@ -106,8 +106,8 @@ impl Known {
 pub(crate) struct Dictionary {
     database: Database,
     known: RwLock<Known>,
-    /// Those that were said once. Locked while words are entered and removed.
-    heard: Mutex<HashSet<Box<[u8]>>>,
+    /// Those that were used once. Locked while words are entered and removed.
+    seen: Mutex<HashSet<Box<[u8]>>>,
 }
 
 /// The number of a word: its letters in few bits (FNV-1a).
@@ -136,39 +136,39 @@ fn is_clean(word: &[u8]) -> bool {
 impl Dictionary {
     /// Of the words in a database.
     pub(crate) fn new(database: Database) -> Self {
-        Self { database, known: RwLock::default(), heard: Mutex::default() }
+        Self { database, known: RwLock::default(), seen: Mutex::default() }
     }
 
     /// The number of a word, for a transaction that reads at this LSN; nothing when it has to say
     /// the word.
     pub(super) fn number(&self, word: &[u8], at: Lsn) -> Option<Number> {
-        // Short ones are said as fast.
+        // Short ones are spelt as fast.
         if word.len() <= BYTES || word.len() > LONGEST {
             return None;
         }
         if let Some(entry) = self.known.read().unwrap_or_else(PoisonError::into_inner).words.get(word) {
             // Relaxed: if it is seen late, the word is removed too early, or too late.
-            if !entry.said.load(Ordering::Relaxed) {
-                entry.said.store(true, Ordering::Relaxed);
+            if !entry.used.load(Ordering::Relaxed) {
+                entry.used.store(true, Ordering::Relaxed);
             }
             return entry.from.filter(|from| *from <= at).map(|_| number_of(word));
         }
-        self.hear(word);
+        self.see(word);
         None
     }
 
-    /// A word was said that is not known.
-    fn hear(&self, word: &[u8]) {
-        // While another thread enters one, this one is not heard.
-        let Ok(mut heard) = self.heard.try_lock() else { return };
-        if !heard.remove(word) {
-            if heard.len() >= HEARD {
-                heard.clear();
+    /// A word is used that is not known.
+    fn see(&self, word: &[u8]) {
+        // While another thread enters one, this one is not noted.
+        let Ok(mut seen) = self.seen.try_lock() else { return };
+        if !seen.remove(word) {
+            if seen.len() >= SEEN {
+                seen.clear();
             }
-            heard.insert(word.into());
+            seen.insert(word.into());
             return;
         }
-        // The transaction that says the word holds records: it does not wait for room.
+        // The transaction that uses the word holds records: it does not wait for room.
         if !is_clean(word) || !self.database.core().snapshots.wait_for_room(Some(Instant::now())) {
             return;
         }
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_entered_when_they_are_said_again() {
+    fn words_are_entered_when_they_are_used_again() {
         let database = Database::volatile(4);
         let dictionary = Dictionary::new(database.clone());
         let now = || database.core().snapshots.current();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_whose_number_is_taken_is_said() {
+    fn a_word_whose_number_is_taken_is_spelt() {
         let database = Database::volatile(4);
         let dictionary = Dictionary::new(database.clone());
         let now = || database.core().snapshots.current();
@@ -364,20 +364,20 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_said_stay_while_many_others_come() {
+    fn words_that_are_used_stay_while_many_others_come() {
         let database = Database::volatile(4);
         let dictionary = Dictionary::new(database.clone());
         let now = || database.core().snapshots.current();
-        let said = b"UPDATE t SET a = \0 WHERE b = \0";
-        let _ = (dictionary.number(said, now()), dictionary.number(said, now()));
+        let word = b"UPDATE t SET a = \0 WHERE b = \0";
+        let _ = (dictionary.number(word, now()), dictionary.number(word, now()));
         let (worker, words) = (database.worker().unwrap(), Words::default());
-        let number = dictionary.number(said, now()).expect("it was entered");
+        let number = dictionary.number(word, now()).expect("it was entered");
         for at in 0..100_000 {
             let other = format!("UPDATE table_{at} SET a = \0");
             let _ = (dictionary.number(other.as_bytes(), now()), dictionary.number(other.as_bytes(), now()));
             if at % 1000 == 0 {
-                assert_eq!(dictionary.number(said, now()), Some(number), "at {at}");
-                assert_eq!(words.find(&worker.begin_read_only(), number).as_deref(), Some(&said[..]));
+                assert_eq!(dictionary.number(word, now()), Some(number), "at {at}");
+                assert_eq!(words.find(&worker.begin_read_only(), number).as_deref(), Some(&word[..]));
                 // Whatever is known is found, under its own number.
                 if let Some(other_number) = dictionary.number(other.as_bytes(), now()) {
                     let found = words.find(&worker.begin_read_only(), other_number);
@@ -392,7 +392,7 @@ mod tests {
         let another = Dictionary::new(database.clone());
         let word = b"DELETE FROM t";
         let _ = (another.number(word, now()), another.number(word, now()));
-        assert_eq!(another.number(said, now()), Some(number));
+        assert_eq!(another.number(word, now()), Some(number));
         assert_eq!(another.known.read().unwrap().words.len(), rows.len() + 1);
     }
 
@@ -422,7 +422,7 @@ mod tests {
         let before = worker.begin_read_only();
         assert!(words.find(&before, number).is_some());
         let table = database.table(TABLE).unwrap();
-        dictionary.known.write().unwrap().words.values_mut().for_each(|entry| entry.said = AtomicBool::new(false));
+        dictionary.known.write().unwrap().words.values_mut().for_each(|entry| entry.used = AtomicBool::new(false));
         // Not full: as if it were.
         let out = dictionary.known.write().unwrap().words.drain().map(|(word, _)| word).collect::<Vec<_>>();
         let row = row_of(number, b"of the same number");

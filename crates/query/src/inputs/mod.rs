@@ -1,10 +1,10 @@
-//! What a transaction was told: its statements, for nodes that execute it again.
+//! The inputs of a transaction: its statements, for nodes that execute it again.
 //!
-//! While the node records inputs, a transaction that has written says beside its records what its
-//! session was told ([`freshet_engine::record_as`], with [`PROCEDURE`]). What the client has
-//! decided in between is in that, so interactive transactions are recorded as well. Who executes it
-//! again ([`StatementExecutor`]) runs the same statements at the same snapshots, and writes the
-//! same rows.
+//! While the node records inputs, a transaction that has written records beside its records what
+//! its session has executed ([`freshet_engine::record_as`], with [`PROCEDURE`]). What the client
+//! has decided in between is in that, so interactive transactions are recorded as well. Who
+//! executes it again ([`StatementExecutor`]) runs the same statements at the same snapshots, and
+//! writes the same rows.
 //!
 //! # What is recorded
 //!
@@ -43,7 +43,7 @@
 //! # Layout
 //!
 //! A byte of flags; when the transaction began, in microseconds after its server started, if the
-//! flags say so; the statements (module `told`). A text is its template and its literals
+//! flags say so; the statements (module `recorded`). A text is its template and its literals
 //! (`template`); templates and surroundings that come again have short numbers (`dictionary`).
 
 mod again;
@@ -52,9 +52,9 @@ pub mod captured;
 mod dictionary;
 mod nowhere;
 mod record;
+mod recorded;
 pub mod surroundings;
 mod template;
-mod told;
 mod value;
 
 pub use again::StatementExecutor;

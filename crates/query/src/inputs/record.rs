@@ -10,8 +10,8 @@ use super::{
     BEGUN, LONGEST, PROCEDURE, READ_COMMITTED,
     captured::{Captured, Taken},
     dictionary::Dictionary,
+    recorded::{Recorded, Word},
     template::Divided,
-    told::{Told, Word},
 };
 
 /// What is recorded of a transaction.
@@ -39,7 +39,7 @@ pub(crate) struct Recorder {
     kept: Reservation,
 }
 
-/// What a session was told by a statement that has written.
+/// A statement of a session that has written.
 pub(crate) struct Statement<'s> {
     /// What it depends on of its session.
     pub(crate) surroundings: &'s Arc<[u8]>,
@@ -117,7 +117,7 @@ impl Recorder {
         let is_same = self.surroundings.as_ref().is_some_and(|before| before == statement.surroundings);
         let is_alike = self.surroundings.is_some() && self.template == divided.template;
         let word = |word| words.number(word, self.snapshot).map_or(Word::Spelt(word), Word::Known);
-        let told = Told {
+        let recorded = Recorded {
             refreshed: self.refreshed,
             surroundings: (!is_same).then(|| word(statement.surroundings)),
             template: (!is_alike).then(|| word(divided.template.as_bytes())),
@@ -130,7 +130,7 @@ impl Recorder {
             looks: &looks,
             captured: (captured, &values),
         };
-        told.put(&mut self.body);
+        recorded.put(&mut self.body);
         if !is_same {
             self.surroundings = Some(Arc::clone(statement.surroundings));
         }

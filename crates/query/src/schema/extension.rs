@@ -87,7 +87,7 @@ pub(super) fn first() -> impl Iterator<Item = Object> {
     let of = |available: &Available| {
         let name = available.name.to_owned();
         let extension = Extension { oid: PLPGSQL, name, owner: FIRST_ROLE, namespace: PG_CATALOG };
-        let said = Comment {
+        let on_extension = Comment {
             oid: COMMENT_ON_PLPGSQL,
             object: PLPGSQL,
             column: None,
@@ -95,7 +95,7 @@ pub(super) fn first() -> impl Iterator<Item = Object> {
             shared: false,
             text: available.comment.to_owned(),
         };
-        [Object::Extension(extension), Object::Comment(said)]
+        [Object::Extension(extension), Object::Comment(on_extension)]
     };
     Available::named("plpgsql").into_iter().flat_map(of)
 }

@@ -41,8 +41,8 @@ impl SetConstraints {
             true => Vec::new(),
             false => parser.parse_comma_separated(|parser| parser.parse_object_name(false))?,
         };
-        let said = parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE])?;
-        let deferred = said == Keyword::DEFERRED;
+        let mode = parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE])?;
+        let deferred = mode == Keyword::DEFERRED;
         Ok(Some(Self { names, deferred }))
     }
 }
@@ -56,7 +56,7 @@ impl Session<'_> {
         let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         if !block.explicit {
             let message = "SET CONSTRAINTS can only be used in transaction blocks";
-            self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+            self.state.send_notice(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
         if set.names.is_empty() {
             block.deferred.set_all(set.deferred);

@@ -89,7 +89,7 @@ impl Session<'_> {
         self.effects = effects;
         let defined = defined.unwrap_or_else(|caught| Err(unforeseen(caught)));
         for notice in notices {
-            self.state.tell(client, &super::wire::notice(notice));
+            self.state.send_notice(client, &super::wire::notice(notice));
         }
         let (outcome, schema) = defined?;
         if let Some(block) = self.block.as_ref().filter(|block| !block.deferred.is_empty()) {

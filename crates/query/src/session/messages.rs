@@ -141,11 +141,11 @@ impl Session<'_> {
         let mut remarks = Remarks::default();
         let parsed = parse_within(sql, kept, self.state.settings.ready.literals, &mut remarks);
         for warning in remarks.warnings {
-            self.state.tell(out, &super::wire::warning(warning));
+            self.state.send_notice(out, &super::wire::warning(warning));
         }
         for name in &remarks.clipped {
             let message = format!("identifier \"{name}\" will be truncated to \"{}\"", clip(name));
-            self.state.tell(out, &super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
+            self.state.send_notice(out, &super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
         }
         parsed
     }
@@ -382,7 +382,7 @@ impl postgres::Session for Session<'_> {
         self.disarm();
         self.several = false;
         self.note_rest();
-        outcome.and_then(|()| self.tell_notifications(client))
+        outcome.and_then(|()| self.deliver_notifications(client))
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report> {
@@ -497,10 +497,10 @@ impl postgres::Session for Session<'_> {
             self.forget_portals();
         }
         self.note_rest();
-        self.tell_notifications(out)
+        self.deliver_notifications(out)
     }
 
-    fn tell_settings(&mut self, out: &mut Out) {
+    fn write_settings(&mut self, out: &mut Out) {
         let standby = self.shared.is_standby();
         if self.standby != standby {
             self.standby = standby;
@@ -543,7 +543,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn rung(&mut self, out: &mut Out) -> Result<(), Report> {
-        self.tell_notifications(out)
+        self.deliver_notifications(out)
     }
 
     fn flushes(&self) -> bool {

@@ -174,8 +174,8 @@ pub struct Portal {
 
 impl State {
     /// Sends a notice or a warning, unless client_min_messages wants graver ones only.
-    fn tell(&self, out: &mut Out, report: &Report) {
-        let (notices, warnings) = self.settings.ready.tells;
+    fn send_notice(&self, out: &mut Out, report: &Report) {
+        let (notices, warnings) = self.settings.ready.sends;
         let is_wanted = match report.severity() {
             Severity::Debug | Severity::Notice => notices,
             Severity::Warning => warnings,
@@ -195,13 +195,13 @@ impl State {
     /// The value of a setting, as SHOW shows it to the statement that runs; nothing when none
     /// exists.
     pub fn shown(&self, name: &str) -> Option<String> {
-        let said = |value: bool| Some(if value { "on" } else { "off" }.to_owned());
+        let on_or_off = |value: bool| Some(if value { "on" } else { "off" }.to_owned());
         let name = canonical(name);
         match name.as_str() {
             "transaction_isolation" => Some(self.isolation.to_owned()),
-            "transaction_read_only" => said(self.read_only || self.system.is_standby()),
-            "transaction_deferrable" => said(self.deferrable),
-            "in_hot_standby" => said(self.system.is_standby()),
+            "transaction_read_only" => on_or_off(self.read_only || self.system.is_standby()),
+            "transaction_deferrable" => on_or_off(self.deferrable),
+            "in_hot_standby" => on_or_off(self.system.is_standby()),
             "freshet.last_commit" => Some(self.last_commit.map_or_else(String::new, |lsn| lsn.0.to_string())),
             name => self.settings.get(name).map(str::to_owned),
         }

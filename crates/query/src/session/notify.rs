@@ -195,11 +195,11 @@ impl SessionChannels {
         }
     }
 
-    /// Tells the client what has come.
+    /// Sends the client the notifications that have come.
     ///
     /// # Errors
     /// 54000, and the session ends, when more has come than can wait for it.
-    fn tell(&self, out: &mut Out) -> Result<(), Report> {
+    fn deliver(&self, out: &mut Out) -> Result<(), Report> {
         let Some(listener) = self.listener.get() else { return Ok(()) };
         let delivered = listener.take().map_err(|Overflown| {
             let message = "terminating connection because too many notifications wait for it";
@@ -289,11 +289,11 @@ impl Session<'_> {
         Ok(notifies)
     }
 
-    /// Tells the client what has come, unless a transaction is open.
+    /// Sends the client the notifications that have come, unless a transaction is open.
     ///
     /// # Errors
-    /// As for [`SessionChannels::tell`].
-    pub(super) fn tell_notifications(&self, out: &mut Out) -> Result<(), Report> {
-        if self.block.is_none() { self.state.channels.tell(out) } else { Ok(()) }
+    /// As for [`SessionChannels::deliver`].
+    pub(super) fn deliver_notifications(&self, out: &mut Out) -> Result<(), Report> {
+        if self.block.is_none() { self.state.channels.deliver(out) } else { Ok(()) }
     }
 }

@@ -76,13 +76,13 @@ pub struct Prepared {
 struct Plans {
     /// The last one, and the generation of the session's settings with which it was found to hold.
     last: Option<(u64, Arc<Planned>)>,
-    /// What the client was told, if the statement is fixed.
-    told: Option<Shape>,
-    /// It was prepared again since then, so that the next plan is what the client is told.
+    /// Its shape as the client knows it, if the statement is fixed.
+    shape: Option<Shape>,
+    /// It was prepared again since then, so that the client gets the shape of the next plan.
     again: bool,
 }
 
-/// What a client is told of a statement, as far as values cannot be read without it.
+/// What a client knows of a statement, as far as values cannot be read without it.
 #[derive(Debug)]
 struct Shape {
     parameters: Vec<Kind>,
@@ -100,9 +100,9 @@ impl Shape {
 
     fn has_columns_of(&self, planned: &Planned) -> bool {
         match (&self.columns, &planned.columns) {
-            (Some(told), Some(columns)) => {
-                let mut pairs = told.iter().zip(columns);
-                told.len() == columns.len() && pairs.all(|((name, ty), it)| *name == it.name && *ty == it.ty)
+            (Some(known), Some(columns)) => {
+                let mut pairs = known.iter().zip(columns);
+                known.len() == columns.len() && pairs.all(|((name, ty), it)| *name == it.name && *ty == it.ty)
             }
             (None, None) => true,
             _ => false,
@@ -212,7 +212,7 @@ impl Plan {
         };
         { scans }.iter().enumerate().any(|(source, scan)| {
             !scan.access.single
-                && scan.conditions.as_ref().is_some_and(|all| implied::may_be_said(&scan.table, source as u16, all))
+                && scan.conditions.as_ref().is_some_and(|all| implied::may_be_covered(&scan.table, source as u16, all))
         })
     }
 }
@@ -332,8 +332,8 @@ impl Prepared {
     }
 
     /// The client takes it for what it would be with this plan.
-    pub fn tell(&self, planned: &Planned) {
-        self.plans().told = Some(Shape::of(planned));
+    pub fn describe(&self, planned: &Planned) {
+        self.plans().shape = Some(Shape::of(planned));
     }
 
     fn plans(&self) -> MutexGuard<'_, Plans> {
@@ -377,8 +377,8 @@ impl Prepared {
     /// The types of its parameters, as far as they are known.
     pub fn parameters(&self) -> Vec<Type> {
         let plans = self.plans();
-        let told = plans.told.iter().flat_map(|told| &told.parameters);
-        told.map(|kind| Type::of(*kind)).collect()
+        let shape = plans.shape.iter().flat_map(|shape| &shape.parameters);
+        shape.map(|kind| Type::of(*kind)).collect()
     }
 }
 
@@ -423,24 +423,24 @@ impl Session<'_> {
             && (*generation == now || planned.path == self.state.path())
         {
             *generation = now;
-            // It has the columns that were told.
+            // It has the columns that the client knows.
             plans.again = false;
             return Ok(Arc::clone(planned));
         }
-        let told = plans.told.as_ref().filter(|_| !plans.again);
-        let types = match told {
-            Some(told) => told.parameters.iter().map(|kind| Some(Type::of(*kind))).collect(),
+        let shape = plans.shape.as_ref().filter(|_| !plans.again);
+        let types = match shape {
+            Some(shape) => shape.parameters.iter().map(|kind| Some(Type::of(*kind))).collect(),
             None => prepared.given.clone(),
         };
         let planned = Arc::new(self.make_plan_with(prepared, &self.state.schema, true, types, None)?);
-        match told {
-            Some(told) if !told.has_columns_of(&planned) => {
+        match shape {
+            Some(shape) if !shape.has_columns_of(&planned) => {
                 let message = "cached plan must not change result type";
                 let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
                 return Err(error.with_routine("RevalidateCachedQuery"));
             }
             Some(_) => {}
-            None => plans.told = prepared.fixed.then(|| Shape::of(&planned)),
+            None => plans.shape = prepared.fixed.then(|| Shape::of(&planned)),
         }
         plans.again = false;
         if !prepared.statement.as_ref().is_some_and(Parsed::has_others_columns) {

@@ -123,8 +123,8 @@ impl Session<'_> {
 }
 
 impl Block<'_> {
-    /// The transaction is about to commit: says what it was told. The server has started then.
-    pub(super) fn say_inputs(&mut self, server: Timestamp) {
+    /// The transaction is about to commit: records its inputs. The server has started then.
+    pub(super) fn record_inputs(&mut self, server: Timestamp) {
         let is_read_committed = self.is_read_committed();
         if let (Some(recorder), Some(transaction)) = (self.recorder.take(), &self.transaction) {
             recorder.finish(transaction, self.begun.0.saturating_sub(server.0), is_read_committed);

@@ -85,7 +85,7 @@ impl Session<'_> {
         let columns = planned.columns.as_deref().unwrap_or_default();
         let records = self.begin_recording(&planned.plan);
         let session_memory = &self.state.memory;
-        let (tag, asked) = self.with_run_told(planned, &planned.firsts, parameters, probe, |run, planned| {
+        let (tag, asked) = self.with_run_probed(planned, &planned.firsts, parameters, probe, |run, planned| {
             let mut wire;
             let sink: &mut dyn Sink = match rows {
                 Rows::Client(formats) => {
@@ -133,10 +133,10 @@ impl Session<'_> {
         parameters: &[Value],
         what: impl for<'a> FnOnce(&Run<'a, '_>, &'a S) -> Result<T, SqlError>,
     ) -> Result<T, SqlError> {
-        self.with_run_told(plan, firsts, parameters, (), what)
+        self.with_run_probed(plan, firsts, parameters, (), what)
     }
 
-    fn with_run_told<S, T, P: Probe>(
+    fn with_run_probed<S, T, P: Probe>(
         &self,
         plan: &S,
         firsts: &[First],

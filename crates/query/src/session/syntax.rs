@@ -242,7 +242,7 @@ fn modes(words: &mut Words<'_, '_>) -> Read<Modes> {
                 (&["repeatable", "read"], "repeatable read"),
                 (&["serializable"], "serializable"),
             ];
-            let Some((_, level)) = levels.iter().find(|(said, _)| words.takes(said)) else {
+            let Some((_, level)) = levels.iter().find(|(spelling, _)| words.takes(spelling)) else {
                 return words.fail("an isolation level");
             };
             modes.isolation = Some(level);
@@ -268,12 +268,12 @@ fn some_modes(words: &mut Words<'_, '_>) -> Read<Modes> {
 
 /// A setting's name, as SET, RESET and SHOW have it.
 fn setting_name(words: &mut Words<'_, '_>) -> Read<String> {
-    for (said, name) in [
+    for (spelling, name) in [
         (&["time", "zone"][..], "timezone"),
         (&["transaction", "isolation", "level"], "transaction_isolation"),
         (&["session", "authorization"], "session_authorization"),
     ] {
-        if words.takes(said) {
+        if words.takes(spelling) {
             return Ok(name.to_owned());
         }
     }
@@ -316,14 +316,14 @@ fn set(words: &mut Words<'_, '_>) -> Read<SessionStatement> {
         let value = if words.takes_any(&["local", "default"]).is_some() { None } else { Some(vec![value(words)?]) };
         return set("timezone", value);
     }
-    for (said, name) in [
+    for (spelling, name) in [
         (&["session", "authorization"][..], "session_authorization"),
         (&["role"], "role"),
         (&["names"], "client_encoding"),
         (&["schema"], "search_path"),
     ] {
-        if words.sees(said) && !is_assigned(words, said.len()) {
-            words.takes(said);
+        if words.sees(spelling) && !is_assigned(words, spelling.len()) {
+            words.takes(spelling);
             let none = name == "client_encoding" && words.ends();
             let value = if none || words.takes(&["default"]) { None } else { Some(vec![value(words)?]) };
             return set(name, value);

@@ -360,7 +360,7 @@ impl<'w> Session<'w> {
             self.ended(false, out);
             return Err(cause);
         }
-        block.say_inputs(self.shared.started());
+        block.record_inputs(self.shared.started());
         let is_shown = level == Level::Applied && block.transaction.as_ref().is_some_and(Transaction::has_changes);
         let _wanted = is_shown.then(|| self.shared.node.want_visible());
         let ticket = match block.transaction.map(Transaction::commit) {
@@ -410,8 +410,8 @@ impl<'w> Session<'w> {
             Err(error) => {
                 let message = format!("canceling wait for standbys to show the transaction: {}", error.message);
                 let detail = "The transaction is committed, but readers of standbys may not see it yet.";
-                let told = SqlError::new(SqlState::new("01000"), message).with_detail(detail);
-                self.state.tell(out, &super::wire::warning(told));
+                let report = SqlError::new(SqlState::new("01000"), message).with_detail(detail);
+                self.state.send_notice(out, &super::wire::warning(report));
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -49,7 +49,7 @@ impl Session<'_> {
                 self.check_not_failed()?;
                 if self.block.as_ref().is_some_and(|block| block.explicit) {
                     let there = "there is already a transaction in progress";
-                    self.state.tell(out, &warning(SqlState::ACTIVE_SQL_TRANSACTION, there));
+                    self.state.send_notice(out, &warning(SqlState::ACTIVE_SQL_TRANSACTION, there));
                 }
                 self.begin();
                 self.set_modes(*modes)?;
@@ -86,7 +86,7 @@ impl Session<'_> {
                 self.check_not_failed()?;
                 if self.block.is_none() {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
-                    self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                    self.state.send_notice(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
                 }
                 self.set_modes(*modes)?;
                 "SET".to_owned()
@@ -95,7 +95,7 @@ impl Session<'_> {
                 self.check_not_failed()?;
                 if !self.block.as_ref().is_some_and(|block| block.explicit) {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
-                    self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                    self.state.send_notice(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
                 }
                 self.import_snapshot(name)?;
                 "SET".to_owned()
@@ -114,7 +114,8 @@ impl Session<'_> {
             let message = format!("{what} can only be used in transaction blocks");
             return Err(SqlError::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
-        self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
+        self.state
+            .send_notice(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
         Ok(())
     }
 
@@ -269,7 +270,7 @@ impl Session<'_> {
                 made.rules = Rules { standard: true, ..self.state.settings.ready.literals };
                 let made = made.fixed().kept_in(&self.state.memory)?;
                 // Privileges are checked when it runs.
-                made.tell(&self.would_be(&made, &self.state.schema)?);
+                made.describe(&self.would_be(&made, &self.state.schema)?);
                 self.statements.insert(name, Arc::new(made));
                 "PREPARE".to_owned()
             }
@@ -367,11 +368,11 @@ impl Session<'_> {
                 "SET"
             }
             Setting::Characteristics(modes) => {
-                let said = |value: bool| if value { "on" } else { "off" };
+                let on_or_off = |value: bool| if value { "on" } else { "off" };
                 for (name, value) in [
                     ("default_transaction_isolation", modes.isolation),
-                    ("default_transaction_read_only", modes.read_only.map(said)),
-                    ("default_transaction_deferrable", modes.deferrable.map(said)),
+                    ("default_transaction_read_only", modes.read_only.map(on_or_off)),
+                    ("default_transaction_deferrable", modes.deferrable.map(on_or_off)),
                 ] {
                     if value.is_some() {
                         self.change(name, value, false, client)?;
@@ -403,7 +404,7 @@ impl Session<'_> {
     ) -> Result<(), SqlError> {
         if local && !self.block.as_ref().is_some_and(|block| block.explicit) {
             let message = "SET LOCAL can only be used in transaction blocks";
-            self.state.tell(client, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+            self.state.send_notice(client, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
         if let Some(modes) = self.modes_of(&canonical(name), value)? {
             return self.set_modes(modes);
@@ -455,7 +456,7 @@ impl Session<'_> {
     /// When there is no such setting, or it cannot have the value.
     pub(super) fn apply_wanted(&mut self, out: &mut Out) -> Result<(), SqlError> {
         for message in self.state.warnings.take() {
-            self.state.tell(out, &warning(SqlState::WARNING, message));
+            self.state.send_notice(out, &warning(SqlState::WARNING, message));
         }
         for (name, value, local) in self.state.wanted.take() {
             self.state.set(&name, value.as_deref(), local, By::Statement)?;

@@ -213,17 +213,17 @@ pub fn undelivered(report: Report) -> SqlError {
     SqlError::new(freshet_sql::SqlState::new(report.state().as_str()), report.message().to_owned())
 }
 
-/// A notice as the protocol tells it.
+/// A notice as the protocol has it.
 pub fn notice(notice: SqlError) -> Report {
-    told(Severity::Notice, notice)
+    report_of(Severity::Notice, notice)
 }
 
-/// A warning, as the protocol tells it.
+/// A warning, as the protocol has it.
 pub fn warning(warning: SqlError) -> Report {
-    told(Severity::Warning, warning)
+    report_of(Severity::Warning, warning)
 }
 
-fn told(severity: Severity, what: SqlError) -> Report {
+fn report_of(severity: Severity, what: SqlError) -> Report {
     let fields = what.into_report();
     let state = freshet_postgres::SqlState::new(fields.state.code());
     let mut report = Report::new(severity, state, fields.message.into_owned());

@@ -141,10 +141,10 @@ pub(super) fn marked(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan
         }
         let (names, end) = names.unwrap_or((Vec::new(), end));
         let mark = Token::make_word(&format!("{MARK}{}", lock as u8), Some('"'));
-        let said = [Token::make_keyword("UPDATE"), Token::make_keyword("OF"), mark];
+        let added = [Token::make_keyword("UPDATE"), Token::make_keyword("OF"), mark];
         let names = names.into_iter().flat_map(|name| [Token::Period, name]);
         // A blank between what would be one word.
-        marked.extend(said.into_iter().chain(names).map(|said| TokenWithSpan::new(said, token.span)));
+        marked.extend(added.into_iter().chain(names).map(|it| TokenWithSpan::new(it, token.span)));
         at = end;
     }
     Ok(marked)

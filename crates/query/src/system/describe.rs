@@ -235,8 +235,8 @@ pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -
         return Value::Null;
     }
     let own = Grant { role: owner, column: None, privileges: all, grantable: 0, grantor: owner };
-    let said = grants.iter().any(|grant| grant.role == owner);
-    let listed = Some(&own).filter(|_| !said).into_iter().chain(grants);
+    let has_own = grants.iter().any(|grant| grant.role == owner);
+    let listed = Some(&own).filter(|_| !has_own).into_iter().chain(grants);
     texts(listed.map(|grant| privilege_text(snapshot, grant)))
 }
 

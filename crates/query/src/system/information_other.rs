@@ -160,13 +160,13 @@ fn of_columns(snapshot: &Snapshot, sink: &mut Sink<'_>, public: bool) {
         for attribute in class.attributes().iter().filter(|attribute| !attribute.dropped) {
             let number = attribute.number as u16 - 1;
             // A privilege that is granted both on the relation and on the column is listed once.
-            let mut told = Vec::new();
+            let mut shown = Vec::new();
             each_privilege(snapshot, class, Some(number), public, |by, to, name, bit, grantable| {
                 let this = (by.clone(), to.clone(), bit);
-                if bit & OF_COLUMNS != 0 && told.contains(&this) {
+                if bit & OF_COLUMNS != 0 && shown.contains(&this) {
                     return;
                 }
-                told.push(this);
+                shown.push(this);
                 if bit & OF_COLUMNS != 0 {
                     let (table, column) = (class.name(), &*attribute.name);
                     sink.push(row![by, to, catalog, schema, table, column, name, yes(grantable)]);

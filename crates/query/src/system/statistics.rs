@@ -93,7 +93,7 @@ fn pg_stat_wal_receiver(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), 
         LinkStatus::Following { address, .. } => Some(address.rsplit_once(':').unwrap_or((address, ""))),
         _ => None,
     };
-    let heard = own.silence.map(|silence| {
+    let received_at = own.silence.map(|silence| {
         let micros = i64::try_from(silence.as_micros()).unwrap_or(i64::MAX);
         Timestamp(Timestamp::now().0.saturating_sub(micros))
     });
@@ -107,7 +107,7 @@ fn pg_stat_wal_receiver(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), 
         lsn(own.persisted),
         term,
         NULL,
-        heard,
+        received_at,
         lsn(own.global),
         NULL,
         NULL,

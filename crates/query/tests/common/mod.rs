@@ -207,7 +207,9 @@ impl Sql {
 /// An error with what the server has said.
 pub fn shown(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
-        Some(said) => format!("{} {} {}", said.code().code(), said.message(), said.detail().unwrap_or_default()),
+        Some(report) => {
+            format!("{} {} {}", report.code().code(), report.message(), report.detail().unwrap_or_default())
+        }
         None => error.to_string(),
     }
 }

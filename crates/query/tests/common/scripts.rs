@@ -13,19 +13,20 @@ struct Connection(Sql);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Said(String);
+struct ScriptError(String);
 
 impl DB for Connection {
-    type Error = Said;
+    type Error = ScriptError;
     type ColumnType = DefaultColumnType;
 
-    fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Said> {
+    fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, ScriptError> {
         use tokio_postgres::SimpleQueryMessage::{CommandComplete, Row, RowDescription};
-        let said = self.0.runtime.block_on(self.0.client.simple_query(sql)).map_err(|error| Said(shown(&error)))?;
+        let messages =
+            self.0.runtime.block_on(self.0.client.simple_query(sql)).map_err(|error| ScriptError(shown(&error)))?;
         let mut columns = None;
         let mut rows = Vec::new();
         let mut count = 0;
-        for message in &said {
+        for message in &messages {
             match message {
                 RowDescription(description) => columns = Some(description.len()),
                 Row(row) => {

@@ -184,7 +184,7 @@ impl Wire {
     pub fn exchange(&mut self, messages: &[u8]) -> Vec<(char, Vec<u8>)> {
         "messages".clone_into(&mut self.asked);
         self.stream.get_mut().write_all(messages).unwrap();
-        let mut said = Vec::new();
+        let mut answers = Vec::new();
         loop {
             let (kind, body) = self.message().unwrap();
             if kind == b'S' {
@@ -192,9 +192,9 @@ impl Wire {
                 let name = body.text();
                 self.parameters.insert(name, body.text());
             }
-            said.push((char::from(kind), body));
+            answers.push((char::from(kind), body));
             if kind == b'Z' {
-                return said;
+                return answers;
             }
         }
     }
@@ -257,9 +257,9 @@ impl Wire {
         while let Ok((kind, body)) = self.message() {
             assert_ne!(kind, b'Z', "the session goes on");
             if kind == b'E'
-                && let Part::Failed { state: said, .. } = Body(&body).error()
+                && let Part::Failed { state: found, .. } = Body(&body).error()
             {
-                state = Some(said);
+                state = Some(found);
             }
         }
         state.expect("an error")

@@ -27,7 +27,7 @@ fn columns_come_and_go() {
     assert_eq!(session.rows("SELECT a, b FROM t WHERE a = 1"), ["1,new"]);
     assert_eq!(session.fails("ALTER TABLE t ADD b int"), "42701: column \"b\" of relation \"t\" already exists");
     session.ok("ALTER TABLE t ADD COLUMN IF NOT EXISTS b int");
-    assert_eq!(session.told(), ["column \"b\" of relation \"t\" already exists, skipping"]);
+    assert_eq!(session.notice_texts(), ["column \"b\" of relation \"t\" already exists, skipping"]);
     assert_eq!(
         session.fails("ALTER TABLE t DROP nothing"),
         "42703: column \"nothing\" of relation \"t\" does not exist"
@@ -50,7 +50,7 @@ fn columns_come_and_go() {
     assert_eq!(session.rows("SELECT v FROM s WHERE a = 1"), ["1"]);
     assert_eq!(session.fails("SELECT * FROM t"), "42P01: relation \"t\" does not exist");
     session.ok("ALTER TABLE IF EXISTS t ADD x int");
-    assert_eq!(session.told(), ["relation \"t\" does not exist, skipping"]);
+    assert_eq!(session.notice_texts(), ["relation \"t\" does not exist, skipping"]);
 }
 
 #[test]
@@ -147,5 +147,5 @@ fn tables_move_between_schemas() {
     assert_eq!(session.fails("CREATE SCHEMA pg_mine"), "42939: unacceptable schema name \"pg_mine\"");
     assert_eq!(session.fails("DROP SCHEMA r"), "2BP01: cannot drop schema r because other objects depend on it");
     session.ok("DROP SCHEMA r CASCADE");
-    assert_eq!(session.told(), ["drop cascades to table r.t"]);
+    assert_eq!(session.notice_texts(), ["drop cascades to table r.t"]);
 }

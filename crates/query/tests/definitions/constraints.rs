@@ -77,12 +77,12 @@ fn foreign_keys_are_checked_against_what_is_there() {
     );
     assert_eq!(session.fails("TRUNCATE p"), "0A000: cannot truncate a table referenced in a foreign key constraint");
     session.ok("TRUNCATE p CASCADE");
-    assert_eq!(session.told(), ["truncate cascades to table \"c\""]);
+    assert_eq!(session.notice_texts(), ["truncate cascades to table \"c\""]);
     assert_eq!(session.rows("SELECT count(*) FROM c"), ["0"]);
     session.ok("TRUNCATE p, c");
     assert_eq!(session.fails("DROP TABLE p"), "2BP01: cannot drop table p because other objects depend on it");
     session.ok("DROP TABLE p CASCADE");
-    assert_eq!(session.told(), ["drop cascades to 2 other objects"]);
+    assert_eq!(session.notice_texts(), ["drop cascades to 2 other objects"]);
     session.ok("INSERT INTO c VALUES (9, 'nobody', 9, 9)");
 }
 
@@ -98,7 +98,7 @@ fn a_table_can_refer_to_itself() {
 }
 
 #[test]
-fn keys_are_told_apart() {
+fn keys_are_distinguished() {
     let base = Base::new();
     let worker = base.worker();
     let mut session = base.session(&worker);
@@ -124,7 +124,7 @@ fn keys_are_told_apart() {
     session.ok("INSERT INTO t VALUES (null, 1), (null, 1)");
     session.ok("CREATE UNIQUE INDEX u ON t (b, a)");
     session.ok("ALTER TABLE t ADD CONSTRAINT uu UNIQUE USING INDEX u");
-    assert_eq!(session.told(), ["ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index \"u\" to \"uu\""]);
+    assert_eq!(session.notice_texts(), ["ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index \"u\" to \"uu\""]);
     session.ok("ALTER TABLE t DROP CONSTRAINT uu");
     assert_eq!(session.fails("DROP INDEX uu"), "42704: index \"uu\" does not exist");
 }

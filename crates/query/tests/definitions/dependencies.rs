@@ -22,7 +22,7 @@ fn what_is_needed_stays_or_goes_too() {
     session.ok("CREATE VIEW v AS SELECT a FROM t");
     session.ok("ALTER TABLE t DROP COLUMN b");
     session.ok("DROP TABLE t CASCADE");
-    assert_eq!(session.told(), ["drop cascades to view v"]);
+    assert_eq!(session.notice_texts(), ["drop cascades to view v"]);
     assert_eq!(session.fails("DROP VIEW v"), "42P01: view \"v\" does not exist");
 }
 
@@ -39,7 +39,7 @@ fn keys_that_others_refer_to() {
     );
     assert!(session.fails("ALTER TABLE p DROP COLUMN a").starts_with("2BP01"));
     session.ok("ALTER TABLE p DROP COLUMN a CASCADE");
-    assert_eq!(session.told(), ["drop cascades to constraint c_a_fkey on table c"]);
+    assert_eq!(session.notice_texts(), ["drop cascades to constraint c_a_fkey on table c"]);
     session.ok("INSERT INTO c VALUES (5)");
     // Both at once need no CASCADE.
     session.ok("CREATE TABLE q (a int PRIMARY KEY)");
@@ -63,7 +63,7 @@ fn sequences_that_defaults_use() {
     assert_eq!(session.rows("SELECT * FROM t WHERE a = 2"), ["2,7,108"]);
     assert!(session.fails("DROP SEQUENCE z").starts_with("2BP01"));
     session.ok("DROP SEQUENCE z CASCADE");
-    assert_eq!(session.told(), ["drop cascades to 2 other objects"]);
+    assert_eq!(session.notice_texts(), ["drop cascades to 2 other objects"]);
     session.ok("INSERT INTO t (a) VALUES (3)");
     assert_eq!(session.rows("SELECT * FROM t WHERE a = 3"), ["3,null,null"]);
     assert_eq!(session.fails("CREATE TABLE u (a int DEFAULT nextval('z'))"), "42P01: relation \"z\" does not exist");

@@ -380,7 +380,7 @@ impl<'b> Session<'b> {
     }
 
     /// The messages of the last statement's notices.
-    pub fn told(&self) -> Vec<String> {
+    pub fn notice_texts(&self) -> Vec<String> {
         self.notices.iter().map(|notice| notice.message.to_string()).collect()
     }
 }

@@ -16,7 +16,7 @@ fn indexes_are_made_of_filled_tables() {
     session.ok("CREATE INDEX ON t (b)");
     session.ok("CREATE INDEX CONCURRENTLY by_c ON t USING btree (c DESC, a)");
     session.ok("CREATE INDEX IF NOT EXISTS by_c ON t (a)");
-    assert_eq!(session.told(), ["relation \"by_c\" already exists, skipping"]);
+    assert_eq!(session.notice_texts(), ["relation \"by_c\" already exists, skipping"]);
     assert_eq!(session.rows("SELECT count(*) FROM t WHERE b = 5"), ["20"]);
     assert_eq!(session.rows("SELECT a FROM t WHERE c = 'c3' ORDER BY a LIMIT 2"), ["3", "10"]);
     let info = |session: &mut crate::harness::Session<'_>| {
@@ -44,7 +44,7 @@ fn indexes_are_made_of_filled_tables() {
 }
 
 #[test]
-fn a_renamed_unique_index_says_its_new_name() {
+fn an_error_has_the_new_name_of_a_renamed_unique_index() {
     let base = Base::new();
     let worker = base.worker();
     let mut session = base.session(&worker);

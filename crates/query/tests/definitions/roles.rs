@@ -195,7 +195,7 @@ fn privileges_are_granted_and_revoked() {
     session.role = joe;
     session.ok("INSERT INTO t VALUES (1)");
     session.ok("GRANT SELECT, DELETE ON t TO team");
-    assert_eq!(session.told(), ["not all privileges were granted for \"t\""]);
+    assert_eq!(session.notice_texts(), ["not all privileges were granted for \"t\""]);
     session.ok("CREATE TABLE joes (a int)");
     session.role = ann;
     assert_eq!(session.rows("SELECT * FROM t"), ["1"]);

@@ -51,7 +51,7 @@ fn what_is_not_offered_is_known_by_name() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_harm() {
+fn what_is_wrong_is_reported_without_harm() {
     for sql in [
         "CREATE TABLE",
         "CREATE TABLE t (a int",

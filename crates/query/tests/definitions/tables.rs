@@ -21,12 +21,12 @@ fn a_table_is_made_filled_and_dropped() {
     );
     assert_eq!(session.fails("CREATE TABLE t (a int)"), "42P07: relation \"t\" already exists");
     session.ok("CREATE TABLE IF NOT EXISTS t (a int)");
-    assert_eq!(session.told(), ["relation \"t\" already exists, skipping"]);
+    assert_eq!(session.notice_texts(), ["relation \"t\" already exists, skipping"]);
     assert_eq!(session.ok("DROP TABLE t"), "DROP TABLE");
     assert_eq!(session.fails("SELECT * FROM t"), "42P01: relation \"t\" does not exist");
     assert_eq!(session.fails("DROP TABLE t"), "42P01: table \"t\" does not exist");
     session.ok("DROP TABLE IF EXISTS t");
-    assert_eq!(session.told(), ["table \"t\" does not exist, skipping"]);
+    assert_eq!(session.notice_texts(), ["table \"t\" does not exist, skipping"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn odd_tables() {
     assert_eq!(too_many, "54011: tables can have at most 1600 columns");
     session.ok(&format!("CREATE TABLE wide ({})", columns[..1600].join(", ")));
     session.ok("CREATE UNLOGGED TABLE u (a int)");
-    assert_eq!(session.told(), ["unlogged tables are logged and replicated like all others"]);
+    assert_eq!(session.notice_texts(), ["unlogged tables are logged and replicated like all others"]);
 }
 
 #[test]

@@ -466,9 +466,9 @@ impl Words<'_, '_> {
         };
         let of = match of {
             None => Indexed::Column(self.ident()?),
-            // It is said of the index, not of what it is on.
-            Some(Expr::Collate { expr, collation: said }) => {
-                let Ok((schema, name)) = crate::bind::qualified(&said) else { return self.fail("a collation") };
+            // It belongs to the index, not to what it is on.
+            Some(Expr::Collate { expr, collation: named }) => {
+                let Ok((schema, name)) = crate::bind::qualified(&named) else { return self.fail("a collation") };
                 collation = Some(Name { database: None, schema, name });
                 Indexed::Expression(expr)
             }

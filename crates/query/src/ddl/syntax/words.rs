@@ -274,14 +274,14 @@ impl Words<'_, '_> {
     }
 
     fn not_offered(&mut self, words: usize) -> Definition {
-        let mut said = Vec::new();
+        let mut unsupported = Vec::new();
         for at in 0..words {
             if let Token::Word(word) = &self.parser.peek_nth_token_ref(at).token {
-                said.push(word.value.to_uppercase());
+                unsupported.push(word.value.to_uppercase());
             }
         }
         self.rest();
-        Definition::Unsupported(said.join(" "))
+        Definition::Unsupported(unsupported.join(" "))
     }
 
     fn lock(&mut self) -> Read<Definition> {

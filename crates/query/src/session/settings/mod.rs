@@ -53,7 +53,7 @@ pub struct Settings {
     most_memory: usize,
 }
 
-/// What a client was told of the settings that it follows.
+/// The values that a client knows of the settings that it follows.
 #[derive(Debug, Default)]
 pub struct Reported {
     generation: u64,
@@ -61,17 +61,17 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Tells those that have other values than was told, which is then what was told.
-    pub fn changed(&mut self, settings: &Settings, mut tell: impl FnMut(&str, &str)) {
+    /// Reports those that have other values than were reported last.
+    pub fn changed(&mut self, settings: &Settings, mut report: impl FnMut(&str, &str)) {
         if self.generation == settings.generation {
             return;
         }
         self.generation = settings.generation;
         for (key, known) in known::reported() {
             let value = settings.get(key).unwrap_or_default();
-            if self.values.get(key).is_none_or(|told| told != value) {
+            if self.values.get(key).is_none_or(|before| before != value) {
                 self.values.insert(key, value.to_owned());
-                tell(known.name, value);
+                report(known.name, value);
             }
         }
     }
@@ -168,8 +168,8 @@ pub struct Ready {
     pub level: Level,
     /// freshet.commit_lsns
     pub commit_lsns: bool,
-    /// client_min_messages: whether notices are told, and warnings.
-    pub tells: (bool, bool),
+    /// client_min_messages: whether notices are sent, and warnings.
+    pub sends: (bool, bool),
     /// standard_conforming_strings, escape_string_warning, backslash_quote.
     pub literals: Rules,
 }
@@ -191,7 +191,7 @@ impl Default for Settings {
             deferrable: false,
             level: Level::Node,
             commit_lsns: false,
-            tells: (true, true),
+            sends: (true, true),
             literals: Rules::default(),
         };
         Self {
@@ -610,7 +610,7 @@ impl Settings {
             deferrable: self.is_on("default_transaction_deferrable"),
             level: Level::of(self),
             commit_lsns: self.is_on("freshet.commit_lsns"),
-            tells: match self.get("client_min_messages").unwrap_or_default() {
+            sends: match self.get("client_min_messages").unwrap_or_default() {
                 "warning" => (false, true),
                 "error" => (false, false),
                 _ => (true, true),

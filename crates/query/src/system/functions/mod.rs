@@ -170,7 +170,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
                 Some(_) => comment(snapshot, given.oid(0), None),
                 None => match comment(snapshot, given.oid(0), None) {
                     Value::Null => text_of(of_constraint()),
-                    said => said,
+                    found => found,
                 },
             }
         }

@@ -143,7 +143,7 @@ fn sequences_of_columns_are_found() {
 }
 
 #[test]
-fn privileges_are_told() {
+fn privileges_are_found() {
     let mut scene = Scene::new().of_role(READER);
     let orders = || text("app.orders");
     // Without USAGE of its schema a relation has no name.

@@ -45,9 +45,9 @@ pub(super) enum Word<'b> {
     Spelt(&'b [u8]),
 }
 
-/// What a session was told by a statement.
+/// A statement that a session has executed.
 #[derive(Clone, Debug)]
-pub(super) struct Told<'s> {
+pub(super) struct Recorded<'s> {
     /// Whether it has taken a newer snapshot than the statement before.
     pub(super) refreshed: bool,
     /// What it depends on of its session; nothing for those of the statement before.
@@ -74,7 +74,7 @@ pub(super) struct Told<'s> {
 
 /// The same, as it is read.
 #[derive(Debug, Default)]
-pub(super) struct Heard<'b> {
+pub(super) struct Decoded<'b> {
     pub(super) surroundings: Option<Word<'b>>,
     pub(super) template: Arc<str>,
     pub(super) text: String,
@@ -102,7 +102,7 @@ fn take_word<'b>(is_spelt: bool, from: &mut &'b [u8]) -> Option<Word<'b>> {
     })
 }
 
-impl Told<'_> {
+impl Recorded<'_> {
     /// Appends it.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         let (captured, values) = self.captured;
@@ -178,13 +178,13 @@ fn take_types(from: &mut &[u8]) -> Option<Vec<Option<Type>>> {
     Some(types)
 }
 
-impl<'b> Heard<'b> {
+impl<'b> Decoded<'b> {
     /// Whether the statement that comes next has taken a newer snapshot than the one before.
     pub(super) fn has_refreshed(from: &[u8]) -> bool {
         from.first().is_some_and(|head| u64::from(*head) & REFRESHED != 0)
     }
 
-    /// Takes what [`Told::put`] has written, behind a statement whose text has this template.
+    /// Takes what [`Recorded::put`] has written, behind a statement whose text has this template.
     /// `spell` gives templates. None when it is not there; any bytes are safe.
     pub(super) fn take(
         from: &mut &'b [u8],
@@ -193,41 +193,41 @@ impl<'b> Heard<'b> {
     ) -> Option<Self> {
         let head = varint::take(from).filter(|head| *head <= ALL)?;
         let has = |bit| head & bit != 0;
-        let mut heard = Self::default();
+        let mut decoded = Self::default();
         if has(SURROUNDINGS) {
-            heard.surroundings = Some(take_word(has(SPELT_SURROUNDINGS), from)?);
+            decoded.surroundings = Some(take_word(has(SPELT_SURROUNDINGS), from)?);
         }
-        heard.template = match has(TEMPLATE) {
+        decoded.template = match has(TEMPLATE) {
             true => spell(take_word(has(SPELT_TEMPLATE), from)?)?,
             false => Arc::clone(before),
         };
-        heard.text = template::take(&heard.template, from)?;
+        decoded.text = template::take(&decoded.template, from)?;
         if has(TYPES) {
-            heard.types = take_types(from)?;
+            decoded.types = take_types(from)?;
         }
         if has(PARAMETERS) {
-            heard.parameters = value::take_all(from)?;
+            decoded.parameters = value::take_all(from)?;
         }
         if has(ROW_IDS) {
-            heard.row_ids = Some((varint::take(from)?, varint::take(from)?));
+            decoded.row_ids = Some((varint::take(from)?, varint::take(from)?));
         }
         if has(STARTED) {
-            heard.started = Some(varint::unzigzag(varint::take(from)?));
+            decoded.started = Some(varint::unzigzag(varint::take(from)?));
         }
         if has(BOUND) {
-            heard.bound = Some(varint::unzigzag(varint::take(from)?));
+            decoded.bound = Some(varint::unzigzag(varint::take(from)?));
         }
         if has(LOOKS) {
             let mut row = 0_u64;
             for _ in 0..varint::take(from)? {
                 row = row.checked_add(varint::take(from)?)?;
-                heard.looks.push(row);
+                decoded.looks.push(row);
             }
         }
         if has(CAPTURED) {
-            heard.captured = value::take_all(from)?;
+            decoded.captured = value::take_all(from)?;
         }
-        Some(heard)
+        Some(decoded)
     }
 }
 
@@ -238,8 +238,8 @@ mod tests {
 
     const KNOWN: Number = [1, 2, 3];
 
-    fn heard<'b>(from: &mut &'b [u8]) -> Option<Heard<'b>> {
-        Heard::take(from, &"before".into(), |word| match word {
+    fn decode<'b>(from: &mut &'b [u8]) -> Option<Decoded<'b>> {
+        Decoded::take(from, &"before".into(), |word| match word {
             Word::Known(KNOWN) => Some("known".into()),
             Word::Known(_) => None,
             Word::Spelt(template) => Some(std::str::from_utf8(template).ok()?.into()),
@@ -252,7 +252,7 @@ mod tests {
         value::put(&Value::Float8(0.5), &mut values);
         let divided = Divided::of("DELETE FROM t WHERE a = 1 AND b = 'x'", Rules::default()).unwrap();
         let types = [None, Some(Type::with_modifier(Kind::Varchar, 14)), Some(Type::TEXT)];
-        let plain = Told {
+        let plain = Recorded {
             refreshed: false,
             surroundings: None,
             template: None,
@@ -266,39 +266,47 @@ mod tests {
             captured: (0, &[]),
         };
         let spelt = Some(Word::Spelt(divided.template.as_bytes()));
-        let known = Told { template: Some(Word::Known(KNOWN)), ..plain.clone() };
+        let known = Recorded { template: Some(Word::Known(KNOWN)), ..plain.clone() };
         let all = [
             (plain.clone(), "before"),
             (known.clone(), "known"),
             (
-                Told { template: spelt, literals: &divided.literals, surroundings: Some(Word::Known(KNOWN)), ..plain },
+                Recorded {
+                    template: spelt,
+                    literals: &divided.literals,
+                    surroundings: Some(Word::Known(KNOWN)),
+                    ..plain
+                },
                 "DELETE FROM t WHERE a = 1 AND b = 'x'",
             ),
-            (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), ..known.clone() }, "known"),
-            (Told { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
-            (Told { bound: Some(i64::MIN), started: Some(7), ..known.clone() }, "known"),
-            (Told { looks: &[1, 2, 300], ..known.clone() }, "known"),
-            (Told { captured: (1, &values), parameters: &[Value::Null, Value::Int4(7)], ..known }, "known"),
+            (Recorded { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), ..known.clone() }, "known"),
+            (Recorded { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
+            (Recorded { bound: Some(i64::MIN), started: Some(7), ..known.clone() }, "known"),
+            (Recorded { looks: &[1, 2, 300], ..known.clone() }, "known"),
+            (Recorded { captured: (1, &values), parameters: &[Value::Null, Value::Int4(7)], ..known }, "known"),
         ];
-        for (told, text) in all {
+        for (recorded, text) in all {
             let mut bytes = Vec::new();
-            told.put(&mut bytes);
+            recorded.put(&mut bytes);
             for end in 0..bytes.len() {
-                assert!(heard(&mut &bytes[..end]).is_none(), "{told:?} up to {end}");
+                assert!(decode(&mut &bytes[..end]).is_none(), "{recorded:?} up to {end}");
             }
             bytes.push(9);
             let mut from = &bytes[..];
-            assert_eq!(Heard::has_refreshed(from), told.refreshed);
-            let back = heard(&mut from).unwrap();
+            assert_eq!(Decoded::has_refreshed(from), recorded.refreshed);
+            let back = decode(&mut from).unwrap();
             assert_eq!(from, [9]);
             assert_eq!(back.text, text);
-            assert_eq!(back.surroundings, told.surroundings);
-            assert_eq!((back.types.as_slice(), back.started), (told.types, told.started));
-            assert_eq!(back.bound, told.bound);
-            assert_eq!((back.row_ids, back.looks.as_slice()), (told.row_ids, told.looks));
-            assert_eq!((back.parameters.as_slice(), back.captured.len() as u64), (told.parameters, told.captured.0));
+            assert_eq!(back.surroundings, recorded.surroundings);
+            assert_eq!((back.types.as_slice(), back.started), (recorded.types, recorded.started));
+            assert_eq!(back.bound, recorded.bound);
+            assert_eq!((back.row_ids, back.looks.as_slice()), (recorded.row_ids, recorded.looks));
+            assert_eq!(
+                (back.parameters.as_slice(), back.captured.len() as u64),
+                (recorded.parameters, recorded.captured.0)
+            );
         }
-        assert!(heard(&mut &[0x80, 0x40][..]).is_none(), "a field that nobody knows");
-        assert!(heard(&mut &[TEMPLATE as u8, 3, 2, 1][..]).is_none(), "a word that nobody knows");
+        assert!(decode(&mut &[0x80, 0x40][..]).is_none(), "a field that nobody knows");
+        assert!(decode(&mut &[TEMPLATE as u8, 3, 2, 1][..]).is_none(), "a word that nobody knows");
     }
 }
