@@ -86,10 +86,10 @@ impl Case {
     pub fn protocol(&mut self, data: &[u8]) {
         let (piece, bytes) = data.split_first().map_or((255, data), |(piece, bytes)| (*piece, bytes));
         self.changes += 1;
-        let said = self.talk(bytes.to_vec(), usize::from(piece).max(1) * 16, data);
+        let response = self.talk(bytes.to_vec(), usize::from(piece).max(1) * 16, data);
         // Whether encryption is to be had is answered without a message.
-        let declined = said.iter().take_while(|byte| **byte == b'N').count();
-        judge(&said[declined.min(2)..], data);
+        let declined = response.iter().take_while(|byte| **byte == b'N').count();
+        judge(&response[declined.min(2)..], data);
     }
 
     /// As [`statements`]; returns the SQLSTATEs of the errors.
@@ -123,8 +123,8 @@ impl Case {
         if ["commit", "rollback", "end", "abort", "prepare"].iter().any(|word| text.contains(word)) {
             self.changes += 1;
         }
-        let said = self.talk(bytes.concat(), 1 << 20, data);
-        judge(&said, data)
+        let response = self.talk(bytes.concat(), 1 << 20, data);
+        judge(&response, data)
     }
 
     /// Has a conversation, in a thread as sessions have them.
@@ -142,17 +142,17 @@ impl Case {
         let fixture = self.fixture.clone();
         let thread = thread::Builder::new().stack_size(fixture.stack());
         let thread = thread.spawn(move || sender.send(fixture.talk(&bytes, piece))).expect("a thread can be had");
-        let mut said = receiver.recv_timeout(PATIENCE);
-        if let Err(RecvTimeoutError::Timeout) = said {
+        let mut response = receiver.recv_timeout(PATIENCE);
+        if let Err(RecvTimeoutError::Timeout) = response {
             self.fixture.cancel();
-            said = receiver.recv_timeout(PATIENCE);
+            response = receiver.recv_timeout(PATIENCE);
         }
-        if let Err(RecvTimeoutError::Timeout) = said {
+        if let Err(RecvTimeoutError::Timeout) = response {
             self.fixture.terminate();
-            said = receiver.recv_timeout(HANGS);
+            response = receiver.recv_timeout(HANGS);
         }
-        match said {
-            Ok(said) => {
+        match response {
+            Ok(response) => {
                 let _ = thread.join();
                 let panics = panics::count() - before.0;
                 assert!(panics == 0, "{panics} panics, by {}", shown(data));
@@ -162,7 +162,7 @@ impl Case {
                 }
                 let ended = self.fixture.ended().join("; ");
                 assert!(!ended.contains("not foreseen"), "{ended}, by {}", shown(data));
-                said
+                response
             }
             Err(RecvTimeoutError::Timeout) => {
                 panic!("it does not end {HANGS:?} after its session was terminated: {}", shown(data))
@@ -202,8 +202,8 @@ fn shown(data: &[u8]) -> String {
 }
 
 /// What is wrong with an answer, whatever was asked. Returns the errors' SQLSTATEs.
-fn judge(said: &[u8], data: &[u8]) -> Vec<String> {
-    let Some(answers) = cut(said) else { panic!("the answer is not made of whole messages, to {}", shown(data)) };
+fn judge(response: &[u8], data: &[u8]) -> Vec<String> {
+    let Some(answers) = cut(response) else { panic!("the answer is not made of whole messages, to {}", shown(data)) };
     let mut states = Vec::new();
     for (kind, body) in answers {
         let known = b"RSKZTDCINEvtns123GHdcA".contains(&kind);

@@ -75,8 +75,8 @@ impl Fixture {
         let [ours, general] = SCHEMA.map(|sql| query(sql.as_bytes()));
         let other = query(b"CREATE SCHEMA general; SET search_path = general");
         let bytes = [startup(&[("user", ROLE)]), ours, other, general, message(b'X', b"")].concat();
-        let said = fixture.talk(&bytes, 4096);
-        for (kind, body) in cut(&said).expect("whole messages") {
+        let response = fixture.talk(&bytes, 4096);
+        for (kind, body) in cut(&response).expect("whole messages") {
             assert!(kind != b'E', "the schema cannot be made: {:?} {:?}", field(body, b'M'), field(body, b'C'));
         }
         fixture

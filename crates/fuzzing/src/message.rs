@@ -80,16 +80,16 @@ pub fn sync() -> Vec<u8> {
     message(b'S', b"")
 }
 
-/// Cuts what a server has said since the start-up into messages, each with its kind; `None` when
+/// Cuts what a server has sent since the start-up into messages, each with its kind; `None` when
 /// that cannot be done.
-pub fn cut(mut said: &[u8]) -> Option<Vec<(u8, &[u8])>> {
+pub fn cut(mut response: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut answers = Vec::new();
-    while let Some((kind, rest)) = said.split_first() {
+    while let Some((kind, rest)) = response.split_first() {
         let (length, rest) = rest.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?.checked_sub(4)?;
         let (body, rest) = rest.split_at_checked(length)?;
         answers.push((*kind, body));
-        said = rest;
+        response = rest;
     }
     Some(answers)
 }

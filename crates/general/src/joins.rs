@@ -90,8 +90,8 @@ struct Parts {
 struct Equality {
     left: Expr,
     right: Expr,
-    /// Whether a condition says the same, and stays.
-    is_said: bool,
+    /// Whether a condition states the same, and stays.
+    is_stated: bool,
 }
 
 impl Parts {
@@ -139,7 +139,7 @@ impl Parts {
             LogicalPlan::Join(join) => {
                 self.take(Arc::unwrap_or_clone(join.left), false);
                 self.take(Arc::unwrap_or_clone(join.right), false);
-                let key = |(left, right)| Equality { left, right, is_said: false };
+                let key = |(left, right)| Equality { left, right, is_stated: false };
                 self.keys.extend(join.on.into_iter().map(key));
                 if let Some(condition) = join.filter {
                     self.condition(condition);
@@ -158,11 +158,11 @@ impl Parts {
                 Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
                     if self.nulls == NullEquality::NullEqualsNothing =>
                 {
-                    self.keys.push(Equality { left: *left, right: *right, is_said: false });
+                    self.keys.push(Equality { left: *left, right: *right, is_stated: false });
                 }
                 other => {
                     if self.nulls == NullEquality::NullEqualsNothing {
-                        let key = |(left, right)| Equality { left, right, is_said: true };
+                        let key = |(left, right)| Equality { left, right, is_stated: true };
                         self.keys.extend(equalities_of_all(&other).into_iter().map(key));
                     }
                     self.conditions.push(other);
@@ -219,7 +219,7 @@ impl Parts {
         let equality = |Equality { left, right, .. }| {
             Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op: operator, right: Box::new(right) })
         };
-        let keys = self.keys.into_iter().filter(|key| !key.is_said).map(equality);
+        let keys = self.keys.into_iter().filter(|key| !key.is_stated).map(equality);
         conjunction(keys.chain(self.conditions))
     }
 }

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_pointer_and_says_what_it_knows() {
+    fn an_error_is_one_pointer_and_shows_what_it_knows() {
         assert_eq!(size_of::<SqlError>(), size_of::<usize>());
         let error =
             SqlError::new(SqlState::UNIQUE_VIOLATION, "duplicate key").with_detail("Key (a)=(1) already exists.");

@@ -36,7 +36,7 @@ fn bound(kind: u8, value: &Value) -> Bound<ValueRef<'_>> {
 
 proptest! {
     #[test]
-    fn scans_find_what_the_condition_says(
+    fn scans_find_what_fulfils_the_condition(
         rows in prop::collection::vec(row(), 1..60),
         wanted in row(),
         (lower, upper) in (bytes(), bytes()),

@@ -394,7 +394,7 @@ mod tests {
         let a = "use b::{dead, Dead};\npub fn dead() {}\npub fn used() {}\npub struct Dead;\nimpl Dead {}\n\
                  pub(crate) fn ours() {}\nfn private() { used() }\n\
                  #[cfg(test)]\nmod tests { fn t() { dead(); only_tests() } }\npub fn only_tests() {}\n\
-                 pub const TOLD: u8 = 1;\nfn told() { format!(\"{TOLD}\") }";
+                 pub const SHOWN: u8 = 1;\nfn shows() { format!(\"{SHOWN}\") }";
         let b = "pub use a::only_tests;\nfn f(_: Other) { other() }\npub struct Other;\npub fn other() {}";
         let found = offences(|found| unused(&[rust("crates/a/src/lib.rs", a), rust("crates/b/src/lib.rs", b)], found));
         let expected = ["lib.rs:2 dead", "lib.rs:4 Dead", "lib.rs:10 only_tests"];

@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_comments_and_strings_are_told_apart() {
+    fn code_comments_and_strings_are_distinguished() {
         let text = "let a = \"x // \\\" y\"; // it's \"so\"\n\
                     let b = ('\"', '\\'', b'x', r#\"q\"z\"#); /* c /* d */ e */ f::<'a>()";
         let source = Source::new("a.rs", text.to_owned());

@@ -132,8 +132,8 @@ pub(crate) fn look_up(
     for (left_key, right_key) in on {
         let Some(column) = right_key.downcast_ref::<ColumnExpr>() else { continue };
         let found = Arc::new(FoundKeys::default());
-        if let Some((told, ty)) = tell(&plan, column.index(), &found)? {
-            plan = told;
+        if let Some((keyed, ty)) = pass_keys(&plan, column.index(), &found)? {
+            plan = keyed;
             sought.push(Sought { expr: Arc::clone(left_key), ty, found });
         }
     }
@@ -145,14 +145,14 @@ pub(crate) fn look_up(
     Ok((Arc::new(keys), plan))
 }
 
-/// The plan whose scan is told the values of a column, if its relation can look for them.
-fn tell(
+/// The plan whose scan gets the values of a column, if its relation can look for them.
+fn pass_keys(
     plan: &Arc<dyn ExecutionPlan>,
     column: usize,
     found: &Arc<FoundKeys>,
 ) -> Result<Option<(Arc<dyn ExecutionPlan>, Type)>> {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
-        return Ok(scan.told(column, found).map(|(scan, ty)| (Arc::new(scan) as Arc<dyn ExecutionPlan>, ty)));
+        return Ok(scan.with_keys(column, found).map(|(scan, ty)| (Arc::new(scan) as Arc<dyn ExecutionPlan>, ty)));
     }
     // What is volatile is computed for all rows.
     let volatile = |expr: &Arc<dyn PhysicalExpr>| expr.exists(|expr| Ok(expr.is_volatile_node()));
@@ -172,7 +172,7 @@ fn tell(
     };
     let children = plan.children();
     let (Some(inner), [child]) = (inner, children.as_slice()) else { return Ok(None) };
-    let Some((child, ty)) = tell(child, inner, found)? else { return Ok(None) };
+    let Some((child, ty)) = pass_keys(child, inner, found)? else { return Ok(None) };
     let options = datafusion_physical_plan::ReplaceChildrenOptions::new(
         datafusion_physical_plan::ChildrenPropertiesMode::Recompute,
     );

@@ -55,7 +55,7 @@ impl ScanExec {
 
     /// The same scan, which waits for the values of one of its columns; and the column's type.
     /// Nothing when the relation would read all rows anyway.
-    pub fn told(&self, column: usize, found: &Arc<FoundKeys>) -> Option<(Self, Type)> {
+    pub fn with_keys(&self, column: usize, found: &Arc<FoundKeys>) -> Option<(Self, Type)> {
         let column = *self.columns.get(column)?;
         let described = self.relation.columns().get(column)?;
         let condition = Condition::found(column, described, Arc::clone(found));

@@ -321,8 +321,8 @@ impl Numeric {
                 0 => 0,
                 magnitude => i64::from(magnitude.ilog10()) - i64::from(number.scale()),
             },
-            Self::Wide(bytes) => match sort::said(super::scaled(bytes).0) {
-                Some(sort::Said::Number(_, exponent, pairs)) => {
+            Self::Wide(bytes) => match sort::decoded(super::scaled(bytes).0) {
+                Some(sort::Decoded::Number(_, exponent, pairs)) => {
                     2 * i64::from(exponent) - if pairs.at(0) >= 10 { 1 } else { 2 }
                 }
                 _ => 0,
@@ -334,9 +334,9 @@ impl Numeric {
     pub(super) fn leading(&self) -> Leading {
         let magnitude = match self {
             Self::Small(number) => number.coefficient().unsigned_abs(),
-            Self::Wide(bytes) => match sort::said(super::scaled(bytes).0) {
+            Self::Wide(bytes) => match sort::decoded(super::scaled(bytes).0) {
                 // More digits than are looked at.
-                Some(sort::Said::Number(_, _, pairs)) => {
+                Some(sort::Decoded::Number(_, _, pairs)) => {
                     (0..8).fold(0, |sum, place| sum * 100 + u128::from(pairs.at(place)))
                 }
                 _ => 0,

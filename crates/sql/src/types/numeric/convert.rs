@@ -140,8 +140,8 @@ impl NumericRef<'_> {
 fn write_wide(bytes: &[u8], out: &mut Vec<u8>) {
     let (bytes, scale) = scaled(bytes);
     let mut put = |words: &[u16]| words.iter().for_each(|word| out.extend(word.to_be_bytes()));
-    let (negative, exponent, pairs) = match sort::said(bytes) {
-        Some(sort::Said::Special(special)) => {
+    let (negative, exponent, pairs) = match sort::decoded(bytes) {
+        Some(sort::Decoded::Special(special)) => {
             let sign = match special {
                 Special::NaN => NAN,
                 Special::Infinity => INFINITY,
@@ -149,8 +149,8 @@ fn write_wide(bytes: &[u8], out: &mut Vec<u8>) {
             };
             return put(&[0, 0, sign, 0]);
         }
-        Some(sort::Said::Number(negative, exponent, pairs)) => (negative, exponent, pairs),
-        Some(sort::Said::Zero) | None => return put(&[0, 0, POSITIVE, scale as u16]),
+        Some(sort::Decoded::Number(negative, exponent, pairs)) => (negative, exponent, pairs),
+        Some(sort::Decoded::Zero) | None => return put(&[0, 0, POSITIVE, scale as u16]),
     };
     // Two pairs are a digit; an odd exponent leaves the first digit half empty.
     let odd = exponent.rem_euclid(2) as usize;

@@ -178,9 +178,9 @@ impl Numeric {
                 ..0 => Sign::Minus,
                 _ => Sign::Plus,
             },
-            Self::Wide(bytes) => match sort::said(scaled(bytes).0) {
-                Some(sort::Said::Special(Special::Infinity) | sort::Said::Number(false, ..)) => Sign::Plus,
-                Some(sort::Said::Special(Special::MinusInfinity) | sort::Said::Number(true, ..)) => Sign::Minus,
+            Self::Wide(bytes) => match sort::decoded(scaled(bytes).0) {
+                Some(sort::Decoded::Special(Special::Infinity) | sort::Decoded::Number(false, ..)) => Sign::Plus,
+                Some(sort::Decoded::Special(Special::MinusInfinity) | sort::Decoded::Number(true, ..)) => Sign::Minus,
                 _ => Sign::NoSign,
             },
         }
@@ -301,8 +301,8 @@ impl Numeric {
     pub fn min_scale(&self) -> u32 {
         match self {
             Self::Small(number) => number.trimmed().scale(),
-            Self::Wide(bytes) => match sort::said(scaled(bytes).0) {
-                Some(sort::Said::Number(_, exponent, pairs)) => {
+            Self::Wide(bytes) => match sort::decoded(scaled(bytes).0) {
+                Some(sort::Decoded::Number(_, exponent, pairs)) => {
                     let behind = 2 * (pairs.len() as i64 - i64::from(exponent));
                     let odd = i64::from(pairs.at(pairs.len() - 1).is_multiple_of(10));
                     u32::try_from(behind - odd).unwrap_or(0)
@@ -361,8 +361,8 @@ impl<'a> NumericRef<'a> {
     pub fn as_special(self) -> Option<Special> {
         match self {
             Self::Small(_) => None,
-            Self::Wide(bytes) => match sort::said(scaled(bytes).0) {
-                Some(sort::Said::Special(special)) => Some(special),
+            Self::Wide(bytes) => match sort::decoded(scaled(bytes).0) {
+                Some(sort::Decoded::Special(special)) => Some(special),
                 _ => None,
             },
         }

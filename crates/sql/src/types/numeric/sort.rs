@@ -164,8 +164,8 @@ pub(super) const fn of_special(special: Special) -> &'static [u8] {
     }
 }
 
-/// What the bytes say.
-pub(super) enum Said<'a> {
+/// What the bytes hold.
+pub(super) enum Decoded<'a> {
     Special(Special),
     Zero,
     /// Whether it is negative, its exponent to the base of 100, and its digits as they are written.
@@ -196,13 +196,13 @@ impl Pairs<'_> {
 }
 
 /// Reads bytes; nothing when they are damaged.
-pub(super) fn said(bytes: &[u8]) -> Option<Said<'_>> {
+pub(super) fn decoded(bytes: &[u8]) -> Option<Decoded<'_>> {
     let (&head, rest) = bytes.split_first()?;
     match head {
-        ZERO => return Some(Said::Zero),
-        NAN => return Some(Said::Special(Special::NaN)),
-        INFINITY => return Some(Said::Special(Special::Infinity)),
-        MINUS_INFINITY => return Some(Said::Special(Special::MinusInfinity)),
+        ZERO => return Some(Decoded::Zero),
+        NAN => return Some(Decoded::Special(Special::NaN)),
+        INFINITY => return Some(Decoded::Special(Special::Infinity)),
+        MINUS_INFINITY => return Some(Decoded::Special(Special::MinusInfinity)),
         _ => {}
     }
     let negative = head < ZERO;
@@ -219,16 +219,16 @@ pub(super) fn said(bytes: &[u8]) -> Option<Said<'_>> {
     if pairs.is_empty() {
         return None;
     }
-    Some(Said::Number(negative, exponent, Pairs { bytes: pairs, flip }))
+    Some(Decoded::Number(negative, exponent, Pairs { bytes: pairs, flip }))
 }
 
 /// The number that the bytes say, at this scale.
 pub(super) fn big(bytes: &[u8], scale: u32) -> Result<Big, Special> {
     let finite = |coefficient| Ok(Big { coefficient, scale });
-    match said(bytes) {
-        Some(Said::Special(special)) => Err(special),
-        Some(Said::Zero) | None => finite(BigInt::ZERO),
-        Some(Said::Number(negative, exponent, pairs)) => {
+    match decoded(bytes) {
+        Some(Decoded::Special(special)) => Err(special),
+        Some(Decoded::Zero) | None => finite(BigInt::ZERO),
+        Some(Decoded::Number(negative, exponent, pairs)) => {
             let behind = 2 * (pairs.len() as i64 - i64::from(exponent));
             let zeros = i64::from(scale) - behind;
             let magnitude = pairs.magnitude();

@@ -103,16 +103,16 @@ fn write_small(number: Decimal, out: &mut String) {
 fn write_wide(bytes: &[u8], out: &mut String) {
     let (bytes, scale) = scaled(bytes);
     let mut behind = scale as usize;
-    let (negative, exponent, pairs) = match sort::said(bytes) {
-        Some(sort::Said::Special(special)) => {
+    let (negative, exponent, pairs) = match sort::decoded(bytes) {
+        Some(sort::Decoded::Special(special)) => {
             return out.push_str(match special {
                 Special::NaN => "NaN",
                 Special::Infinity => "Infinity",
                 Special::MinusInfinity => "-Infinity",
             });
         }
-        Some(sort::Said::Number(negative, exponent, pairs)) => (negative, exponent, pairs),
-        Some(sort::Said::Zero) | None => {
+        Some(sort::Decoded::Number(negative, exponent, pairs)) => (negative, exponent, pairs),
+        Some(sort::Decoded::Zero) | None => {
             out.push('0');
             if behind > 0 {
                 out.push('.');
