@@ -148,7 +148,7 @@ impl Prepared {
             peer,
             spin: config.spin,
             counters: Arc::clone(&counters),
-            heard: VecDeque::new(),
+            arrived: VecDeque::new(),
             broken: None,
         };
         Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })

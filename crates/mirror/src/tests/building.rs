@@ -99,7 +99,7 @@ fn build(bytes: &[u8], from: Lsn) -> Result<Build, NotABatch> {
 fn what_is_no_row_stays_in_the_log() {
     let mut builder = BlockBuilder::new();
     builder.begin();
-    builder.push(None, Fid::MESSAGES, Rid(0), RecordKind::Insert, b"told").unwrap();
+    builder.push(None, Fid::MESSAGES, Rid(0), RecordKind::Insert, b"input").unwrap();
     builder.push(None, Fid(1), Rid(7), RecordKind::Insert, b"row").unwrap();
     builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, b"asked").unwrap();
     builder.seal_records();
