@@ -6,14 +6,16 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`source`] | the files of the project, their code, comments and strings told apart |
+//! | [`source`] | the files of the project, their code, comments and strings distinguished |
 //! | [`rules`] | what offends each rule |
+//! | [`names`] | words that names do not have |
 //! | [`links`] | links from document to document |
 //! | [`ratchet`] | what is left from before |
 //! | [`wrap`] | wraps comments |
 #![forbid(unsafe_code)]
 
 pub mod links;
+pub mod names;
 pub mod ratchet;
 pub mod rules;
 pub mod source;

@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     links,
+    names::NoPart,
     source::{Source, closing, words},
 };
 
@@ -45,6 +46,7 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
     };
     let mut found = Vec::new();
     let forbidden: Vec<Forbidden> = rules("words.txt").iter().map(|line| Forbidden::read(line)).collect();
+    let no_parts: Vec<NoPart> = rules("names.txt").iter().map(|line| NoPart::read(line)).collect();
     for source in sources {
         widths(source, &mut found);
         long_files(source, &mut found);
@@ -52,6 +54,8 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
         allows(source, &mut found);
         system_math(source, &mut found);
         forbidden.iter().for_each(|forbidden| forbidden.find(source, &mut found));
+        let names = no_parts.iter().flat_map(|no_part| no_part.find(source));
+        found.extend(names.map(|(at, what)| offence("name", source, at, what)));
     }
     unused(sources, &mut found);
     links::check(root, sources, &mut found);

@@ -15,8 +15,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/tidy is two levels down").to_owned()
 }
 
-/// A file with its kinds of text told apart. In `code`, `comments` and `strings` all that belongs
-/// to another of them is blank, so that places are the same in all.
+/// A file with its kinds of text distinguished. In `code`, `comments` and `strings` all that
+/// belongs to another of them is blank, so that places are the same in all.
 #[derive(Debug)]
 pub struct Source {
     /// Its place below the root.
@@ -36,7 +36,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A file's text, told apart by its ending.
+    /// A file's text, distinguished by its ending.
     pub fn new(path: &str, text: String) -> Self {
         let layers = if path.ends_with(".rs") { Layers::of(&text) } else { Layers::of_document(&text) };
         let Layers { code, comments, strings } = layers;
