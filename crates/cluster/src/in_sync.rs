@@ -242,7 +242,7 @@ mod tests {
                         let (answers, needed) = newest.answered_by(|log| answered >> log.node.0 & 1 == 1);
                         assert!(
                             answers < needed || answered & next != 0,
-                            "{newest:?}, then {next:b}, heard {answered:b}"
+                            "{newest:?}, then {next:b}, answered {answered:b}"
                         );
                     }
                 }

@@ -31,7 +31,7 @@ impl World {
         let lead = term::TermEntry { term, start: end, node: state.id, nonce };
         match state.disk.terms.begin(lead, end, &succession) {
             Err(NotBegun::Fenced { .. }) => return Ok(()),
-            begun => begun.expect("a term above all that were heard"),
+            begun => begun.expect("a term above all that were observed"),
         }
         let known = if broken == Broken::TailTakenForCommitted { end } else { committed.min(end) };
         let me = state.disk.terms.holder(state.id);

@@ -186,10 +186,8 @@ fn seen(
             let writer = versions.get(&(*key, *version));
             if writer != Some(id) {
                 verdicts.add("what was seen is lost", || {
-                    format!(
-                        "version {version} of register {key} by {id}, seen {}; in the end that version is by {writer:?}",
-                        whence()
-                    )
+                    let seen = whence();
+                    format!("version {version} of register {key} by {id}, seen {seen}; in the end it is by {writer:?}")
                 });
             }
         }

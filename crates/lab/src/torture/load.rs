@@ -128,7 +128,8 @@ impl Load<'_> {
         };
         *self.history.book().errors.entry(key.to_owned()).or_default() += 1;
         if unexpected {
-            self.history.violated(format!("an unexpected error: {whose} on node {} heard {failure}", self.names[node]));
+            self.history
+                .violated(format!("an unexpected error: {whose} on node {} received {failure}", self.names[node]));
         }
     }
 
