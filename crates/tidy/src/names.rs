@@ -106,9 +106,11 @@ mod tests {
 
     #[test]
     fn items_fields_and_variants_are_looked_at() {
-        let code = "pub fn told() {}\nstruct Told;\nenum A { #[x] SaysSo, Other(says::Told), With { told: u8 }, Says = 2 }\n\
-                    struct B<T: X> { pub(crate) who_told: says::T, b: u8 }\nconst TOLD: u8 = 1;\nstatic mut SAYS: u8 = 1;\n\
-                    trait Says { type Told; }\nmod told;\nunion U { told: u8 }\n";
+        let code = "pub fn told() {}\nstruct Told;\n\
+             enum A { #[x] SaysSo, Other(says::Told), With { told: u8 }, Says = 2 }\n\
+             struct B<T: X> { pub(crate) who_told: says::T, b: u8 }\n\
+             const TOLD: u8 = 1;\nstatic mut SAYS: u8 = 1;\n\
+             trait Says { type Told; }\nmod told;\nunion U { told: u8 }\n";
         let expected =
             ["told", "Told", "SaysSo", "told", "Says", "who_told", "TOLD", "SAYS", "Says", "Told", "told", "told"];
         assert_eq!(found(code), expected);
