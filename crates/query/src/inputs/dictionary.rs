@@ -390,8 +390,8 @@ mod tests {
         assert!(rows.len() <= MOST && rows.len() > MOST / 4, "{}", rows.len());
         // Another primary finds them, and holds to the bounds.
         let another = Dictionary::new(database.clone());
-        let word = b"DELETE FROM t";
-        let _ = (another.number(word, now()), another.number(word, now()));
+        let another_word = b"DELETE FROM t";
+        let _ = (another.number(another_word, now()), another.number(another_word, now()));
         assert_eq!(another.number(word, now()), Some(number));
         assert_eq!(another.known.read().unwrap().words.len(), rows.len() + 1);
     }

@@ -336,7 +336,7 @@ pub struct NodeConfig {
     /// What a node does when something speaks against what it has in memory, as the sweep or a mark
     /// finds out. See docs/operations.md#proof-of-the-state.
     ///
-    /// Use `tell` where stale or wrong answers are better than none.
+    /// Use `report` where stale or wrong answers are better than none.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]
     pub on_doubt: OnDoubt,
     /// On a standby, while the primary records inputs: in how many percent of the log, 0 to 100,
