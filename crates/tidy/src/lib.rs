@@ -9,11 +9,13 @@
 //! | [`source`] | the files of the project, their code, comments and strings told apart |
 //! | [`rules`] | what offends each rule |
 //! | [`links`] | links from document to document |
+//! | [`paths`] | files and items of Rust that documents name |
 //! | [`ratchet`] | what is left from before |
 //! | [`wrap`] | wraps comments |
 #![forbid(unsafe_code)]
 
 pub mod links;
+pub mod paths;
 pub mod ratchet;
 pub mod rules;
 pub mod source;
