@@ -224,3 +224,19 @@ impl Manifest {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_of_another_format_is_refused() {
+        let manifest = Manifest::new(ClusterId(7), Lsn(8), Lsn(16), 5, 1, Vec::new());
+        let mut bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes, Path::new("it")).unwrap(), manifest);
+        bytes[8] += 1;
+        let error = Manifest::decode(&bytes, Path::new("it")).unwrap_err();
+        assert!(matches!(error, CheckpointError::Format { found: 2, expected: FORMAT, .. }), "{error}");
+        assert!(error.to_string().contains("start the version that wrote it"), "{error}");
+    }
+}

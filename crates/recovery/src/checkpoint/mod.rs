@@ -77,7 +77,10 @@ pub enum CheckpointError {
         expected: ClusterId,
     },
     /// It was written by another version.
-    #[error("{file} has checkpoint format {found}, this version reads {expected}", file = .file.display())]
+    #[error(
+        "{file} has checkpoint format {found}, this version reads {expected}: start the version that wrote it",
+        file = .file.display()
+    )]
     Format {
         /// Which file.
         file: PathBuf,
