@@ -109,7 +109,7 @@ pub struct Collector {
     key: KeyBuffer,
     /// Of the table that was dealt with last: what has come of its records.
     came: Option<(Fid, Arc<IndirectionArray>)>,
-    /// Records seen.
+    /// How many records this thread has looked at.
     pub records: u64,
 }
 

@@ -42,7 +42,7 @@ pub struct CheckpointTable {
     pub fid: u32,
     /// How many rows there are.
     pub rows: u64,
-    /// Where they are.
+    /// The files, each on a device of its own where there are several.
     pub files: Vec<CheckpointFile>,
 }
 
@@ -76,7 +76,7 @@ impl Manifest {
         Self { cluster: cluster.0, start: start.0, end: end.0, time, devices, tables, incarnation: None }
     }
 
-    /// Whose it is.
+    /// The cluster whose checkpoint it is.
     pub fn cluster(&self) -> ClusterId {
         ClusterId(self.cluster)
     }

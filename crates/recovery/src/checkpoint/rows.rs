@@ -223,7 +223,7 @@ impl TableWriter {
 /// Reads a file of rows, block by block, as its bytes come.
 #[derive(Debug)]
 pub struct RowsDecoder {
-    /// For messages.
+    /// The file's name, for messages.
     path: PathBuf,
     cluster: ClusterId,
     head: [u8; HEAD],
