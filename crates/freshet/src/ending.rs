@@ -19,7 +19,7 @@ use signal_hook::{
 
 use crate::Failure;
 
-/// What was heard.
+/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The process is to end.

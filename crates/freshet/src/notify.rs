@@ -36,7 +36,7 @@ pub(crate) fn status(status: &str) {
     tell(&format!("STATUS={status}\n"));
 }
 
-/// The node ends.
+/// Tells systemd that the node is ending.
 pub(crate) fn stopping() {
     tell("STOPPING=1\n");
 }

@@ -40,7 +40,7 @@ pub enum TlsError {
     Certificates {
         /// Where they should be.
         path: PathBuf,
-        /// What is wrong.
+        /// What the decoder says.
         cause: pem::Error,
     },
     /// The file has none.
@@ -54,7 +54,7 @@ pub enum TlsError {
     Key {
         /// Where it should be.
         path: PathBuf,
-        /// What is wrong.
+        /// What the decoder says.
         cause: pem::Error,
     },
     /// Others can read the key.
@@ -65,15 +65,15 @@ pub enum TlsError {
     Authorities {
         /// Where they should be.
         path: PathBuf,
-        /// What is wrong.
+        /// What the verifier says.
         cause: VerifierBuilderError,
     },
     /// One of these authorities is no certificate that can be used.
     #[error("{path} has a certificate that cannot be used as an authority: {cause}")]
     Authority {
-        /// Where it is.
+        /// The file of the authorities.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the certificate is no authority's.
         cause: rustls::Error,
     },
     /// They were read, but cannot be used.
@@ -184,7 +184,7 @@ fn common_name(certificate: &[u8]) -> Option<String> {
     const SET: u8 = 0x31;
     const OBJECT_ID: u8 = 0x06;
     const VERSION: u8 = 0xa0;
-    /// 2.5.4.3
+    /// The object identifier 2.5.4.3.
     const COMMON_NAME: &[u8] = &[0x55, 4, 3];
     const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
     let (certificate, _) = element(SEQUENCE, certificate)?;

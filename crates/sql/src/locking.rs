@@ -23,7 +23,7 @@ pub enum WhenLocked {
 /// How rows are locked: FOR UPDATE and its like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowMark {
-    /// How strongly.
+    /// The strength of the lock.
     pub lock: RowLock,
     /// What is done with those that others hold.
     pub when: WhenLocked,
@@ -39,7 +39,7 @@ impl RowMark {
 /// A clause that locks rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locking {
-    /// How strongly.
+    /// The strength of the lock.
     pub lock: RowLock,
     /// What is done with rows that others hold.
     pub when: WhenLocked,

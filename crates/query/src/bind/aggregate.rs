@@ -31,7 +31,7 @@ pub enum Aggregate {
 /// A call of one.
 #[derive(Clone, Debug)]
 pub struct AggregateCall {
-    /// Which.
+    /// The function.
     pub aggregate: Aggregate,
     /// Of what; nothing for `count(*)`.
     pub argument: Option<Expression>,
@@ -41,7 +41,7 @@ pub struct AggregateCall {
     pub distinct: bool,
     /// Of those rows only.
     pub filter: Option<Expression>,
-    /// What it returns.
+    /// The type of its result.
     pub ty: Type,
 }
 

@@ -86,10 +86,10 @@ pub struct ConflictUpdate {
     pub condition: Option<Expression>,
 }
 
-/// An INSERT.
+/// The plan of an INSERT.
 #[derive(Clone, Debug)]
 pub struct InsertPlan {
-    /// Into which table.
+    /// The table that gets the rows.
     pub table: Arc<TableInfo>,
     /// Where the rows come from.
     pub source: RowSource,
@@ -122,9 +122,9 @@ pub enum Targets {
 /// An UPDATE. In expressions, the row as it was is source 0.
 #[derive(Clone, Debug)]
 pub struct UpdatePlan {
-    /// The table.
+    /// The table whose rows change.
     pub table: Arc<TableInfo>,
-    /// Which rows.
+    /// The rows that change, and how they are found.
     pub targets: Targets,
     /// Which columns get which values.
     pub assignments: Vec<(usize, Expression)>,
@@ -134,12 +134,12 @@ pub struct UpdatePlan {
     pub returning: Option<Vec<Output>>,
 }
 
-/// A DELETE.
+/// The plan of a DELETE.
 #[derive(Clone, Debug)]
 pub struct DeletePlan {
-    /// From which table.
+    /// The table that loses the rows.
     pub table: Arc<TableInfo>,
-    /// Which rows.
+    /// The rows that go, and how they are found.
     pub targets: Targets,
     /// RETURNING
     pub returning: Option<Vec<Output>>,

@@ -106,7 +106,7 @@ pub type Wanted = (String, Option<String>, bool);
 
 /// What a session knows besides its transaction.
 pub struct State {
-    /// Its number.
+    /// The session's number, which clients know as the process id of their server.
     pub pid: i32,
     /// The place of its worker among the node's.
     pub place: usize,
@@ -114,7 +114,7 @@ pub struct State {
     pub client: Option<SocketAddr>,
     /// The memory that it may take.
     pub memory: Arc<Pool>,
-    /// Its settings.
+    /// What SET, SHOW and the start-up packet know.
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
     pub schema: Arc<Schema>,

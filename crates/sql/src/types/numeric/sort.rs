@@ -38,7 +38,7 @@ pub struct SortBytes {
 }
 
 impl SortBytes {
-    /// The bytes.
+    /// Those bytes that the number has.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
