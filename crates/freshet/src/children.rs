@@ -46,7 +46,7 @@ pub enum SpawnError {
     /// It could not serve in time, and was killed.
     #[error("the node could not serve within {patience:?}: {messages}")]
     Silent {
-        /// How long was waited.
+        /// How long it had to become ready.
         patience: Duration,
         /// The last lines that it wrote to stderr.
         messages: String,
@@ -58,7 +58,7 @@ pub enum SpawnError {
 pub struct Ready {
     /// The address of the control port.
     pub address: String,
-    /// Where other nodes connect.
+    /// The address of the node port.
     pub listen: String,
     /// Where SQL clients connect, if they can.
     pub sql: Option<String>,

@@ -48,7 +48,7 @@ pub enum ClientError {
     Silent {
         /// The address of the node that was asked.
         address: String,
-        /// How long was waited.
+        /// How long the client has waited.
         waited: Duration,
     },
     /// The node did nothing.

@@ -47,7 +47,7 @@ use crate::{
 struct Ready<'a> {
     /// The address of the control port.
     address: String,
-    /// Where other nodes connect.
+    /// The address of the node port.
     listen: &'a str,
     /// Where PostgreSQL's clients connect, if they do.
     sql: Option<String>,

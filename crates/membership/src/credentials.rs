@@ -73,7 +73,7 @@ pub enum CredentialsError {
          <16 hexadecimal digits>.{NODE}, and {NODE}"
     )]
     Nameless,
-    /// It names another node.
+    /// The certificate is that of another node.
     #[error("the certificate is that of node {found}, but this is node {expected}")]
     OtherNode {
         /// The node that the certificate names.

@@ -33,7 +33,7 @@ pub struct AccessRules {
 /// Why a file gives no rules.
 #[derive(Debug, Error)]
 pub enum AccessError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the access file {path}: {cause}")]
     Unreadable {
         /// The path of the access file.

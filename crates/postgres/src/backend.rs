@@ -57,7 +57,7 @@ pub struct FailedLogin<'f> {
     pub peer: &'f Peer,
     /// What it has sent; names in it can hold anything.
     pub startup: &'f Startup,
-    /// What it is told.
+    /// The error that the client gets.
     pub told: &'f Report,
     /// The reason, where the client is not told.
     pub why: Option<&'f str>,

@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// As it is told.
+    /// The error that the client gets.
     pub(crate) fn into_report(self) -> Report {
         match self {
             Self::Malformed(what) => Report::violation(format!("malformed message: {what}")),
@@ -99,7 +99,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// How many there are.
+    /// How many values there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.into()

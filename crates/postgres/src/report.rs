@@ -92,7 +92,7 @@ impl fmt::Debug for SqlState {
 pub enum Severity {
     /// DEBUG: for who looks for a fault.
     Debug,
-    /// What was asked for.
+    /// INFO: what the statement was asked to tell.
     Info,
     /// NOTICE: the statement has done something that its user may want to know.
     Notice,
@@ -207,7 +207,7 @@ impl Report {
         self
     }
 
-    /// What was being done.
+    /// Adds the field CONTEXT: what was being done.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.0.context = Some(context.into());

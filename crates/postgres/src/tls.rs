@@ -38,7 +38,7 @@ pub enum TlsError {
     /// The file of certificates cannot be read.
     #[error("cannot read certificates from {path}: {cause}")]
     Certificates {
-        /// Where they should be.
+        /// The file of the certificates.
         path: PathBuf,
         /// What the decoder says.
         cause: pem::Error,
@@ -46,13 +46,13 @@ pub enum TlsError {
     /// The file has none.
     #[error("{path} has no certificate; it must be in PEM form, the server's own first")]
     NoCertificate {
-        /// Where it should be.
+        /// The file of the certificates.
         path: PathBuf,
     },
     /// The file of the key cannot be read.
     #[error("cannot read a private key from {path}: {cause}")]
     Key {
-        /// Where it should be.
+        /// The file of the private key.
         path: PathBuf,
         /// What the decoder says.
         cause: pem::Error,
@@ -63,7 +63,7 @@ pub enum TlsError {
     /// The authorities for clients' certificates cannot be used.
     #[error("cannot check clients' certificates against {path}: {cause}")]
     Authorities {
-        /// Where they should be.
+        /// The file of the authorities.
         path: PathBuf,
         /// What the verifier says.
         cause: VerifierBuilderError,

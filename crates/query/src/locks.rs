@@ -131,7 +131,7 @@ pub struct TableLock {
     pub place: usize,
     /// The oid of the table.
     pub table: Oid,
-    /// How it is locked.
+    /// The mode in which it is locked.
     pub mode: LockMode,
     /// Whether it is held.
     pub granted: bool,

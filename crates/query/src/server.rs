@@ -58,7 +58,7 @@ pub struct Shared {
     pub exported: Arc<ExportedSnapshots>,
     /// Which snapshots are too old.
     pub old_snapshots: Arc<OldSnapshots>,
-    /// Who listens to what.
+    /// Which session listens to which channel.
     pub notifications: Notifications,
     /// Where sequences stand.
     pub sequences: Sequences,

@@ -93,7 +93,7 @@ const BITS: u64 = 4;
 pub struct Restoration<'t> {
     catalog: Arc<Catalog>,
     target: &'t dyn Target,
-    /// Where the checkpoint ends.
+    /// The end of the checkpoint: the log must be there up to it.
     floor: Lsn,
     /// Whether everything comes a second time, for indexes that were added since the checkpoint.
     again: bool,

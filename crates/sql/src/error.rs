@@ -223,9 +223,9 @@ pub type Text = Cow<'static, str>;
 /// What a client is told about an error: the fields of PostgreSQL's ErrorResponse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What happened, for programs.
+    /// The SQLSTATE, by which programs tell errors apart.
     pub state: SqlState,
-    /// What happened, for people.
+    /// The first line, for people.
     pub message: Text,
     /// The field DETAIL: what exactly is wrong.
     pub detail: Option<Text>,

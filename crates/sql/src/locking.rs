@@ -16,7 +16,7 @@ pub enum WhenLocked {
     Wait,
     /// They are left out.
     Skip,
-    /// That is an error.
+    /// A row that another transaction holds is an error: NOWAIT.
     NoWait,
 }
 

@@ -72,7 +72,7 @@ impl Pool {
         self.limit
     }
 
-    /// How many are taken.
+    /// How many bytes are taken.
     pub fn used(&self) -> usize {
         self.taken().used
     }

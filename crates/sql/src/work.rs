@@ -121,7 +121,7 @@ impl DoubleEndedIterator for Pieces<'_> {
     }
 }
 
-/// The same of bytes.
+/// Pieces of bytes, each counted as work before it is given.
 pub fn byte_pieces(bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], SqlError>> {
     bytes.chunks(PIECE).map(|piece| done(piece.len()).map(|()| piece))
 }

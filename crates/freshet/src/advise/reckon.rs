@@ -97,7 +97,7 @@ pub(super) struct Load {
     /// The share of them that did nothing.
     pub idle: Option<f64>,
     pub log_bytes: f64,
-    /// Of a group commit.
+    /// Average length of a group commit.
     pub batch_bytes: f64,
     pub records: f64,
     pub changes: Changes,
@@ -105,11 +105,11 @@ pub(super) struct Load {
     pub inputs: Option<Inputs>,
     /// How many transactions were not recorded, by reason.
     pub not_recorded: BTreeMap<String, u64>,
-    /// Of all tables, about.
+    /// Rows in all tables, about.
     pub rows: u64,
     /// Average length of a row, about.
     pub row_bytes: f64,
-    /// Of all indexes, about.
+    /// Entries in all indexes, about.
     pub index_entries: u64,
 }
 

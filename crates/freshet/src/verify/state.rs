@@ -53,7 +53,7 @@ pub struct Compared {
     pub at: Lsn,
     /// How many tables are the same.
     pub tables: usize,
-    /// How many records are.
+    /// How many records were compared.
     pub records: u64,
     /// The first record that differs, if any does.
     pub difference: Option<Difference>,

@@ -35,7 +35,7 @@ pub(super) struct Locking {
     of_view: bool,
     /// Whether some of them were written here.
     pub own: bool,
-    /// What stands in FROM.
+    /// The names in FROM, which OF may use.
     named: Vec<String>,
     pub marked: Vec<Marked>,
 }

@@ -37,9 +37,9 @@ pub struct AggregateCall {
     pub argument: Option<Expression>,
     /// The kind of the argument's values.
     pub kind: Kind,
-    /// Of different values only.
+    /// DISTINCT: equal values count once.
     pub distinct: bool,
-    /// Of those rows only.
+    /// FILTER: only rows that fulfil this count.
     pub filter: Option<Expression>,
     /// The type of its result.
     pub ty: Type,

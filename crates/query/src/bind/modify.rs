@@ -99,7 +99,7 @@ pub struct InsertPlan {
     pub targets: Vec<usize>,
     /// The default of each of these, for DEFAULT in a row.
     pub defaults: Vec<Expression>,
-    /// What has to hold.
+    /// What the new rows have to fulfil.
     pub constraints: Constraints,
     /// ON CONFLICT
     pub conflict: Option<ConflictPlan>,
@@ -128,7 +128,7 @@ pub struct UpdatePlan {
     pub targets: Targets,
     /// Which columns get which values.
     pub assignments: Vec<(usize, Expression)>,
-    /// What has to hold.
+    /// What the changed rows have to fulfil.
     pub constraints: Constraints,
     /// RETURNING
     pub returning: Option<Vec<Output>>,

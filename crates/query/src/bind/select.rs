@@ -76,7 +76,7 @@ pub struct Aggregation {
     pub groups: Box<[Expression]>,
     /// The calls of aggregates, each with its place in the result.
     pub calls: Box<[AggregateCall]>,
-    /// Which groups are shown.
+    /// HAVING: only groups that fulfil this are shown.
     pub having: Option<Expression>,
 }
 

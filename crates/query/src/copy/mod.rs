@@ -113,7 +113,7 @@ impl Fields {
         self.ends.push((self.bytes.len(), null, quoted));
     }
 
-    /// How many there are.
+    /// How many fields there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }

@@ -35,7 +35,7 @@ pub struct Check {
     pub constraint: Oid,
     /// How the constraint was declared.
     pub deferral: Deferral,
-    /// What is looked at.
+    /// What has to be looked at.
     pub what: What,
 }
 

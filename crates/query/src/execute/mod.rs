@@ -64,7 +64,7 @@ pub struct Run<'a, 'w> {
     pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
     /// Gives ids to rows that have no other key.
     pub row_ids: &'a RowIds,
-    /// What it may keep.
+    /// The pool from which it takes memory.
     pub memory: Arc<Pool>,
     /// What it keeps of that.
     pub kept: Reservation,

@@ -134,15 +134,15 @@ pub mod privilege {
     pub const USAGE: u16 = 128;
     /// CREATE in a schema.
     pub const CREATE: u16 = 256;
-    /// All of a table's.
+    /// All privileges that a table can have.
     pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
-    /// All of a column's.
+    /// All privileges that a column can have.
     pub const ALL_COLUMN: u16 = SELECT | INSERT | UPDATE | REFERENCES;
-    /// All of a sequence's.
+    /// All privileges that a sequence can have.
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
-    /// All of a schema's.
+    /// All privileges that a schema can have.
     pub const ALL_SCHEMA: u16 = CREATE | USAGE;
-    /// All of a database's.
+    /// All privileges that a database can have.
     pub const ALL_DATABASE: u16 = CREATE | TEMPORARY | CONNECT;
     /// TEMPORARY in a database: there are no temporary tables; kept for what clients say.
     pub const TEMPORARY: u16 = 512;
@@ -294,7 +294,7 @@ pub struct Index {
     pub unique: bool,
     /// NULLS NOT DISTINCT: whether a missing value is the same as another one.
     pub nulls_not_distinct: bool,
-    /// Why it is there.
+    /// The constraint for which it was made, if it was.
     pub constraint: IndexConstraint,
     /// When it is seen to that no two rows have the same key.
     pub deferral: Deferral,

@@ -130,13 +130,13 @@ pub struct State {
     pub database: Arc<str>,
     /// The server, for those that ask what there is.
     pub system: Arc<dyn SystemView>,
-    /// Its locks on numbers.
+    /// The advisory locks that the session holds.
     pub advisory: SessionAdvisory,
     /// What its sequences have given.
     pub sequences: SessionSequences,
     /// The LSN of its last commit.
     pub last_commit: Option<Lsn>,
-    /// What it listens to.
+    /// The channels that the session listens to.
     pub channels: SessionChannels,
     /// To reach other sessions.
     pub sessions: freshet_postgres::Sessions,

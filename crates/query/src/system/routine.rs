@@ -78,7 +78,7 @@ pub struct Operator {
     pub left: Oid,
     /// That of its right operand.
     pub right: Oid,
-    /// That of its result.
+    /// The oid of its result's type.
     pub result: Oid,
 }
 

@@ -37,7 +37,7 @@ macro_rules! set_functions {
 /// How a function is declared.
 #[derive(Debug)]
 pub struct Declared {
-    /// Which one it is.
+    /// The function that is declared.
     pub function: SetFunction,
     /// The schema that it is in.
     pub schema: &'static str,

@@ -59,7 +59,7 @@ impl Column {
     }
 }
 
-/// Where a column lies.
+/// Where a column lies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     /// Where its presence byte lies; the value begins behind it.

@@ -308,7 +308,7 @@ impl Kind {
         self.row().length
     }
 
-    /// What it is for.
+    /// Its category, by which overloads are chosen.
     #[inline]
     pub const fn category(self) -> Category {
         self.row().category

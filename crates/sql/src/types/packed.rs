@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{SqlError, SqlState};
 
-/// One of these values.
+/// A value of a packed type: address, time with a zone, or LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
     which: Which,

@@ -92,7 +92,7 @@ pub struct BTree {
     /// Guards `root`.
     latch: VersionLatch,
     root: AtomicPtr<node::Header>,
-    /// It owns its nodes.
+    /// The tree owns its nodes.
     nodes: PhantomData<Box<Leaf>>,
 }
 

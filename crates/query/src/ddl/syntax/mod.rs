@@ -150,7 +150,7 @@ pub type StorageOption = (String, Option<String>);
 pub struct CreateTable {
     /// The name of the new table.
     pub name: Name,
-    /// What kind of table.
+    /// Permanent, temporary or unlogged.
     pub persistence: Persistence,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
@@ -206,7 +206,7 @@ pub struct ColumnDefinition {
 pub struct IdentityDefinition {
     /// ALWAYS, not BY DEFAULT.
     pub always: bool,
-    /// How its sequence goes.
+    /// Options of the sequence that gives its values.
     pub options: SequenceOptions,
 }
 
@@ -268,7 +268,7 @@ pub enum ConstraintKind {
 pub struct CreateTableAs {
     /// The name of the new table.
     pub name: Name,
-    /// What kind of table.
+    /// Permanent, temporary or unlogged.
     pub persistence: Persistence,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
@@ -537,7 +537,7 @@ pub enum DropKind {
 /// DROP
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drop {
-    /// What kind of things.
+    /// The kind of objects that go.
     pub kind: DropKind,
     /// The names of what goes.
     pub names: Vec<Name>,
@@ -651,7 +651,7 @@ pub enum Commented {
 /// COMMENT ON
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comment {
-    /// What it is about.
+    /// The object that gets the comment.
     pub on: Commented,
     /// What is said; nothing for NULL.
     pub text: Option<String>,

@@ -164,7 +164,7 @@ pub(super) const fn of_special(special: Special) -> &'static [u8] {
     }
 }
 
-/// What the bytes say.
+/// A number, as its sort bytes say it.
 pub(super) enum Said<'a> {
     Special(Special),
     Zero,
