@@ -86,7 +86,11 @@ fn moved<'c>(
     known: &'c Counts,
     now: &'c Counts,
 ) -> impl Iterator<Item = (&'c (String, String), usize)> {
-    let name = |place: &'c str| place.rsplit(['/', ' ']).next().unwrap_or(place);
+    // All folders have a `mod.rs`.
+    let name = |place: &'c str| {
+        let name = place.trim_end_matches("/mod.rs").rsplit(['/', ' ']).next().unwrap_or(place);
+        (name, place.ends_with("/mod.rs"))
+    };
     let is_it = move |(key, is): &(&'c (String, String), &usize)| {
         rule.starts_with("long-") && key.0 == *rule && name(&key.1) == name(place) && **is <= was
     };
@@ -134,6 +138,8 @@ mod tests {
             ("long-function", "a.rs T::shrinks", 90),
             ("long-function", "a.rs is_short_now", 61),
             ("long-file", "src/a.rs", 700),
+            ("long-file", "src/b/mod.rs", 700),
+            ("long-file", "src/c/mod.rs", 700),
             ("word", "a of which", 2),
         ]);
         let (now, offences) = of(&[
@@ -143,6 +149,8 @@ mod tests {
             ("long-function", "a.rs T::shrinks", 85),
             ("long-function", "a.rs new", 61),
             ("long-file", "src/b/a.rs", 650),
+            ("long-file", "src/d/b/mod.rs", 650),
+            ("long-file", "src/d/mod.rs", 650),
             ("word", "b of which", 1),
         ]);
         let (fixed, _) = of(&[
@@ -150,6 +158,7 @@ mod tests {
             ("long-function", "b.rs T::moves", 79),
             ("long-function", "a.rs T::shrinks", 85),
             ("long-file", "src/b/a.rs", 650),
+            ("long-file", "src/d/b/mod.rs", 650),
         ]);
         assert_eq!(lowered(&known, &now), fixed);
         // Before it is fixed, what is no longer needed is refused, too.
