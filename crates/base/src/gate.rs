@@ -8,7 +8,7 @@ use crate::{Lsn, Term};
 /// neither "committed" nor "rolled back".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeOpen {
-    /// The deadline passed first.
+    /// The caller's deadline passed before the commit was decided.
     Deadline,
     /// The safety level cannot be kept, and the node refuses rather than waits.
     Refused(String),
@@ -16,7 +16,7 @@ pub enum OutcomeOpen {
     Fenced(Term),
     /// The log cannot be written.
     LogFailed(String),
-    /// The node stopped.
+    /// The node was stopped before the commit was decided.
     Stopped,
 }
 

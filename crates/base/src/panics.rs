@@ -22,7 +22,7 @@ thread_local! {
     static PLACE: Cell<Place> = const { Cell::new(Place::Outside) };
 }
 
-/// Where a thread is.
+/// How far a panic of this thread reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In a thread of the process that contains nothing.

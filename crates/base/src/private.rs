@@ -110,7 +110,7 @@ pub enum NotPrivate {
         directory = .directory.display(), quoted = quoted(.directory)
     )]
     Directory {
-        /// The directory.
+        /// The directory that is open to others.
         directory: PathBuf,
         /// What may be done with it, by whom.
         mode: u32,
@@ -136,7 +136,7 @@ pub enum NotPrivate {
         file = .file.display(), quoted = quoted(.file)
     )]
     File {
-        /// The file.
+        /// The file that is open to others.
         file: PathBuf,
         /// What may be done with it, by whom.
         mode: u32,
@@ -148,7 +148,7 @@ pub enum NotPrivate {
         path = .path.display(), quoted = quoted(.path)
     )]
     Owner {
-        /// The file or directory.
+        /// The file or directory that another user owns.
         path: PathBuf,
         /// The number of the user that it belongs to.
         owner: u32,
@@ -158,7 +158,7 @@ pub enum NotPrivate {
     /// The operating system refused something.
     #[error("cannot look at {path}: {source}; check the permissions", path = .path.display())]
     Io {
-        /// The file or directory.
+        /// The file or directory that could not be looked at.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
@@ -257,7 +257,7 @@ pub enum OpenKey {
     /// It is some other user's.
     #[error("private key file \"{}\" must be owned by the database user or root", .0.display())]
     Owner(PathBuf),
-    /// Others can read it.
+    /// Its group, or others, can read or write it.
     #[error(
         "private key file \"{}\" has group or world access. File must have permissions u=rw (0600) or less if owned by the database \
          user, or permissions u=rw,g=r (0640) or less if owned by root.",
@@ -267,7 +267,7 @@ pub enum OpenKey {
     /// The operating system refused something.
     #[error("could not access private key file \"{}\": {source}", .path.display())]
     Io {
-        /// The file.
+        /// The key file.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,

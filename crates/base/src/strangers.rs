@@ -91,7 +91,7 @@ impl<T> Strangers<T> {
         inner.here.drain(..).map(|(_, _, stranger)| stranger).collect()
     }
 
-    /// How many are here.
+    /// How many connections of strangers there are now.
     pub fn count(&self) -> usize {
         self.lock().here.len()
     }

@@ -26,7 +26,7 @@ pub struct ValueRing<'m> {
     pub tail: &'m AtomicU64,
     /// Whether the listener sleeps.
     pub sleep: &'m AtomicU32,
-    /// The values.
+    /// The values that were put in and not taken out, a place for each, round and round.
     pub values: &'m [AtomicU64],
 }
 
@@ -87,7 +87,7 @@ impl ValueRing<'_> {
         self.take()
     }
 
-    /// The listener is awake.
+    /// Tells those who put values in that the listener needs no wake-up call.
     pub fn after_sleep(&self) {
         self.sleep.store(0, Ordering::SeqCst);
     }

@@ -4,7 +4,7 @@
 /// The most bytes that a number takes.
 pub const LONGEST: usize = 10;
 
-/// Appends a number.
+/// Appends a number, seven bits a byte, the lowest first.
 #[inline]
 pub fn put(into: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -47,7 +47,7 @@ pub(crate) struct Outlook {
 pub(crate) struct BeginAgain(Arc<Shared>);
 
 struct Shared {
-    /// Where its clients connect.
+    /// The address of the control port.
     control: SocketAddr,
     outlook: Mutex<Outlook>,
     /// It does, and joins the node there.

@@ -7,7 +7,7 @@ use freshet_membership::Credentials;
 
 use crate::units;
 
-/// How often.
+/// How often certificates are looked at.
 const EVERY: Duration = Duration::from_secs(60);
 /// So long before it ends, it is told of, once a day.
 pub(crate) const SOON: u64 = 30 * DAY;

@@ -30,25 +30,25 @@ pub enum SpawnError {
     /// The process could not be started.
     #[error("cannot start {program}: {cause}")]
     Start {
-        /// Which program.
+        /// The path of the program.
         program: String,
-        /// Why not.
+        /// What the system says.
         cause: std::io::Error,
     },
     /// It ended before it could serve.
     #[error("the node ended ({status}) before it could serve: {messages}")]
     Ended {
-        /// How.
+        /// How the process ended: its code, or the signal.
         status: String,
-        /// What it said.
+        /// The last lines that it wrote to stderr.
         messages: String,
     },
     /// It could not serve in time, and was killed.
     #[error("the node could not serve within {patience:?}: {messages}")]
     Silent {
-        /// How long was waited.
+        /// How long it had to become ready.
         patience: Duration,
-        /// What it said.
+        /// The last lines that it wrote to stderr.
         messages: String,
     },
 }
@@ -56,9 +56,9 @@ pub enum SpawnError {
 /// What a node says when it can serve.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ready {
-    /// Where clients connect.
+    /// The address of the control port.
     pub address: String,
-    /// Where other nodes connect.
+    /// The address of the node port.
     pub listen: String,
     /// Where SQL clients connect, if they can.
     pub sql: Option<String>,
@@ -196,13 +196,13 @@ impl Process {
         Vec::from(self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
     }
 
-    /// The same of a process that has ended, to the last line.
+    /// Remaining stderr of an exited process.
     fn last_words(&self) -> String {
         let _ = self.all_read.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LAST_WORDS);
         self.messages()
     }
 
-    /// Its process number.
+    /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -226,7 +226,7 @@ impl Process {
         let _ = waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped);
     }
 
-    /// SIGCONT: it continues.
+    /// SIGCONT, after [`NodeProcess::pause`].
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }

@@ -32,31 +32,31 @@ pub enum ClientError {
     /// The node cannot be reached.
     #[error("cannot connect to {address}: {cause}; is a node running there?")]
     Unreachable {
-        /// Where.
+        /// The address that was tried last.
         address: String,
-        /// Why not.
+        /// What the system says.
         cause: String,
     },
     /// The connection ended before the answer came.
     #[error("the connection to {address} was lost: the request may or may not have been carried out")]
     Lost {
-        /// To whom.
+        /// The address of the node that was asked.
         address: String,
     },
     /// No answer came in time.
     #[error("no answer from {address} within {waited:?}: the request may or may not be carried out")]
     Silent {
-        /// From whom.
+        /// The address of the node that was asked.
         address: String,
-        /// How long was waited.
+        /// How long the client has waited.
         waited: Duration,
     },
     /// The node did nothing.
     #[error("refused by {address}: {reason}")]
     Refused {
-        /// By whom.
+        /// The address of the node that refused.
         address: String,
-        /// Why.
+        /// The reason that the node gave.
         reason: String,
     },
     /// The transaction was rolled back.
@@ -68,9 +68,9 @@ pub enum ClientError {
     /// The node answered something else than was asked.
     #[error("unexpected answer from {address}: {answer}")]
     Unexpected {
-        /// Who.
+        /// The address of the node that answered.
         address: String,
-        /// What.
+        /// The answer, for people.
         answer: String,
     },
 }
@@ -78,9 +78,9 @@ pub enum ClientError {
 /// An answer and when it came.
 #[derive(Debug)]
 pub struct Arrived {
-    /// When it came.
+    /// When this process had the answer.
     pub at: Instant,
-    /// The answer.
+    /// What the node answered.
     pub answer: Answer,
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// How often.
+/// How often the room on the devices is looked at.
 const EVERY: Duration = Duration::from_secs(5);
 /// There is little room when this number of further segments does not fit ...
 const SEGMENTS: u64 = 4;

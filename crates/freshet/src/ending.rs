@@ -19,7 +19,7 @@ use signal_hook::{
 
 use crate::Failure;
 
-/// What has come.
+/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The process is to end.

@@ -9,7 +9,7 @@ use freshet_engine::{MemoryStatus, Node};
 
 use crate::{config::Settings, process};
 
-/// How often.
+/// How often the memory of the machine is looked at.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// How much tables may take, where the machine has `available` bytes, 0 for not known: as

@@ -36,7 +36,7 @@ pub(crate) fn status(status: &str) {
     notify(&format!("STATUS={status}\n"));
 }
 
-/// The node ends.
+/// Tells systemd that the node is ending.
 pub(crate) fn stopping() {
     notify("STOPPING=1\n");
 }

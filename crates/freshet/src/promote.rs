@@ -30,7 +30,7 @@ const FORCED: &str = "warning: forced, without asking whether all that was ackno
                       that only nodes hold which have not answered, an old primary above all; one that comes back and \
                       holds some keeps them, and every node's status says HOLDS MORE";
 
-/// Promotes a node.
+/// Runs `freshet promote`.
 pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
     let (term, at) = client.promote(options.force, Duration::from_secs(options.patience))?;

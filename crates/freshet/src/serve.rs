@@ -45,9 +45,9 @@ use crate::{
 /// What a node prints when it can serve.
 #[derive(Serialize)]
 struct Ready<'a> {
-    /// Where clients connect.
+    /// The address of the control port.
     address: String,
-    /// Where other nodes connect.
+    /// The address of the node port.
     listen: &'a str,
     /// Where PostgreSQL's clients connect, if they do.
     sql: Option<String>,
@@ -369,7 +369,7 @@ struct Starting {
 }
 
 impl Progress {
-    /// Between two lines.
+    /// The time between two lines.
     const EVERY: Duration = Duration::from_secs(1);
 
     /// Takes note, and tells as JSON.

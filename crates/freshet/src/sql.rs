@@ -47,7 +47,7 @@ pub(crate) struct Prepared {
     address: SocketAddr,
     socket_directory: Option<PathBuf>,
     files: Files,
-    /// Holds the port.
+    /// Keeps the TCP port until it is served.
     listener: Option<TcpListener>,
 }
 
@@ -146,9 +146,9 @@ pub(crate) fn start(
 /// PostgreSQL's clients being served.
 #[derive(Clone)]
 pub(crate) struct Serving {
-    /// The protocol.
+    /// What accepts connections and speaks the protocol.
     pub(crate) server: Arc<Server>,
-    /// What sessions share.
+    /// What all sessions share: catalog, locks, settings.
     pub(crate) sessions: SqlServer,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
 /// How well a node does its work, as the command's exit code says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
-    /// As configured.
+    /// Everything is as configured.
     Well,
     /// It works, with less than is configured, or is about to.
     Lacking,

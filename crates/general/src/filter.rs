@@ -99,7 +99,7 @@ pub(crate) enum Resolved {
     Filter(Filter),
     /// No row can fulfil it.
     Never,
-    /// All rows do.
+    /// All rows fulfil it.
     Always,
 }
 
@@ -318,7 +318,7 @@ fn compared(expr: &Expr, columns: &[Column]) -> Option<((usize, Type), Type)> {
     widens.then_some((column, function.result))
 }
 
-/// The other side.
+/// The operand that is compared with a column of type `ty`.
 fn operand(expr: &Expr, ty: Type) -> Option<Operand> {
     match called::<Key>(expr) {
         Some((key, [inner])) => Operand::of(inner, key.ty),

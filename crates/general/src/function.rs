@@ -41,7 +41,7 @@ const COUNTED: usize = 256 << 10;
 pub(crate) enum Work {
     /// A function or an operator.
     Call(&'static Function),
-    /// A cast.
+    /// `CAST (value AS type)`.
     Cast(Cast),
     /// `left operator ANY (array)`.
     Any(&'static Function),
@@ -326,7 +326,7 @@ pub(crate) fn called<F: ScalarUDFImpl + 'static>(expr: &Expr) -> Option<(&F, &[E
 /// A parameter of the statement: `$1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Parameter {
-    /// From 0.
+    /// The parameter's number less one: `$1` has 0.
     pub number: usize,
     pub ty: Type,
     signature: Signature,
@@ -383,7 +383,7 @@ impl ScalarUDFImpl for Parameter {
 /// A value of the row for which a subquery runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outer {
-    /// Which subquery's.
+    /// The number of the subquery that runs.
     pub subquery: usize,
     /// Which of its captured values.
     pub at: usize,

@@ -210,7 +210,7 @@ impl Parts {
         }))
     }
 
-    /// What became no key.
+    /// The conditions that became no key of the join.
     fn rest(self) -> Option<Expr> {
         let operator = match self.nulls {
             NullEquality::NullEqualsNothing => Operator::Eq,

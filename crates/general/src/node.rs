@@ -182,7 +182,7 @@ impl UserDefinedLogicalNodeCore for Expand {
 #[derive(Clone, Debug)]
 pub(crate) struct Apply {
     pub input: Arc<LogicalPlan>,
-    /// The query's number.
+    /// The number of the query that runs for each row.
     pub subquery: usize,
     /// What it takes from the row.
     pub captures: Vec<Expr>,

@@ -195,7 +195,7 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
     })
 }
 
-/// No rows.
+/// A plan without rows.
 fn nothing(schema: &DFSchema) -> Made {
     Made { plan: Arc::new(ValuesExec::new(Vec::new(), Arc::clone(schema.inner()))), rows: 0.0 }
 }

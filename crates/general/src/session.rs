@@ -13,9 +13,9 @@ use crate::{error::external, subquery::State};
 /// What a running query is lent by its statement.
 #[derive(Clone, Copy)]
 pub(crate) struct Session<'r> {
-    /// The session's settings.
+    /// What functions and types depend on: the time zone, formats, the clock.
     pub context: &'r EvalContext<'r>,
-    /// The values of `$1`, `$2`, ...
+    /// The values of the parameters `$1`, `$2`, ...
     pub parameters: &'r [Value],
     /// Whether to go on.
     pub interrupted: &'r dyn Fn() -> Result<(), SqlError>,

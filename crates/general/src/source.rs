@@ -18,7 +18,7 @@ use freshet_sql::{
 
 use crate::{bind::depends_on, filter::Condition, layout::field, node::is_volatile, subquery::Depends};
 
-/// A relation.
+/// A relation, as DataFusion asks for it.
 pub(crate) struct RelationSource {
     pub relation: Arc<dyn Relation>,
     pub name: String,

@@ -40,11 +40,11 @@ const MAX_REMEMBERED: usize = 65_536;
 /// What is asked of a subquery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// Its only value.
+    /// The value of its only row, null of none.
     Scalar,
     /// Whether it has rows.
     Exists,
-    /// All its values.
+    /// All its values, as an array.
     Array,
     /// Whether one of its values, which are conditions, holds.
     Holds,
@@ -189,7 +189,7 @@ impl SubqueryFunction {
         Ok(answer != Value::Bool(any))
     }
 
-    /// Runs the subquery.
+    /// Runs the subquery for these captured values, and says what came of it.
     fn ask(&self, session: &Session<'_>, left: &Value, captured: Vec<ScalarValue>) -> Result<Found> {
         let mut values: Vec<Value> = Vec::new();
         let mut rows = 0;
@@ -417,7 +417,7 @@ impl Depends {
 
 /// The plan of rows that several parts of a query read.
 struct SharedPlan {
-    /// Unless it runs.
+    /// The plan, while no part of the query runs it.
     plan: Option<Arc<dyn ExecutionPlan>>,
     /// About how many rows come out of it.
     rows: f64,

@@ -16,7 +16,7 @@ use freshet_sql::{SqlError, SqlState, Type};
 
 use crate::{error::external, layout::data_type};
 
-/// A window function.
+/// The window functions that are no aggregates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WindowKind {
     RowNumber,

@@ -540,12 +540,14 @@ fn header(medium: &dyn Medium, number: u64, life: u32) -> Result<Vec<u8>, StoreE
     let file = medium.open(&name).map_err(failed)?;
     let mut bytes = vec![0; file.size().map_err(failed)? as usize];
     file.read(0, &mut bytes).map_err(failed)?;
-    let header = bytes.first_chunk::<FILE_HEADER>();
     let holds = |header: &&[u8; FILE_HEADER]| {
         header[..8] == *MAGIC && word(header, 8) == number && crc32c::crc32c(&header[..44]) == half(header, 44)
     };
-    let Some(header) = header.filter(holds) else {
-        let what = "its header is not what this version wrote there".to_owned();
+    let Some(header) = bytes.first_chunk::<FILE_HEADER>().filter(holds) else {
+        let what = match bytes.starts_with(MAGIC) {
+            true => "its header is not what this version wrote there".to_owned(),
+            false => format!("it does not begin with {}: start the version that wrote it", MAGIC.escape_ascii()),
+        };
         return Err(damage(medium, number, 0, what));
     };
     if word(header, 16) != bytes.len() as u64 {

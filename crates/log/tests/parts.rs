@@ -219,3 +219,15 @@ fn a_directory_of_an_older_version_is_taken_and_tied() {
     let error = directory.open_store(&[whole.path().join("elsewhere")]).unwrap_err();
     assert!(matches!(error, StoreError::Directory(ControlError::Place { .. })), "{error}");
 }
+
+#[test]
+fn a_control_file_of_another_format_is_refused() {
+    let whole = tempfile::tempdir().unwrap();
+    let path = whole.path().join("log");
+    drop(LogDirectory::create(&path, control(1)).unwrap());
+    let text = fs::read_to_string(path.join("control")).unwrap();
+    fs::write(path.join("control"), text.replacen("freshet control 2", "freshet control 3", 1)).unwrap();
+    let error = LogDirectory::open(&path).unwrap_err();
+    assert!(matches!(&error, ControlError::Format { found, .. } if found == "3"), "{error}");
+    assert!(error.to_string().contains("start the version that wrote it"), "{error}");
+}

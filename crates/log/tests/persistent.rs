@@ -150,7 +150,12 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     let store = store(directory.path(), 1);
     let found = store.settle_before_buffer().unwrap();
     let good = std::fs::read(&path).unwrap();
-    for (at, what) in [(10, "header"), (20, "header"), (36, "header"), (44, "header")] {
+    let mut newer = good.clone();
+    newer[8] ^= 1;
+    std::fs::write(&path, &newer).unwrap();
+    let error = recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap_err();
+    assert!(matches!(error, BufferError::Format { found: 3, .. }), "{error}");
+    for (at, what) in [(20, "header"), (36, "header"), (44, "header")] {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();

@@ -47,7 +47,7 @@ pub enum CredentialsError {
     /// A file cannot be read or written.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
-        /// What was being done.
+        /// What the process tried to do, as a verb.
         doing: &'static str,
         /// With which file.
         path: PathBuf,
@@ -57,11 +57,11 @@ pub enum CredentialsError {
     /// A file is not what it should be.
     #[error("{} holds no {what} in PEM form: {why}", .path.display())]
     Pem {
-        /// Which file.
+        /// The file that was read.
         path: PathBuf,
-        /// What it should hold.
+        /// What the file should hold: a certificate, or a private key.
         what: &'static str,
-        /// What is wrong.
+        /// What the decoder says.
         why: String,
     },
     /// Others can read the private key.
@@ -73,12 +73,12 @@ pub enum CredentialsError {
          <16 hexadecimal digits>.{NODE}, and {NODE}"
     )]
     Nameless,
-    /// It names another node.
+    /// The certificate is that of another node.
     #[error("the certificate is that of node {found}, but this is node {expected}")]
     OtherNode {
-        /// Whom it names.
+        /// The node that the certificate names.
         found: NodeId,
-        /// Whom it should name.
+        /// This node.
         expected: NodeId,
     },
     /// What is to be certified is not a public key.
@@ -87,7 +87,7 @@ pub enum CredentialsError {
     /// Certificate, key and authority do not belong together.
     #[error("certificate, key and authority cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// As above.
+    /// The authority's certificate can verify nothing.
     #[error("the authority's certificate cannot be used: {0}")]
     Authority(#[from] rustls::server::VerifierBuilderError),
     /// A certificate cannot be made.
@@ -101,7 +101,7 @@ pub enum CredentialsError {
     TooManyTokens(usize),
 }
 
-/// Where credentials lie.
+/// The files in which a node's credentials lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The node's certificate, and the intermediate ones up to the authority's.
@@ -129,7 +129,7 @@ impl Files {
         }
     }
 
-    /// Whether there are any.
+    /// Whether there is a certificate at its place: the node was enrolled.
     pub fn exist(&self) -> bool {
         self.certificate.exists()
     }
@@ -367,7 +367,7 @@ impl Credentials {
         sync(directory)
     }
 
-    /// The holder.
+    /// Who the certificate says that its holder is.
     pub fn identity(&self) -> Identity {
         self.0.identity
     }

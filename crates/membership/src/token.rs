@@ -31,12 +31,12 @@ const OUTSTANDING: usize = 1024;
 pub struct Token {
     /// The fingerprint of the authority's certificate.
     pub(crate) authority: [u8; 32],
-    /// What the member remembers.
+    /// The random half, which the member that gave out the token remembers.
     pub(crate) secret: [u8; 16],
 }
 
 impl Token {
-    /// What the member remembers.
+    /// The random half, which the member that gave out the token remembers.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
     }
@@ -111,10 +111,10 @@ pub struct Enrolment {
     pub secret: Option<[u8; 16]>,
 }
 
-/// What it gets.
+/// What a newcomer gets that was let in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enrolled {
-    /// The cluster.
+    /// The cluster that it belongs to from now on.
     pub cluster: ClusterId,
     /// Who it is from now on.
     pub identity: Identity,

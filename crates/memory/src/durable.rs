@@ -39,7 +39,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All of them, in the order in which [`Method::best`] tries them.
     pub const ALL: [Self; 5] = [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush, Self::Eadr];
 
     /// Whether this processor has it.

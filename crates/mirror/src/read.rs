@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
     /// It has no beginning.
-    #[error("this memory is no mirror: its superblock is missing or damaged")]
+    #[error("this memory is no mirror: its superblock is missing, damaged, or of another version")]
     Superblock,
     /// What a mirror says of what lies where has another length than it says.
     #[error("a mirror's description of its memory ends too early, or too late")]

@@ -33,18 +33,18 @@ pub struct AccessRules {
 /// Why a file gives no rules.
 #[derive(Debug, Error)]
 pub enum AccessError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the access file {path}: {cause}")]
     Unreadable {
-        /// Which file.
+        /// The path of the access file.
         path: PathBuf,
-        /// Why not.
+        /// What the system says.
         cause: io::Error,
     },
     /// Lines of it are not understood.
     #[error("the access file cannot be used: {}", listed(path, faults))]
     Lines {
-        /// Which file.
+        /// The path of the access file.
         path: PathBuf,
         /// All that is wrong.
         faults: Vec<Fault>,
@@ -75,7 +75,7 @@ fn listed(path: &Path, faults: &[Fault]) -> String {
 /// What a client says of itself, and what is known of it.
 #[derive(Clone, Copy)]
 pub struct Claim<'c> {
-    /// How it comes.
+    /// Where the client connects from, and through which TLS.
     pub peer: &'c Peer,
     /// The role that it names.
     pub user: &'c str,
@@ -89,7 +89,7 @@ pub struct Claim<'c> {
 /// What a client that the rules let in still has to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Required {
-    /// Nothing.
+    /// No proof: the rule says `trust`, or the certificate is enough.
     Nothing,
     /// That it knows the role's password, by SCRAM-SHA-256.
     Password,

@@ -53,11 +53,11 @@ pub trait Backend: Send + Sync {
 /// A client that was refused.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedLogin<'f> {
-    /// How it came.
+    /// Where the client connected from, and through which TLS.
     pub peer: &'f Peer,
     /// What it has sent; names in it can hold anything.
     pub startup: &'f Startup,
-    /// The reply that it gets.
+    /// The error that the client gets.
     pub reply: &'f Report,
     /// The reason, where the reply does not have it.
     pub why: Option<&'f str>,
@@ -68,7 +68,7 @@ pub struct FailedLogin<'f> {
 /// The TLS of a connection, in OpenSSL's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Its version: `TLSv1.3`.
+    /// The version of TLS: `TLSv1.3`.
     pub version: &'static str,
     /// What it encrypts with: `TLS_AES_256_GCM_SHA384`.
     pub cipher: &'static str,
@@ -79,7 +79,7 @@ pub struct Encryption {
 /// How a client comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// From where.
+    /// The socket, or the address, that it connects from.
     pub origin: Origin,
     /// Through which TLS it comes, if it does.
     pub encryption: Option<Encryption>,
@@ -103,7 +103,7 @@ pub enum Origin {
         /// The user who runs it, as the system knows it.
         uid: u32,
     },
-    /// At an address.
+    /// Connected by TCP, from this address.
     Host(SocketAddr),
 }
 
@@ -147,7 +147,7 @@ impl Access {
 /// learn why.
 #[derive(Clone, Debug)]
 pub enum Proof {
-    /// Nothing.
+    /// No proof is asked for.
     None,
     /// That it knows the password, by SCRAM-SHA-256.
     Scram(Option<Verifier>),
@@ -160,7 +160,7 @@ pub enum Proof {
 pub struct Opening<'a> {
     /// What the client has said.
     pub startup: &'a Startup,
-    /// Where it is.
+    /// Where the client connects from, and through which TLS.
     pub peer: Peer,
     /// The session's number, which clients know as the process id of their server.
     pub pid: i32,
@@ -173,9 +173,9 @@ pub struct Opening<'a> {
 /// How it stands with a session's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionStatus {
-    /// None is open.
+    /// No transaction is open: `I` in ReadyForQuery.
     Idle,
-    /// One is open.
+    /// A transaction is open: `T` in ReadyForQuery.
     Open,
     /// One is open that has failed: it can only be rolled back.
     Failed,

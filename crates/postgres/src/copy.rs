@@ -13,7 +13,7 @@ use crate::{
     transport::Received,
 };
 
-/// How often who waits for data looks whether that is still of use.
+/// Poll interval for cancellation while a session waits for COPY data.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Data of a copy that is longer is not gathered before it is used.
@@ -179,7 +179,7 @@ impl<'a> CopyOut<'a> {
         self.out
     }
 
-    /// That was all.
+    /// Sends CopyDone: no more data follows.
     pub fn finish(self) {
         self.out.plain(b'c');
     }

@@ -18,7 +18,7 @@ enum Way {
     Bytes(&'static Table),
     /// The same, with control characters.
     Controls(&'static Table),
-    /// Of several bytes.
+    /// Of one byte or several for each character.
     Several(&'static Table),
     /// The same, where both bytes of a character are from 0xA1 on.
     High(&'static Table),
@@ -263,13 +263,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("0x{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// 22021
+/// The error 22021: bytes that are no text in their encoding.
 pub(crate) fn invalid(encoding: &str, bytes: &[u8]) -> Report {
     let message = format!("invalid byte sequence for encoding \"{encoding}\": {}", hex(bytes));
     Report::error(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message)
 }
 
-/// 22P05
+/// The error 22P05: a character that the other encoding lacks.
 fn untranslatable(from: &str, to: &str, bytes: &[u8]) -> Report {
     let message = format!(
         "character with byte sequence {} in encoding \"{from}\" has no equivalent in encoding \"{to}\"",
@@ -285,7 +285,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Of an encoding.
+    /// A stream of text in this encoding.
     #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         let decoder = match &encoding.0.way {

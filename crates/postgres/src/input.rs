@@ -13,7 +13,7 @@ use crate::{
 const FIRST: usize = 8 << 10;
 /// Buffers that reads fill grow as far as this.
 const BULK: usize = 128 << 10;
-/// Kind and length.
+/// Bytes before a message's body: its kind and its length.
 const HEADER: usize = 5;
 
 /// What came and was not yet used.
@@ -37,7 +37,7 @@ pub(crate) struct Frame {
 }
 
 impl Input {
-    /// What is there.
+    /// What was received and not consumed yet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -128,7 +128,7 @@ impl Input {
         Some(kind)
     }
 
-    /// Blocks for more.
+    /// Blocks until more bytes have come.
     pub(crate) fn fill(
         &mut self,
         transport: &mut Transport,

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Sessions at once.
+    /// How many sessions there may be at once.
     pub connections: usize,
     /// This many of them are for superusers only.
     pub reserved: usize,

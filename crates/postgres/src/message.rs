@@ -21,15 +21,15 @@ pub(crate) enum Fault {
     Refused(Report),
     /// It carries more than is taken. What is still to come of it is passed over.
     TooLong {
-        /// Its kind.
+        /// The byte that says which message it is.
         kind: u8,
-        /// What is told.
+        /// The error that the client gets.
         report: Report,
     },
 }
 
 impl Fault {
-    /// As it is told.
+    /// The error that the client gets.
     pub(crate) fn into_report(self) -> Report {
         match self {
             Self::Malformed(what) => Report::violation(format!("malformed message: {what}")),
@@ -99,7 +99,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// How many there are.
+    /// How many values there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.into()
@@ -127,7 +127,7 @@ impl<'a> IntoIterator for Values<'a> {
     }
 }
 
-/// Goes through [`Values`].
+/// Iterates over [`Values`].
 #[derive(Clone, Debug)]
 pub struct ValuesIter<'a>(Values<'a>);
 
@@ -178,7 +178,7 @@ impl Types<'_> {
     }
 }
 
-/// A Bind message.
+/// A Bind message: makes a portal of a prepared statement and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind<'a> {
     /// The portal to make; the unnamed one is replaced.
@@ -187,7 +187,7 @@ pub struct Bind<'a> {
     pub statement: &'a str,
     /// How the values are written.
     pub formats: Formats<'a>,
-    /// The parameters' values.
+    /// The values of the parameters, in the order of their numbers.
     pub values: Values<'a>,
     /// How the results are to be written.
     pub results: Formats<'a>,

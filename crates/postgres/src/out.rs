@@ -27,7 +27,7 @@ const MOST: usize = i16::MAX as usize;
 /// A column of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name.
+    /// The column's name, as the client shows it.
     pub name: &'a str,
     /// The table that it comes from; 0 for none.
     pub table: u32,
@@ -161,7 +161,7 @@ impl Out {
         Executed(())
     }
 
-    /// Something worth knowing.
+    /// Sends a NoticeResponse, in the middle of whatever is being answered.
     pub fn notice(&mut self, report: &Report) {
         self.report(b'N', report);
     }
@@ -227,7 +227,7 @@ impl Out {
         }
     }
 
-    /// Has everything written.
+    /// Writes what was collected to the client.
     pub fn flush(&mut self) {
         self.owed = false;
         self.write(false);

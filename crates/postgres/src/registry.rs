@@ -65,7 +65,7 @@ struct State {
     user: Option<Box<str>>,
     /// It is doing something for its client.
     running: bool,
-    /// It is to end.
+    /// The session is to end at the next chance.
     ending: bool,
     /// And what it does is not to be waited for.
     interrupted: bool,
@@ -385,7 +385,7 @@ impl Sessions {
         self.0.find(pid).inspect(|entry| entry.end(true)).is_some()
     }
 
-    /// How many there are.
+    /// How many sessions there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.lock().seated

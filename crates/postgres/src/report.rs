@@ -90,17 +90,17 @@ impl fmt::Debug for SqlState {
 /// How grave a report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// For debugging.
+    /// DEBUG: for who looks for a fault.
     Debug,
-    /// What was asked for.
+    /// INFO: what the statement was asked to tell.
     Info,
-    /// Worth knowing.
+    /// NOTICE: the statement has done something that its user may want to know.
     Notice,
-    /// Probably a mistake.
+    /// WARNING: the statement has worked, and its user has probably meant something else.
     Warning,
     /// The statement has failed.
     Error,
-    /// The connection ends.
+    /// FATAL: the connection ends.
     Fatal,
 }
 
@@ -174,7 +174,7 @@ impl Report {
         Self::new(Severity::Fatal, state, message)
     }
 
-    /// Something worth knowing.
+    /// A notice with the code of success.
     #[must_use]
     pub fn notice(message: impl Into<String>) -> Self {
         Self::new(Severity::Notice, SqlState::SUCCESS, message)
@@ -186,7 +186,7 @@ impl Report {
         Self::new(Severity::Warning, state, message)
     }
 
-    /// The particulars.
+    /// Adds the field DETAIL.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
@@ -207,7 +207,7 @@ impl Report {
         self
     }
 
-    /// What was being done.
+    /// Adds the field CONTEXT: what was being done.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.0.context = Some(context.into());
@@ -262,13 +262,13 @@ impl Report {
         self.0.severity
     }
 
-    /// Its code.
+    /// The report's SQLSTATE.
     #[must_use]
     pub fn state(&self) -> SqlState {
         self.0.state
     }
 
-    /// Its text.
+    /// The report's first line.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message

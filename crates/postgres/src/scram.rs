@@ -19,7 +19,7 @@ const SALT: usize = 16;
 /// The mechanism, and the one that is bound to the TLS that it goes through.
 pub(crate) const PLAIN: &str = "SCRAM-SHA-256";
 pub(crate) const BOUND: &str = "SCRAM-SHA-256-PLUS";
-/// How it is bound.
+/// The kind of channel binding: a hash of the server's certificate.
 const END_POINT: &str = "tls-server-end-point";
 
 type Key = [u8; 32];

@@ -63,17 +63,17 @@ pub enum StartError {
     /// An address cannot be had.
     #[error("cannot listen for PostgreSQL clients at {address}: {cause}")]
     Listen {
-        /// The address.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// What is wrong.
+        /// What the system says.
         cause: io::Error,
     },
     /// The Unix socket cannot be had.
     #[error("cannot listen for PostgreSQL clients at {path}: {cause}")]
     Socket {
-        /// Its path.
+        /// The socket's path.
         path: PathBuf,
-        /// What is wrong.
+        /// What the system says.
         cause: io::Error,
     },
     /// There is no thread or no randomness to be had.
@@ -101,7 +101,7 @@ impl Shared {
     }
 }
 
-/// Where clients come.
+/// A socket at which clients are accepted.
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -145,7 +145,7 @@ pub struct Server {
     accepting: Vec<(Arc<Listener>, JoinHandle<()>)>,
     /// Looks for clients that have gone.
     watching: Option<JoinHandle<()>>,
-    /// Sends delayed refusals.
+    /// The thread that sends delayed refusals.
     refusing: Option<JoinHandle<()>>,
 }
 

@@ -38,23 +38,23 @@ pub enum TlsError {
     /// The file of certificates cannot be read.
     #[error("cannot read certificates from {path}: {cause}")]
     Certificates {
-        /// Where they should be.
+        /// The file of the certificates.
         path: PathBuf,
-        /// What is wrong.
+        /// What the decoder says.
         cause: pem::Error,
     },
     /// The file has none.
     #[error("{path} has no certificate; it must be in PEM form, the server's own first")]
     NoCertificate {
-        /// Where it should be.
+        /// The file of the certificates.
         path: PathBuf,
     },
     /// The file of the key cannot be read.
     #[error("cannot read a private key from {path}: {cause}")]
     Key {
-        /// Where it should be.
+        /// The file of the private key.
         path: PathBuf,
-        /// What is wrong.
+        /// What the decoder says.
         cause: pem::Error,
     },
     /// Others can read the key.
@@ -63,17 +63,17 @@ pub enum TlsError {
     /// The authorities for clients' certificates cannot be used.
     #[error("cannot check clients' certificates against {path}: {cause}")]
     Authorities {
-        /// Where they should be.
+        /// The file of the authorities.
         path: PathBuf,
-        /// What is wrong.
+        /// What the verifier says.
         cause: VerifierBuilderError,
     },
     /// One of these authorities is no certificate that can be used.
     #[error("{path} has a certificate that cannot be used as an authority: {cause}")]
     Authority {
-        /// Where it is.
+        /// The file of the authorities.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the certificate is no authority's.
         cause: rustls::Error,
     },
     /// They were read, but cannot be used.
@@ -184,7 +184,7 @@ fn common_name(certificate: &[u8]) -> Option<String> {
     const SET: u8 = 0x31;
     const OBJECT_ID: u8 = 0x06;
     const VERSION: u8 = 0xa0;
-    /// 2.5.4.3
+    /// The object identifier 2.5.4.3.
     const COMMON_NAME: &[u8] = &[0x55, 4, 3];
     const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
     let (certificate, _) = element(SEQUENCE, certificate)?;

@@ -164,7 +164,7 @@ pub(crate) enum Received {
     End,
     /// The bell was rung.
     Rung,
-    /// The deadline passed.
+    /// The deadline passed, and nothing has come.
     Late,
 }
 

@@ -31,7 +31,7 @@ const ASK_EVERY: Duration = Duration::from_micros(200);
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Nothing.
+    /// For nothing: the client is told at once.
     Nothing,
     /// The log of this node.
     Local,

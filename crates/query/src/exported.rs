@@ -17,7 +17,7 @@ use freshet_sql::{SqlError, memory::Reservation};
 /// A snapshot, and by what kind of transaction it was exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The snapshot.
+    /// The snapshot's LSN.
     pub lsn: Lsn,
     /// Whether its transaction is serializable.
     pub serializable: bool,
@@ -63,7 +63,7 @@ pub struct Exports {
     first: (usize, u32),
     /// How many there are, and the LSN of the last.
     made: Cell<(u32, Lsn)>,
-    /// What they take.
+    /// The memory of the list, counted for as long as it lives.
     kept: Reservation,
 }
 

@@ -65,7 +65,7 @@ impl Environment<'_> {
 
 /// What functions can ask the session.
 pub trait SessionView: SessionCalls {
-    /// Its settings.
+    /// The settings, as `pg_settings` shows them.
     fn settings(&self) -> Vec<SettingInfo> {
         Vec::new()
     }
@@ -86,7 +86,7 @@ pub trait SessionView: SessionCalls {
         Err(no_cursor(cursor))
     }
 
-    /// Its cursors.
+    /// The cursors, as `pg_cursors` shows them.
     fn cursors(&self) -> Vec<CursorInfo> {
         Vec::new()
     }
@@ -120,7 +120,7 @@ pub enum Comparison {
     NotEqual,
 }
 
-/// An expression.
+/// An expression whose names and types are known.
 #[derive(Clone, Debug)]
 pub enum Expression {
     /// A value.
@@ -129,14 +129,14 @@ pub enum Expression {
     Parameter(u16),
     /// What a subquery has given that was run before.
     Subquery {
-        /// Which one.
+        /// The number of the subquery in its statement.
         number: u16,
         /// Whether it may be a long list, which should not be looked at for each row.
         is_long: bool,
     },
     /// A column of one of the rows.
     Column {
-        /// Which row.
+        /// The number of the row among those that the expression sees.
         source: u16,
         /// Which column of it.
         column: u16,
@@ -151,9 +151,9 @@ pub enum Expression {
     Cast(Cast, Box<Expression>),
     /// A comparison of values of one kind.
     Compare(Comparison, Box<(Expression, Expression)>),
-    /// All of them.
+    /// AND of all of these.
     And(Box<[Expression]>),
-    /// One of them.
+    /// OR of all of these.
     Or(Box<[Expression]>),
     /// The contrary.
     Not(Box<Expression>),

@@ -129,9 +129,9 @@ impl LockMode {
 pub struct TableLock {
     /// Whose: the number of the session.
     pub place: usize,
-    /// The table.
+    /// The oid of the table.
     pub table: Oid,
-    /// How it is locked.
+    /// The mode in which it is locked.
     pub mode: LockMode,
     /// Whether it is held.
     pub granted: bool,
@@ -232,7 +232,7 @@ struct Held {
 /// A strong lock, or one that somebody waits for.
 struct Request {
     id: u64,
-    /// Whose.
+    /// The number of the session that has the lock, or waits for it.
     number: usize,
     table: Oid,
     mode: LockMode,

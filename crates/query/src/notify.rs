@@ -44,9 +44,9 @@ const KIND: u8 = b'N';
 /// What NOTIFY says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notification {
-    /// Where.
+    /// The channel, as LISTEN names it.
     pub channel: Box<str>,
-    /// What.
+    /// The text that NOTIFY has sent, empty if it has sent none.
     pub payload: Box<str>,
 }
 
@@ -107,7 +107,7 @@ impl Notification {
 pub struct Delivered {
     /// The session's number.
     pub pid: i32,
-    /// What it says.
+    /// Channel and text.
     pub notification: Arc<Notification>,
 }
 

@@ -75,7 +75,7 @@ pub enum Reader {
 /// What a session's statements can name.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// What there is.
+    /// The catalog, as the transaction sees it.
     pub schema: Arc<Schema>,
     /// Where names without a schema are looked for.
     pub path: Vec<Oid>,
@@ -85,7 +85,7 @@ pub struct Snapshot {
     pub reader: Reader,
     /// What the database is called.
     pub database: Arc<str>,
-    /// The server.
+    /// The server, as system views show it.
     pub system: Arc<dyn SystemView>,
 }
 
@@ -234,7 +234,7 @@ impl Readable for ViewAccess {
     }
 }
 
-/// A table.
+/// A table, read as a relation of a general query.
 #[derive(Debug)]
 struct Stored {
     info: Arc<TableInfo>,

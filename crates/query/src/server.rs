@@ -44,9 +44,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What all sessions of a node share.
 pub struct Shared {
-    /// The node.
+    /// The node that is served.
     pub node: Arc<Node>,
-    /// Its database.
+    /// The node's database, on which sessions run transactions.
     pub database: Database,
     /// What there is in it.
     pub catalog: Catalog,
@@ -58,7 +58,7 @@ pub struct Shared {
     pub exported: Arc<ExportedSnapshots>,
     /// Which snapshots are too old.
     pub old_snapshots: Arc<OldSnapshots>,
-    /// Who listens to what.
+    /// Which session listens to which channel.
     pub notifications: Notifications,
     /// Where sequences stand.
     pub sequences: Sequences,
@@ -97,7 +97,7 @@ pub struct SqlServer(Arc<Shared>);
 
 /// How a server is to be.
 pub struct Setup {
-    /// The node.
+    /// The node that is to be served.
     pub node: Arc<Node>,
     /// Who runs general queries, if anybody.
     pub general: Option<Arc<dyn General>>,

@@ -34,7 +34,7 @@ const FILES: u32 = 2;
 /// Files are synced after this many bytes.
 const SYNC: u64 = 32 << 20;
 
-/// To which moment.
+/// The moment that a restore goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The end of what there is.
@@ -56,7 +56,7 @@ pub struct PointInTime {
     pub streams: Vec<PathBuf>,
     /// The directory of the new node; it must not hold one.
     pub directory: PathBuf,
-    /// To which moment.
+    /// The moment that the restored database shows.
     pub moment: Moment,
     /// The new cluster's name, and the node's.
     pub names: (ClusterId, NodeId),
@@ -84,7 +84,7 @@ pub enum PointInTimeError {
     /// The control file of a source, or of the new directory.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A checkpoint.
+    /// A checkpoint of the backup cannot be read, or the new one cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The log cannot be read or written.
@@ -93,26 +93,26 @@ pub enum PointInTimeError {
     /// The log cannot be read.
     #[error(transparent)]
     Recorded(#[from] RecordedError),
-    /// The new log.
+    /// The new log cannot be begun.
     #[error(transparent)]
     Open(#[from] LogOpenError),
-    /// The new log.
+    /// The new log does not take a block of the old one.
     #[error(transparent)]
     Receive(#[from] AcceptError),
-    /// The new log.
+    /// The new log could not be written to its end.
     #[error(transparent)]
     Failed(#[from] LogFailure),
     /// The log is another cluster's than the checkpoints.
     #[error("the log in {archive} is of cluster {log}, the backup in {backup} of {ours}: they do not belong together",
         archive = .archive.display(), backup = .backup.display())]
     OtherCluster {
-        /// Where the log is.
+        /// The directory of the log.
         archive: PathBuf,
-        /// Whose it is.
+        /// The cluster of the log.
         log: ClusterId,
-        /// Where the backup is.
+        /// The directory of the backup.
         backup: PathBuf,
-        /// Whose that is.
+        /// The cluster of the backup.
         ours: ClusterId,
     },
     /// No checkpoint and log reach that moment.
@@ -123,7 +123,7 @@ pub enum PointInTimeError {
 /// How far a restore goes.
 #[derive(Clone, Copy, Debug)]
 struct Goal {
-    /// A boundary between transactions.
+    /// Where it ends: a boundary between transactions.
     end: Lsn,
     /// What the last time block up to there says.
     time: Option<u64>,

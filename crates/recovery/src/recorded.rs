@@ -22,10 +22,10 @@ use crate::{RestoreError, settle_tail};
 /// Why a log that was written before cannot be read.
 #[derive(Debug, Error)]
 pub enum RecordedError {
-    /// The directory's control file.
+    /// The directory's control file cannot be used.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The log's files.
+    /// The log's files cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The log is damaged.
@@ -98,12 +98,12 @@ impl RecordedLog {
         self.begin
     }
 
-    /// Where it ends.
+    /// The end of the log: everything below can be read.
     pub fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Whose it is.
+    /// The cluster whose log it is.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }

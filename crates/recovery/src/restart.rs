@@ -67,23 +67,23 @@ pub enum Phase {
     },
     /// A primary of before waits for others to answer, which might have gone on without it.
     Peers {
-        /// How many nodes answered, itself included.
+        /// How many nodes have answered, itself included.
         answered: u32,
-        /// How many it takes.
+        /// How many nodes have to answer.
         needed: u32,
     },
-    /// Finished.
+    /// Nothing is left to do.
     Ready,
 }
 
 /// A phase, in words and numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PhaseStatus {
-    /// What is being done.
+    /// The phase's name, as `freshet status` shows it.
     pub phase: &'static str,
-    /// What is counted.
+    /// The unit of the two numbers: bytes, chunks, entries or nodes.
     pub unit: &'static str,
-    /// How much is done.
+    /// How much of the phase is done.
     pub done: u64,
     /// How much there is to do; 0 where that is not known.
     pub of: u64,
@@ -137,7 +137,7 @@ pub enum RestoreError {
         start: Lsn,
         /// How far it would have to reach.
         end: Lsn,
-        /// What there is.
+        /// What there is of the log instead.
         have: String,
     },
 }

@@ -28,9 +28,9 @@ const AHEAD: usize = 32;
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deleted {
-    /// Its table.
+    /// The table's file id.
     pub fid: Fid,
-    /// Its id.
+    /// The record's id, which may be used again once nothing can bring the record back.
     pub rid: Rid,
     /// Where the log says so.
     pub tombstone: Lsn,

@@ -44,23 +44,23 @@ pub enum ReplayError {
     Read {
         /// Where the range began.
         at: Lsn,
-        /// Why.
+        /// What the log's store says.
         cause: String,
     },
     /// Something that is no block.
     #[error("the log at {at} holds no valid block: {cause}; stop, keep the directory, and run `freshet inspect log`")]
     Block {
-        /// Where.
+        /// Where the block should begin.
         at: Lsn,
-        /// What is wrong.
+        /// Why it is no block.
         cause: BlockError,
     },
     /// A catalog record that describes no table.
     #[error("the catalog record at {at} cannot be replayed: {cause}")]
     Catalog {
-        /// Where.
+        /// Where the record lies in the log.
         at: Lsn,
-        /// What is wrong.
+        /// Why it describes no table.
         cause: CatalogError,
     },
     /// Inputs alone, on a node that does not execute transactions again.
@@ -69,7 +69,7 @@ pub enum ReplayError {
          `apply = \"command\"` can follow it, from its beginning, and no node can restart from it"
     )]
     Inputs {
-        /// Where.
+        /// Where the block with these inputs lies.
         at: Lsn,
     },
     /// A change of a record that is not there, or not as it was when it was changed: this node's
@@ -94,11 +94,11 @@ pub enum ReplayError {
     /// A record of a table that no catalog record describes, or with an impossible id or row.
     #[error("the record at {at} fits no table: table {}, record {}", fid.0, rid.0)]
     Foreign {
-        /// Where.
+        /// Where the record lies in the log.
         at: Lsn,
-        /// Its table.
+        /// The file id in it.
         fid: Fid,
-        /// Its id.
+        /// The record id in it.
         rid: Rid,
     },
 }

@@ -52,7 +52,7 @@ struct Helper {
 /// What replay has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayStatistics {
-    /// Records seen.
+    /// How many records were replayed, or passed over.
     pub records: u64,
     /// Bytes of log scanned.
     pub bytes: u64,
@@ -306,7 +306,7 @@ impl Replay {
         std::mem::take(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where threads note their processor time that help the one that calls.
+    /// The processor time of the helper threads, which they note themselves.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.helping
     }

@@ -38,7 +38,7 @@ pub struct Difference {
     pub tables: Vec<String>,
     /// The sum over all tables, here.
     pub here: u64,
-    /// And at the primary.
+    /// The sum over all tables that the primary has put into the log.
     pub there: u64,
 }
 

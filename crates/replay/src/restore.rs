@@ -93,7 +93,7 @@ const BITS: u64 = 4;
 pub struct Restoration<'t> {
     catalog: Arc<Catalog>,
     target: &'t dyn Target,
-    /// Where the checkpoint ends.
+    /// The end of the checkpoint: the log must be there up to it.
     floor: Lsn,
     /// Whether everything comes a second time, for indexes that were added since the checkpoint.
     again: bool,
@@ -109,7 +109,7 @@ pub struct Collector {
     key: KeyBuffer,
     /// Of the table that was dealt with last: what has come of its records.
     came: Option<(Fid, Arc<IndirectionArray>)>,
-    /// Records seen.
+    /// How many records this thread has looked at.
     pub records: u64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Run {
 enum Places {
     /// All have this length so far, as those of most indexes do.
     Equal(usize),
-    /// Where each ends.
+    /// Where the key of each pair ends in the bytes.
     Ends(Vec<usize>),
 }
 

@@ -35,7 +35,7 @@ impl SqlState {
         Some(Self(state))
     }
 
-    /// The five characters.
+    /// The code's five characters.
     pub fn code(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or("XX000")
     }
@@ -223,11 +223,11 @@ pub type Text = Cow<'static, str>;
 /// What a client is told about an error: the fields of PostgreSQL's ErrorResponse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What happened, for programs.
+    /// The SQLSTATE, by which programs tell errors apart.
     pub state: SqlState,
-    /// What happened, for people.
+    /// The first line, for people.
     pub message: Text,
-    /// More of it.
+    /// The field DETAIL: what exactly is wrong.
     pub detail: Option<Text>,
     /// What to do about it.
     pub hint: Option<Text>,
@@ -235,11 +235,11 @@ pub struct Report {
     pub position: Option<u32>,
     /// The schema and the name of the table concerned.
     pub table: Option<(Text, Text)>,
-    /// The column concerned.
+    /// The name of the column concerned.
     pub column: Option<Text>,
-    /// The type concerned.
+    /// The name of the type concerned.
     pub data_type: Option<Text>,
-    /// The constraint concerned.
+    /// The name of the constraint concerned.
     pub constraint: Option<Text>,
     /// PostgreSQL's function that says the same, where programs tell errors apart by it.
     pub routine: Option<&'static str>,
@@ -329,7 +329,7 @@ impl SqlError {
         self
     }
 
-    /// All fields.
+    /// The error with all of its fields, to be sent.
     pub fn into_report(self) -> Report {
         *self.0
     }

@@ -22,7 +22,7 @@ pub struct Step {
 pub struct Fact {
     /// As structured formats call it.
     pub name: &'static str,
-    /// What it is.
+    /// The fact itself, as text.
     pub value: String,
     /// How text shows it.
     pub shown: Shown,
@@ -31,7 +31,7 @@ pub struct Fact {
 /// How text shows something that is known of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Within the title.
+    /// In the step's title.
     InTitle,
     /// By its name alone.
     Name,

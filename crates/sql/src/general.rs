@@ -20,9 +20,9 @@ use crate::{
 /// A column of a relation or of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// The column's name, unique among those that are not hidden.
     pub name: String,
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
     /// Whether `*` leaves it out: a system column, to be named to be seen.
     pub hidden: bool,
@@ -31,9 +31,9 @@ pub struct Column {
 /// A column of a query's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultColumn {
-    /// Its name.
+    /// The column's name, as the client shows it.
     pub name: String,
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
     /// The column of a table or a view that it shows as it is, if it does.
     pub origin: Option<Origin>,
@@ -100,7 +100,7 @@ fn not_lockable() -> SqlError {
 
 /// What it takes to lock rows of a relation.
 pub trait Lockable: fmt::Debug + Send + Sync {
-    /// The relation's oid.
+    /// The oid of the relation in `pg_class`.
     fn oid(&self) -> u32;
 
     /// The number of the hidden column, an int8, by whose value rows are locked.
@@ -238,7 +238,7 @@ pub trait Cells {
     fn cell(&self, n: usize) -> Result<ValueRef<'_>, SqlError>;
 }
 
-/// Plans any query.
+/// A planner of any query: the crate `general` is one.
 pub trait General: Send + Sync {
     /// Plans a query whose parameters have these types, where they are known. May be used again as
     /// long as the relations have the columns that they have now.
@@ -254,7 +254,7 @@ pub trait General: Send + Sync {
     ) -> Result<Arc<dyn GeneralPlan>, SqlError>;
 }
 
-/// A planned query.
+/// A query that is planned, and can run as often as one likes.
 pub trait GeneralPlan: Send + Sync {
     /// What its result has.
     fn columns(&self) -> &[ResultColumn];
@@ -287,7 +287,7 @@ pub trait GeneralPlan: Send + Sync {
 pub struct Run<'r> {
     /// The parameters' values, of their types.
     pub parameters: &'r [Value],
-    /// The session.
+    /// What functions and types depend on: the time zone, formats, the clock.
     pub context: &'r EvalContext<'r>,
     /// What it keeps is taken from here.
     pub memory: &'r Arc<Pool>,

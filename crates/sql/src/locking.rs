@@ -16,14 +16,14 @@ pub enum WhenLocked {
     Wait,
     /// They are left out.
     Skip,
-    /// That is an error.
+    /// A row that another transaction holds is an error: NOWAIT.
     NoWait,
 }
 
 /// How rows are locked: FOR UPDATE and its like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowMark {
-    /// How strongly.
+    /// The strength of the lock.
     pub lock: RowLock,
     /// What is done with those that others hold.
     pub when: WhenLocked,
@@ -39,7 +39,7 @@ impl RowMark {
 /// A clause that locks rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locking {
-    /// How strongly.
+    /// The strength of the lock.
     pub lock: RowLock,
     /// What is done with rows that others hold.
     pub when: WhenLocked,

@@ -72,7 +72,7 @@ impl Pool {
         self.limit
     }
 
-    /// How many are taken.
+    /// How many bytes are taken.
     pub fn used(&self) -> usize {
         self.taken().used
     }
@@ -128,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// Holds nothing yet.
+    /// A reservation of no bytes yet.
     pub fn reserve(self: &Arc<Self>) -> Reservation {
         Reservation { pool: Arc::clone(self), bytes: AtomicUsize::new(0) }
     }

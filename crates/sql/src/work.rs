@@ -121,7 +121,7 @@ impl DoubleEndedIterator for Pieces<'_> {
     }
 }
 
-/// The same of bytes.
+/// Pieces of bytes, each counted as work before it is given.
 pub fn byte_pieces(bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], SqlError>> {
     bytes.chunks(PIECE).map(|piece| done(piece.len()).map(|()| piece))
 }
@@ -130,7 +130,7 @@ pub fn byte_pieces(bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], SqlError>
 #[derive(Debug, Default)]
 pub struct Kept(Option<Reservation>);
 
-/// Keeps nothing yet.
+/// A reservation of no bytes yet, for what a statement is going to keep.
 pub fn kept() -> Kept {
     Kept(STATEMENT.is_set().then(|| STATEMENT.with(|statement| statement.memory.reserve())))
 }

@@ -36,7 +36,7 @@ const DIRECTORY: usize = 1 << DIRECTORY_BITS;
 pub struct Word(pub(crate) u64);
 
 impl Word {
-    /// No record.
+    /// A word that leads to nothing: the record was never written here.
     pub const EMPTY: Self = Self(0);
 
     pub(crate) fn pointer(version: *const Version) -> Self {
@@ -61,7 +61,7 @@ impl Word {
         Self(tombstone.0 << 2 | 2)
     }
 
-    /// Whether there is nothing.
+    /// Whether the word is [`Word::EMPTY`].
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

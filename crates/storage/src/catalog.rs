@@ -55,11 +55,11 @@ const CHUNKS: usize = Catalog::LIMIT / CHUNK;
 /// What a file id stands for.
 #[derive(Clone, Copy, Debug)]
 pub enum Known<'g> {
-    /// A table.
+    /// A table that is there.
     Table(&'g Table),
     /// One that is gone: its records are of no interest.
     Dropped,
-    /// What transactions carry: [`Fid::MESSAGES`].
+    /// The messages that transactions carry: [`Fid::MESSAGES`].
     Messages,
     /// What a transaction was told to do, beside what it did: [`Fid::INPUTS`].
     Inputs,
@@ -67,7 +67,7 @@ pub enum Known<'g> {
     Unknown,
 }
 
-/// One file id.
+/// What the catalog knows of one file id.
 #[derive(Debug)]
 struct Entry {
     /// None once it was given up.

@@ -47,7 +47,7 @@ pub struct KeyPart {
 /// Something that a row must be for an index to have it: whether one of its bytes is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowTest {
-    /// Which byte.
+    /// The byte's offset in the row.
     pub offset: u16,
     /// Whether it must be zero; otherwise it must be anything else.
     pub zero: bool,
@@ -210,7 +210,7 @@ pub enum IndexState {
     /// Writers enter what they write; records that were there before are still to be entered.
     /// Nobody reads it.
     Building,
-    /// It has every record.
+    /// It has every record, and may be read.
     #[default]
     Ready,
     /// Nobody needs it any more. Its number is not used again.
@@ -249,7 +249,7 @@ impl KeyBuffer {
         Self { bytes: [0; IndexDefinition::MAX_KEY], length: 0, overflown: false }
     }
 
-    /// The key.
+    /// The key's bytes, whose order is that of the index.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

@@ -109,7 +109,7 @@ impl Sums {
 pub struct Counting {
     /// Everything below was replayed before; what is being replayed lies at or above.
     pub from: Lsn,
-    /// The changes.
+    /// What these records add to and take from the sums of their tables.
     pub sums: Sums,
 }
 
@@ -139,7 +139,7 @@ impl Figures {
         (table.0 % GROUPS) as u8
     }
 
-    /// The sum of all.
+    /// The sum over all tables.
     pub fn total(&self) -> u64 {
         self.groups.values().fold(0, |total, sum| total.wrapping_add(*sum))
     }
@@ -150,7 +150,7 @@ impl Figures {
         self.groups.get(&group) != other.groups.get(&group)
     }
 
-    /// As bytes.
+    /// As [`Figures::decode`] reads them.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.lsn.0.to_le_bytes().to_vec();
         for (group, sum) in &self.groups {

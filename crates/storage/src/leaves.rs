@@ -105,12 +105,12 @@ impl LeafSet {
         self.removed.replace(Lsn::ZERO)
     }
 
-    /// How many there are.
+    /// How many leaves the set has.
     pub fn len(&self) -> usize {
         self.leaves.borrow().len()
     }
 
-    /// Whether none exists.
+    /// Whether the set has no leaf.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -252,7 +252,7 @@ struct Piece {
 struct Batch {
     epoch: u64,
     pieces: Vec<Piece>,
-    /// What they take.
+    /// How many bytes the pieces take.
     bytes: usize,
 }
 
@@ -284,7 +284,7 @@ pub struct Participant {
     index: usize,
     /// Garbage that is not sealed yet: fewer pieces than a batch.
     open: RefCell<Vec<Piece>>,
-    /// What that takes.
+    /// How many bytes these take.
     open_bytes: Cell<usize>,
     /// The rows that its guard keeps.
     keep: Keep,
@@ -312,7 +312,7 @@ impl Participant {
         self.index
     }
 
-    /// The others.
+    /// All participants, this one included.
     pub fn all(&self) -> &Arc<Participants> {
         &self.all
     }
@@ -471,7 +471,7 @@ impl Guard<'_> {
         unsafe { self.participant.keep.get(kept) }
     }
 
-    /// Which pin this is.
+    /// The pin, for comparing and for handing on.
     #[inline]
     pub fn pin(&self) -> Pin {
         let Participant { all, index, pins, .. } = self.participant;
@@ -481,7 +481,7 @@ impl Guard<'_> {
         Pin { all: Arc::as_ptr(all) as usize, index: *index, number: pins.get() }
     }
 
-    /// Whose pin this is.
+    /// The participant that has pinned.
     pub fn participant(&self) -> &Participant {
         self.participant
     }

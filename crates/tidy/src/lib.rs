@@ -10,12 +10,14 @@
 //! | [`rules`] | what offends each rule |
 //! | [`names`] | words that names do not have |
 //! | [`links`] | links from document to document |
+//! | [`paths`] | files and items of Rust that documents name |
 //! | [`ratchet`] | what is left from before |
 //! | [`wrap`] | wraps comments |
 #![forbid(unsafe_code)]
 
 pub mod links;
 pub mod names;
+pub mod paths;
 pub mod ratchet;
 pub mod rules;
 pub mod source;

@@ -5,7 +5,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::{rules::Offence, source::Source};
+use crate::{
+    rules::{Offence, offence},
+    source::Source,
+};
 
 /// `link`: links whose file is not there, or has no such heading.
 pub fn check(root: &Path, sources: &[Source], found: &mut Vec<Offence>) {
@@ -20,8 +23,7 @@ pub fn check(root: &Path, sources: &[Source], found: &mut Vec<Offence>) {
             let has_heading =
                 heading.is_empty() || headings.get(path.as_str()).is_none_or(|known| known.contains(heading));
             if !is_there || !has_heading {
-                let at = format!("{}:{}", source.path, source.line(at));
-                found.push(Offence { rule: "link", place: source.place().to_owned(), at, what: target.to_owned() });
+                found.push(offence("link", source, at, target.to_owned()));
             }
         }
     }

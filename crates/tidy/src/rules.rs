@@ -9,7 +9,8 @@ use std::{
 use crate::{
     links,
     names::NoPart,
-    source::{Source, closing, words},
+    paths,
+    source::{self, Source, closing, words},
 };
 
 /// Columns of comments and documents.
@@ -17,21 +18,23 @@ pub const COMMENT_WIDTH: usize = 100;
 /// Columns of code: rustfmt's `max_width`.
 const CODE_WIDTH: usize = 120;
 /// Lines of a function.
-const FUNCTION_LINES: usize = 70;
+const FUNCTION_LINES: usize = 60;
 /// Lines of a file.
-const FILE_LINES: usize = 800;
+const FILE_LINES: usize = 600;
 
 /// Something that offends a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offence {
     /// The rule.
     pub rule: &'static str,
-    /// What it is counted under: the crate, or the folder.
+    /// What it is counted under: the crate, the folder, or the item that is too long.
     pub place: String,
     /// Where it is: file and line.
     pub at: String,
     /// What it is.
     pub what: String,
+    /// What it adds to the number of its place: 1, or how many lines a long item has.
+    pub weight: usize,
 }
 
 /// All offences.
@@ -59,14 +62,22 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
     }
     unused(sources, &mut found);
     links::check(root, sources, &mut found);
+    paths::check(&source::files(root), sources, &mut found);
     arrows(root, &rules("arrows.txt"), &mut found);
     unsafe_code(sources, &mut found);
     found.sort();
     found
 }
 
-fn offence(rule: &'static str, source: &Source, at: usize, what: String) -> Offence {
-    Offence { rule, place: source.place().to_owned(), at: format!("{}:{}", source.path, source.line(at)), what }
+/// An offence that counts once under its crate or folder.
+pub(crate) fn offence(rule: &'static str, source: &Source, at: usize, what: String) -> Offence {
+    let place = source.place().to_owned();
+    Offence { rule, place, at: format!("{}:{}", source.path, source.line(at)), what, weight: 1 }
+}
+
+/// An item of so many lines: it has a place of its own.
+fn too_long(rule: &'static str, source: &Source, at: usize, place: String, count: usize) -> Offence {
+    Offence { place, weight: count, ..offence(rule, source, at, format!("{count} lines")) }
 }
 
 /// Lines of a text with their places.
@@ -102,7 +113,7 @@ fn widths(source: &Source, found: &mut Vec<Offence>) {
 fn long_files(source: &Source, found: &mut Vec<Offence>) {
     let count = source.text.lines().count();
     if source.is_rust() && count > FILE_LINES {
-        found.push(offence("long-file", source, 0, format!("{count} lines")));
+        found.push(too_long("long-file", source, 0, source.path.clone(), count));
     }
 }
 
@@ -124,9 +135,28 @@ fn functions(source: &Source, found: &mut Vec<Offence>) {
         let Some(end) = open.and_then(|open| closing(&source.code, open)) else { continue };
         let count = source.code[at..end].matches('\n').count() + 1;
         if count > FUNCTION_LINES {
-            found.push(offence("long-function", source, at, format!("{name}: {count} lines")));
+            let owner = owner(&source.code, at).map(|owner| format!("{owner}::")).unwrap_or_default();
+            let place = format!("{} {owner}{name}", source.path);
+            found.push(too_long("long-function", source, at, place, count));
         }
     }
+}
+
+/// The type or trait to which a function belongs.
+fn owner(code: &str, function: usize) -> Option<&str> {
+    let is_around = |(at, word): &(usize, &str)| {
+        let line = code[..*at].rfind('\n').map_or(0, |end| end + 1);
+        let is_first = matches!(code[line..*at].trim(), "" | "unsafe" | "pub" | "pub(crate)" | "pub(super)");
+        let body = || code[*at..].find('{').map(|length| at + length);
+        is_first
+            && matches!(*word, "impl" | "trait")
+            && body().is_some_and(|open| open < function && closing(code, open).is_some_and(|end| function < end))
+    };
+    let (at, _) = words(&code[..function]).filter(is_around).last()?;
+    let head = &code[at..at + code[at..].find('{')?];
+    let head = head.split_once(" for ").map_or(head, |(_, owner)| owner);
+    let is_open = |before: &str| before.matches('<').count() > before.replace("->", "").matches('>').count();
+    words(head).find(|(at, word)| word.starts_with(char::is_uppercase) && !is_open(&head[..*at])).map(|(_, word)| word)
 }
 
 /// `allow`: lints that are allowed without a reason.
@@ -284,7 +314,7 @@ fn arrows(root: &Path, allowed: &[String], found: &mut Vec<Offence>) {
         allowed.iter().filter_map(|line| line.split_once(':')).map(|(from, to)| (from.trim(), set(to))).collect();
     let mut offend = |from: &str, what: String| {
         let at = format!("crates/{from}/Cargo.toml");
-        found.push(Offence { rule: "arrow", place: from.to_owned(), at, what });
+        found.push(Offence { rule: "arrow", place: from.to_owned(), at, what, weight: 1 });
     };
     let folders = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
     let mut crates: Vec<String> = folders.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
@@ -364,13 +394,20 @@ mod tests {
 
     #[test]
     fn long_functions_are_found() {
-        let body = "    a();\n".repeat(68);
+        let body = "    a();\n".repeat(FUNCTION_LINES - 2);
         let text = format!(
             "fn short() {{\n{body}}}\nfn long(x: [u8; 3]) -> bool {{\n    \"}}\";\n{body}}}\n\
+             impl<T: Into<U>> From<T> for c::Own<T> {{\nfn from() {{\n\n{body}}}\n}}\n\
              #[cfg(test)]\nmod tests {{\nfn test() {{\n\n\n{body}}}\n}}\n"
         );
-        let found = offences(|found| functions(&rust("crates/a/src/b.rs", &text), found));
-        assert_eq!(found, ["long-function crates/a/src/b.rs:71 long: 71 lines"]);
+        let mut found = Vec::new();
+        functions(&rust("crates/a/src/b.rs", &text), &mut found);
+        let found: Vec<_> = found.iter().map(|it| (it.at.as_str(), it.place.as_str(), it.weight)).collect();
+        let expected = [
+            ("crates/a/src/b.rs:61", "crates/a/src/b.rs long", FUNCTION_LINES + 1),
+            ("crates/a/src/b.rs:123", "crates/a/src/b.rs Own::from", FUNCTION_LINES + 1),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

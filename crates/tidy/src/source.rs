@@ -94,6 +94,23 @@ pub fn all(root: &Path) -> io::Result<Vec<Source>> {
     Ok(found)
 }
 
+/// The paths of all files below the root but those that a build or git makes.
+pub fn files(root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            if entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
+                found.insert(path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned());
+            } else if name != "target" && name != ".git" {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
 /// Marks files that are modules which only tests compile.
 fn mark_test_modules(sources: &mut [Source]) {
     let mut modules = BTreeSet::new();

@@ -20,7 +20,7 @@ pub enum BuildError {
     /// Two records have the same key, and the index is unique.
     #[error("two records have the same key in unique index {index:?}")]
     UniqueViolation {
-        /// Which index.
+        /// The name of the index.
         index: String,
         /// One of the records' rows.
         row: Vec<u8>,
@@ -28,7 +28,7 @@ pub enum BuildError {
     /// A row is too short for the index, or its key is too long.
     #[error("a row of {length} bytes has no key in index {index:?}, or one that is too long")]
     Row {
-        /// Which index.
+        /// The name of the index.
         index: String,
         /// The row's length in bytes.
         length: usize,
@@ -44,7 +44,7 @@ pub enum BuildError {
 /// How a batch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// There may be more.
+    /// Records may be left: call again.
     More,
     /// That was the last one.
     Last,

@@ -23,18 +23,18 @@ pub enum MarkError {
     /// It is not in the log.
     #[error(transparent)]
     Log(#[from] ReserveError),
-    /// The log has ended.
+    /// The log has ended before the mark.
     #[error("the log has ended")]
     Ended,
 }
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
-    /// Who may hold what.
+    /// The threads that may pin versions.
     pub participants: Arc<Participants>,
-    /// Who owns uncommitted versions.
+    /// Which transaction owns which uncommitted version.
     pub owners: Owners,
-    /// The tables.
+    /// The tables of the node.
     pub catalog: Arc<Catalog>,
     /// Where snapshots come from.
     pub snapshots: Snapshots,

@@ -17,7 +17,7 @@ pub enum WriteError {
     /// A record with this key is there.
     #[error("a record with the same key exists in unique index {index:?}")]
     UniqueViolation {
-        /// Which index.
+        /// The name of the index.
         index: String,
     },
     /// There is no such record in our snapshot.
@@ -26,7 +26,7 @@ pub enum WriteError {
     /// The row is too short for the table's keys, or too long.
     #[error("a row of {length} bytes does not fit table {table:?}")]
     Row {
-        /// Which table.
+        /// The name of the table.
         table: String,
         /// The row's length in bytes.
         length: usize,
@@ -42,7 +42,7 @@ pub enum WriteError {
         "the transaction writes more than the {limit} bytes of log that one may: split it, or configure a higher limit"
     )]
     TooLarge {
-        /// The limit in bytes.
+        /// What `log.transaction-bytes` allows, in bytes.
         limit: u64,
     },
     /// The tables take as much memory as they may.
@@ -51,7 +51,7 @@ pub enum WriteError {
          memory-bytes)"
     )]
     MemoryFull {
-        /// The limit in bytes.
+        /// What `memory-bytes` allows, in bytes.
         limit: u64,
     },
     /// The table cannot have such indexes.
@@ -136,7 +136,7 @@ pub enum ProcedureError {
     /// It lost every one of its tries to other transactions.
     #[error("gave up after {tries} tries; the last one failed: {last}")]
     Exhausted {
-        /// How often it ran.
+        /// How often the procedure ran before it was given up.
         tries: u32,
         /// How the last try ended.
         last: Box<ProcedureError>,

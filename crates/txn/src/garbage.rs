@@ -71,7 +71,7 @@ const KEPT_ROOM: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct GarbageQueue {
     records: VecDeque<Garbage>,
-    /// What they take.
+    /// How many bytes the garbage takes.
     bytes: u64,
     /// How often something was added.
     noted: u64,
@@ -202,7 +202,7 @@ impl Garbages {
         self.ring();
     }
 
-    /// Has the collector look.
+    /// Wakes the garbage collector.
     pub(crate) fn ring(&self) {
         self.awake.store(true, Ordering::SeqCst);
         *lock(&self.rung) = true;

@@ -29,7 +29,7 @@ use freshet_base::{
 };
 use freshet_storage::identity::Sums;
 
-/// A mark is coming.
+/// Stands for the place of a mark that is not in the log yet.
 const COMING: u64 = u64::MAX;
 
 /// What one worker has counted.
@@ -39,7 +39,7 @@ pub(crate) struct Slot {
     mark: u64,
     /// What it has counted below that, until it is taken.
     below: Sums,
-    /// And behind it.
+    /// What it has counted behind that.
     behind: Sums,
     /// What it counted while a mark was coming, and where.
     open: Vec<(Lsn, Sums)>,
@@ -90,7 +90,7 @@ pub(crate) struct Identities {
     mark: AtomicU64,
 }
 
-/// What one commit counts.
+/// The changes of one commit to the sums, until its LSN is known.
 pub(crate) struct Counted<'i> {
     slot: MutexGuard<'i, Slot>,
     mark: u64,
@@ -131,7 +131,7 @@ impl Identities {
         self.mark.store(COMING, Ordering::SeqCst);
     }
 
-    /// It is at `mark`.
+    /// The mark that was coming is at `mark`.
     pub(crate) fn came(&self, mark: Lsn) {
         self.mark.store(mark.0, Ordering::SeqCst);
     }

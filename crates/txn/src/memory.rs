@@ -23,7 +23,7 @@ pub(crate) const LOOK_AFTER: usize = 64 << 10;
 /// The memory of a node's tables.
 #[derive(Debug)]
 pub struct Memory {
-    /// [`u64::MAX`]: none.
+    /// In bytes; [`u64::MAX`] where nothing is limited.
     limit: AtomicU64,
     full: AtomicBool,
     exhausted: AtomicBool,

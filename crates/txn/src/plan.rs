@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 enum Parts {
-    /// Only the LSN counts.
+    /// Nothing is logged: only the LSN counts.
     None,
     /// All of it is in the builder.
     One,

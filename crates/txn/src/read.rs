@@ -14,9 +14,9 @@ use crate::{Transaction, certify::ScannedRange};
 /// happens to the record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'t> {
-    /// Which record.
+    /// The record's id, by which it is written.
     pub rid: Rid,
-    /// Its row.
+    /// The bytes of the version that the snapshot sees.
     pub row: &'t [u8],
 }
 

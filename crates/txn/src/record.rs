@@ -58,7 +58,7 @@ pub enum NotRecorded {
 }
 
 impl NotRecorded {
-    /// All of them.
+    /// All of them, in the order of their codes.
     pub const ALL: [Self; 8] = [
         Self::NoInputs,
         Self::Definitions,
@@ -184,7 +184,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// The transaction is over.
+    /// Forgets everything, for the worker's next transaction.
     pub(crate) fn reset(&mut self) {
         self.snapshots.clear();
         self.has_body = false;
@@ -403,7 +403,7 @@ impl Transaction<'_> {
         row.shrink_to(KEPT);
     }
 
-    /// The transaction is decided.
+    /// Counts the transaction, which is decided, among those that were recorded or not.
     pub(crate) fn count_recorded(&self) {
         if !self.records {
             return;

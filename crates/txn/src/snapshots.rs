@@ -14,7 +14,7 @@ use crate::CommitGate;
 pub struct Primary {
     /// The stream of this term.
     pub log: Arc<Log>,
-    /// The term.
+    /// Its number.
     pub term: Term,
     /// Where its commits are let through.
     pub gate: Arc<dyn CommitGate>,

@@ -110,7 +110,7 @@ impl State {
         self.writes.push(write);
     }
 
-    /// It carries a message.
+    /// Adds a message, which is sent if the transaction commits.
     pub(crate) fn push_message(&mut self, message: Box<[u8]>) {
         self.logged += (RECORD_HEADER + message.len()) as u64;
         self.messages.push(message);
@@ -121,7 +121,7 @@ impl State {
         self.writes.is_empty() && self.messages.is_empty()
     }
 
-    /// A lock is held.
+    /// Notes a lock, which is held until the transaction ends.
     pub(crate) fn push_lock(&mut self, fid: Fid, rid: Rid, lock: RowLock) {
         self.logged += RECORD_HEADER as u64;
         self.locks.push((fid, rid, lock));
@@ -169,7 +169,7 @@ impl State {
         self.places.get(&(fid, rid)).copied()
     }
 
-    /// The transaction is over.
+    /// Forgets everything, for the worker's next transaction.
     pub(crate) fn reset(&mut self) {
         self.reads.clear();
         self.ranges.clear();

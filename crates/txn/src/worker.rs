@@ -26,10 +26,10 @@ const FREE_AT_ONCE: usize = 512;
 /// Why there is no worker.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorkerError {
-    /// Every place is taken.
+    /// As many workers are at work as there are places.
     #[error("all {limit} worker places are taken: end a session, or raise `workers`")]
     TooMany {
-        /// How many there are.
+        /// How many places there are (`workers`).
         limit: usize,
     },
 }
@@ -49,7 +49,7 @@ pub struct Rollbacks {
     pub unique: u64,
     /// The procedure itself chose to.
     pub user: u64,
-    /// Anything else.
+    /// For any other cause.
     pub other: u64,
 }
 

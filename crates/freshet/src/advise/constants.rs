@@ -8,9 +8,9 @@ use serde::Serialize;
 pub(super) struct Constant {
     /// What it is, as the document says it.
     pub what: &'static str,
-    /// How much.
+    /// The figure.
     pub value: f64,
-    /// Of what.
+    /// The unit of the figure, as the document says it.
     pub unit: &'static str,
 }
 
@@ -45,7 +45,7 @@ pub(super) const TABLES: Constant =
     constant("tables and a checkpoint of a mirror's rows", 330.0, "MiB a second and processor");
 pub(super) const ENTRIES: Constant = constant("building a mirror's indexes", 8.8, "M entries a second and processor");
 
-/// All of them.
+/// All of them, in the order of the report.
 pub(super) const ALL: [Constant; 25] = [
     SHIP_TCP,
     SHIP_ONE_SIDED,

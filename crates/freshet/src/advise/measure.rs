@@ -108,9 +108,9 @@ impl Fed {
     }
 }
 
-/// What was measured.
+/// What a primary and its standbys did in the time of a measurement.
 pub(super) struct Measured {
-    /// The primary.
+    /// The id of the primary.
     pub node: String,
     pub address: String,
     pub load: Load,

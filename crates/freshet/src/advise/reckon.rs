@@ -84,20 +84,20 @@ pub(super) struct Figure {
 pub(super) struct Load {
     /// For how long it was measured, in seconds.
     pub seconds: f64,
-    /// In a second.
+    /// Transactions that write, in a second.
     pub transactions_s: f64,
     /// Everything but the log and shipping: sessions and reading, too.
     pub forward_us: f64,
     pub log_us: f64,
     /// For each standby; if all get the log in the same form.
     pub ship_us: Option<f64>,
-    /// That form.
+    /// The form in which all standbys get the log, if it is one.
     pub shipped_as: Option<Form>,
     pub processors: u32,
     /// The share of them that did nothing.
     pub idle: Option<f64>,
     pub log_bytes: f64,
-    /// Of a group commit.
+    /// Average length of a group commit.
     pub batch_bytes: f64,
     pub records: f64,
     pub changes: Changes,
@@ -105,11 +105,11 @@ pub(super) struct Load {
     pub inputs: Option<Inputs>,
     /// How many transactions were not recorded, by reason.
     pub not_recorded: BTreeMap<String, u64>,
-    /// Of all tables, about.
+    /// Rows in all tables, about.
     pub rows: u64,
-    /// On average, about.
+    /// Average length of a row, about.
     pub row_bytes: f64,
-    /// Of all indexes, about.
+    /// Entries in all indexes, about.
     pub index_entries: u64,
 }
 
@@ -177,7 +177,7 @@ pub(super) struct Inputs {
     pub encode_us: f64,
 }
 
-/// A standby.
+/// A standby that is measured, or only thought of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Standby {
     /// Nothing of one that is only thought of.
@@ -193,9 +193,9 @@ pub(super) struct Now {
     pub form: Form,
     pub fabric: String,
     pub one_sided: bool,
-    /// Of one transaction.
+    /// Bytes on the wire for one transaction.
     pub wire_bytes: f64,
-    /// In a second.
+    /// Bytes sent to it in a second.
     pub sent_s: f64,
     /// For which share of the time something was on its way.
     pub link_busy: Option<f64>,
@@ -209,7 +209,7 @@ pub(super) struct Now {
     pub replays: Option<f64>,
 }
 
-/// A standby's processors.
+/// What a standby's machine has of processors, and uses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Processors {
     pub count: u32,

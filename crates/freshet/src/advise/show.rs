@@ -30,7 +30,7 @@ fn seconds(value: f64) -> String {
     units::micros(value * 1e6)
 }
 
-/// The report.
+/// The report as lines for people.
 pub(super) fn text(report: &Report) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: String| {

@@ -25,7 +25,7 @@ const OTHERS: [&str; 6] = [
 /// the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
-    /// The file.
+    /// The path of the configuration file, if one was named.
     pub(crate) config: Option<PathBuf>,
     given: ArgMatches,
 }

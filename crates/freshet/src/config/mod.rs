@@ -47,15 +47,15 @@ pub(crate) enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {path}: {cause}")]
     Unreadable {
-        /// Which file.
+        /// The path of the configuration file.
         path: PathBuf,
-        /// Why not.
+        /// What the system says.
         cause: io::Error,
     },
     /// The file is not TOML, or has a value that does not fit.
     #[error("configuration file {path}: {cause}(`freshet serve --help` lists all keys)")]
     File {
-        /// Which file.
+        /// The path of the configuration file.
         path: PathBuf,
         /// What is wrong, with line and column.
         cause: toml::de::Error,
@@ -63,11 +63,11 @@ pub(crate) enum ConfigError {
     /// The file has a key that does not exist.
     #[error("configuration file {path}, line {line}: unknown key {key} (`freshet serve --help` lists all keys)")]
     Unknown {
-        /// Which file.
+        /// The path of the configuration file.
         path: PathBuf,
         /// Where in it, from 1 on.
         line: usize,
-        /// Which key.
+        /// The key, with its table.
         key: String,
     },
     /// The environment names a key that does not exist.
@@ -78,7 +78,7 @@ pub(crate) enum ConfigError {
     Value {
         /// The key and its value, as the user has written them.
         setting: String,
-        /// What would do.
+        /// What the user can write instead.
         remedy: String,
     },
 }

@@ -68,9 +68,9 @@ pub(crate) struct MessageSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum SqlListen {
-    /// Nowhere.
+    /// SQL is not served: `off`.
     Off,
-    /// At an address.
+    /// SQL is served at this address.
     At(SocketAddr),
 }
 

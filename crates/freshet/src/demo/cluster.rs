@@ -18,7 +18,7 @@ use crate::{Failure, children::NodeProcess, client::Client, interruption::Interr
 /// How long a node may take for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Their names.
+/// The names of the three nodes, and of their directories.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Three nodes, in processes of their own, and their directories. All end with it.
@@ -97,7 +97,7 @@ impl Cluster {
         NAMES[number]
     }
 
-    /// Where clients connect.
+    /// The control port of a node.
     pub(crate) fn address(&self, number: usize) -> &str {
         &self.nodes[number].address
     }
@@ -147,7 +147,7 @@ impl Cluster {
         }
     }
 
-    /// SIGKILL.
+    /// Kills a node's process with SIGKILL.
     pub(crate) fn kill(&mut self, number: usize) {
         if let Some(mut process) = self.nodes[number].process.take() {
             process.kill();

@@ -32,7 +32,7 @@ use crate::{
     units::now_micros,
 };
 
-/// Connections.
+/// How many connections the terminals share.
 const CONNECTIONS: usize = 2;
 /// How long a client waits for a transaction.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-/// The running clients.
+/// The clients that run TPC-C, until they are ended.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<Outcomes, Failure>>>,

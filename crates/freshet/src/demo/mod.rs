@@ -45,7 +45,7 @@ pub(crate) struct DemoOptions {
     /// loading and the proof take additional time.
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
     seconds: u64,
-    /// Warehouses of TPC-C.
+    /// How many warehouses TPC-C has.
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     warehouses: u16,
     /// The directory below which the nodes keep their logs, in a directory of their own that is
@@ -69,7 +69,7 @@ impl Teller {
     }
 }
 
-/// Runs the demo.
+/// Runs `freshet demo`.
 pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let interruption = Interruption::listen()?;
     let teller = Teller(Instant::now());

@@ -38,7 +38,7 @@ use crate::{
 /// The input of `tpcc/load`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadTpcc {
-    /// What to load.
+    /// What the tables are filled with at first.
     pub(crate) population: Population,
     /// With this many threads.
     pub(crate) threads: u16,

@@ -79,7 +79,7 @@ impl Readers {
         self.counts[number].load(Ordering::Relaxed)
     }
 
-    /// Ends all readers.
+    /// Ends all readers, and waits for them.
     pub(crate) fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -39,7 +39,7 @@ fn place(socket: &Path) -> Option<(&str, &str)> {
 }
 
 impl Psql {
-    /// Looks for it.
+    /// Looks for psql on the PATH.
     pub(crate) fn find(teller: &Teller) -> Result<Option<Self>, Failure> {
         let asked = Command::new("psql").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         match asked {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Failure, client::Client, interruption::Interruption, status, units};
 
-/// Between two lines.
+/// The time between two lines.
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at freshness.
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ struct Column {
     looks: u32,
 }
 
-/// The table.
+/// The table that the demo prints: a line for each second, columns for the standbys.
 pub(crate) struct Table;
 
 impl Table {

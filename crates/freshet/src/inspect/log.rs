@@ -11,7 +11,7 @@ use freshet_log::{
 use super::{Output, Trouble, must_exist};
 use crate::{Failure, cli::InspectLog, units};
 
-/// What was seen.
+/// What was counted of the log.
 #[derive(Default)]
 struct Seen {
     blocks: u64,

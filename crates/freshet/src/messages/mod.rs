@@ -55,7 +55,7 @@ const LAST: Duration = Duration::from_secs(1);
 /// The messages of this process.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
-/// Collects all messages.
+/// Takes all messages of the process, and hands them to the thread that writes.
 #[derive(Clone)]
 pub struct Messages(Arc<Shared>);
 
@@ -248,7 +248,7 @@ impl Subscriber for Messages {
             Admission::No { first } => {
                 if first {
                     // The thread that writes has to report this later, even if no message comes.
-                    self.0.queue.force_fence();
+                    self.0.queue.wake();
                 }
                 return;
             }

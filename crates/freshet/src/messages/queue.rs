@@ -48,8 +48,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Has [`Queue::take`] return.
-    pub(super) fn force_fence(&self) {
+    /// Wakes the thread that waits in [`Queue::take`], although there is no line.
+    pub(super) fn wake(&self) {
         self.lock().woken = true;
         self.changed.notify_all();
     }

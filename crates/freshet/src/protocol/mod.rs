@@ -38,7 +38,7 @@ const PREFIX: usize = 4;
 pub struct Request {
     /// The response will bear it.
     pub id: u64,
-    /// What is wanted.
+    /// The request itself.
     pub ask: Ask,
 }
 
@@ -61,7 +61,7 @@ pub enum Ask {
     },
     /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
     Checkpoint {
-        /// Of one snapshot.
+        /// The checkpoint is to be of one snapshot.
         consistent: bool,
     },
     /// Hashes all records. Answered by [`Answer::Hash`].
@@ -84,7 +84,7 @@ pub enum Ask {
     Call(Call),
     /// Answered by [`Answer::Visible`] as soon as everything below the LSN is visible here.
     WaitVisible {
-        /// The LSN.
+        /// Where the caller's transaction committed, as a rule.
         lsn: Lsn,
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
@@ -125,7 +125,7 @@ pub struct Call {
 pub struct Response {
     /// The request's number; [`Response::NOBODY`] when it could not be made out.
     pub id: u64,
-    /// The answer.
+    /// The answer itself.
     pub answer: Answer,
 }
 
@@ -137,7 +137,7 @@ impl Response {
 /// What a node may answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The connection stands.
+    /// The node speaks the client's version: requests may follow.
     Hello {
         /// The node's [`VERSION`].
         version: u32,
@@ -148,29 +148,29 @@ pub enum Answer {
     Watermarks(Watermarks),
     /// The node is the primary now.
     Promoted {
-        /// Its term.
+        /// The number of the new term.
         term: u32,
-        /// Where that began.
+        /// The LSN at which the term begins.
         at: Lsn,
     },
     /// A checkpoint was written.
     Checkpoint {
-        /// Where it begins.
+        /// The LSN at which the checkpoint begins.
         start: Lsn,
-        /// Where it ends.
+        /// The LSN up to which the checkpoint needs the log.
         end: Lsn,
         /// How many bytes it has.
         bytes: u64,
-        /// How many rows.
+        /// How many rows it has.
         rows: u64,
     },
-    /// A token. Secret.
+    /// A token, as text. Secret.
     Token(String),
     /// The hash of all records.
     Hash {
-        /// The snapshot.
+        /// The snapshot whose records were hashed.
         at: Lsn,
-        /// The hash.
+        /// The hash, which does not depend on the order of records.
         hash: u64,
         /// How many records there are.
         records: u64,
@@ -186,25 +186,25 @@ pub enum Answer {
     },
     /// The transaction was rolled back; it has left no trace.
     RolledBack {
-        /// Why.
+        /// What the transaction ran into.
         reason: String,
     },
     /// Whether the transaction will survive is open: it is neither committed nor rolled back.
     OutcomeOpen {
-        /// Why.
+        /// What the node does not know, and why.
         reason: String,
     },
-    /// Nothing was done.
+    /// Nothing was done, or is going to be.
     Refused {
         /// Why, and what would help.
         reason: String,
     },
     /// Everything below this is visible here.
     Visible {
-        /// The read view.
+        /// The read view at that moment.
         lsn: Lsn,
     },
-    /// What transactions write.
+    /// What kinds of transactions wrote that piece of the log.
     Mix(Mix),
     /// What there is of the state.
     State(StateAnswer),
@@ -225,7 +225,7 @@ pub struct Watermarks {
     pub primary: bool,
     /// Primary: LSNs up to here were handed out.
     pub reserved: Option<Lsn>,
-    /// Primary: persistent here.
+    /// Primary: everything below is persistent on this node.
     pub durable: Option<Lsn>,
     /// Primary: the clients may have been told.
     pub committed: Option<Lsn>,
@@ -245,15 +245,15 @@ pub enum FrameError {
     /// A frame is longer than allowed.
     #[error("a frame of {length} bytes exceeds the maximum of {MAX_FRAME}")]
     TooLong {
-        /// Its length.
+        /// The length that the frame announces, in bytes.
         length: usize,
     },
     /// A frame is not what it should be.
     #[error("cannot decode a frame of {length} bytes: {cause}")]
     Malformed {
-        /// Its length.
+        /// The length of the frame, in bytes.
         length: usize,
-        /// Why not.
+        /// What the decoder says.
         cause: String,
     },
 }

@@ -26,7 +26,7 @@ pub(super) struct Pending {
     pub(super) until: Lsn,
     /// But no longer than this.
     pub(super) deadline: Instant,
-    /// Who hears it.
+    /// The client that waits, and the number of its request.
     pub(super) reply: Reply,
     /// What he hears if all goes well.
     pub(super) answer: Answer,

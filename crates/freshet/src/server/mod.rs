@@ -60,7 +60,7 @@ const FAIR: Duration = Duration::from_millis(250);
 
 /// A node, as far as its clients are concerned.
 pub trait Host: Send + Sync {
-    /// Its database.
+    /// The node's database.
     fn database(&self) -> &Database;
     /// Where its watermarks are. Cheap.
     fn watermarks(&self) -> Watermarks;
@@ -295,7 +295,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where clients connect.
+    /// The address of the control port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -327,7 +327,7 @@ impl Drop for Server {
 
 /// A connection that was just accepted.
 enum Arrived {
-    /// Over TCP.
+    /// From any machine, over TCP.
     Far(TcpStream),
     /// From a process of this user.
     Near(UnixStream),

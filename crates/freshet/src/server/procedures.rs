@@ -39,7 +39,7 @@ pub const AT_ONCE: Ticket = Ticket { lsn: None, until: Lsn::ZERO };
 pub enum CallError {
     /// The transaction was rolled back.
     RolledBack(String),
-    /// Nothing was done.
+    /// The procedure did nothing, for this reason.
     Refused(String),
     /// What became of it is not known.
     Open(String),

@@ -10,16 +10,16 @@ use crate::protocol::Ask;
 #[cfg(test)]
 mod tests;
 
-/// Who asks.
+/// Who a client of the control port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// A process of the node's user, on the node's machine.
     Owner,
     /// Over TCP, with a certificate of the cluster's authority as operator.
     Operator,
-    /// As a node.
+    /// Over TCP, with the certificate of a node.
     Node,
-    /// As monitor.
+    /// Over TCP, with a certificate as monitor.
     Monitor,
     /// Without a certificate, or with one that names nobody whom this node knows.
     Anyone,

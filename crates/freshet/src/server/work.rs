@@ -18,9 +18,9 @@ const IDLE: Duration = Duration::from_millis(200);
 
 /// What a worker is to do.
 pub(super) enum Work {
-    /// Run a procedure.
+    /// Runs a procedure as a transaction.
     Call { call: Call, deadline: Instant, reply: Reply },
-    /// Hash everything.
+    /// Hashes all records of a snapshot.
     Hash { at: Option<Lsn>, deadline: Instant, reply: Reply },
 }
 
@@ -80,7 +80,7 @@ impl Lane {
     }
 }
 
-/// A worker's life.
+/// The loop of a worker's thread.
 pub(super) fn run(shared: &Shared, lane: &Lane) {
     let worker = match shared.host.database().worker() {
         Ok(worker) => worker,

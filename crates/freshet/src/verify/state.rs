@@ -53,7 +53,7 @@ pub struct Compared {
     pub at: Lsn,
     /// How many tables are the same.
     pub tables: usize,
-    /// How many records are.
+    /// How many records were compared.
     pub records: u64,
     /// The first record that differs, if any does.
     pub difference: Option<Difference>,
@@ -62,11 +62,11 @@ pub struct Compared {
 /// A record that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its table's name.
+    /// The name of the record's table.
     pub table: String,
-    /// Its table's id.
+    /// The file id of that table.
     pub fid: u32,
-    /// Its id.
+    /// The record's id.
     pub rid: u64,
     /// Where the log has the version that each node shows; none where it shows none.
     pub lsns: [Option<Lsn>; 2],

@@ -34,7 +34,7 @@ use crate::{
     session,
 };
 
-/// What is computed.
+/// The aggregates that queries can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AggregateKind {
     Count,

@@ -587,7 +587,7 @@ pub(super) struct Sliding {
     /// The state of these rows, unless one has left that could not be taken back.
     state: Option<State>,
     bytes: usize,
-    /// What its results take.
+    /// The memory of the results, counted for as long as they live.
     given: Kept,
 }
 

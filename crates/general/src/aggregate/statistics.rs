@@ -41,7 +41,7 @@ impl Regression {
         })
     }
 
-    /// Whether it counts.
+    /// Whether it is `regr_count`, whose result is a whole number.
     pub fn is_count(self) -> bool {
         self == Self::Count
     }
@@ -160,7 +160,7 @@ impl Floats {
         Ok(())
     }
 
-    /// Their average.
+    /// The average of the values; null of none.
     pub fn average(&self) -> Value {
         if self.count > 0.0 { Value::Float8(self.sum / self.count) } else { Value::Null }
     }

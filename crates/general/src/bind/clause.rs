@@ -54,11 +54,11 @@ impl Clause {
 /// column.
 #[derive(Clone, Debug)]
 pub(super) struct Collect {
-    /// What is computed.
+    /// The expression that the node computes.
     pub expr: Expr,
-    /// The column.
+    /// The column with its results, for the expressions around it.
     pub column: Typed,
-    /// The column's name.
+    /// The name of that column, unique in the query.
     pub name: String,
 }
 

@@ -427,7 +427,7 @@ impl Binder<'_> {
         Ok(Typed::new(RowFunction::call(work, elements.into_iter().map(Typed::pair).collect(), ty), ty))
     }
 
-    /// Subscripts and slices.
+    /// A chain of subscripts, slices and fields behind `root`.
     fn access(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
         // `t.a[1]` is read as a field of `t`.
         let mut parts = match root {

@@ -421,7 +421,7 @@ pub(super) fn filtered(function: Aggregate, args: Vec<Expr>, filter: Option<Expr
     })
 }
 
-/// Replaces columns.
+/// Puts the second expression of a pair wherever the first, a column, stands.
 pub(super) fn replace(expr: Expr, columns: &[(Column, Expr)]) -> Result<Expr, SqlError> {
     expr.transform_down(|expr| {
         Ok(match &expr {

@@ -35,7 +35,7 @@ pub(super) struct Locking {
     of_view: bool,
     /// Whether some of them were written here.
     pub own: bool,
-    /// What stands in FROM.
+    /// The names in FROM, which OF may use.
     named: Vec<String>,
     pub marked: Vec<Marked>,
 }
@@ -57,7 +57,7 @@ impl Locking {
         Self { clauses: all, own, of_view, ..Self::default() }
     }
 
-    /// What is marked.
+    /// The relations whose rows the plan has to mark, so that they can be locked.
     fn marks(self) -> Result<Vec<Mark>, SqlError> {
         for clause in &self.clauses {
             if let Some(missing) = clause.of.iter().find(|of| !self.named.contains(of)) {

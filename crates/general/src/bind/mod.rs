@@ -102,7 +102,7 @@ pub(crate) fn check_reach(plans: &[&LogicalPlan]) -> Result<(), SqlError> {
 
 /// A query whose names and types are known.
 pub(crate) struct Bound {
-    /// What it takes.
+    /// The memory of the plan, counted for as long as it lives.
     pub _kept: Kept,
     pub plan: LogicalPlan,
     /// The subqueries by their numbers, where there are such.

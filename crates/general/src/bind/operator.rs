@@ -78,7 +78,7 @@ impl Binder<'_> {
         self.operator(&name, left, right)
     }
 
-    /// AND and OR.
+    /// `a AND b AND ...`, or the same with OR.
     fn logic(&mut self, exprs: &[&ast::Expr], name: &str, operator: Operator) -> Result<Typed, SqlError> {
         let mut conditions = Vec::with_capacity(exprs.len());
         for expr in exprs {

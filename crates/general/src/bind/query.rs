@@ -322,7 +322,7 @@ impl Binder<'_> {
         Ok(key(typed.expr.clone(), typed.ty))
     }
 
-    /// Each row once.
+    /// DISTINCT over all columns.
     pub(super) fn distinct_rows(&mut self, rows: Rows) -> Result<Rows, SqlError> {
         if rows.items.is_empty() {
             // All rows are equal.
@@ -481,7 +481,7 @@ impl Binder<'_> {
         node::sorted(rows.plan.clone(), sort)
     }
 
-    /// LIMIT and OFFSET.
+    /// Puts LIMIT and OFFSET of `query` above its plan.
     fn limited(&mut self, plan: LogicalPlan, query: &Query) -> Result<LogicalPlan, SqlError> {
         let (limit, offset) = match &query.limit_clause {
             Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {

@@ -31,7 +31,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Its text.
+    /// The row as text, `(a,b)`.
     fn value(self, binder: &mut Binder<'_>) -> Result<Typed, SqlError> {
         let fields = self.fields.into_iter().map(|(_, typed)| match typed.kind() {
             // Not as the array that it is.

@@ -162,7 +162,7 @@ pub(super) struct Level {
     /// The windows that have names.
     pub windows: Vec<sqlparser::ast::NamedWindowDefinition>,
     pub collected: super::clause::Collected,
-    /// Expressions with subqueries that are grouped by: written again they are the same.
+    /// Expressions with subqueries that are grouped by: repeated occurrences match.
     pub grouped: Vec<(sqlparser::ast::Expr, Typed)>,
     /// Whether the last rows of a recursive query are read here.
     pub recursive: bool,

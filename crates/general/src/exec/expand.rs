@@ -104,7 +104,7 @@ impl ExpandExec {
         })
     }
 
-    /// Fills a batch.
+    /// Adds rows until the batch is full, or none is left.
     fn fill(&self, batch: &mut Batch, count: &mut usize) -> Result<Option<RecordBatch>> {
         session::check()?;
         let most = (*count).min(session::with(|session| Ok(session.state.rows_at_once()))?);

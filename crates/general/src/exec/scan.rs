@@ -26,7 +26,7 @@ use crate::{
     session,
 };
 
-/// Reads a relation.
+/// Reads the rows of a relation, in batches.
 #[derive(Clone)]
 pub(crate) struct ScanExec {
     relation: Arc<dyn Relation>,

@@ -94,6 +94,18 @@ pub enum BufferError {
         /// What does not hold.
         what: String,
     },
+    /// Written by another version.
+    #[error(
+        "{file} has buffer format {found}, this version reads {FORMAT}: start the version that wrote it; nothing was \
+         changed, and it may hold the end of the log",
+        file = .file.display()
+    )]
+    Format {
+        /// The file.
+        file: PathBuf,
+        /// The format in its header.
+        found: u32,
+    },
     /// Something else is there.
     #[error(
         "{file} is not empty and is not a log buffer of this node: name another file (log-buffer-file), or an empty one; \
@@ -150,6 +162,13 @@ fn is_anothers(found: &[u8], cluster: ClusterId, owner: NodeId) -> bool {
     let capacity = u64::from_le_bytes(std::array::from_fn(|at| found[32 + at]));
     let whole = found[8..12] == FORMAT.to_le_bytes() && found[12..16] == crc32c::crc32c(&found[16..HEAD]).to_le_bytes();
     whole && found[..HEAD] != head(cluster, owner, capacity)
+}
+
+/// Whether this version reads a buffer whose header is there.
+fn check_format(header: &[u8], file: &Path) -> Result<(), BufferError> {
+    let found = u32::from_le_bytes(std::array::from_fn(|at| header[8 + at]));
+    let is_ours = found == FORMAT || !header.starts_with(MAGIC);
+    if is_ours { Ok(()) } else { Err(BufferError::Format { file: file.to_owned(), found }) }
 }
 
 impl PersistentBuffer {
@@ -389,9 +408,7 @@ pub fn recover_buffer(
         return Err(BufferError::Foreign(path.to_owned()));
     }
     private::check_file(path)?;
-    if bytes[8..12] != FORMAT.to_le_bytes() {
-        return Err(damaged(&format!("its header is not that of format {FORMAT}, which this version reads")));
-    }
+    check_format(&bytes, path)?;
     if bytes[..HEAD] != head(cluster, owner, capacity as u64) {
         return Err(damaged("its header is not that of this node's buffer of this size"));
     }

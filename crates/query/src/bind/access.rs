@@ -29,7 +29,7 @@ pub struct Access {
 /// Alternatives for columns of an index.
 #[derive(Clone, Debug, Default)]
 pub enum Among {
-    /// None.
+    /// The index is not read by alternatives.
     #[default]
     Nothing,
     /// One of these rows of values.

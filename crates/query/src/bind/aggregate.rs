@@ -31,17 +31,17 @@ pub enum Aggregate {
 /// A call of one.
 #[derive(Clone, Debug)]
 pub struct AggregateCall {
-    /// Which.
+    /// The function.
     pub aggregate: Aggregate,
     /// Of what; nothing for `count(*)`.
     pub argument: Option<Expression>,
     /// The kind of the argument's values.
     pub kind: Kind,
-    /// Of different values only.
+    /// DISTINCT: equal values count once.
     pub distinct: bool,
-    /// Of those rows only.
+    /// FILTER: only rows that fulfil this count.
     pub filter: Option<Expression>,
-    /// What it returns.
+    /// The type of its result.
     pub ty: Type,
 }
 

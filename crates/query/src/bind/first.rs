@@ -21,7 +21,7 @@ use crate::expression::{Expression, Typed};
 /// A subquery that is run before the statement.
 #[derive(Clone, Debug)]
 pub struct First {
-    /// What is run.
+    /// The plan of the subquery, which runs once before the statement.
     pub plan: Arc<SelectPlan>,
     /// All its values as an array of this kind of elements; otherwise the only one.
     pub list_of: Option<Kind>,

@@ -38,7 +38,7 @@ pub use scope::{Scope, ScopeSource};
 pub enum Stop {
     /// It is a general query; what it is that is too much here.
     General(&'static str),
-    /// It is wrong.
+    /// The statement is wrong: the client gets this error.
     Error(SqlError),
 }
 
@@ -63,13 +63,13 @@ pub type Bound<T> = Result<T, Stop>;
 
 /// In what surroundings a statement is bound.
 pub struct Binder<'a> {
-    /// What there is.
+    /// The tables, views and roles that names are looked up in.
     pub schema: &'a Schema,
     /// Where names without a schema are looked for.
     pub path: &'a [Oid],
     /// The role in whose name it runs.
     pub role: Oid,
-    /// For literals.
+    /// What literals depend on: the time zone, formats, the clock.
     pub context: &'a EvalContext<'a>,
     /// The types of parameters, as far as they are known.
     pub parameters: RefCell<Vec<Option<Type>>>,
@@ -112,12 +112,12 @@ pub fn qualified(name: &ObjectName) -> Result<(Option<String>, String), SqlError
     }
 }
 
-/// 42601
+/// The error 42601: the statement has no such syntax.
 pub fn syntax_error(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::SYNTAX_ERROR, message.into())
 }
 
-/// 0A000
+/// The error 0A000: the statement is right, and the server cannot do it.
 pub fn not_supported(what: impl std::fmt::Display) -> SqlError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
 }

@@ -86,10 +86,10 @@ pub struct ConflictUpdate {
     pub condition: Option<Expression>,
 }
 
-/// An INSERT.
+/// The plan of an INSERT.
 #[derive(Clone, Debug)]
 pub struct InsertPlan {
-    /// Into which table.
+    /// The table that gets the rows.
     pub table: Arc<TableInfo>,
     /// Where the rows come from.
     pub source: RowSource,
@@ -99,7 +99,7 @@ pub struct InsertPlan {
     pub targets: Vec<usize>,
     /// The default of each of these, for DEFAULT in a row.
     pub defaults: Vec<Expression>,
-    /// What has to hold.
+    /// What the new rows have to fulfil.
     pub constraints: Constraints,
     /// ON CONFLICT
     pub conflict: Option<ConflictPlan>,
@@ -122,24 +122,24 @@ pub enum Targets {
 /// An UPDATE. In expressions, the row as it was is source 0.
 #[derive(Clone, Debug)]
 pub struct UpdatePlan {
-    /// The table.
+    /// The table whose rows change.
     pub table: Arc<TableInfo>,
-    /// Which rows.
+    /// The rows that change, and how they are found.
     pub targets: Targets,
     /// Which columns get which values.
     pub assignments: Vec<(usize, Expression)>,
-    /// What has to hold.
+    /// What the changed rows have to fulfil.
     pub constraints: Constraints,
     /// RETURNING
     pub returning: Option<Vec<Output>>,
 }
 
-/// A DELETE.
+/// The plan of a DELETE.
 #[derive(Clone, Debug)]
 pub struct DeletePlan {
-    /// From which table.
+    /// The table that loses the rows.
     pub table: Arc<TableInfo>,
-    /// Which rows.
+    /// The rows that go, and how they are found.
     pub targets: Targets,
     /// RETURNING
     pub returning: Option<Vec<Output>>,

@@ -36,12 +36,12 @@ pub struct Need {
 const OF_COLUMNS: [u16; 3] = [privilege::SELECT, privilege::INSERT, privilege::UPDATE];
 
 impl Need {
-    /// It needs this, too.
+    /// The statement needs these privileges as well.
     pub fn want(&self, privileges: u16) {
         self.wanted.set(self.wanted.get() | privileges);
     }
 
-    /// It reads a column.
+    /// The statement reads this column.
     pub fn read(&self, column: u16) {
         self.columns.borrow_mut()[0].insert(column);
         self.want(privilege::SELECT);
@@ -52,7 +52,7 @@ impl Need {
         self.columns.borrow_mut()[1].insert(column);
     }
 
-    /// It changes a column.
+    /// The statement changes this column.
     pub fn update(&self, column: u16) {
         self.columns.borrow_mut()[2].insert(column);
         self.want(privilege::UPDATE);

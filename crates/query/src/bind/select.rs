@@ -31,11 +31,11 @@ use crate::{
 /// A column of a result.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Its name.
+    /// The column's name, as the client shows it.
     pub name: String,
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
-    /// What it is.
+    /// The value of each row.
     pub expression: Expression,
     /// The table and the column, from 1, that it shows as they are.
     pub origin: Option<(u32, i16)>,
@@ -44,7 +44,7 @@ pub struct Output {
 /// The rows of one table within a statement.
 #[derive(Clone, Debug)]
 pub struct ScanPlan {
-    /// The table.
+    /// The table that is read.
     pub table: Arc<TableInfo>,
     /// Its name in the statement.
     pub alias: String,
@@ -61,7 +61,7 @@ pub struct ScanPlan {
 /// A key of an order.
 #[derive(Clone, Debug)]
 pub struct SortKey {
-    /// What is compared.
+    /// The value by which rows are compared.
     pub expression: Expression,
     /// Larger values first.
     pub descending: bool,
@@ -74,13 +74,13 @@ pub struct SortKey {
 pub struct Aggregation {
     /// What rows of one group have in common.
     pub groups: Box<[Expression]>,
-    /// What is computed.
+    /// The calls of aggregates, each with its place in the result.
     pub calls: Box<[AggregateCall]>,
-    /// Which groups are shown.
+    /// HAVING: only groups that fulfil this are shown.
     pub having: Option<Expression>,
 }
 
-/// A SELECT.
+/// The plan of a SELECT over indexes, without general queries.
 #[derive(Clone, Debug)]
 pub struct SelectPlan {
     /// Tables, the outermost loop first.
@@ -89,9 +89,9 @@ pub struct SelectPlan {
     pub filter: Option<Expression>,
     /// Aggregation, whose row is the source behind the tables.
     pub aggregation: Option<Aggregation>,
-    /// What is shown.
+    /// The columns of the result.
     pub output: Vec<Output>,
-    /// Each row once.
+    /// DISTINCT: each row comes once.
     pub distinct: bool,
     /// The order, if the rows do not come in it.
     pub order: Vec<SortKey>,

@@ -4,10 +4,10 @@ use freshet_sql::SqlError;
 
 use super::{Decoder, Fields, LONGEST_ROW, bad_format};
 
-/// How it begins.
+/// The bytes with which a binary COPY begins.
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
 
-/// Reads it.
+/// Decodes the data of a binary COPY, cut anywhere.
 #[derive(Debug, Default)]
 pub struct BinaryDecoder {
     buffer: Vec<u8>,
@@ -18,13 +18,13 @@ pub struct BinaryDecoder {
     fields: Fields,
 }
 
-/// The header.
+/// Writes the header of a binary COPY.
 pub fn header(out: &mut Vec<u8>) {
     out.extend_from_slice(SIGNATURE);
     out.extend([0; 8]);
 }
 
-/// The trailer.
+/// Writes the trailer of a binary COPY.
 pub fn trailer(out: &mut Vec<u8>) {
     out.extend((-1_i16).to_be_bytes());
 }

@@ -28,7 +28,7 @@ const LONGEST_ROW: usize = 256 << 20;
 /// How rows are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Which format.
+    /// Text, CSV or binary.
     pub kind: Kind,
     /// What stands between fields.
     pub delimiter: u8,
@@ -53,7 +53,7 @@ pub struct Format {
 /// What the first line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Header {
-    /// A row.
+    /// The first line is a row like all others.
     #[default]
     None,
     /// Names, which are not looked at.
@@ -62,7 +62,7 @@ pub enum Header {
     Match,
 }
 
-/// Which format.
+/// How COPY writes rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Lines of fields, with backslashes.
@@ -113,7 +113,7 @@ impl Fields {
         self.ends.push((self.bytes.len(), null, quoted));
     }
 
-    /// How many there are.
+    /// How many fields there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -123,7 +123,7 @@ impl Fields {
         self.ends.is_empty()
     }
 
-    /// One of them.
+    /// The field of this number; none if it is null.
     pub fn get(&self, number: usize) -> Option<&[u8]> {
         let (end, null, _) = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before].0);
@@ -153,7 +153,7 @@ pub trait Decoder {
     fn finish(&mut self, row: &mut dyn FnMut(&Fields) -> Result<(), SqlError>) -> Result<(), SqlError>;
 }
 
-/// 22P04
+/// The error 22P04: the data is not shaped as its format says.
 pub fn bad_format(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message.into())
 }
@@ -163,7 +163,7 @@ pub fn bad_format(message: impl Into<String>) -> SqlError {
 struct LineDecoder {
     format: Format,
     lines: Lines,
-    /// The columns' names.
+    /// The names of the columns, for messages.
     names: Vec<String>,
     header: Header,
     fields: Fields,

@@ -16,18 +16,18 @@ use crate::{
     syntax::wrong,
 };
 
-/// A COPY.
+/// A COPY statement.
 #[derive(Clone, Debug)]
 pub struct Copy {
-    /// What is copied.
+    /// The table or the query, on this side of the copy.
     pub source: Source,
     /// Whether to the client.
     pub to: bool,
-    /// As what.
+    /// The format, and what WITH says of it.
     pub options: Options,
 }
 
-/// What is copied.
+/// What rows are copied to, or from.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A table's columns; all of them if none is named.

@@ -16,7 +16,7 @@ use crate::{
     session::settings,
 };
 
-/// 3D000
+/// The error 3D000: no database has this name.
 pub(crate) fn no_database(name: &str) -> SqlError {
     error(SqlState::INVALID_CATALOG_NAME, format!("database \"{name}\" does not exist"))
 }

@@ -68,7 +68,7 @@ pub type ColumnsOf<'a> = &'a dyn Fn(&Query, &Arc<Schema>) -> Result<Vec<(String,
 
 /// A session's surroundings, for statements that define.
 pub struct Ddl<'a, 'w> {
-    /// The catalog.
+    /// The SQL catalog, which the statement changes.
     pub catalog: &'a Catalog,
     /// Whether each statement of the transaction has a snapshot of its own.
     pub read_committed: bool,
@@ -89,9 +89,9 @@ pub struct Ddl<'a, 'w> {
     pub session: &'a dyn SessionView,
     /// Gives ids to rows that have no other key.
     pub row_ids: &'a RowIds,
-    /// The session's locks.
+    /// The locks that the session holds.
     pub locks: &'a TableLocks,
-    /// Where sequences stand.
+    /// The numbers of sequences, which the session shares.
     pub sequences: &'a Sequences,
     /// `lock_timeout`
     pub lock_timeout: Option<Duration>,

@@ -27,7 +27,7 @@ use crate::{
 
 /// Why a definition does not go on.
 pub(super) enum Halt {
-    /// It is wrong.
+    /// The statement is wrong: the client gets this error.
     Error(SqlError),
     /// Somebody else has a lock on the table.
     Blocked(Oid, LockMode),
@@ -111,7 +111,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         }
     }
 
-    /// The end.
+    /// Ends the work: the session has the catalog that was made.
     pub(super) fn finish(self) {
         self.ddl.schema = self.change.finish();
         self.ddl.effects.reach(self.ddl.schema.version.number);

@@ -31,11 +31,11 @@ use crate::{
 /// Something that a transaction has yet to look at.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// The constraint.
+    /// The oid of the constraint.
     pub constraint: Oid,
     /// How the constraint was declared.
     pub deferral: Deferral,
-    /// What is looked at.
+    /// What has to be looked at.
     pub what: What,
 }
 
@@ -44,16 +44,16 @@ pub struct Check {
 pub enum What {
     /// No other row has the key of this one.
     Unique {
-        /// The table.
+        /// The oid of the table.
         table: Oid,
-        /// The row.
+        /// The record whose key must be unique.
         rid: Rid,
     },
     /// The row that this one refers to is there.
     Child {
-        /// The table.
+        /// The oid of the referring table.
         table: Oid,
-        /// The row.
+        /// The record that refers to another one.
         rid: Rid,
     },
     /// No row refers to a row that had this key, and is gone.
@@ -139,7 +139,7 @@ impl Deferred {
         Ok(())
     }
 
-    /// Whether it is left to look at what this row refers to.
+    /// Whether the row's foreign key is still unchecked.
     pub fn has_child(&self, constraint: Oid, rid: Rid) -> bool {
         let place = self.children.borrow().get(&(constraint, rid)).copied();
         // All checks of a constraint are done at once.
@@ -220,7 +220,7 @@ impl Run<'_, '_> {
         deferral != Deferral::Never && self.deferred.is_some_and(|(deferred, _)| deferred.defers(constraint, deferral))
     }
 
-    /// Whether it is left to look at what this row refers to.
+    /// Whether the row's foreign key is still unchecked.
     pub(super) fn is_deferred(&self, constraint: Oid, rid: Rid) -> bool {
         self.deferred.is_some_and(|(deferred, _)| deferred.has_child(constraint, rid))
     }

@@ -43,7 +43,7 @@ pub trait Probe: Copy {
     #[inline]
     fn rows(self, _: Place, _: u64) {}
 
-    /// Does something that is a step's own work, but for what is done within another one.
+    /// Runs `work`, attributing its time to `place` minus nested steps.
     #[inline]
     fn within<T>(self, _: Place, work: impl FnOnce() -> T) -> T {
         work()

@@ -51,7 +51,7 @@ const LOOK_EVERY: u32 = 256;
 
 /// A statement that runs.
 pub struct Run<'a, 'w> {
-    /// Its transaction.
+    /// The engine's transaction, which the statement reads and writes in.
     pub transaction: &'a Transaction<'w>,
     /// With what expressions are evaluated.
     pub environment: Environment<'a>,
@@ -64,7 +64,7 @@ pub struct Run<'a, 'w> {
     pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
     /// Gives ids to rows that have no other key.
     pub row_ids: &'a RowIds,
-    /// What it may keep.
+    /// The pool from which it takes memory.
     pub memory: Arc<Pool>,
     /// What it keeps of that.
     pub kept: Reservation,
@@ -108,7 +108,7 @@ pub struct RowIdSource {
 /// The bits of an id's counter.
 const COUNTER: u32 = 24;
 
-/// Who gets rows.
+/// A consumer of a statement's rows: the wire, a cursor, a table.
 pub trait Sink {
     /// The next row: each output evaluated on these rows.
     ///
@@ -179,7 +179,7 @@ impl RowIds {
         (next >> COUNTER, next & ((1 << COUNTER) - 1))
     }
 
-    /// The next one.
+    /// Takes the next id of a row.
     pub fn take(&self) -> Value {
         let next = self.next.get();
         let is_last = self.position().1 == (1 << COUNTER) - 1;

@@ -34,7 +34,7 @@ use crate::{
 /// What has become of a row.
 #[derive(Debug)]
 pub struct RowChange {
-    /// In which table.
+    /// The table of the row.
     pub table: Arc<TableInfo>,
     /// What it was, and where; nothing if it is new.
     pub old: Option<(Vec<u8>, Rid)>,

@@ -28,7 +28,7 @@ pub type Rows<'a> = SmallVec<[Source<'a>; 4]>;
 /// Whether to go on.
 pub type Flow = Result<ControlFlow<()>, SqlError>;
 
-/// Continues.
+/// The scan continues.
 pub const ON: Flow = Ok(ControlFlow::Continue(()));
 
 impl<'a> Run<'a, '_> {

@@ -19,7 +19,7 @@ pub(super) const TRIES: u32 = 64;
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written<T> {
-    /// It is done.
+    /// The row is written.
     Done(T),
     /// READ COMMITTED only: the record is not held any more, was changed since the snapshot, and
     /// has to be looked at again.

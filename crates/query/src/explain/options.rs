@@ -13,9 +13,9 @@ pub enum Format {
     Text,
     /// One value of type json.
     Json,
-    /// One text.
+    /// YAML, as one text.
     Yaml,
-    /// One text.
+    /// XML, as one text.
     Xml,
 }
 
@@ -39,7 +39,7 @@ pub struct Options {
     pub timing: bool,
     /// With the times of planning and of the run.
     pub summary: bool,
-    /// In which form.
+    /// The form of the answer: text, JSON, YAML or XML.
     pub format: Format,
 }
 

@@ -38,7 +38,7 @@ pub struct Noted {
     looks: Vec<u64>,
 }
 
-/// What is replayed.
+/// What was captured of a statement, as it is given to the statement that is executed again.
 #[derive(Debug)]
 pub struct Replaying {
     values: vec::IntoIter<Value>,

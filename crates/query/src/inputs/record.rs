@@ -43,7 +43,7 @@ pub(crate) struct Recorder {
 pub(crate) struct Statement<'s> {
     /// What it depends on of its session.
     pub(crate) surroundings: &'s Arc<[u8]>,
-    /// Its text.
+    /// Its text, divided into words and literals.
     pub(crate) source: &'s Divided,
     /// The types of parameters that the client has named.
     pub(crate) types: &'s [Option<Type>],

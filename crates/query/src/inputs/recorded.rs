@@ -35,7 +35,7 @@ const TYPES: u64 = 1 << 8;
 const STARTED: u64 = 1 << 9;
 const LOOKS: u64 = 1 << 10;
 const BOUND: u64 = 1 << 11;
-/// All that there are.
+/// All of these flags.
 const ALL: u64 = (BOUND << 1) - 1;
 
 /// A word of the dictionary, or one that is not there.

@@ -17,7 +17,7 @@ pub struct Surroundings {
     /// Which build of the program has executed it: another may have other functions, and other
     /// tables of time zones. Stands first, so that every version finds it.
     build: u64,
-    /// The database.
+    /// The oid of the database.
     pub database: Oid,
     /// The role in whose name it runs.
     pub role: Oid,

@@ -30,7 +30,7 @@ use crate::{
 /// A column that is computed.
 #[derive(Clone, Debug)]
 pub struct ComputedColumn {
-    /// Its number.
+    /// The number of the column that shows the value.
     pub column: u16,
     /// The type of its values.
     pub ty: Type,

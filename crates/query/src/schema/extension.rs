@@ -14,9 +14,9 @@ const COMMENT_ON_PLPGSQL: Oid = 13_560;
 /// An extension that a database has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extension {
-    /// Its id.
+    /// The oid in `pg_extension`.
     pub oid: Oid,
-    /// Its name.
+    /// The extension's name.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
@@ -27,7 +27,7 @@ pub struct Extension {
 /// An extension that can be had. There is one version of each.
 #[derive(Debug)]
 pub struct Available {
-    /// Its name.
+    /// The name in CREATE EXTENSION.
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,

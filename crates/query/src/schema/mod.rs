@@ -500,7 +500,7 @@ impl Schema {
 }
 
 impl Entry {
-    /// Its id.
+    /// The oid by which system catalogs know it.
     pub fn oid(&self) -> Oid {
         match self {
             Self::Namespace(it) => it.oid,

@@ -57,9 +57,9 @@ pub enum Object {
 /// A schema, in SQL's sense.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its id.
+    /// The oid in `pg_namespace`.
     pub oid: Oid,
-    /// Its name.
+    /// The schema's name.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
@@ -67,12 +67,12 @@ pub struct Namespace {
     pub grants: Vec<Grant>,
 }
 
-/// A role.
+/// A role: a user, or a group of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
-    /// Its id.
+    /// The oid in `pg_authid`.
     pub oid: Oid,
-    /// Its name.
+    /// The role's name.
     pub name: String,
     /// Whether it may do everything.
     pub superuser: bool,
@@ -134,15 +134,15 @@ pub mod privilege {
     pub const USAGE: u16 = 128;
     /// CREATE in a schema.
     pub const CREATE: u16 = 256;
-    /// All of a table's.
+    /// All privileges that a table can have.
     pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
-    /// All of a column's.
+    /// All privileges that a column can have.
     pub const ALL_COLUMN: u16 = SELECT | INSERT | UPDATE | REFERENCES;
-    /// All of a sequence's.
+    /// All privileges that a sequence can have.
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
-    /// All of a schema's.
+    /// All privileges that a schema can have.
     pub const ALL_SCHEMA: u16 = CREATE | USAGE;
-    /// All of a database's.
+    /// All privileges that a database can have.
     pub const ALL_DATABASE: u16 = CREATE | TEMPORARY | CONNECT;
     /// TEMPORARY in a database: there are no temporary tables; kept for what clients say.
     pub const TEMPORARY: u16 = 512;
@@ -203,14 +203,14 @@ pub fn change_owner(owner: &mut Oid, grants: &mut Vec<Grant>, to: Oid) {
     }
 }
 
-/// A table.
+/// A table, as the catalog keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// Its id.
+    /// The oid in `pg_class`.
     pub oid: Oid,
     /// The schema that it is in.
     pub namespace: Oid,
-    /// Its name.
+    /// The table's name, without its schema.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
@@ -228,12 +228,12 @@ pub struct Table {
     pub grants: Vec<Grant>,
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
     /// Whether it must have a value.
     pub not_null: bool,
@@ -272,12 +272,12 @@ pub enum Identity {
     ByDefault,
 }
 
-/// An index.
+/// An index of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Index {
     /// Its id; 0 for the hidden one.
     pub oid: Oid,
-    /// Its name.
+    /// The index's name, without its schema.
     pub name: String,
     /// The engine's number for it.
     pub number: u16,
@@ -294,7 +294,7 @@ pub struct Index {
     pub unique: bool,
     /// NULLS NOT DISTINCT: whether a missing value is the same as another one.
     pub nulls_not_distinct: bool,
-    /// Why it is there.
+    /// The constraint for which it was made, if it was.
     pub constraint: IndexConstraint,
     /// When it is seen to that no two rows have the same key.
     pub deferral: Deferral,
@@ -351,7 +351,7 @@ pub enum AccessMethod {
 /// Which constraint an index is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexConstraint {
-    /// None.
+    /// The index belongs to no constraint.
     None,
     /// PRIMARY KEY
     Primary,
@@ -377,9 +377,9 @@ pub struct IndexColumn {
 /// A CHECK constraint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its id.
+    /// The oid in `pg_constraint`.
     pub oid: Oid,
-    /// Its name.
+    /// The constraint's name.
     pub name: String,
     /// The condition, as SQL.
     pub condition: String,
@@ -388,9 +388,9 @@ pub struct Check {
 /// A FOREIGN KEY constraint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForeignKey {
-    /// Its id.
+    /// The oid in `pg_constraint`.
     pub oid: Oid,
-    /// Its name.
+    /// The constraint's name.
     pub name: String,
     /// The columns of this table.
     pub columns: Vec<u16>,
@@ -421,18 +421,18 @@ pub enum ReferentialAction {
     SetDefault,
 }
 
-/// A view.
+/// A view, as the catalog keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct View {
-    /// Its id.
+    /// The oid in `pg_class`.
     pub oid: Oid,
     /// The schema that it is in.
     pub namespace: Oid,
-    /// Its name.
+    /// The view's name, without its schema.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
-    /// Its columns.
+    /// The names and types of its columns.
     pub columns: Vec<(String, Type)>,
     /// What it shows, as SQL: relations with their schemas.
     pub query: String,
@@ -447,11 +447,11 @@ pub struct View {
 /// A sequence: what it was made with. Where it stands is kept apart, outside of transactions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
-    /// Its id.
+    /// The oid in `pg_class`.
     pub oid: Oid,
     /// The schema that it is in.
     pub namespace: Oid,
-    /// Its name.
+    /// The sequence's name, without its schema.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
@@ -494,12 +494,12 @@ pub struct Comment {
     pub text: String,
 }
 
-/// A database.
+/// A database of the node, with a catalog of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Database {
-    /// Its id.
+    /// The oid in `pg_database`.
     pub oid: Oid,
-    /// Its name.
+    /// The database's name.
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
@@ -561,12 +561,12 @@ pub struct RoleSetting {
     pub role: Oid,
     /// The setting's name.
     pub name: String,
-    /// Its value.
+    /// The setting's value, as text.
     pub value: String,
 }
 
 impl Object {
-    /// Its id.
+    /// The oid by which system catalogs know it.
     pub fn oid(&self) -> Oid {
         match self {
             Self::Namespace(it) => it.oid,
@@ -590,7 +590,7 @@ impl Object {
         }
     }
 
-    /// Its name.
+    /// The object's name, without its schema.
     pub fn name(&self) -> &str {
         match self {
             Self::Namespace(it) => &it.name,

@@ -21,7 +21,7 @@ use crate::expression::Expression;
 pub struct TableInfo {
     /// What the catalog says.
     pub table: Table,
-    /// How its rows lie.
+    /// Where the columns lie in its rows.
     pub layout: Layout,
     /// The columns of each index as the engine sees them.
     pub keys: Vec<Vec<KeyColumn>>,
@@ -29,7 +29,7 @@ pub struct TableInfo {
     pub computed: Vec<ComputedColumn>,
     /// Which rows each index has, over the row as source 0: those for which all of these hold.
     pub predicates: Vec<Vec<Expression>>,
-    /// Who has the rows.
+    /// The engine's table with the rows.
     pub rows: Arc<freshet_engine::Table>,
     /// The places of the indexes whose keys are checked after they are written.
     pub deferrable_keys: Vec<usize>,

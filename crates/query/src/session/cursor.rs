@@ -39,7 +39,7 @@ pub(super) struct Rows {
     once: bool,
     /// Going somewhere has failed, after which PostgreSQL's cursors are of no more use.
     failed: bool,
-    /// What they take.
+    /// The memory of the rows, counted for as long as they live.
     kept: Option<Reservation>,
     /// The records that each row is made of, for WHERE CURRENT OF: as many as there are tables.
     records: Vec<Rid>,

@@ -20,7 +20,7 @@ use crate::{
 /// For how long a statement waits for sessions to leave a database: a client that has closed its
 /// connection may still be counted.
 const LEAVE: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// How often it looks whether they have left.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The database of this name, for a session of this role that is to be opened in it.

@@ -106,7 +106,7 @@ pub type Wanted = (String, Option<String>, bool);
 
 /// What a session knows besides its transaction.
 pub struct State {
-    /// Its number.
+    /// The session's number, which clients know as the process id of their server.
     pub pid: i32,
     /// The place of its worker among the node's.
     pub place: usize,
@@ -114,7 +114,7 @@ pub struct State {
     pub client: Option<SocketAddr>,
     /// The memory that it may take.
     pub memory: Arc<Pool>,
-    /// Its settings.
+    /// What SET, SHOW and the start-up packet know.
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
     pub schema: Arc<Schema>,
@@ -130,13 +130,13 @@ pub struct State {
     pub database: Arc<str>,
     /// The server, for those that ask what there is.
     pub system: Arc<dyn SystemView>,
-    /// Its locks on numbers.
+    /// The advisory locks that the session holds.
     pub advisory: SessionAdvisory,
     /// What its sequences have given.
     pub sequences: SessionSequences,
     /// The LSN of its last commit.
     pub last_commit: Option<Lsn>,
-    /// What it listens to.
+    /// The channels that the session listens to.
     pub channels: SessionChannels,
     /// To reach other sessions.
     pub sessions: freshet_postgres::Sessions,

@@ -47,7 +47,7 @@ const COLUMNS: usize = 1664;
 /// A statement's text, understood.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The text.
+    /// The statement's text, as the client has sent it.
     pub sql: String,
     /// What it is; nothing for an empty one.
     pub statement: Option<Parsed>,
@@ -124,7 +124,7 @@ pub struct Planned {
     pub bound: Bound,
     /// The subqueries that are run before.
     pub firsts: Vec<First>,
-    /// What is run.
+    /// The plan that runs.
     pub plan: Plan,
     /// The types of its parameters.
     pub parameters: Vec<Type>,
@@ -149,7 +149,7 @@ impl Bound {
     }
 }
 
-/// What is run.
+/// A plan of a prepared statement.
 pub enum Plan {
     /// SELECT, VALUES
     Select(SelectPlan),

@@ -67,7 +67,7 @@ pub struct Modes {
 pub enum Setting {
     /// SET, with what it is set to: the default if that is nothing.
     Set {
-        /// Which.
+        /// The setting's name.
         name: String,
         /// The parts of its value.
         value: Option<Vec<String>>,
@@ -112,7 +112,7 @@ pub struct Declare {
     pub scroll: Option<bool>,
     /// Whether it outlives its transaction.
     pub hold: bool,
-    /// The query.
+    /// The query whose rows the cursor shows.
     pub query: Box<Query>,
 }
 

@@ -45,7 +45,7 @@ pub struct Block<'w> {
     pub condemned: Cell<bool>,
     /// PostgreSQL's name of its level.
     pub isolation: &'static str,
-    /// It must not write.
+    /// The transaction must not write.
     pub read_only: bool,
     /// It was said to be DEFERRABLE. That changes nothing: no snapshot here is unsafe.
     pub deferrable: bool,

@@ -173,7 +173,7 @@ impl<'o> Wire<'o> {
 pub struct WireSink<'o, 'c> {
     /// Where they are written to.
     pub wire: Wire<'o>,
-    /// The session.
+    /// What the text of values depends on: the time zone, formats.
     pub context: &'c EvalContext<'c>,
 }
 

@@ -38,7 +38,7 @@ impl Default for Rules {
 /// A text without those literals.
 #[derive(Debug)]
 pub struct Masked {
-    /// The text.
+    /// The text with the literals masked.
     pub text: String,
     /// Their values, in their order.
     values: VecDeque<String>,

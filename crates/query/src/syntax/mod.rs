@@ -78,7 +78,7 @@ pub fn constraint_of(join: &Join) -> Option<&JoinConstraint> {
     }
 }
 
-/// 54001
+/// The error 54001: the statement is nested too deeply, or is too long.
 fn too_complex(why: &'static str) -> SqlError {
     SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, why)
 }

@@ -131,7 +131,7 @@ impl Activity {
 /// look.
 #[derive(Debug)]
 pub struct SessionInfo {
-    /// Its number.
+    /// The session's number, which clients know as the process id of their server.
     pub pid: i32,
     /// Its number among the engine's workers.
     pub place: usize,
@@ -139,7 +139,7 @@ pub struct SessionInfo {
     pub user: String,
     /// That role's id.
     pub role: Oid,
-    /// Its database.
+    /// The name of the session's database.
     pub database: String,
     /// That database's id.
     pub database_id: Oid,
@@ -200,7 +200,7 @@ fn password(text: &str) -> Option<usize> {
 /// Who a session is.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'i> {
-    /// Its number.
+    /// The session's number, which clients know as the process id of their server.
     pub pid: i32,
     /// Its number among the engine's workers.
     pub place: usize,
@@ -320,7 +320,7 @@ impl Drop for Registered {
 /// A cursor of the session that asks.
 #[derive(Clone, Debug)]
 pub struct CursorInfo {
-    /// Its name.
+    /// The cursor's name.
     pub name: String,
     /// Its query.
     pub statement: String,
@@ -337,9 +337,9 @@ pub struct CursorInfo {
 /// A prepared statement of the session that asks.
 #[derive(Clone, Debug)]
 pub struct StatementInfo {
-    /// Its name.
+    /// The name of the prepared statement.
     pub name: String,
-    /// Its text.
+    /// The text that was prepared.
     pub statement: String,
     /// When it was prepared.
     pub made: Timestamp,
@@ -352,7 +352,7 @@ pub struct StatementInfo {
 /// A setting of the session that asks.
 #[derive(Clone, Debug)]
 pub struct SettingInfo {
-    /// Its name.
+    /// The setting's name, as it is shown.
     pub name: String,
     /// Its value, in the unit.
     pub value: String,

@@ -61,9 +61,9 @@ pub enum Class<'s> {
 pub struct Attribute<'s> {
     /// Its number, from 1.
     pub number: i16,
-    /// Its name.
+    /// The column's name.
     pub name: Cow<'s, str>,
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
     /// Whether it is never null.
     pub not_null: bool,
@@ -78,7 +78,7 @@ pub struct Attribute<'s> {
 }
 
 impl<'s> Class<'s> {
-    /// Its id.
+    /// The oid in `pg_class`.
     pub fn oid(self) -> Oid {
         match self {
             Self::Table(info) => info.table.oid,
@@ -89,7 +89,7 @@ impl<'s> Class<'s> {
         }
     }
 
-    /// Its name.
+    /// The relation's name, without its schema.
     pub fn name(self) -> &'s str {
         match self {
             Self::Table(info) => &info.table.name,

@@ -12,9 +12,9 @@ use crate::schema::{
 pub struct OperatorClass {
     /// The access method that it is for.
     pub method: AccessMethod,
-    /// Its id.
+    /// The oid in `pg_opclass`.
     pub oid: Oid,
-    /// Its name.
+    /// The name of the operator class.
     pub name: &'static str,
     /// The id and the name of its family.
     pub family: (Oid, &'static str),

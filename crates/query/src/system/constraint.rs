@@ -34,7 +34,7 @@ pub enum Constraint<'s> {
 }
 
 impl<'s> Constraint<'s> {
-    /// Its id.
+    /// The oid in `pg_constraint`.
     pub fn oid(self) -> Oid {
         match self {
             Self::Key(index) => index.oid,
@@ -43,7 +43,7 @@ impl<'s> Constraint<'s> {
         }
     }
 
-    /// Its name.
+    /// The constraint's name.
     pub fn name(self) -> &'s str {
         match self {
             Self::Key(index) => &index.name,

@@ -14,9 +14,9 @@ const LIST: &str = include_str!("relations.txt");
 pub struct Definition {
     /// The schema that it is in.
     pub namespace: Oid,
-    /// Its name.
+    /// The name of the relation.
     pub name: &'static str,
-    /// Its id.
+    /// The oid in `pg_class`.
     pub oid: Oid,
     /// Whether it is a table, as clients see it, and not a view.
     pub table: bool,
@@ -84,7 +84,7 @@ fn definitions() -> &'static Definitions {
 }
 
 impl Definition {
-    /// All of them.
+    /// The definitions of all system relations.
     pub fn all() -> &'static [Self] {
         &definitions().all
     }

@@ -229,7 +229,7 @@ struct Computed {
     rows: std::vec::IntoIter<Vec<Value>>,
 }
 
-/// One of them.
+/// The cells of a row that was computed as values.
 struct ComputedCells<'r>(&'r [Value]);
 
 impl Cells for ComputedCells<'_> {

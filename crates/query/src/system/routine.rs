@@ -45,9 +45,9 @@ const HANDLERS: &[(Oid, &str)] = &[
 /// A function or an aggregate.
 #[derive(Clone, Debug)]
 pub struct Routine {
-    /// Its id.
+    /// The oid in `pg_proc`.
     pub oid: Oid,
-    /// Its name.
+    /// The name by which SQL calls it.
     pub name: &'static str,
     /// The ids of the types that it takes.
     pub arguments: Vec<Oid>,
@@ -70,7 +70,7 @@ pub struct Routine {
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    /// Its id.
+    /// The oid in `pg_operator`.
     pub oid: Oid,
     /// Its signs.
     pub name: &'static str,
@@ -78,7 +78,7 @@ pub struct Operator {
     pub left: Oid,
     /// That of its right operand.
     pub right: Oid,
-    /// That of its result.
+    /// The oid of its result's type.
     pub result: Oid,
 }
 

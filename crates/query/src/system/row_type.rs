@@ -17,11 +17,11 @@ const LONGEST_NAME: usize = 63;
 
 /// The functions of PostgreSQL's type `record`, which all such types have.
 pub const INPUT: Support = Support { oid: 2290, name: "record_in" };
-/// See [`INPUT`].
+/// The output function of all row types: see [`INPUT`].
 pub const OUTPUT: Support = Support { oid: 2291, name: "record_out" };
-/// See [`INPUT`].
+/// The binary input function of all row types: see [`INPUT`].
 pub const RECEIVE: Support = Support { oid: 2402, name: "record_recv" };
-/// See [`INPUT`].
+/// The binary output function of all row types: see [`INPUT`].
 pub const SEND: Support = Support { oid: 2403, name: "record_send" };
 
 /// Where the ids of the types of the system's relations begin, and those of arrays of them: user's
@@ -47,7 +47,7 @@ pub fn array_of(class: Class<'_>) -> Oid {
     }
 }
 
-/// The relation whose rows have the type of this id; and whether it is that of arrays of them.
+/// Resolves a row type; true if it is the array type.
 pub fn relation(snapshot: &Snapshot, ty: Oid) -> Option<(Class<'_>, bool)> {
     if ty < OF_SYSTEM {
         return None;

@@ -21,7 +21,7 @@ pub struct Sink<'s> {
 
 /// Something that is a value.
 pub trait Cell {
-    /// The value.
+    /// This, as a value of SQL.
     fn cell(self) -> Value;
 }
 

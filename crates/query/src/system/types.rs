@@ -56,7 +56,7 @@ const RAW_SUBSCRIPT: Oid = 6180;
 pub(super) const ARRAY_ANALYZE: Oid = 3816;
 /// PostgreSQL's types `cstring` and `internal`, which functions for input and output take.
 pub const CSTRING: Oid = 2275;
-/// See [`CSTRING`].
+/// The pseudo-type `internal`: see [`CSTRING`].
 pub const INTERNAL: Oid = 2281;
 
 /// Types that no value has, with PostgreSQL's ids: in signatures of functions, and in what clients
@@ -84,14 +84,14 @@ pub const PSEUDO_TYPES: &[(Oid, &str)] = &[
 pub struct Support {
     /// Its id; 0 when none exists.
     pub oid: Oid,
-    /// Its name.
+    /// The name of the function.
     pub name: &'static str,
 }
 
 /// What PostgreSQL's catalog says of a type besides what its [`Kind`] says.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {
-    /// Which type.
+    /// The kind of type that it describes.
     pub kind: Kind,
     /// Text to values.
     pub input: Support,

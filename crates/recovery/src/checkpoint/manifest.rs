@@ -42,7 +42,7 @@ pub struct CheckpointTable {
     pub fid: u32,
     /// How many rows there are.
     pub rows: u64,
-    /// Where they are.
+    /// The files, each on a device of its own where there are several.
     pub files: Vec<CheckpointFile>,
 }
 
@@ -76,7 +76,7 @@ impl Manifest {
         Self { cluster: cluster.0, start: start.0, end: end.0, time, devices, tables, incarnation: None }
     }
 
-    /// Whose it is.
+    /// The cluster whose checkpoint it is.
     pub fn cluster(&self) -> ClusterId {
         ClusterId(self.cluster)
     }
@@ -222,5 +222,21 @@ impl Manifest {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_of_another_format_is_refused() {
+        let manifest = Manifest::new(ClusterId(7), Lsn(8), Lsn(16), 5, 1, Vec::new());
+        let mut bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes, Path::new("it")).unwrap(), manifest);
+        bytes[8] += 1;
+        let error = Manifest::decode(&bytes, Path::new("it")).unwrap_err();
+        assert!(matches!(error, CheckpointError::Format { found: 2, expected: FORMAT, .. }), "{error}");
+        assert!(error.to_string().contains("start the version that wrote it"), "{error}");
     }
 }

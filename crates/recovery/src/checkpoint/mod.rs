@@ -31,7 +31,7 @@ pub enum CheckpointError {
     /// The operating system refused something.
     #[error("cannot {doing} {file}: {source}; check the disk and the permissions", file = .file.display())]
     Io {
-        /// What was being done.
+        /// What the process tried to do, as a verb.
         doing: &'static str,
         /// With which file or directory.
         file: PathBuf,
@@ -44,11 +44,11 @@ pub enum CheckpointError {
         file = .file.display()
     )]
     Damaged {
-        /// Which file.
+        /// The damaged file.
         file: PathBuf,
         /// Where in it, in bytes.
         offset: u64,
-        /// What does not hold.
+        /// What about it cannot be as it was written.
         what: String,
     },
     /// It belongs to another log of this directory.
@@ -69,15 +69,18 @@ pub enum CheckpointError {
         file = .file.display()
     )]
     ForeignCluster {
-        /// Which file.
+        /// The manifest, or a file of rows.
         file: PathBuf,
-        /// The cluster in it.
+        /// The cluster that the file names.
         found: ClusterId,
-        /// This node's.
+        /// The cluster of this node.
         expected: ClusterId,
     },
     /// It was written by another version.
-    #[error("{file} has checkpoint format {found}, this version reads {expected}", file = .file.display())]
+    #[error(
+        "{file} has checkpoint format {found}, this version reads {expected}: start the version that wrote it",
+        file = .file.display()
+    )]
     Format {
         /// Which file.
         file: PathBuf,

@@ -223,7 +223,7 @@ impl TableWriter {
 /// Reads a file of rows, block by block, as its bytes come.
 #[derive(Debug)]
 pub struct RowsDecoder {
-    /// For messages.
+    /// The file's name, for messages.
     path: PathBuf,
     cluster: ClusterId,
     head: [u8; HEAD],
@@ -285,6 +285,10 @@ impl RowsDecoder {
     }
 
     fn check(&self, found: &[u8; HEAD]) -> Result<(), CheckpointError> {
+        // Before the checksum: another version may compute another one.
+        if found[..8] == *MAGIC && half(found, 8) != FORMAT {
+            return Err(CheckpointError::Format { file: self.path.clone(), found: half(found, 8), expected: FORMAT });
+        }
         if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44] && found[16..32] != self.cluster.0.to_le_bytes()
         {
             let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
@@ -449,6 +453,17 @@ impl<'r> Iterator for RowsBlock<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_another_format_is_refused() {
+        let (cluster, start, fid) = (ClusterId(7), Lsn(90_000), Fid(3));
+        let entry = CheckpointFile { device: 0, name: "it".into(), bytes: HEAD as u64 };
+        let mut bytes = head(cluster, start, fid);
+        RowsDecoder::new("it".into(), cluster, start, fid, &entry).take(&bytes).unwrap();
+        bytes[8] += 1;
+        let error = RowsDecoder::new("it".into(), cluster, start, fid, &entry).take(&bytes).unwrap_err();
+        assert!(matches!(error, CheckpointError::Format { found: 2, expected: FORMAT, .. }), "{error}");
+    }
 
     #[test]
     fn rows_and_the_gone_are_read_as_they_were_written() {

@@ -22,11 +22,11 @@ pub enum Encoded {
     Bytes,
     /// It is a skip block.
     Skip,
-    /// Its inputs.
+    /// It is executed again: the form has its inputs.
     Inputs,
 }
 
-/// Writes batches.
+/// Encodes batches of the log, on the node that sends them.
 #[derive(Debug, Default)]
 pub struct Encoder {
     model: Model,

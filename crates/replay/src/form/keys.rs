@@ -36,7 +36,7 @@ enum Source {
     /// The byte of the last key.
     #[default]
     Same,
-    /// One more than that.
+    /// The byte of the last key, plus one.
     Next,
     /// The byte at this place of the newest key of that index.
     Of(Place, u16),
@@ -49,7 +49,7 @@ pub(super) struct KeyModel {
     sources: Vec<Source>,
     /// By byte, whether the last prediction was wrong.
     wrong: Vec<bool>,
-    /// The last one.
+    /// The mask that came last: which bytes of a key are named, a bit for each, the lowest first.
     mask: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Predictor {
 }
 
 impl Predictor {
-    /// Another block.
+    /// Begins with another block.
     pub fn begin(&mut self) {
         self.near.clear();
     }

@@ -58,14 +58,14 @@ use freshet_base::varint;
 #[cfg(doc)]
 use freshet_log::Block;
 
-/// Tags of forms.
+/// Tags of blocks: see the table at the head.
 const BYTES: u64 = 0;
 const SKIP: u64 = 1;
 const SPELLED: u64 = 2;
 const FLAGGED: u64 = 3;
 const FIRST_SHAPE: u64 = 4;
 
-/// Flags.
+/// Flags of blocks: see the table at the head.
 const LENGTHS: u8 = 1;
 const INDEXES: u8 = 2;
 const TERM: u8 = 4;
@@ -81,9 +81,9 @@ const MOST_KEYS: usize = 16 << 20;
 /// What a transaction writes: where, and how long; not the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The table.
+    /// The table that it writes to.
     pub fid: Fid,
-    /// The record.
+    /// The record that it writes.
     pub rid: Rid,
     /// What is done to it.
     pub kind: RecordKind,
@@ -100,7 +100,7 @@ pub struct Key<'f> {
     pub record: usize,
     /// The number of the table's index.
     pub index: usize,
-    /// The key.
+    /// The key's bytes, as the index has them.
     pub key: &'f [u8],
 }
 
@@ -155,7 +155,7 @@ pub enum Form<'f> {
     Bytes(&'f [u8]),
     /// A skip block: its header. Its body is of no interest, and counts as zeros.
     Skip(BlockHeader, [u8; BLOCK_HEADER]),
-    /// To be executed again.
+    /// A transaction that is to be executed again.
     Inputs(Inputs<'f>),
 }
 

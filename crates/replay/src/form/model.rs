@@ -26,7 +26,7 @@ pub(super) enum Deed {
 }
 
 impl Deed {
-    /// What this is.
+    /// What a record of the form does.
     pub const fn of(written: &Written) -> Self {
         match (written.kind, written.deletion) {
             (RecordKind::Insert, None) => Self::Insert,
@@ -36,7 +36,7 @@ impl Deed {
         }
     }
 
-    /// The kind of record.
+    /// How the log calls it.
     pub const fn kind(self) -> RecordKind {
         match self {
             Self::Insert | Self::InsertAgain => RecordKind::Insert,
@@ -45,7 +45,7 @@ impl Deed {
         }
     }
 
-    /// As a byte.
+    /// How the form writes it.
     pub const fn code(self) -> u8 {
         match self {
             Self::Insert => 0,
@@ -72,7 +72,7 @@ impl Deed {
 pub(super) struct Symbol {
     pub fid: Fid,
     pub deed: Deed,
-    /// Of the last record.
+    /// Length of the last record's row, in bytes.
     pub length: u32,
     /// Whether records of several lengths have come.
     pub varies: bool,
@@ -82,11 +82,11 @@ pub(super) struct Symbol {
     pub deletion: Lsn,
     /// The indexes that the last insertion had keys of.
     pub indexes: Vec<u16>,
-    /// By the index's number.
+    /// What is known of the keys of each index, by its number.
     pub keys: Vec<(u16, KeyModel)>,
 }
 
-/// The model.
+/// What both sides know of the batch so far: the same bytes in, the same model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub symbols: Vec<Symbol>,
@@ -98,7 +98,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Nothing has come.
+    /// Forgets everything, for another batch.
     pub fn clear(&mut self) {
         self.symbols.clear();
         self.by_name.clear();

@@ -141,7 +141,7 @@ fn decode(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
 enum Encoding {
     Utf8,
     Latin1,
-    /// Unknown bytes.
+    /// SQL_ASCII: bytes whose encoding nobody knows.
     Ascii,
 }
 

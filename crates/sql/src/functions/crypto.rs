@@ -55,7 +55,7 @@ fn random<const COUNT: usize>() -> Result<[u8; COUNT], SqlError> {
     Ok(bytes)
 }
 
-/// 22023
+/// The error 22023.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> SqlError {
     SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
 }

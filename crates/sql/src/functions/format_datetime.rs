@@ -170,7 +170,7 @@ pub(super) struct Template<'t> {
     pub(super) items: Vec<Item<'t>>,
     /// Whether input must keep to it exactly.
     pub(super) exact: bool,
-    /// What the pieces take.
+    /// The memory of the pieces, counted for as long as they live.
     _kept: Kept,
 }
 

@@ -44,7 +44,7 @@ pub(super) enum Item {
     Literal(String),
 }
 
-/// A template.
+/// A template of `to_char` or `to_number`, taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Template {
     pub(super) items: Vec<Item>,
@@ -67,11 +67,11 @@ pub(super) struct Template {
     last_zero: Option<usize>,
     /// Which signs it has a place for.
     signs: Signs,
-    /// What the pieces take.
+    /// The memory of the pieces, counted for as long as they live.
     kept: Kept,
 }
 
-/// Places for signs.
+/// Which of these a template has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Signs {
     /// `S`

@@ -109,11 +109,11 @@ pub enum Volatility {
 pub struct Function {
     /// Its name: a word, or an operator's signs.
     pub name: &'static str,
-    /// What it takes.
+    /// The kinds of its arguments.
     pub arguments: &'static [Kind],
     /// Whether the last of these may be repeated.
     pub variadic: bool,
-    /// What it returns.
+    /// The kind of its result; a polymorphic one follows the arguments.
     pub result: Kind,
     /// Whether it is null when an argument is, without being evaluated.
     pub strict: bool,
@@ -178,7 +178,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// All of them.
+/// The tables of all topics. A name may be in several.
 const TABLES: &[&[Function]] = &[
     arithmetic::FUNCTIONS,
     array::FUNCTIONS,

@@ -18,7 +18,7 @@ enum Without {
 pub enum Place {
     /// The call gives it, at this place.
     Given(usize),
-    /// The function does.
+    /// The call leaves it out, and the function has this default.
     Default(Value),
 }
 

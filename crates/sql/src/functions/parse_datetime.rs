@@ -40,7 +40,7 @@ struct Reading {
     week_of_year: Option<i64>,
     week_of_month: Option<i64>,
     iso_week: Option<i64>,
-    /// From Monday.
+    /// Counted from Monday, which is 1.
     iso_weekday: Option<i64>,
     julian: Option<i64>,
     hour: Option<i64>,

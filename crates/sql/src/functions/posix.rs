@@ -242,7 +242,7 @@ impl Node {
 /// Where groups begin and end, in bytes; the first is the whole match.
 pub(super) type Groups = Vec<Option<(usize, usize)>>;
 
-/// A compiled expression.
+/// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(super) struct Posix {
     pub root: Node,

@@ -227,7 +227,7 @@ fn build(written: &str, any_case: bool) -> Result<regex::Regex, SqlError> {
     })
 }
 
-/// Reads an expression.
+/// Reads PostgreSQL's regular expressions.
 struct Parser<'p> {
     rest: Characters<'p>,
     options: Options,

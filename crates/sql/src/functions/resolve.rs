@@ -6,10 +6,10 @@ use crate::{
     types::{Category, Kind, Type, implicitly},
 };
 
-/// What was chosen.
+/// The function that a call means, and what its arguments become.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The function.
+    /// The function that fits best.
     pub function: &'static Function,
     /// What each argument is to be cast to; `any` where it stays as it is.
     pub arguments: Vec<Kind>,

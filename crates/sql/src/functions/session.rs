@@ -227,7 +227,7 @@ impl SessionFunction {
         ALL.iter().any(|(.., volatile, function)| *function == self && *volatile)
     }
 
-    /// The SQL name.
+    /// The name by which SQL calls it.
     pub fn name(self) -> &'static str {
         ALL.iter().find(|(.., function)| *function == self).map_or("", |(name, ..)| name)
     }
@@ -238,7 +238,7 @@ impl SessionFunction {
         ALL.iter().map(|(name, arguments, result, volatile, _)| (*name, *arguments, *result, *volatile))
     }
 
-    /// All names.
+    /// The names of all functions of the session.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALL.iter().map(|(name, ..)| *name)
     }

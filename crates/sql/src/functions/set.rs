@@ -37,13 +37,13 @@ macro_rules! set_functions {
 /// How a function is declared.
 #[derive(Debug)]
 pub struct Declared {
-    /// Which one it is.
+    /// The function that is declared.
     pub function: SetFunction,
     /// The schema that it is in.
     pub schema: &'static str,
-    /// Its name.
+    /// The name by which FROM calls it.
     pub name: &'static str,
-    /// What it takes.
+    /// The kinds of its arguments.
     pub arguments: &'static [Kind],
     /// The columns that it returns; `anyelement` stands for the element of its array.
     pub columns: &'static [(&'static str, Kind)],
@@ -73,7 +73,7 @@ set_functions! {
 }
 
 impl Declared {
-    /// All of them.
+    /// The declarations of all functions that return sets.
     pub fn all() -> &'static [Self] {
         ALL
     }
@@ -110,7 +110,7 @@ impl Declared {
 }
 
 impl SetFunction {
-    /// Its declaration.
+    /// How this function is declared.
     pub fn declared(self) -> &'static Declared {
         // Every variant has one: they are made together.
         ALL.iter().find(|declared| declared.function == self).unwrap_or(&ALL[0])

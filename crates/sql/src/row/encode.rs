@@ -201,7 +201,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Column by column.
+    /// Writes the row again, column by column.
     fn rewrite_whole<'v>(
         &self,
         old: &[u8],

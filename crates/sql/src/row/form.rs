@@ -33,7 +33,7 @@ pub(super) enum Form {
     Timestamp,
     Timestamptz,
     Uuid,
-    /// Its sort bytes.
+    /// The sort bytes of a packed type.
     Packed(Kind),
     /// Its length in microseconds, 16 bytes, which sorts as intervals do; then months and days.
     Interval,
@@ -49,7 +49,7 @@ pub(super) enum Form {
     Bytea,
     Json,
     Jsonb,
-    /// Its binary form.
+    /// Place and length of the array in PostgreSQL's binary form.
     Array,
     /// A dropped column's slot of this width.
     Dropped(u16),
@@ -74,7 +74,7 @@ pub(super) struct Written<'a> {
 
 /// What a value has besides its slot.
 pub(super) enum Rest<'a> {
-    /// Nothing.
+    /// The slot says everything.
     None,
     /// Bytes; the first `length` count.
     Bytes { bytes: &'a [u8], counting: usize },

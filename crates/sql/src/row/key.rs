@@ -14,7 +14,7 @@ use crate::{
 /// How a column's bytes become part of a key that sorts as the column's values do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyEncoding {
-    /// The bytes themselves.
+    /// The column's bytes, as they are.
     Bytes,
     /// A little-endian unsigned integer, written big-endian.
     Unsigned,
@@ -56,9 +56,9 @@ pub(super) enum Position<'v> {
     At(ValueRef<'v>),
     /// Above this value of the column, and below all larger ones.
     Above(ValueRef<'v>),
-    /// Below everything.
+    /// Below every value of the column.
     BelowAll,
-    /// Above everything.
+    /// Above every value of the column.
     AboveAll,
 }
 
@@ -299,9 +299,9 @@ enum Floor {
     /// The coefficient of the largest number of this scale that is not above it, and whether it is
     /// that.
     At(i128, bool),
-    /// Below all coefficients.
+    /// Below the least coefficient.
     Below,
-    /// Above all coefficients.
+    /// Above the largest coefficient.
     Above,
 }
 

@@ -34,7 +34,7 @@ pub const MAX_ROW: usize = 256 << 20;
 /// What a table's rows have of a column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its type.
+    /// The type of its values.
     pub ty: Type,
     /// Its value in rows that were written before it was added.
     pub missing: Value,
@@ -59,7 +59,7 @@ impl Column {
     }
 }
 
-/// Where a column lies.
+/// Where a column lies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     /// Where its presence byte lies; the value begins behind it.
@@ -127,7 +127,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The columns.
+    /// The columns, those that were dropped among them.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }

@@ -36,9 +36,9 @@ pub struct Array {
 /// An array in a [`Value`], or in a row, where it lies in its binary form.
 #[derive(Clone, Copy, Debug)]
 pub enum ArrayRef<'a> {
-    /// In a value.
+    /// An array that is a value of its own.
     Value(&'a Arc<Array>),
-    /// In a row.
+    /// The bytes of an array in a row.
     Stored(&'a [u8]),
 }
 
@@ -365,7 +365,7 @@ struct Parser<'a, 'c> {
     /// The level that elements are on.
     leaf: Option<usize>,
     values: Vec<Value>,
-    /// What they take.
+    /// The memory of the values, counted for as long as they live.
     kept: Kept,
     taken: usize,
 }
@@ -522,7 +522,7 @@ impl Parser<'_, '_> {
 }
 
 impl ArrayRef<'_> {
-    /// The array itself.
+    /// A value of its own: decodes what lies in a row.
     pub fn to_array(self) -> Arc<Array> {
         match self {
             Self::Value(array) => Arc::clone(array),

@@ -152,7 +152,7 @@ impl Large {
     }
 }
 
-/// Counts for itself.
+/// A clone counts from zero, in the same pool.
 impl Clone for Large {
     fn clone(&self) -> Self {
         Self { pool: self.pool.clone(), held: Cell::new(0) }

@@ -5,27 +5,27 @@ use std::fmt;
 /// What a type is for, as overload resolution sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Category {
-    /// `B`
+    /// `B`: truth values.
     Boolean,
-    /// `S`
+    /// `S`: texts.
     String,
-    /// `N`
+    /// `N`: numbers.
     Numeric,
-    /// `D`
+    /// `D`: dates, times and timestamps.
     DateTime,
-    /// `T`
+    /// `T`: intervals.
     Timespan,
-    /// `I`
+    /// `I`: addresses of networks.
     Network,
-    /// `A`
+    /// `A`: arrays.
     Array,
     /// `U`: types that resolution knows nothing of.
     User,
-    /// `X`
+    /// `X`: literals whose type is still to be found.
     Unknown,
     /// `Z`: for catalogs only.
     Internal,
-    /// `P`
+    /// `P`: pseudo-types, which no column can have.
     Pseudo,
 }
 
@@ -82,7 +82,7 @@ macro_rules! kinds {
         }),+];
 
         impl Kind {
-            /// All of them.
+            /// All kinds, in the order of this list.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
             /// The type with this object id.
@@ -287,7 +287,7 @@ impl Kind {
         &ROWS[self as usize]
     }
 
-    /// Its object id.
+    /// The oid of the type in `pg_type`.
     #[inline]
     pub const fn oid(self) -> u32 {
         self.row().oid
@@ -308,7 +308,7 @@ impl Kind {
         self.row().length
     }
 
-    /// What it is for.
+    /// Its category, by which overloads are chosen.
     #[inline]
     pub const fn category(self) -> Category {
         self.row().category

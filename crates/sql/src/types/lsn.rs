@@ -18,7 +18,7 @@ pub(super) fn parse(text: &str) -> Result<u64, SqlError> {
     parts.map(|(high, low)| high << 32 | low).ok_or_else(|| invalid(Kind::PgLsn, text))
 }
 
-/// Writes it.
+/// Writes an LSN as `pg_lsn` shows it: two hexadecimal numbers and a slash.
 pub(super) fn write(lsn: u64, out: &mut String) {
     let _ = write!(out, "{:X}/{:X}", lsn >> 32, lsn & 0xFFFF_FFFF);
 }

@@ -121,7 +121,7 @@ impl Type {
         }
     }
 
-    /// The same of words.
+    /// The name that stands for these words.
     fn from_words(name: &str) -> Option<Self> {
         let words: Vec<&str> = name.split_ascii_whitespace().collect();
         Some(match words[..] {

@@ -76,7 +76,7 @@ impl Net {
         bytes
     }
 
-    /// Reads these bytes.
+    /// Undoes [`Net::sort_bytes`]; none for other bytes.
     pub fn from_sort_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 34] = bytes.try_into().ok()?;
         let v6 = bytes[0] == FAMILY_V6;

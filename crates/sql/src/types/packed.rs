@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{SqlError, SqlState};
 
-/// One of these values.
+/// A value of a packed type: address, time with a zone, or LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
     which: Which,
@@ -46,7 +46,7 @@ impl PackedBytes {
         Self { bytes: all, length: bytes.len() }
     }
 
-    /// The bytes.
+    /// Those bytes that the value has.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -115,7 +115,7 @@ impl Packed {
         Self::of(Which::Lsn, &lsn.to_be_bytes())
     }
 
-    /// Its type.
+    /// The kind of type whose value it is.
     pub const fn kind(self) -> Kind {
         match self.which {
             Which::Inet => Kind::Inet,
@@ -201,7 +201,7 @@ impl Packed {
         }
     }
 
-    /// Writes it.
+    /// Appends the value as text.
     pub fn write(self, out: &mut String) {
         match (self.as_net(), self.as_card(), self.as_timetz()) {
             (Some((net, cidr)), ..) => net.write(cidr, out),

@@ -21,7 +21,7 @@ pub struct Type {
 /// How many digits a `numeric(p,s)` has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
-    /// All digits.
+    /// How many digits there are in all.
     pub digits: u16,
     /// Digits behind the point; before it, when negative.
     pub scale: i16,

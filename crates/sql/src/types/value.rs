@@ -490,7 +490,7 @@ from! {
     [u8; 16] => Uuid,
 }
 
-/// Nothing is null.
+/// `None` becomes null.
 impl<T: Into<Value>> From<Option<T>> for Value {
     #[inline]
     fn from(value: Option<T>) -> Self {

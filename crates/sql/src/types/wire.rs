@@ -28,12 +28,12 @@ macro_rules! numbers {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads this value.
+    /// A reader at the beginning of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// What is left.
+    /// The bytes that were not read yet.
     pub const fn rest(self) -> &'a [u8] {
         self.0
     }

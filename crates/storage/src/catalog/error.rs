@@ -20,7 +20,7 @@ pub enum CatalogError {
     Definition(DefinitionError),
     /// A catalog row from the log is none.
     Row {
-        /// The table.
+        /// The file id that the row is for.
         fid: Fid,
         /// What is wrong with it.
         what: String,

@@ -27,7 +27,7 @@ pub enum BulkLoadError {
     /// A pair is not above the one before.
     #[error("pair {position} is not above the one before it: sort by key and record id, without duplicates")]
     OutOfOrder {
-        /// Its number, from 0.
+        /// The place of the pair among those that were loaded, from 0.
         position: u64,
     },
     /// A key cannot be indexed.

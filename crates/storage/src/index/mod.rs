@@ -81,7 +81,7 @@ pub const MAX_KEY: usize = 512;
     "an index key of {length} bytes is longer than the {MAX_KEY} that an index can hold: index fewer or shorter columns"
 )]
 pub struct KeyTooLong {
-    /// Its length in bytes.
+    /// How long the key is.
     pub length: usize,
 }
 
@@ -92,7 +92,7 @@ pub struct BTree {
     /// Guards `root`.
     latch: VersionLatch,
     root: AtomicPtr<node::Header>,
-    /// It owns its nodes.
+    /// The tree owns its nodes.
     nodes: PhantomData<Box<Leaf>>,
 }
 
@@ -139,7 +139,7 @@ impl BTree {
         self.root.load(Ordering::Acquire)
     }
 
-    /// Under the tree's latch.
+    /// Replaces the root, under the tree's latch.
     fn set_root(&self, root: Pointer) {
         // Release: pairs with the load in `root`.
         self.root.store(root, Ordering::Release);

@@ -100,11 +100,11 @@ pub(super) struct Found {
 /// How a pair can be put into a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// As the page is.
+    /// At once.
     Ready,
     /// After it has been written again: another prefix, no dead words, other proportions.
     AfterRewrite,
-    /// Only after a split.
+    /// Not before the page is split.
     None,
 }
 
@@ -137,7 +137,7 @@ impl<const N: usize> Page<N> {
         page
     }
 
-    /// Optimistic.
+    /// A word of the page; zero beyond its end. Read without the latch: to be validated.
     #[inline(always)]
     fn word(&self, index: usize) -> u32 {
         match self.words.get(index) {
@@ -146,7 +146,7 @@ impl<const N: usize> Page<N> {
         }
     }
 
-    /// Two 16-bit numbers. Optimistic.
+    /// The two 16-bit halves of a word. Read without the latch: to be validated.
     #[inline(always)]
     fn halves(&self, index: usize) -> (usize, usize) {
         let word = self.word(index);
@@ -159,7 +159,7 @@ impl<const N: usize> Page<N> {
         self.words[index].store(low as u32 | (high as u32) << 16, Relaxed);
     }
 
-    /// Optimistic.
+    /// Where the parts of the page lie. Read without the latch: to be validated.
     #[inline(always)]
     pub(super) fn shape(&self) -> Shape {
         let (count, capacity) = self.halves(0);
@@ -169,7 +169,7 @@ impl<const N: usize> Page<N> {
         Shape { count: count.min(capacity), capacity, prefix, heads }
     }
 
-    /// Optimistic.
+    /// The first bytes of a pair's key, behind the prefix. Read without the latch: to be validated.
     #[inline(always)]
     pub(super) fn head(&self, shape: &Shape, index: usize) -> u32 {
         self.word(shape.heads + index)
@@ -194,7 +194,7 @@ impl<const N: usize> Page<N> {
         if locator <= HEAD_BYTES { locator } else { ((self.word(locator) & 0xffff) as usize).min(MAX_KEY) }
     }
 
-    /// Finds a place. Optimistic.
+    /// Finds where a pair is or belongs. Reads without the latch: to be validated.
     #[inline(always)]
     pub(super) fn find(&self, place: Place<'_>) -> Found {
         let shape = self.shape();

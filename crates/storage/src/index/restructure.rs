@@ -60,7 +60,7 @@ impl Leaf {
 }
 
 impl<const N: usize> Page<N> {
-    /// Its size in words.
+    /// The size of its page, in words.
     pub(super) const fn size(&self) -> usize {
         N
     }

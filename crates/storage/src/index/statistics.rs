@@ -9,11 +9,11 @@ use crate::reclaim::Guard;
 /// Sizes of an index. While others write, they are approximate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Pairs.
+    /// How many pairs of a key and a record id it holds.
     pub entries: u64,
-    /// Leaves.
+    /// How many leaves it has.
     pub leaves: u64,
-    /// Inner nodes.
+    /// How many inner nodes it has.
     pub inners: u64,
     /// Memory of all nodes, in bytes, without what the allocator adds.
     pub bytes: u64,
@@ -87,7 +87,7 @@ fn path(_guard: &Guard<'_>, mut pointer: Pointer, random: &mut u64) -> Option<f6
     }
 }
 
-/// Adds what is below `pointer`, which was read from a node that was validated since.
+/// Adds what is below `pointer`, which was read from a node since validated.
 #[expect(clippy::only_used_in_recursion, reason = "it proves the pin")]
 fn count(guard: &Guard<'_>, pointer: Pointer, statistics: &mut Statistics) {
     // SAFETY: linked after the pin.

@@ -32,7 +32,7 @@ fn check(key: &[u8], rid: Rid) -> Result<(), KeyTooLong> {
 /// What became of one try.
 enum Attempt<T> {
     Done(T),
-    /// Somebody else was faster.
+    /// Another thread has changed the leaf: descend again.
     Again,
     /// The leaf is full.
     Full,

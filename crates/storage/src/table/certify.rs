@@ -32,7 +32,7 @@ pub enum Lockable {
     Free,
     /// Another transaction is about to change it, or has done so since the snapshot.
     Taken,
-    /// It is not there.
+    /// The record does not exist, or is deleted.
     Gone,
 }
 

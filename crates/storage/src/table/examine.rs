@@ -28,36 +28,36 @@ pub enum Damage {
     /// The version below another one is not older.
     #[error("its version of {lsn} lies above one of {below}")]
     Order {
-        /// The LSN above.
+        /// The LSN of the upper version.
         lsn: Lsn,
-        /// The LSN below.
+        /// The LSN of the lower version, which is not smaller.
         below: Lsn,
     },
     /// Its word in the data array leads to a place in the log where it is not.
     #[error("its word leads to {address} in the log, where no version of it lies")]
     Word {
-        /// Where that is.
+        /// The place in the log to which the word leads.
         address: Lsn,
     },
     /// Its word in the replay array does.
     #[error("its replay word leads to {address} in the log, where no version of it lies")]
     Replay {
-        /// Where that is.
+        /// The place in the log to which the word leads.
         address: Lsn,
     },
     /// Its word in the replay array says that its version there is the first, and that replaced
     /// another one.
     #[error("its replay word calls the version at {address} its first, and there was one before")]
     First {
-        /// Where that is.
+        /// The LSN of that version.
         address: Lsn,
     },
     /// The log could not be read.
     #[error("the log, to which its word leads, cannot be read at {address}: {cause}")]
     Unreadable {
-        /// Where.
+        /// The place in the log that was to be read.
         address: Lsn,
-        /// Why.
+        /// What the log says of it.
         cause: String,
     },
 }
@@ -86,7 +86,7 @@ struct InMemory<'g> {
     has: bool,
     /// What lies in the log, or is gone, below all versions.
     below: Word,
-    /// Whether there are versions.
+    /// Whether any version is in memory.
     versions: bool,
 }
 
@@ -128,7 +128,7 @@ impl Content {
         self.leftovers.load(Ordering::Relaxed)
     }
 
-    /// See [`Content::may_have_leftovers`].
+    /// From now on [`Content::may_have_leftovers`] is true.
     #[inline]
     pub(super) fn note_leftovers(&self) {
         if !self.leftovers.load(Ordering::Relaxed) {

@@ -68,7 +68,7 @@ impl Index {
         &self.definition
     }
 
-    /// Its entries.
+    /// The tree of its keys.
     pub fn tree(&self) -> &BTree {
         &self.tree
     }
@@ -201,7 +201,7 @@ impl IndexList {
         Self { indexes: indexes.into(), given_up }
     }
 
-    /// For changing it.
+    /// A copy of the list, to be changed and put in its place.
     pub(crate) fn to_vec(&self) -> Vec<Option<Arc<Index>>> {
         self.indexes.to_vec()
     }
@@ -245,7 +245,7 @@ impl IndexList {
         self.indexes.iter().enumerate().filter_map(|(number, index)| Some((number, index.as_deref()?)))
     }
 
-    /// Those that writers keep.
+    /// The indexes into which writers enter keys, with their numbers.
     #[inline]
     pub fn kept(&self) -> impl Iterator<Item = (usize, &Index)> {
         self.iter().filter(|(_, index)| !index.is_dropped())

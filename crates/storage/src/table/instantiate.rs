@@ -32,7 +32,7 @@ pub enum Instantiated {
     /// There are others. Some of them can go when every snapshot is above this LSN:
     /// [`Content::trim_replayed`].
     Beside(Lsn),
-    /// It was there already.
+    /// The table had this version before.
     Known,
     /// The record id is beyond the table's limit.
     Foreign,

@@ -105,7 +105,7 @@ impl fmt::Debug for Content {
 }
 
 impl Content {
-    /// Nothing yet.
+    /// An empty table.
     fn new(fid: Fid, definition: &TableDefinition) -> Result<Self, DefinitionError> {
         definition.validate()?;
         Ok(Self {

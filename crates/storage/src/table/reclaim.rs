@@ -17,7 +17,7 @@ const ROUNDS: u32 = 8;
 struct Cut {
     /// The version that stays, the last of its chain.
     last: *mut Version,
-    /// Its LSN.
+    /// The LSN of the deletion.
     lsn: Lsn,
     /// What was below it: now nobody's but the cutter's.
     chain: *mut Version,

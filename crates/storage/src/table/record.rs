@@ -7,7 +7,7 @@ use freshet_base::{Fid, Lsn, RecordKind, Rid};
 /// What a record in the log says besides its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// What it does.
+    /// Whether it inserts, updates or deletes its record.
     pub kind: RecordKind,
     /// Where the version lies that it replaced.
     pub prev: Option<Lsn>,
@@ -59,13 +59,13 @@ pub enum ReadError {
     Stalled,
     /// A version had to come from the log, and could not.
     Load(LoadError),
-    /// The table was dropped.
+    /// The table of this name was dropped.
     Dropped(String),
     /// The table has no such index, or not for this snapshot: it was not ready, or was dropped.
     NoIndex {
-        /// Which table.
+        /// The table's name.
         table: String,
-        /// The index's number.
+        /// The number of the index that was asked for.
         index: usize,
     },
 }

@@ -19,9 +19,9 @@ use crate::{
 /// What a new version says of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'r> {
-    /// It has this row.
+    /// The record has this row from now on.
     Row(&'r [u8]),
-    /// It is deleted.
+    /// The record is deleted.
     Gone,
     /// It is deleted, and its row, changed, is another record's: a key has changed. A transaction
     /// that has waited for the record finds the row there. This is known in memory only, and for as
@@ -58,7 +58,7 @@ pub struct Installed {
 unsafe impl Send for Installed {}
 
 impl Installed {
-    /// Which record.
+    /// The record to which the version belongs.
     pub fn rid(&self) -> Rid {
         self.rid
     }
@@ -68,7 +68,7 @@ impl Installed {
         self.kind
     }
 
-    /// The version below it.
+    /// Where the version below lies in the log, which this one replaces; none for the first.
     pub fn prev(&self) -> Option<Lsn> {
         self.prev
     }
@@ -147,7 +147,7 @@ pub struct Published<'g> {
 }
 
 impl Published<'_> {
-    /// Which record.
+    /// The record to which the version belongs.
     pub fn rid(&self) -> Rid {
         self.rid
     }
@@ -157,7 +157,7 @@ impl Published<'_> {
         self.kind
     }
 
-    /// The version below it.
+    /// Where the version below lies in the log, which this one replaces; none for the first.
     pub fn prev(&self) -> Option<Lsn> {
         self.prev
     }

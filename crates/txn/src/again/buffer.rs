@@ -14,7 +14,7 @@ const FEW: usize = 32;
 /// What has been written of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
-    /// Nothing yet.
+    /// Not written yet.
     Not,
     /// The record has this row.
     Row(Kept),
@@ -47,7 +47,7 @@ pub(crate) struct Buffer {
     taken: usize,
     /// How often a row was written.
     writes: usize,
-    /// What was wrong first.
+    /// The first thing in which the transaction differs from what was recorded.
     differs: Option<Mismatch>,
 }
 

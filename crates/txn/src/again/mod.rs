@@ -47,9 +47,9 @@ use crate::{Transaction, Worker};
 /// One write of a transaction that is executed again: where, and how long; not the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which table.
+    /// The table's file id.
     pub fid: Fid,
-    /// Which record.
+    /// The record's id in its table.
     pub rid: Rid,
     /// What was done to it.
     pub kind: RecordKind,
@@ -83,37 +83,37 @@ pub enum Mismatch {
     /// It writes a record that it has not written.
     #[error("it writes record {} of table {}, which it has not written", rid.0, fid.0)]
     NotAnnounced {
-        /// Which table.
+        /// The table that it writes to.
         fid: Fid,
-        /// Which record.
+        /// The record that it writes.
         rid: Rid,
     },
     /// It inserts a record that it has not inserted.
     #[error("it inserts a record into table {} that it has not inserted", fid.0)]
     NotInserted {
-        /// Which table.
+        /// The table that it inserts into.
         fid: Fid,
     },
     /// It does something else to a record, or nothing.
     #[error("record {} of table {} was written otherwise: {kind:?}", rid.0, fid.0)]
     Kind {
-        /// Which table.
+        /// The record's table.
         fid: Fid,
-        /// Which record.
+        /// The record's id.
         rid: Rid,
-        /// What it has done.
+        /// What it did the first time.
         kind: RecordKind,
     },
     /// A row is of another length.
     #[error("the row of record {} of table {} has {length} bytes, and had {expected}", rid.0, fid.0)]
     Length {
-        /// Which table.
+        /// The record's table.
         fid: Fid,
-        /// Which record.
+        /// The record's id.
         rid: Rid,
         /// How long it was, in bytes.
         expected: u32,
-        /// How long it is.
+        /// How long it is now, in bytes.
         length: usize,
     },
     /// It takes a snapshot more than it has taken.
@@ -125,9 +125,9 @@ pub enum Mismatch {
     /// It cannot have written this.
     #[error("no transaction can have written record {} of table {} so", rid.0, fid.0)]
     Entry {
-        /// Which table.
+        /// The table that the record should be of.
         fid: Fid,
-        /// Which record.
+        /// The id that the record should have.
         rid: Rid,
     },
 }

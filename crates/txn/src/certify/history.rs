@@ -70,7 +70,7 @@ struct History {
     forgotten: Lsn,
 }
 
-/// A transaction.
+/// A transaction that has committed, and what of it later ones may depend on.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Its LSN, [`Lsn::MAX`] while it is undecided. Of one that has written nothing: the last

@@ -175,7 +175,7 @@ pub struct LogSettings {
     /// Use `false` where processors are many and received batches small, or to compare.
     #[arg(id = "log-persist-upon-replay", long, help_heading = PERSISTENT)]
     pub persist_upon_replay: bool,
-    /// With `group-commit = "passive"`: how workers are force-fenced that have left a fence open.
+    /// With `group-commit = "passive"`: how lagging workers are made to fence.
     ///
     /// Use `signal` where the kernel has no `membarrier(2)`.
     #[arg(id = "log-force-fence", long, value_name = "HOW", help_heading = PERSISTENT)]

@@ -18,8 +18,8 @@ use super::{Domain, NodeConfig, SettingError};
 #[command(next_help_heading = "Mirrors")]
 pub struct MirrorSettings {
     /// On a standby: it is a mirror, with at most this many bytes of memory for the database. Its
-    /// primary writes rows there; it keeps no log, replays nothing and serves no readers. 0: it is
-    /// none. See docs/operations.md#mirrors.
+    /// primary writes rows there; it keeps no log, replays nothing and serves no readers. 0
+    /// disables that. See docs/operations.md#mirrors.
     ///
     /// Set it on a machine with memory to spare and no processors.
     #[arg(id = "mirror-bytes", long, value_name = "BYTES")]

@@ -117,7 +117,7 @@ pub enum MismatchFileError {
         source: io::Error,
     },
     /// It is none.
-    #[error("{} is no file of mismatches", .0.display())]
+    #[error("{} is no file of mismatches, or another version wrote it", .0.display())]
     Foreign(PathBuf),
 }
 

@@ -16,11 +16,11 @@ use crate::schema::Deferral;
 pub struct AlterTable {
     /// What the statement says that it is.
     pub kind: RelationKind,
-    /// Which.
+    /// The name of the relation that changes.
     pub name: Name,
     /// IF EXISTS
     pub if_exists: bool,
-    /// What changes.
+    /// The changes, in their order.
     pub changes: Vec<TableChange>,
 }
 
@@ -31,12 +31,12 @@ pub enum TableChange {
     AddColumn {
         /// IF NOT EXISTS
         if_not_exists: bool,
-        /// The column.
+        /// The new column.
         column: Box<ColumnDefinition>,
     },
     /// DROP COLUMN
     DropColumn {
-        /// Which.
+        /// The column's name.
         name: String,
         /// IF EXISTS
         if_exists: bool,
@@ -45,16 +45,16 @@ pub enum TableChange {
     },
     /// ALTER COLUMN
     Column {
-        /// Which.
+        /// The column's name.
         name: String,
-        /// What.
+        /// What changes of it.
         change: Box<ColumnChange>,
     },
     /// ADD a constraint
     AddConstraint(Box<Constraint>),
     /// DROP CONSTRAINT
     DropConstraint {
-        /// Which.
+        /// The constraint's name.
         name: String,
         /// IF EXISTS
         if_exists: bool,
@@ -81,7 +81,7 @@ pub enum TableChange {
     Options {
         /// SET, not RESET.
         set: bool,
-        /// Which options.
+        /// The storage parameters.
         options: Vec<super::StorageOption>,
     },
     /// Something that is not offered.

@@ -10,7 +10,7 @@ use super::{
 /// CREATE DATABASE
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateDatabase {
-    /// Its name.
+    /// The name of the new database.
     pub name: String,
     /// What is said of it.
     pub options: Vec<DatabaseOption>,
@@ -19,9 +19,9 @@ pub struct CreateDatabase {
 /// An option of a database: its name in small letters, and its value; without one DEFAULT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseOption {
-    /// Its name.
+    /// The option's name, in small letters.
     pub name: String,
-    /// Its value.
+    /// The option's value; none for DEFAULT.
     pub value: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub enum AlterDatabase {
     Rename(String),
     /// OWNER TO
     Owner(RoleName),
-    /// Options.
+    /// Options like CONNECTION LIMIT.
     Options(Vec<DatabaseOption>),
     /// SET TABLESPACE
     Tablespace(String),

@@ -10,7 +10,7 @@ use super::{
 /// CREATE EXTENSION
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateExtension {
-    /// Its name.
+    /// The name of the extension.
     pub name: String,
     /// IF NOT EXISTS
     pub if_not_exists: bool,

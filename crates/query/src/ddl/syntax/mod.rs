@@ -60,30 +60,30 @@ pub enum Definition {
     AlterSequence(AlterSequence),
     /// ALTER SCHEMA
     AlterSchema {
-        /// Which.
+        /// The schema's name.
         name: String,
-        /// What.
+        /// What changes of it.
         change: AlterSchema,
     },
     /// ALTER ROLE, ALTER USER
     AlterRole {
-        /// Which.
+        /// The role's name.
         name: RoleName,
-        /// What.
+        /// What changes of it.
         change: AlterRole,
     },
     /// CREATE DATABASE
     CreateDatabase(CreateDatabase),
     /// ALTER DATABASE, but SET and RESET
     AlterDatabase {
-        /// Which.
+        /// The database's name.
         name: String,
-        /// What.
+        /// What changes of it.
         change: AlterDatabase,
     },
     /// DROP DATABASE
     DropDatabase {
-        /// Which.
+        /// The database's name.
         name: String,
         /// IF EXISTS
         if_exists: bool,
@@ -94,9 +94,9 @@ pub enum Definition {
     CreateExtension(CreateExtension),
     /// ALTER EXTENSION
     AlterExtension {
-        /// Which.
+        /// The extension's name.
         name: String,
-        /// What.
+        /// What changes of it.
         change: AlterExtension,
     },
     /// ALTER ROLE … SET, ALTER DATABASE … SET
@@ -105,7 +105,7 @@ pub enum Definition {
         role: Option<RoleName>,
         /// The database, if only one is meant.
         database: Option<String>,
-        /// What.
+        /// SET or RESET, with the setting.
         change: SettingChange,
     },
     /// DROP
@@ -120,9 +120,9 @@ pub enum Definition {
     Comment(Comment),
     /// REASSIGN OWNED BY … TO
     ReassignOwned {
-        /// Whose.
+        /// The roles that lose what they own.
         from: Vec<RoleName>,
-        /// To whom.
+        /// The role that gets it.
         to: RoleName,
     },
     /// LOCK TABLE
@@ -148,9 +148,9 @@ pub type StorageOption = (String, Option<String>);
 /// CREATE TABLE
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTable {
-    /// Its name.
+    /// The name of the new table.
     pub name: Name,
-    /// What kind of table.
+    /// Permanent, temporary or unlogged.
     pub persistence: Persistence,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
@@ -184,12 +184,12 @@ pub struct LikeOptions {
     pub indexes: bool,
 }
 
-/// A column.
+/// The definition of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnDefinition {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type.
+    /// The type of its values.
     pub ty: DataType,
     /// NOT NULL, or NULL.
     pub not_null: Option<bool>,
@@ -197,7 +197,7 @@ pub struct ColumnDefinition {
     pub default: Option<Expr>,
     /// GENERATED … AS IDENTITY
     pub identity: Option<IdentityDefinition>,
-    /// Its constraints.
+    /// The constraints that are written beside it.
     pub constraints: Vec<Constraint>,
 }
 
@@ -206,7 +206,7 @@ pub struct ColumnDefinition {
 pub struct IdentityDefinition {
     /// ALWAYS, not BY DEFAULT.
     pub always: bool,
-    /// How its sequence goes.
+    /// Options of the sequence that gives its values.
     pub options: SequenceOptions,
 }
 
@@ -215,7 +215,7 @@ pub struct IdentityDefinition {
 pub struct Constraint {
     /// Its name, if it is said.
     pub name: Option<String>,
-    /// What it says.
+    /// What it demands of rows.
     pub kind: ConstraintKind,
     /// NOT VALID
     pub not_valid: bool,
@@ -232,7 +232,7 @@ pub enum ConstraintKind {
     PrimaryKey(Vec<String>),
     /// UNIQUE
     Unique {
-        /// The columns.
+        /// The columns whose values together are unique.
         columns: Vec<String>,
         /// NULLS NOT DISTINCT
         nulls_not_distinct: bool,
@@ -241,7 +241,7 @@ pub enum ConstraintKind {
     UsingIndex {
         /// Whether it is the primary key.
         primary: bool,
-        /// Which index.
+        /// The name of the index that becomes the constraint's.
         index: String,
     },
     /// CHECK
@@ -266,9 +266,9 @@ pub enum ConstraintKind {
 /// CREATE TABLE … AS
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTableAs {
-    /// Its name.
+    /// The name of the new table.
     pub name: Name,
-    /// What kind of table.
+    /// Permanent, temporary or unlogged.
     pub persistence: Persistence,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
@@ -285,7 +285,7 @@ pub struct CreateTableAs {
 pub struct CreateIndex {
     /// Its name, if it is said.
     pub name: Option<String>,
-    /// The table.
+    /// The table that gets the index.
     pub table: Name,
     /// UNIQUE
     pub unique: bool,
@@ -295,7 +295,7 @@ pub struct CreateIndex {
     pub concurrently: bool,
     /// USING
     pub method: Option<String>,
-    /// Its columns.
+    /// The parts of its key, in their order.
     pub columns: Vec<IndexElement>,
     /// INCLUDE
     pub include: Vec<IndexElement>,
@@ -359,7 +359,7 @@ pub struct SequenceOptions {
 /// CREATE SEQUENCE
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateSequence {
-    /// Its name.
+    /// The name of the new sequence.
     pub name: Name,
     /// TEMPORARY
     pub temporary: bool,
@@ -372,18 +372,18 @@ pub struct CreateSequence {
 /// ALTER SEQUENCE
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlterSequence {
-    /// Which.
+    /// The sequence's name.
     pub name: Name,
     /// IF EXISTS
     pub if_exists: bool,
-    /// What changes.
+    /// The options that change.
     pub options: SequenceOptions,
 }
 
 /// CREATE VIEW
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateView {
-    /// Its name.
+    /// The name of the new view.
     pub name: Name,
     /// OR REPLACE
     pub or_replace: bool,
@@ -393,7 +393,7 @@ pub struct CreateView {
     pub columns: Vec<String>,
     /// WITH (…)
     pub options: Vec<StorageOption>,
-    /// What it shows.
+    /// The query whose rows it shows.
     pub query: Box<Query>,
     /// What there is no support for.
     pub unsupported: Option<&'static str>,
@@ -435,11 +435,11 @@ pub enum RoleName {
 /// CREATE ROLE, CREATE USER
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateRole {
-    /// Its name.
+    /// The name of the new role.
     pub name: String,
     /// Whether it may open sessions if nothing is said: that of a USER may.
     pub user: bool,
-    /// The rest.
+    /// Options like LOGIN and PASSWORD.
     pub options: RoleOptions,
     /// IN ROLE
     pub in_roles: Vec<RoleName>,
@@ -491,7 +491,7 @@ impl std::fmt::Debug for RoleOptions {
 pub enum AlterRole {
     /// RENAME TO
     Rename(String),
-    /// Options.
+    /// Options like LOGIN and PASSWORD.
     Options(RoleOptions),
 }
 
@@ -537,9 +537,9 @@ pub enum DropKind {
 /// DROP
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drop {
-    /// What kind of things.
+    /// The kind of objects that go.
     pub kind: DropKind,
-    /// Which.
+    /// The names of what goes.
     pub names: Vec<Name>,
     /// IF EXISTS
     pub if_exists: bool,
@@ -550,7 +550,7 @@ pub struct Drop {
 /// TRUNCATE
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truncate {
-    /// Which tables.
+    /// The tables whose rows go.
     pub tables: Vec<Name>,
     /// RESTART IDENTITY
     pub restart: bool,
@@ -589,9 +589,9 @@ pub struct Privilege {
 pub struct Grant {
     /// GRANT, not REVOKE.
     pub grant: bool,
-    /// Which.
+    /// The privileges that are given or taken.
     pub privileges: Vec<Privilege>,
-    /// On what.
+    /// The objects to which they belong.
     pub objects: GrantObjects,
     /// To or from whom.
     pub roles: Vec<RoleName>,
@@ -606,7 +606,7 @@ pub struct Grant {
 pub struct Membership {
     /// GRANT, not REVOKE.
     pub grant: bool,
-    /// Which roles.
+    /// The roles whose members change.
     pub roles: Vec<String>,
     /// Who becomes a member, or is one no more.
     pub members: Vec<RoleName>,
@@ -651,7 +651,7 @@ pub enum Commented {
 /// COMMENT ON
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comment {
-    /// What it is about.
+    /// The object that gets the comment.
     pub on: Commented,
     /// What is said; nothing for NULL.
     pub text: Option<String>,
@@ -660,9 +660,9 @@ pub struct Comment {
 /// LOCK TABLE
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lock {
-    /// Which tables.
+    /// The tables that are locked.
     pub tables: Vec<Name>,
-    /// How.
+    /// The mode of the lock.
     pub mode: crate::locks::LockMode,
     /// NOWAIT
     pub no_wait: bool,

@@ -77,7 +77,7 @@ pub struct Known {
     pub kind: Kind,
     /// Its value when the server starts, as SHOW shows it.
     pub boot: String,
-    /// Who may change it.
+    /// Who may change it, and when.
     pub context: Context,
     /// Its group in `pg_settings`.
     pub category: &'static str,

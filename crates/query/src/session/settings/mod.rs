@@ -751,7 +751,7 @@ pub fn display_name(name: &str) -> &str {
     known(name).map_or(name, |known| known.name)
 }
 
-/// 42704
+/// The error 42704: no setting has this name.
 pub fn unrecognized(name: &str) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }

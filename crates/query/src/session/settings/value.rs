@@ -207,7 +207,7 @@ pub fn general(number: f64) -> String {
     format!("{}e{sign}{:02}", short(mantissa), exponent.abs())
 }
 
-/// 22023
+/// The error 22023: the setting cannot have this value.
 pub fn invalid(name: &str, value: &str) -> SqlError {
     let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
     SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)

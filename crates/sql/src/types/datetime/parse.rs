@@ -665,7 +665,7 @@ fn not_a_displacement(text: &str) -> Mistake {
 pub struct Moment<'a> {
     /// When the transaction began. Only what depends on it asks.
     pub now: &'a Begun,
-    /// The session's zone.
+    /// The session's time zone, in which times without a zone are read.
     pub zone: TimeZone,
     /// The session's order of a date's fields.
     pub order: DateOrder,

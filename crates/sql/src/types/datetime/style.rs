@@ -190,7 +190,7 @@ struct Fields {
     day: i32,
     hour: i64,
     minute: i64,
-    /// Seconds in microseconds.
+    /// Seconds and their fraction, in microseconds.
     micros: i64,
 }
 

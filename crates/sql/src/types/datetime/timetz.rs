@@ -71,7 +71,7 @@ impl TimeTz {
         bytes
     }
 
-    /// Reads these bytes.
+    /// Undoes [`TimeTz::sort_bytes`]; none for other bytes.
     pub fn from_sort_bytes(bytes: &[u8]) -> Option<Self> {
         let (utc, west) = bytes.split_first_chunk::<8>()?;
         let west = i32::from_be_bytes(west.try_into().ok()?) ^ i32::MIN;

@@ -16,7 +16,7 @@ use crate::{
     work::{self, Kept},
 };
 
-/// A JSON value.
+/// A JSON value, with all that is in it.
 #[derive(Clone, Debug)]
 pub enum Json<'a> {
     /// `null`
@@ -61,7 +61,7 @@ impl DerefMut for Parsed<'_> {
     }
 }
 
-/// Makes a tree.
+/// Makes a tree of the scanner's tokens.
 struct Reader<'a> {
     scanner: Scanner<'a>,
     /// What it takes, if that is counted.

@@ -235,7 +235,7 @@ impl Numeric {
         }
     }
 
-    /// Without its sign.
+    /// The number without its sign.
     #[must_use]
     pub fn abs(&self) -> Self {
         if self.is_negative() { self.neg() } else { self.clone() }

@@ -49,7 +49,7 @@ pub enum NumericRef<'a> {
 /// What is no finite number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// No number.
+    /// NaN, which equals itself and sorts above all others.
     NaN,
     /// Larger than all numbers.
     Infinity,
@@ -57,7 +57,7 @@ pub enum Special {
     MinusInfinity,
 }
 
-/// Any finite number.
+/// A finite number of any size: coefficient and scale.
 #[derive(Clone, Debug)]
 pub(crate) struct Big {
     pub coefficient: BigInt,
@@ -131,7 +131,7 @@ impl Numeric {
         Self::Wide(bytes.into())
     }
 
-    /// Not a number.
+    /// The value NaN.
     pub fn nan() -> Self {
         Self::special(Special::NaN)
     }

@@ -38,7 +38,7 @@ pub struct SortBytes {
 }
 
 impl SortBytes {
-    /// The bytes.
+    /// Those bytes that the number has.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -164,7 +164,7 @@ pub(super) const fn of_special(special: Special) -> &'static [u8] {
     }
 }
 
-/// What the bytes hold.
+/// A number, as its sort bytes have it.
 pub(super) enum Decoded<'a> {
     Special(Special),
     Zero,
