@@ -19,17 +19,19 @@ mod queue;
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, Safety, Term, check};
+use freshet_base::{Lsn, NodeId, Term, check};
 use serde::{Deserialize, Serialize};
 
 use self::queue::Queue;
 use crate::{
     Moment, commit_rule,
     commit_rule::Member,
-    handshake::{Refusal, Welcome, check_welcome},
+    entering::{Entered, Held},
+    handshake::Welcome,
     in_sync::InSyncSet,
     relay::{Relay, RelayAck},
-    term::{Agreement, Fence, Living, TermState},
+    term::{Fence, TermState},
+    view::ClusterView,
 };
 
 /// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2
@@ -182,39 +184,6 @@ pub struct Decision {
     pub places: bool,
 }
 
-/// How to enter the terms of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Who leads: the fence has to rise for it before anything is done.
-    pub primary: NodeId,
-    /// Where the own log has to be cut before the terms are entered, if it is longer.
-    pub cut: Option<Lsn>,
-}
-
-/// Why a log is not followed although its sender welcomes this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotEntered {
-    /// The sender is told why.
-    Refused(Refusal),
-    /// The sender is a relay, and commits may count on this node, or it has come upon that relay by
-    /// itself: it has to follow this primary.
-    Counted(NodeId),
-    /// This log has what was acknowledged to clients, and the sender's does not.
-    Acknowledged {
-        /// Where the two logs part.
-        at: Lsn,
-        /// Everything of this log below was acknowledged.
-        committed: Lsn,
-    },
-    /// The checkpoint with which this node began holds something of another log.
-    Checkpoint {
-        /// From here on that log is another.
-        at: Lsn,
-        /// Where the checkpoint ends.
-        floor: Lsn,
-    },
-}
-
 /// The log has to be cut below what readers have seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -262,8 +231,7 @@ pub struct Follower {
     passing: Option<Passing>,
     /// An in-sync set was received and could not be noted.
     unnoted: bool,
-    level: Option<(u32, Safety)>,
-    observed: Option<(Living, Moment)>,
+    view: ClusterView,
     /// There has been no memory to replay into since this was acknowledged, and was replayed less.
     unbacked: Option<Lsn>,
     /// The log buffer has been given back before it was replayed, since there was no memory.
@@ -289,52 +257,24 @@ impl Follower {
             link: None,
             passing: None,
             unnoted: false,
-            level: None,
-            observed: None,
+            view: ClusterView::new(config.patience),
             unbacked: None,
             released: false,
         }
     }
 
-    /// A sender says how its log would continue this one. `sought`: this node was not told to
-    /// follow that sender.
-    ///
-    /// # Errors
-    /// [`NotEntered`]; nothing has changed.
-    pub fn welcomed(&self, welcome: &Welcome, state: &TermState, sought: bool) -> Result<Entry, NotEntered> {
-        let checked = check_welcome(welcome, state.cluster, &state.history, self.received);
-        checked.map_err(NotEntered::Refused)?;
-        let primary = match welcome.above.first().copied() {
-            None => welcome.node,
-            Some(_) if welcome.above.contains(&self.me) => {
-                return Err(NotEntered::Refused(Refusal::Circle { node: welcome.node, above: self.me }));
-            }
-            Some(primary) if sought || state.may_wait_for(self.me) => return Err(NotEntered::Counted(primary)),
-            Some(primary) => primary,
-        };
-        // Up to where the sender's terms make what the checkpoint has seen, however far its log
-        // reaches now.
-        let checkpoint = welcome.history.agreement(Lsn::MAX, &state.history, self.floor);
-        if let Agreement::Upto(at) = checkpoint
-            && at < self.floor
-        {
-            return Err(NotEntered::Checkpoint { at, floor: self.floor });
-        }
-        let (at, committed) = (welcome.cut_at, self.acknowledged(state));
-        if at < committed {
-            return Err(NotEntered::Acknowledged { at, committed });
-        }
-        let cut = Some(at).filter(|cut_at| *cut_at < self.received);
-        Ok(Entry { primary, cut })
+    /// What this node has, for [`crate::entering`]. `sought`: it came upon the sender by itself.
+    pub fn held(&self, state: &TermState, sought: bool) -> Held {
+        let (end, floor, acknowledged) = (self.received, self.floor, self.acknowledged(state));
+        Held { node: self.me, end, floor, acknowledged, needs_primary: sought }
     }
 
     /// Up to where what is here is known to have been acknowledged to clients: a primary has said
-    /// so, it was noted, or the checkpoint that this node has begun with has seen it. No log is
-    /// followed that has less of it.
+    /// so, or it was noted. No log is followed that has less of it. The checkpoint with which this
+    /// node began says nothing of that: a mirror that takes over gives one of what it has, before
+    /// that is committed.
     pub fn acknowledged(&self, state: &TermState) -> Lsn {
-        // Without the log up to its end a checkpoint is of no use.
-        let floor = Some(self.floor).filter(|floor| *floor <= self.received);
-        self.global.max(state.committed).min(self.received).max(floor.unwrap_or_default())
+        self.global.max(state.committed).min(self.received)
     }
 
     /// Whether the log may be cut at `at`.
@@ -374,9 +314,9 @@ impl Follower {
     }
 
     /// The sender's terms are entered: this log is a prefix of the sender's, and continues with it.
-    /// What was told to be globally persistent beyond was said of another log.
-    pub fn entered(&mut self, welcome: &Welcome) {
-        self.lower_global(welcome.cut_at);
+    /// What was known to be globally persistent beyond was said of another log.
+    pub fn entered(&mut self, entered: Entered) {
+        self.lower_global(entered.cut_at());
     }
 
     fn lower_global(&mut self, at: Lsn) {
@@ -388,6 +328,7 @@ impl Follower {
     /// What follows is acknowledged from here on.
     pub fn linked(&mut self, welcome: &Welcome) {
         let relayed = !welcome.above.is_empty();
+        self.view.linked(welcome.term);
         self.link = Some(Link {
             term: welcome.term,
             relayed,
@@ -420,6 +361,7 @@ impl Follower {
     /// The connection is over.
     pub fn closed(&mut self) {
         self.link = None;
+        self.view.closed();
     }
 
     /// Nothing is passed on any more.
@@ -499,18 +441,18 @@ impl Follower {
     /// below if this relay acknowledges for its standbys too.
     pub fn to_acknowledge(&self) -> Lsn {
         // What was acknowledged once stays so.
-        let own = self.unbacked.map_or(self.held(), |acked| self.held().min(self.replayed().max(acked)));
+        let own = self.unbacked.map_or(self.own_ack(), |acked| self.own_ack().min(self.replayed().max(acked)));
         self.passing.as_ref().map_or(own, |passing| own.min(passing.rule.upward()))
     }
 
     /// The same for who joins: what it holds, whether there is memory to replay it or not. Less
     /// would say that something was lost.
     pub fn to_join(&self) -> Lsn {
-        self.passing.as_ref().map_or(self.held(), |passing| self.held().min(passing.rule.upward()))
+        self.passing.as_ref().map_or(self.own_ack(), |passing| self.own_ack().min(passing.rule.upward()))
     }
 
     /// What is acknowledged without standbys below, while there is memory.
-    fn held(&self) -> Lsn {
+    fn own_ack(&self) -> Lsn {
         self.config.replay.acknowledges(self.persisted, self.replayed())
     }
 
@@ -575,7 +517,7 @@ impl Follower {
     /// persistent.
     pub fn set_lacks_memory(&mut self, lacks: bool, files: bool) {
         if lacks && self.unbacked.is_none() {
-            self.unbacked = Some(self.held());
+            self.unbacked = Some(self.own_ack());
         }
         self.released |= lacks && files;
         self.queue.set_lacks_memory(lacks);
@@ -620,36 +562,14 @@ impl Follower {
         self.unnoted = true;
     }
 
-    /// The primary announces how many standbys the cluster is meant to have, and its safety level.
-    pub fn observe_level(&mut self, standbys: u32, safety: Safety) {
-        self.level = Some((standbys, safety));
+    /// What this node knows of its cluster.
+    pub fn view(&self) -> &ClusterView {
+        &self.view
     }
 
-    /// The level that the primary has announced since this node started.
-    pub fn level(&self) -> Option<(u32, Safety)> {
-        self.level
-    }
-
-    /// A node leads, or is about to, as it announces itself.
-    pub fn observe_primary(&mut self, living: Living, now: Moment) {
-        self.observed = Some((living, now));
-    }
-
-    /// A node announces itself that it does not lead.
-    pub fn observe_not_leading(&mut self, node: NodeId) {
-        self.observed.take_if(|(living, _)| living.node == node);
-    }
-
-    /// The term under which this node lives, as far as that is known, and whether that is known
-    /// only by hearsay: its log flows here, or it was observed no longer ago than a primary may be
-    /// silent.
-    pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
-        let living = Living { term: fence.highest(), node: fence.holder()? };
-        if self.link.as_ref().is_some_and(|link| link.term == living.term) {
-            return Some((living, false));
-        }
-        let recent = |(observed, at): &(Living, Moment)| *observed == living && now.since(*at) < self.config.patience;
-        self.observed.as_ref().is_some_and(recent).then_some((living, true))
+    /// See [`Follower::view`].
+    pub fn view_mut(&mut self) -> &mut ClusterView {
+        &mut self.view
     }
 
     /// When time alone can next change something: only of a relay, and for those below.

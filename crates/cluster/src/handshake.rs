@@ -4,6 +4,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    in_sync::InSyncSet,
     promotion::Witness,
     term::{Agreement, Living, TermHistory},
 };
@@ -223,6 +224,12 @@ pub enum Refusal {
         witness: Box<Witness>,
         /// Why.
         why: String,
+    },
+    /// To a mirror: it has yet to note the newest in-sync set, and comes again then.
+    #[error("the mirror has to note the in-sync set {} of term {} first", .set.number, .set.term)]
+    NoteSet {
+        /// That set.
+        set: Box<InSyncSet>,
     },
     /// By a node that would have to give up what was acknowledged to clients.
     #[error(

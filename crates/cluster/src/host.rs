@@ -49,12 +49,35 @@ pub struct Asking<'a> {
     pub log: &'a Continue,
     /// Whether commits may wait for it.
     pub counted: bool,
+    /// Everything below is known there to have been acknowledged to clients.
+    pub holds: Lsn,
+    /// If it is a mirror: the newest in-sync set that it has noted
+    /// ([`crate::in_sync::InSyncSet::order`]), if any.
+    pub mirror: Option<Noted>,
 }
+
+/// Up to which in-sync set a mirror has noted them: none, or the set with this order.
+pub type Noted = Option<(Term, u64)>;
 
 impl Asking<'_> {
     /// Whether the node has to follow the primary itself: commits wait for it, or may.
     pub fn is_counted(&self, state: &TermState) -> bool {
         self.counted || state.may_wait_for(self.node)
+    }
+
+    /// Whether a log that is the same up to `at` has what this node knows to have been acknowledged
+    /// to clients. A primary that was set back to an older copy of its disk finds out so, and one
+    /// that was forced.
+    fn has_enough(&self, at: Lsn) -> Result<(), Refusal> {
+        let Self { node, log, holds, mirror, .. } = *self;
+        match at >= holds {
+            true => Ok(()),
+            false if mirror.is_some() => {
+                let term = log.history.cut(log.received).last_term();
+                Err(Refusal::MirrorHoldsMore { node, term, end: holds, here: at })
+            }
+            false => Err(Refusal::HoldsMore { node, at, committed: holds }),
+        }
     }
 }
 
@@ -201,7 +224,9 @@ impl Host {
     /// until it is on record that they do not.
     ///
     /// # Errors
-    /// [`Refusal`], to be sent to it; [`Refusal::Fenced`] as for [`consider`].
+    /// [`Refusal`], to be sent to it; [`Refusal::Fenced`] as for [`consider`];
+    /// [`Refusal::HoldsMore`] and [`Refusal::MirrorHoldsMore`] concern an operator;
+    /// [`Refusal::NoteSet`] asks a mirror to come again.
     pub fn agree(&self, asking: &Asking<'_>, state: &TermState) -> Result<Agreed, Refusal> {
         let Asking { cluster, node, fence, log, .. } = *asking;
         let me = self.sender.node;
@@ -216,7 +241,21 @@ impl Host {
         if !state.fence.believes(fence) {
             return Err(Refusal::Leap { asked: fence, highest: state.fence.highest() });
         }
-        consider(&self.sender, cluster, node, fence, log)
+        // A mirror may have the rows of a block that records a set, and not have noted the set.
+        // What it holds counts for that record, too.
+        if let Some(noted) = asking.mirror
+            && log.received > Lsn::ZERO
+            && let Some(set) = state.set.as_ref().filter(|set| Some(set.order()) > noted)
+        {
+            return Err(Refusal::NoteSet { set: Box::new(set.clone()) });
+        }
+        let agreed = consider(&self.sender, cluster, node, fence, log).map_err(|refusal| match refusal {
+            // If a term was begun twice, it may hold more than this log.
+            Refusal::SameTermTwice { upto, .. } => asking.has_enough(upto).err().unwrap_or(refusal),
+            refusal => refusal,
+        })?;
+        asking.has_enough(agreed.welcome.cut_at)?;
+        Ok(agreed)
     }
 
     /// A connection was made; `None` if this host is closed.

@@ -10,17 +10,20 @@
 //! | [`relay`] | what a standby that ships on to others acknowledges, and what these may show |
 //! | [`host`] | who is fed with the log, and what each of them counts for |
 //! | [`flow`] | what is shipped to one of them next |
+//! | [`entering`] | by which steps a node continues with another node's log |
+//! | [`view`] | what a node that follows knows of its cluster |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`promotion`] | who may take over, and by which steps |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
-//! | [`mirror`] | what is kept of the batches that a primary has left in its mirrors' memory |
+//! | [`mirror`] | how a primary feeds the memory of a mirror, and what that is worth |
 #![forbid(unsafe_code)]
 
 pub mod begin_again;
 pub mod commit_rule;
+pub mod entering;
 pub mod flow;
 pub mod follower;
 pub mod handshake;
@@ -32,5 +35,6 @@ mod moment;
 pub mod promotion;
 pub mod relay;
 pub mod term;
+pub mod view;
 
 pub use moment::Moment;

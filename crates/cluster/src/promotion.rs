@@ -347,7 +347,16 @@ mod tests {
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1), 1);
         let (end, set) = (Lsn(end), Some(set()));
-        LogState { history, end, set, synchronous: true, committed: Lsn::ZERO, log: true, incarnation: 1 }
+        LogState {
+            history,
+            end,
+            set,
+            synchronous: true,
+            committed: Lsn::ZERO,
+            log: true,
+            incarnation: 1,
+            former: Vec::new(),
+        }
     }
 
     /// Any two of three hold every commit.

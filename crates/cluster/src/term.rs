@@ -406,6 +406,7 @@ impl TermState {
 
     /// What this node had is lost. It still knows what it promised as the one that had it.
     pub fn lose_incarnation(&mut self) {
+        self.committed = Lsn::ZERO;
         let former = &mut self.former;
         former.extend(self.incarnation.take().filter(|lost| !former.contains(lost)));
         former.drain(..former.len().saturating_sub(FORMER));

@@ -52,7 +52,7 @@ fn empty(directory: &Path) {
 /// Up to where a node has noted that clients were told of commits.
 fn noted(directory: &Path) -> u64 {
     let noted = fs::read_to_string(directory.join("acknowledged")).unwrap_or_default();
-    noted.trim().parse().unwrap_or(0)
+    noted.split(' ').next().and_then(|noted| noted.parse().ok()).unwrap_or(0)
 }
 
 fn ahead(node: &Node) -> Vec<AheadStatus> {

@@ -506,7 +506,7 @@ fn table(status: &Value) -> String {
             }
             let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
             line("written", format!("over {}, {by}", text(&status["fabric"])));
-            let whole = if status["whole"] == true { "" } else { "; not yet whole: no vote in a failover" };
+            let whole = if status["whole"] == true { "" } else { "; not yet whole: it cannot take over" };
             if let Some(bootstrap) = status["bootstrap"].as_object() {
                 let bytes = |name: &str| bootstrap.get(name).and_then(Value::as_u64).unwrap_or(0);
                 let (done, of, _) = progress("bytes", bytes("done_bytes"), bytes("of_bytes"), 0);

@@ -61,6 +61,7 @@ mod directory;
 mod elsewhere;
 mod fetched;
 mod fill;
+mod footprint;
 mod fuzzy_snapshot;
 mod layout;
 mod list;
@@ -81,6 +82,7 @@ pub use self::{
     directory::{ARENAS, DIRECTORY, MARK, MOST_UNDO, Superblock, UNDO},
     fetched::FetchedLog,
     fill::Filling,
+    footprint::{Footprint, Keep, Status},
     fuzzy_snapshot::FuzzySnapshot,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
@@ -90,7 +92,6 @@ pub use self::{
     take::{NotBegun, NotTaken, Taking},
     undo::{Extent, Ring, RingFull, note_undo, undo_regions},
 };
-pub use freshet_cluster::mirror::Keep;
 
 /// How long things are, in bytes, for those who reckon what a mirror takes.
 pub mod format {

@@ -36,11 +36,10 @@ use freshet_base::{
     ClusterId, Lsn, NodeId, Rid, Term,
     sync::{AtomicU64, Ordering, fence},
 };
-use freshet_cluster::mirror::{Footprint, Keep, Status};
 use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
 use crate::{
-    Damaged,
+    Damaged, Footprint, Keep, Status,
     chunks::{Bytes, Chunks, Lengths},
     directory::{self, ARENAS, Chunk, DIRECTORY, MARK, Superblock, Use},
     read,

@@ -12,8 +12,7 @@
 //! it: that is one number for all rings ([`decide`]).
 
 use freshet_base::Lsn;
-use freshet_cluster::mirror::{Footprint, Keep, Status};
-use freshet_mirror::{footprint, recover};
+use freshet_mirror::{Footprint, Keep, Status, footprint, recover};
 
 use crate::{Failed, node::Node};
 
@@ -93,7 +92,7 @@ pub(crate) fn decide_and_undo(nodes: &mut [Node], dead: usize) -> Result<Decided
 
 #[cfg(test)]
 mod tests {
-    use freshet_cluster::mirror::Status::{CommitReady, Corrupt, Logged};
+    use freshet_mirror::Status::{CommitReady, Corrupt, Logged};
 
     use super::*;
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, Term};
-use freshet_cluster::term::TermHistory;
+use freshet_cluster::term::{TermHistory, TermState};
 use freshet_fabric::tcp::{Closer, Connection};
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,24 @@ pub(crate) struct PieceNote {
     pub(crate) file: u32,
     /// Whether the file ends with this piece.
     pub(crate) last: bool,
+}
+
+/// What the giver of a checkpoint knows of its log, as far as the checkpoint reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownLog {
+    /// Its terms.
+    pub history: TermHistory,
+    /// Everything below is committed. That need not be all of the checkpoint: a mirror that has
+    /// taken over begins with a checkpoint of what it holds.
+    pub committed: Lsn,
+}
+
+impl KnownLog {
+    /// What a node in this state knows up to `end`. History of which the receiver will hold nothing
+    /// is none of its own.
+    pub fn of(state: &TermState, end: Lsn) -> Self {
+        Self { history: state.history.cut(end), committed: state.committed.min(end) }
+    }
 }
 
 /// A checkpoint, opened so that its files stay even if they are removed meanwhile.
@@ -81,12 +99,12 @@ pub enum FetchError {
 const STILL_WORKING: Duration = Duration::from_secs(1);
 
 /// Waits for `open` to give what to send, and lets the other side know in between; then sends the
-/// checkpoint and ends the connection. `history` gives the sender's terms, once there is a
-/// checkpoint. Without one, the other side receives that answer.
+/// checkpoint and ends the connection. `state` gives what the sender remembers of terms, once there
+/// is a checkpoint. Without one, the other side receives that answer.
 pub fn serve(
     mut connection: Connection,
     open: impl FnOnce() -> Result<Option<OpenCheckpoint>, String> + Send,
-    history: impl FnOnce() -> TermHistory,
+    state: impl FnOnce() -> TermState,
 ) {
     let (done, answer_comes) = mpsc::channel();
     let opened = thread::scope(|scope| {
@@ -104,16 +122,15 @@ pub fn serve(
         }
     });
     match opened {
-        Ok(Some(open)) => send(connection, open, history()),
+        Ok(Some(open)) => send(connection, open, &state()),
         Ok(None) => answer(connection, Term(0), &Reply::NoCheckpoint),
         Err(why) => refuse(connection, Refusal::Failed(why)),
     }
 }
 
-fn send(mut connection: Connection, open: OpenCheckpoint, history: TermHistory) {
+fn send(mut connection: Connection, open: OpenCheckpoint, state: &TermState) {
     let term = Term(0);
-    // History of which the receiver will hold nothing is none of its own.
-    let reply = Reply::Checkpoint { history: history.cut(open.end), files: open.files.len() as u32 };
+    let reply = Reply::Checkpoint { known: KnownLog::of(state, open.end), files: open.files.len() as u32 };
     if connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(&reply)).is_err() {
         return;
     }
@@ -158,11 +175,11 @@ fn fill(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
 
 /// Who takes a checkpoint in.
 pub trait Keeper {
-    /// It comes: the sender's terms up to where it begins.
+    /// It comes.
     ///
     /// # Errors
     /// Why it is not wanted.
-    fn begin(&mut self, history: TermHistory) -> Result<(), String>;
+    fn begin(&mut self, known: KnownLog) -> Result<(), String>;
 
     /// The next bytes of a file, and whether they are its last. The manifest comes first, as
     /// number 0.
@@ -190,15 +207,15 @@ pub fn fetch(
     connected(connection.closer());
     let mut reply = ask(&mut connection, address, hello, Term(0))?;
     let violation = |what: String| FetchError::Violation { address: address.to_owned(), what };
-    let (history, files) = loop {
+    let (known, files) = loop {
         match reply {
-            Reply::Checkpoint { history, files } => break (history, files),
+            Reply::Checkpoint { known, files } => break (known, files),
             Reply::NoCheckpoint => return Ok(false),
             Reply::Working => reply = read_reply(&mut connection, address)?,
             _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
         }
     };
-    keeper.begin(history).map_err(FetchError::Keep)?;
+    keeper.begin(known).map_err(FetchError::Keep)?;
     let mut piece = vec![0; PIECE];
     for file in 0..=files {
         let mut at = 0;

@@ -374,7 +374,7 @@ pub struct MirrorStatus {
     pub silence: Option<Duration>,
     /// All of the log up to here is in its memory, as far as the primary has said; more may be.
     pub end: Lsn,
-    /// Whether it holds all that its primary had when it came: before, it answers no candidate.
+    /// Whether something is here, and it is a state of the database: before, it cannot take over.
     pub whole: bool,
     /// A checkpoint comes, from which it begins.
     pub bootstrap: Option<Bootstrap>,

@@ -32,8 +32,9 @@ pub trait TermStore: Send + Sync {
     /// [`TermStoreError`] when that fails; the earlier state is then still there.
     fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
 
-    /// Notes what was acknowledged to clients, for a restart. A hint, too.
-    fn note_committed(&self, _to: Lsn) {}
+    /// Notes what was acknowledged to clients of what this incarnation of the node holds, for a
+    /// restart. A hint, too.
+    fn note_committed(&self, _incarnation: Option<u64>, _to: Lsn) {}
 
     /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be
     /// durable, and may be lost.
@@ -217,14 +218,14 @@ impl Terms {
     /// Everything below `to` was acknowledged to clients: noted for a restart, if it is more than
     /// before. Not synced, and blocks no thread that asks for terms.
     pub fn note_committed(&self, to: Lsn) {
-        let is_more = {
+        let (is_more, incarnation) = {
             let state = &mut self.lock().state;
             let before = state.committed;
             state.note_committed(to);
-            state.committed > before
+            (state.committed > before, state.incarnation)
         };
         if is_more {
-            self.store.note_committed(to);
+            self.store.note_committed(incarnation, to);
         }
     }
 

@@ -5,7 +5,12 @@
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 pub use freshet_cluster::begin_again::Verdict;
-use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, promotion::LogState, term::TermHistory};
+use freshet_cluster::{
+    Moment, handshake,
+    host::{Asking, Noted},
+    meeting::Claim,
+    promotion::LogState,
+};
 pub use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Refusal, Wait},
@@ -15,10 +20,13 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::status::{AheadStatus, Load, TwoPrimaries};
+use crate::{
+    checkpoints::KnownLog,
+    status::{AheadStatus, Load, TwoPrimaries},
+};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 19;
+pub const PROTOCOL: u16 = 20;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +160,8 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
+    /// Of a mirror: the newest in-sync set that it has noted, by its term and number.
+    pub noted: Noted,
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Lsn,
@@ -162,7 +172,9 @@ impl Join {
     pub(crate) fn asking(&self, hello: &Hello) -> Asking<'_> {
         // A mirror comes as an observer until it has its checkpoint, and then as a member.
         let counted = self.synchronous && (self.member || self.mirror);
-        Asking { cluster: hello.cluster, node: hello.node, fence: self.fence, log: &self.log, counted }
+        let Self { fence, ref log, holds, noted, .. } = *self;
+        let mirror = self.mirror.then_some(noted);
+        Asking { cluster: hello.cluster, node: hello.node, fence, log, counted, holds, mirror }
     }
 }
 
@@ -249,8 +261,8 @@ pub enum Reply {
     Cluster(ClusterId),
     /// To Checkpoint: its files follow.
     Checkpoint {
-        /// The sender's terms, up to where the checkpoint ends.
-        history: TermHistory,
+        /// What the sender knows of its log.
+        known: KnownLog,
         /// How many files there are, beside the manifest.
         files: u32,
     },
@@ -450,6 +462,8 @@ pub fn decode_first<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Re
 
 #[cfg(test)]
 mod tests {
+    use freshet_cluster::term::TermHistory;
+
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule::Event,
+    entering::Entering,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
@@ -13,6 +14,7 @@ use freshet_cluster::{
 
 use crate::{
     checks::Violation,
+    following::Enters,
     log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
@@ -28,7 +30,10 @@ impl World {
     pub(crate) fn promote(&mut self, node: usize, force: bool) -> Result<(), Violation> {
         self.unfollow(node)?;
         self.end_feeds(node);
-        self.stand(node, force, false)
+        match self.nodes[node].mirror {
+            Some(_) => self.mirror_stands(node, force),
+            None => self.stand(node, force, false),
+        }
     }
 
     /// A primary of before wants to lead again.
@@ -52,12 +57,18 @@ impl World {
         self.stand(node, false, true)
     }
 
-    fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
+    pub(crate) fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
+        if let Some(mirror) = &self.nodes[node].mirror
+            && !(mirror.is_database() && (force || mirror.has_vote()))
+        {
+            self.reconnect(node);
+            return Ok(());
+        }
         self.drain(node)?;
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
-        let level = Level::known((None, None), state.follower.level(), configured);
+        let level = Level::known((None, None), state.view().level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
         let gives_way = restart && self.scenario.broken != Broken::PrimaryPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
@@ -82,7 +93,7 @@ impl World {
     }
 
     /// Asks every other node.
-    fn consult(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn consult(&mut self, node: usize) -> Result<(), Violation> {
         let mine = self.log_state_of(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
@@ -143,7 +154,7 @@ impl World {
     /// `leading` leads in `term`, or is about to, as it says.
     pub(crate) fn observe_primary_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
         let now = self.clock(node);
-        self.nodes[node].follower.observe_primary(Living { term, node: leading }, now);
+        self.nodes[node].view_mut().observe_primary(Living { term, node: leading }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
@@ -226,7 +237,11 @@ impl World {
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        match candidate.promotion.decide(0) {
+        let step = candidate.promotion.decide(0);
+        let set = state.disk.terms.set.clone();
+        self.note(|| format!("node {node} decides {step:?}, knowing of {set:?}"));
+        let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
+        match step {
             Step::Ask => self.consult(node),
             Step::Fetch(wanted) => {
                 let term = candidate.promotion.term();
@@ -261,6 +276,10 @@ impl World {
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let promotion = candidate.promotion.clone();
+        if state.mirror.is_some() {
+            let inheritance = promotion.inheritance(Lsn(state.disk.log.end()));
+            return self.mirror_takes_over(node, term, inheritance);
+        }
         if state.disk.log.end() < state.disk.floor {
             // It is no state of the database.
             self.give_up(node);
@@ -287,7 +306,12 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.observe(term, name) {
+        let refused = match state.disk.terms.fence.observe(term, name) {
+            Verdict::Refused { highest, .. } => Some(highest),
+            // A mirror has no log to give.
+            Verdict::Raised | Verdict::Current => state.mirror.as_ref().map(|_| term),
+        };
+        if let Some(highest) = refused {
             self.send(id, node, Message::Refused { highest, primary: None });
             return Ok(());
         }
@@ -297,6 +321,10 @@ impl World {
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
             return self.check_begun_twice(node, from);
         };
+        if welcome.cut_at.0 < self.nodes[node].disk.kept {
+            self.send(id, node, Message::Refused { highest: term, primary: None });
+            return Ok(());
+        }
         let blocks = self.nodes[node].disk.log.between(welcome.cut_at.0, end.0).to_vec();
         self.send(id, node, Message::Fetched { welcome, blocks });
         Ok(())
@@ -320,11 +348,17 @@ impl World {
             self.give_up(node);
             return Ok(());
         }
-        let Ok(entry) = state.follower.welcomed(welcome, &state.disk.terms, false) else {
+        if state.mirror.is_some() {
+            // It asks no more before all of that is in its memory.
+            candidate.round += 1;
+            return self.mirror_fetches(node, welcome, blocks);
+        }
+        let held = state.follower.held(&state.disk.terms, false);
+        let Ok(entering) = Entering::to_fetch(&held, welcome, &state.disk.terms) else {
             self.give_up(node);
             return Ok(());
         };
-        if !self.enter(node, welcome, entry)? {
+        if self.enter(node, welcome, entering)? != Enters::Entered {
             self.give_up(node);
             return Ok(());
         }

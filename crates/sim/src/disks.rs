@@ -14,6 +14,7 @@ use freshet_cluster::{
 };
 
 use crate::{
+    mirror::Mirror,
     node::{Disk, Node},
     world::World,
 };
@@ -29,7 +30,7 @@ impl World {
                 || sets.any(|set| set.may_have(name))
         };
         let state = &self.nodes[node];
-        !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
+        state.mirror.is_none() && !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
@@ -58,7 +59,7 @@ impl World {
 
     /// Whether the level allows that `node` loses its disk now, and the others continue without an
     /// operator who forces anything.
-    fn may_lose(&self, node: usize) -> bool {
+    pub(crate) fn may_lose(&self, node: usize) -> bool {
         let holder = self.nodes[node].disk.terms.holder(self.nodes[node].id);
         let lasts = |newest: &InSyncSet| {
             newest.possible().all(|set| {
@@ -102,6 +103,11 @@ impl World {
         if !spare && !self.may_lose(node) {
             return;
         }
+        self.another_disk(node);
+    }
+
+    pub(crate) fn another_disk(&mut self, node: usize) {
+        let spare = self.is_spare(node);
         self.report.disks += 1;
         self.note(|| format!("node {node} begins with another disk"));
         let state = &self.nodes[node];
@@ -110,21 +116,45 @@ impl World {
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
         let incarnation = Some(self.unique());
         let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };
-        let primary = (0..self.nodes.len()).find(|other| self.nodes[*other].leads() && self.dice.one_in(2));
+        let needed = self.nodes.iter().any(|other| other.disk.kept > 0);
+        let is_mirror = self.nodes[node].mirror.is_some();
+        let leads = |other: &usize| self.nodes[*other].leads() && (needed || self.dice.one_in(2));
+        let primary = (0..self.nodes.len()).find(leads).filter(|_| !is_mirror);
         if let Some(primary) = primary {
             let theirs = &self.nodes[primary];
-            let committed = theirs.lead().map_or(0, |lead| lead.acknowledged);
-            let begins = self.dice.below(committed + 1);
+            let acknowledged = theirs.lead().map_or(0, |lead| lead.acknowledged);
+            let committed = acknowledged.max(theirs.disk.based);
+            let kept = theirs.disk.kept;
+            let begins = kept + self.dice.below(committed - kept + 1);
             let log = &self.nodes[primary].disk.log;
             // It is written while others write, and installed when all of that is committed.
             let (start, end) = (log.transaction_end(begins), log.transaction_end(committed));
+            // The log may be kept from within a transaction on.
+            let start = if start < kept { theirs.disk.based } else { start };
             for block in log.between(0, start) {
                 disk.log.push(block.clone());
             }
+            (disk.kept, disk.based) = (start, end);
             (disk.synced, disk.sure, disk.floor) = (start, start, end);
             disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Lsn(end)));
+            disk.terms.committed = Lsn(acknowledged.min(end));
         }
         (self.nodes[node].disk, self.nodes[node].copy) = (disk, None);
+        let state = &mut self.nodes[node];
+        state.mirror = state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous)));
+    }
+
+    /// No primary has the log any more that `node` needs: the operator gives it another disk, when
+    /// the one that leads has all that anybody was told of.
+    pub(crate) fn replace_hopeless(&mut self, node: usize) {
+        let leading: Vec<usize> = (0..self.nodes.len()).filter(|other| self.nodes[*other].leads()).collect();
+        let state = &self.nodes[node];
+        let (true, [primary]) = (state.disk.hopeless && state.lead().is_none(), &leading[..]) else { return };
+        if !self.holds_promised(*primary, self.checks.promised.end()) {
+            return;
+        }
+        self.crash(node);
+        self.another_disk(node);
     }
 
     /// Somebody copies the disk of `node`.
@@ -138,7 +168,8 @@ impl World {
 
     /// At its next start `node` finds an older copy of its disk.
     pub(crate) fn set_back(&mut self, node: usize) {
-        if self.nodes[node].copy.is_some() && self.scenario.strong() {
+        let is_mirror = self.nodes[node].mirror.is_some();
+        if !is_mirror && self.nodes[node].copy.is_some() && self.scenario.strong() {
             self.nodes[node].disk.set_back = true;
             self.crash(node);
         }

@@ -7,6 +7,7 @@ use freshet_cluster::{
     follower::{self, Ack},
     handshake::{Continue, Refusal, Sender},
     host::{Acked, Asking, Host, Note, ReplicaState},
+    in_sync::InSyncSet,
     promotion::Inheritance,
     term::{self, NotBegun},
 };
@@ -14,43 +15,69 @@ use freshet_cluster::{
 use crate::{
     checks::Violation,
     log::Block,
+    mirror::{Records, state_at},
     net::{ConnectionId, Message},
     node::{Lead, Role},
     scenario::Broken,
-    world::{CLUSTER, Crash, Own, What, World},
+    world::{CLUSTER, Crash, Own, What, World, Writes},
 };
+
+/// A node that wants to follow another.
+#[derive(Clone, Copy)]
+pub(crate) struct Joining<'j> {
+    pub node: usize,
+    pub id: ConnectionId,
+    /// The latest term that it knows of.
+    pub fence: Term,
+    pub log: &'j Continue,
+    /// Whether commits may wait for it, and whether they may count on it.
+    pub synchronous: bool,
+    pub member: bool,
+    pub mirror: bool,
+    /// Everything below is known there to have been acknowledged.
+    pub holds: Lsn,
+}
 
 impl World {
     /// `node` leads from the end of its log on.
     pub(crate) fn begin_term(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
-        let Inheritance { succession, committed, answered } = inheritance;
-        let (rule, now, nonce) = (self.rule(), self.clock(node), self.unique());
-        let broken = self.scenario.broken;
+        let nonce = self.unique();
         let state = &mut self.nodes[node];
         let end = Lsn(state.disk.log.end());
         let lead = term::TermEntry { term, start: end, node: state.id, nonce };
-        match state.disk.terms.begin(lead, end, &succession) {
+        match state.disk.terms.begin(lead, end, &inheritance.succession) {
             Err(NotBegun::Fenced { .. }) => return Ok(()),
             begun => begun.expect("a term above all that were observed"),
         }
+        self.lead(node, term, inheritance)
+    }
+
+    /// `node` has begun `term` at the end of its log, and leads.
+    pub(crate) fn lead(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+        let Inheritance { succession, committed, answered } = inheritance;
+        let (rule, now, broken) = (self.rule(), self.clock(node), self.scenario.broken);
+        let with_rows = self.scenario.mirrors > 0;
+        let state = &mut self.nodes[node];
+        let end = Lsn(state.disk.log.end());
         let known = if broken == Broken::TailTakenForCommitted { end } else { committed.min(end) };
         let me = state.disk.terms.holder(state.id);
         let rule = CommitRule::new(rule, end, now).known_committed(known);
         let rule = rule.recorded(me, term, succession, &answered, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
-        state.role = Role::Primary(Box::new(Lead { term, rule, acknowledged }));
+        let records = if with_rows { state_at(&state.disk.log, end.0) } else { Records::new() };
+        state.role = Role::Primary(Box::new(Lead { term, rule, records, acknowledged }));
         state.follower.passes_nothing();
         state.follower.closed();
         state.candidate = None;
         state.returns = false;
         state.ticks = None;
         self.begin_to_feed(node, term, Vec::new());
-        self.committed(node, acknowledged);
+        self.committed(node, acknowledged)?;
         self.note(|| format!("node {node} begins to lead in {term} at {end}"));
         self.report.leads += 1;
         self.report.failovers += u64::from(self.checks.last_primary() != Some(self.nodes[node].id));
         self.check_new_term(node)?;
-        let block = self.block(node, term, 48, true, None);
+        let block = self.block(node, term, Writes::Term);
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.later(node, 500, Own::Announce);
@@ -62,7 +89,7 @@ impl World {
     pub(crate) fn flush(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let (from, end) = (state.disk.synced, state.disk.log.end());
-        if !state.up || state.flushing || state.disk.full || from >= end {
+        if !state.up || state.flushing || state.disk.full || from >= end || state.mirror.is_some() {
             return Ok(());
         }
         // A batch may end within a transaction.
@@ -81,7 +108,7 @@ impl World {
             if Lsn(to) > filled {
                 let blocks = state.disk.log.between(filled.0, to).iter();
                 let ends: Vec<Lsn> = blocks.map(|block| Lsn(block.end())).collect();
-                self.filled(node, filled, &ends);
+                self.filled(node, filled, &ends)?;
                 if self.scenario.broken == Broken::CommitBeforePersist {
                     self.apply_to_rule(node, Event::Durable(Lsn(to)))?;
                 }
@@ -133,57 +160,48 @@ impl World {
     pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
         let end = Lsn(self.nodes[node].disk.log.end());
         let mut host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
-        if host.sender().above.is_empty() || self.nodes[node].follower.level().is_some() {
+        if host.sender().above.is_empty() || self.nodes[node].follower.view().level().is_some() {
             host.peers_changed();
         }
         self.nodes[node].host = Some(host);
+        self.nodes[node].batches.clear();
     }
 
     /// The log of `node` has grown from `from` on, by blocks with these ends.
-    pub(crate) fn filled(&mut self, node: usize, from: Lsn, ends: &[Lsn]) {
+    pub(crate) fn filled(&mut self, node: usize, from: Lsn, ends: &[Lsn]) -> Result<(), Violation> {
         let now = self.clock(node);
-        if let (Some(host), Some(to)) = (&mut self.nodes[node].host, ends.last()) {
-            host.filled(from, *to, ends, now);
-            self.pump(node);
-        }
+        let (Some(host), Some(to)) = (&mut self.nodes[node].host, ends.last()) else { return Ok(()) };
+        host.filled(from, *to, ends, now);
+        self.pump(node)
     }
 
-    /// `from` wants to follow `node`.
-    pub(crate) fn joins(
-        &mut self,
-        node: usize,
-        from: usize,
-        id: ConnectionId,
-        fence: Term,
-        log: &Continue,
-        synchronous: bool,
-    ) -> Result<(), Violation> {
-        let (now, name, appliance) = (self.clock(node), self.nodes[from].id, self.scenario.appliance);
+    /// A node wants to follow `node`.
+    pub(crate) fn joins(&mut self, node: usize, joining: &Joining<'_>) -> Result<(), Violation> {
+        let &Joining { node: from, id, fence, log, synchronous, member, mirror, holds } = joining;
+        let (now, name) = (self.clock(node), self.nodes[from].id);
+        let appliance = self.scenario.appliance || mirror;
+        let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::order));
         let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
         let leads = self.nodes[node].leads();
         let terms = self.known_terms(node);
-        let counted = synchronous && self.scenario.broken != Broken::RelayNotLeft;
+        let counted = synchronous && (member || mirror.is_some()) && self.scenario.broken != Broken::RelayNotLeft;
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
         let serves = (leads || follows) && state.candidate.is_none();
-        let (highest, primary) = (state.disk.terms.fence.highest(), state.primary.filter(|_| !leads));
-        let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted };
+        let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted, holds, mirror };
         let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
         let (agreed, host) = match (agreed, &mut state.host) {
+            (Some(Ok(agreed)), _) if agreed.welcome.cut_at.0 < state.disk.kept => {
+                self.send(id, node, Message::Gone { from: agreed.welcome.cut_at });
+                return Ok(());
+            }
             (Some(Ok(agreed)), Some(host)) => (agreed, host),
-            (Some(Err(Refusal::SameTermTwice { .. })), _) => {
-                return self.check_begun_twice(node, from);
-            }
-            (refused, _) => {
-                self.send(id, node, Message::Refused { highest: highest.max(fence), primary });
-                let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && leads;
-                return if fenced { self.apply_to_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
-            }
+            (refused, _) => return self.join_refused(node, joining, refused.and_then(Result::err)),
         };
         let replica = ReplicaState {
             node: name,
             incarnation,
-            member: true,
+            member,
             // Who follows a relay is that relay's standby, as good as any.
             synchronous: synchronous || !leads,
             appliance,
@@ -194,24 +212,55 @@ impl World {
         let joined = host.join(id, replica, now).unwrap_or_default();
         if let Some(old) = joined.replaced {
             self.hang_up(old, node);
+            self.drop_line(node, old);
         }
         self.send(id, node, Message::Welcome { welcome: agreed.welcome });
         for event in joined.events.into_iter().flatten() {
             self.apply_to_rule(node, event)?;
         }
-        self.pump(node);
-        Ok(())
+        self.pump(node)
+    }
+
+    /// It does not, for this reason, if there is one to be named.
+    fn join_refused(&mut self, node: usize, joining: &Joining<'_>, why: Option<Refusal>) -> Result<(), Violation> {
+        let &Joining { node: from, id, fence, .. } = joining;
+        let leads = self.nodes[node].leads();
+        match why {
+            Some(Refusal::NoteSet { set }) => {
+                self.send(id, node, Message::NoteSet { set: *set });
+                Ok(())
+            }
+            Some(Refusal::SameTermTwice { .. }) => self.check_begun_twice(node, from),
+            Some(
+                Refusal::HoldsMore { at, committed, .. } | Refusal::MirrorHoldsMore { here: at, end: committed, .. },
+            ) => {
+                let term = self.nodes[node].host.as_ref().map_or(fence, |host| host.sender().term);
+                self.hang_up(id, node);
+                self.holds_more(from, (term, at, committed))
+            }
+            why => {
+                let state = &self.nodes[node];
+                let primary = state.primary.filter(|_| !leads);
+                let highest = state.disk.terms.fence.highest().max(fence);
+                self.send(id, node, Message::Refused { highest, primary });
+                match why {
+                    Some(Refusal::Fenced { .. }) if leads => self.apply_to_rule(node, Event::Fenced { by: fence }),
+                    _ => Ok(()),
+                }
+            }
+        }
     }
 
     /// Sends everybody what the host says.
-    pub(crate) fn pump(&mut self, node: usize) {
+    pub(crate) fn pump(&mut self, node: usize) -> Result<(), Violation> {
         let (now, ahead) = (self.clock(node), self.nodes[node].ahead);
         let state = &mut self.nodes[node];
-        let Some(host) = &mut state.host else { return };
+        let Some(host) = &mut state.host else { return Ok(()) };
         let (term, log) = (host.sender().term, &state.disk.log);
         let mut outgoing: Vec<(ConnectionId, Message)> = Vec::new();
         let mut wake = u64::MAX;
-        for id in host.feeds().map(|(id, _)| id).collect::<Vec<_>>() {
+        let feeds = host.feeds().map(|(id, _)| id).filter(|id| !self.net.connections[*id].is_of_mirror);
+        for id in feeds.collect::<Vec<_>>() {
             while let Some(next) = host.next(id, now) {
                 let blocks: Vec<Block> = match next {
                     Next::Wait { until } => {
@@ -245,28 +294,34 @@ impl World {
                 outgoing.push((id, Message::Batch { term, blocks, global: global.0 }));
             }
         }
+        for (id, message) in outgoing {
+            self.send(id, node, message);
+        }
+        for id in self.nodes[node].lines.keys().copied().collect::<Vec<_>>() {
+            wake = wake.min(self.pump_mirror(node, id)?.max(now.0 + 1).saturating_sub(ahead));
+        }
+        let state = &mut self.nodes[node];
         if wake < state.wakes.unwrap_or(u64::MAX) {
             state.wakes = Some(wake);
             let life = state.life;
             self.at(wake, What::Of { node, life, what: Own::Pump });
         }
-        for (id, message) in outgoing {
-            self.send(id, node, message);
-        }
+        Ok(())
     }
 
     /// Those who are fed hear of it when their feeds next look; some are told at once.
-    pub(crate) fn committed(&mut self, node: usize, to: u64) {
+    pub(crate) fn committed(&mut self, node: usize, to: u64) -> Result<(), Violation> {
         let now = self.clock(node);
-        let Some(host) = &mut self.nodes[node].host else { return };
+        let Some(host) = &mut self.nodes[node].host else { return Ok(()) };
         let term = host.sender().term;
-        for id in host.committed(Lsn(to), now) {
+        let at_once = host.committed(Lsn(to), now);
+        for id in at_once.into_iter().filter(|id| !self.net.connections[*id].is_of_mirror).collect::<Vec<_>>() {
             let note = self.nodes[node].host.as_mut().and_then(|host| host.shipped(id, None, now));
             if let Some(Note { global, .. }) = note {
                 self.send(id, node, Message::Batch { term, blocks: Vec::new(), global: global.0 });
             }
         }
-        self.pump(node);
+        self.pump(node)
     }
 
     /// Somebody who is fed says what it holds.
@@ -288,8 +343,7 @@ impl World {
             }
             Some(Ok(Acked { event: Some(event), .. })) => {
                 self.apply_to_rule(node, event)?;
-                self.pump(node);
-                Ok(())
+                self.pump(node)
             }
             _ => Ok(()),
         }
@@ -297,8 +351,17 @@ impl World {
 
     /// A feed is over.
     pub(crate) fn left(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
+        self.drop_line(node, id);
         let left = self.nodes[node].host.as_mut().and_then(|host| host.leave(id));
         left.map_or(Ok(()), |event| self.apply_to_rule(node, event))
+    }
+
+    /// A mirror is fed no more.
+    fn drop_line(&mut self, node: usize, id: ConnectionId) {
+        self.nodes[node].lines.remove(&id);
+        if self.net.connections[id].ends[1] == node {
+            self.line_ends(id);
+        }
     }
 
     /// Everybody who is fed has to look for somebody else.
@@ -307,6 +370,7 @@ impl World {
         let Some(host) = self.nodes[node].host.take() else { return };
         for (id, _) in host.feeds() {
             self.hang_up(id, node);
+            self.drop_line(node, id);
         }
     }
 

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule,
-    follower::{self, Ack, Decision, Entry, NotEntered, Room},
+    entering::{Effect, Entering, NotEntered},
+    follower::{self, Ack, Decision, Room},
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
     promotion::Answer,
@@ -16,14 +17,25 @@ use freshet_cluster::{
 use crate::{
     checks::Violation,
     log::Block,
+    mirror::Mirror,
     net::{ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
     scenario::Broken,
-    world::{Own, RING, World},
+    world::{Own, World, ring},
 };
 
 /// No piece that is replayed is longer, unless a block is.
 const PIECE: u64 = 4000;
+
+/// What has come of it that a node was to enter a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enters {
+    Entered,
+    /// It has promised a later term.
+    Refused,
+    /// Its readers have seen what would have to be cut.
+    Seen,
+}
 
 impl World {
     /// Connects to the primary, unless there is a connection, or something better to do.
@@ -39,12 +51,17 @@ impl World {
         let Some(primary) = upstream.or(state.primary).filter(|primary| *primary != node) else {
             return self.reconnect(node);
         };
+        if self.nodes[node].mirror.is_some() {
+            return self.mirror_follows(node, primary);
+        }
         self.nodes[node].memory.file += 1;
         let state = &self.nodes[node];
+        let holds = state.follower.acknowledged(&state.disk.terms);
         let log = Continue { persisted: state.follower.to_acknowledge(), ..self.continuation(node) };
         let fence = state.disk.terms.fence.highest();
         let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
-        let connection = self.connect(node, primary, Message::Join { fence, log, synchronous });
+        let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds };
+        let connection = self.connect(node, primary, join);
         self.nodes[node].link = Some(Link { connection, term: None });
     }
 
@@ -58,7 +75,7 @@ impl World {
     pub(crate) fn observe_peers(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
-            state.follower.observe_level(self.scenario.synchronous as u32, self.scenario.safety);
+            state.view_mut().observe_level(self.scenario.synchronous as u32, self.scenario.safety);
             if let Some(host) = &mut state.host {
                 host.peers_changed();
             }
@@ -68,12 +85,15 @@ impl World {
     /// How this node's log would continue.
     pub(crate) fn continuation(&self, node: usize) -> Continue {
         let state = &self.nodes[node];
+        if state.mirror.is_some() {
+            return self.mirror_continuation(node);
+        }
         let overruns = self.scenario.broken == Broken::CreditIgnored;
         Continue {
             history: state.disk.terms.history.clone(),
             received: Lsn(state.disk.log.end()),
             persisted: Lsn(state.disk.synced),
-            capacity: if overruns { u64::MAX / 2 } else { RING },
+            capacity: if overruns { u64::MAX / 2 } else { ring(&self.scenario) },
             may_send_until: if overruns { Lsn(u64::MAX / 2) } else { state.follower.free_until() },
         }
     }
@@ -93,10 +113,19 @@ impl World {
         Ok(())
     }
 
+    /// The same of a node that may have ended.
+    pub(crate) fn unlink_if_up(&mut self, node: usize) -> Result<(), Violation> {
+        if self.nodes[node].up { self.unlink(node) } else { Ok(()) }
+    }
+
     /// The same, and makes no other.
     pub(crate) fn unfollow(&mut self, node: usize) -> Result<(), Violation> {
         if let Some(link) = &self.nodes[node].link {
             self.hang_up(link.connection, node);
+            if self.nodes[node].mirror.is_some() {
+                self.nodes[node].link = None;
+                return self.take_memory_back(node);
+            }
             self.revoke(node)?;
             self.nodes[node].link = None;
             self.nodes[node].follower.closed();
@@ -110,25 +139,23 @@ impl World {
             self.hang_up(id, node);
             return Ok(());
         }
-        let terms = self.known_terms(node);
-        let state = &mut self.nodes[node];
-        let entry = match state.follower.welcomed(welcome, &terms, false) {
-            Ok(entry) => entry,
-            Err(NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. }) if !self.scenario.strong() => {
-                return self.wipe(node);
-            }
-            Err(why @ (NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. }))
-                if !self.checks.promised_after(welcome.term) =>
-            {
-                return crate::Property::Logs.violated(format!("node {node}: {why:?}"));
-            }
-            Err(_) => return self.unlink(node),
-        };
-        if let Verdict::Refused { .. } = state.disk.terms.fence.observe(welcome.term, entry.primary) {
-            return self.unlink(node);
+        if self.nodes[node].mirror.is_some() {
+            return self.mirror_welcomed(node, id, welcome);
         }
-        if !self.enter(node, welcome, entry)? {
-            return self.wipe(node);
+        let terms = self.known_terms(node);
+        let held = self.nodes[node].follower.held(&terms, false);
+        let entering = match Entering::to_follow(&held, welcome, &terms) {
+            Ok(entering) => entering,
+            Err(NotEntered::Checkpoint { at, .. } | NotEntered::Acknowledged { at, .. }) => {
+                self.holds_more(node, (welcome.term, at, held.acknowledged.max(held.floor)))?;
+                return self.unlink_if_up(node);
+            }
+            Err(NotEntered::Refused(_) | NotEntered::Counted(_)) => return self.unlink(node),
+        };
+        match self.enter(node, welcome, entering)? {
+            Enters::Entered => {}
+            Enters::Refused => return self.unlink(node),
+            Enters::Seen => return self.wipe(node),
         }
         let now = self.clock(node);
         let continues = self.nodes[node].follower.continues(welcome);
@@ -144,7 +171,7 @@ impl World {
             state.follower.pass_on(welcome, now);
             let down = state.follower.downward().unwrap_or_default();
             self.begin_to_feed(node, welcome.term, welcome.path());
-            self.committed(node, down.0);
+            self.committed(node, down.0)?;
         }
         self.nodes[node].follower.linked(welcome);
         self.watch(node);
@@ -152,25 +179,67 @@ impl World {
         self.flush(node)
     }
 
-    /// Makes the own log a prefix of the sender's, and enters the sender's terms; false when
-    /// readers have seen what would have to be cut.
-    pub(crate) fn enter(&mut self, node: usize, welcome: &Welcome, entry: Entry) -> Result<bool, Violation> {
-        if let Some(at) = entry.cut {
-            if self.nodes[node].visible > at.0 {
-                self.check_seen(node, at.0)?;
-                return Ok(false);
+    /// Makes the own log a prefix of the sender's, and enters the sender's terms.
+    pub(crate) fn enter(
+        &mut self,
+        node: usize,
+        welcome: &Welcome,
+        mut entering: Entering,
+    ) -> Result<Enters, Violation> {
+        while let Some(effect) = entering.next() {
+            match effect {
+                Effect::Promise { term, primary } => {
+                    let fence = &mut self.nodes[node].disk.terms.fence;
+                    if let Verdict::Refused { .. } = fence.observe(term, primary) {
+                        return Ok(Enters::Refused);
+                    }
+                }
+                Effect::EndFeeds => self.end_feeds(node),
+                Effect::Cut(at) => {
+                    if self.nodes[node].visible > at.0 {
+                        self.check_seen(node, at.0)?;
+                        return Ok(Enters::Seen);
+                    }
+                    if self.scenario.broken != Broken::CutForgotten {
+                        self.cut(node, at.0)?;
+                    }
+                }
+                Effect::Adopt => {
+                    self.nodes[node].disk.terms.adopt(welcome.cluster, welcome.history.clone());
+                    self.check_terms(node)?;
+                }
             }
-            if self.scenario.broken != Broken::CutForgotten {
-                self.cut(node, at.0)?;
-            }
+            entering.done(effect);
         }
-        let state = &mut self.nodes[node];
-        state.disk.terms.adopt(welcome.cluster, welcome.history.clone());
+        let entered = entering.finish();
         if self.scenario.broken != Broken::CommittedOfAnother {
-            state.follower.entered(welcome);
+            self.nodes[node].follower.entered(entered);
         }
-        self.check_terms(node)?;
-        Ok(true)
+        Ok(Enters::Entered)
+    }
+
+    /// A node holds what was acknowledged up to `committed`, and a log of `term` parts from its own
+    /// at `at`, below. Where that cannot be, it is a violation; else the operator has to choose.
+    pub(crate) fn holds_more(&mut self, node: usize, (term, at, committed): (Term, Lsn, Lsn)) -> Result<(), Violation> {
+        if !self.scenario.strong() {
+            return self.wipe(node);
+        }
+        if self.checks.promised_after(term) {
+            return Ok(());
+        }
+        let (log, promised) = (&self.nodes[node].disk.log, &self.checks.promised);
+        let next = log.between(at.0, u64::MAX).first().map(Block::end);
+        let is_promised = |next: u64| promised.digest(next).is_some() && promised.digest(next) == log.digest(next);
+        if !next.is_some_and(is_promised) {
+            // Nobody was told of that: it began from a checkpoint of a mirror that took over, which
+            // has what was not committed then.
+            self.crash(node);
+            self.another_disk(node);
+            return Ok(());
+        }
+        crate::Property::Logs.violated(format!(
+            "node {node} has what was acknowledged up to {committed}, and the log of term {term} only up to {at}"
+        ))
     }
 
     /// The log from `at` on never was.
@@ -203,6 +272,7 @@ impl World {
         let fresh = Node::new(node, true, None, state.follows);
         let fence = state.disk.terms.fence;
         state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
+        state.mirror = state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous)));
         let incarnation = Some(self.unique());
         self.nodes[node].disk.terms.incarnation = incarnation;
         Ok(())
@@ -222,6 +292,11 @@ impl World {
             _ => Lsn(log.transaction_end(at.0)),
         };
         let decision = state.follower.apply(event, now, whole);
+        if matches!(event, follower::Event::Global(_)) && self.dice.one_in(8) {
+            let state = &mut self.nodes[node];
+            let noted = state.disk.log.transaction_end(state.follower.global().0.min(state.disk.sure));
+            state.disk.terms.note_committed(Lsn(noted));
+        }
         self.carry_out(node, decision)
     }
 
@@ -236,7 +311,7 @@ impl World {
             self.nodes[node].visible = shown;
         }
         if let Some(down) = decision.down {
-            self.committed(node, down.0);
+            self.committed(node, down.0)?;
         }
         self.watch(node);
         Ok(())
@@ -290,7 +365,7 @@ impl World {
                 if broken != Broken::CreditIgnored {
                     return crate::Property::Logs.violated(format!("the ring of node {node} is overrun"));
                 }
-                let (spoilt, upto) = (state.disk.synced, block.end() - RING);
+                let (spoilt, upto) = (state.disk.synced, block.end() - ring(&self.scenario));
                 if upto > spoilt {
                     state.disk.log.spoil(spoilt, upto);
                     self.check_log(node, spoilt)?;
@@ -309,7 +384,7 @@ impl World {
         }
         // Behind what came in another form, all of that is to be part of the log.
         self.drain(node)?;
-        self.filled(node, Lsn(from), &ends);
+        self.filled(node, Lsn(from), &ends)?;
         self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(follows)

@@ -10,7 +10,7 @@
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
-//! | [`mirrors`] | another world: rows in other nodes' memory, instead of logs |
+//! | `mirror` | nodes whose memory a primary writes, and the rows in it |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
@@ -36,19 +36,21 @@ mod candidacy;
 pub mod checks;
 mod dice;
 mod disks;
+mod faults;
 mod feeding;
 mod following;
 mod log;
-pub mod mirrors;
+mod mirror;
 mod net;
 mod node;
 mod one_sided;
+mod operator;
 pub mod scenario;
 pub mod shapes;
 mod world;
 
 pub use checks::{Property, Violation};
-pub use scenario::{Broken, Scenario};
+pub use scenario::{Broken, Dying, Scenario};
 
 /// What happened in a run in which nothing was violated: enough to see that the run was worth
 /// something.
@@ -88,6 +90,10 @@ pub struct Report {
     pub taken: u64,
     /// Fuzzy snapshots of mirrors that were compared.
     pub fuzzy_snapshots: u64,
+    /// Failovers by mirrors, which are nodes with a log since.
+    pub by_mirrors: u64,
+    /// Times that nodes died at a write that was named.
+    pub died: u64,
     /// Times that an undo ring grew for a transaction that writes over more than it holds.
     pub larger: u64,
 }
@@ -97,17 +103,11 @@ pub struct Report {
 /// # Errors
 /// The first [`Violation`].
 pub fn run(scenario: Scenario, seed: u64) -> Result<Report, Violation> {
-    match scenario.mirrors {
-        Some(rule) => mirrors::World::new(scenario, rule, seed).run(),
-        None => world::World::new(scenario, seed).run(),
-    }
+    world::World::new(scenario, seed).run()
 }
 
 /// Runs it again, and returns all that happens, event by event.
 pub fn trace(scenario: Scenario, seed: u64) -> Vec<String> {
-    if let Some(rule) = scenario.mirrors {
-        return mirrors::World::new(scenario, rule, seed).trace();
-    }
     let mut world = world::World::new(scenario, seed);
     world.trace = Some(Vec::new());
     // It ends as it did.

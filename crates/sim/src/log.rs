@@ -3,14 +3,17 @@
 
 use std::rc::Rc;
 
-use freshet_base::{NodeId, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::in_sync::InSyncSet;
 
-use crate::dice::mix;
+use crate::{
+    dice::mix,
+    mirror::{Content, Id, Row},
+};
 
 /// One block.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub(crate) struct Block {
     /// Its LSN.
     pub start: u64,
     /// Its length in bytes.
@@ -25,6 +28,8 @@ pub struct Block {
     pub last: bool,
     /// The in-sync set that it records.
     pub set: Option<Rc<InSyncSet>>,
+    /// What it consists of, where that matters.
+    pub made: Option<Rc<Content>>,
 }
 
 impl Block {
@@ -32,11 +37,21 @@ impl Block {
     pub fn end(&self) -> u64 {
         self.start + self.length
     }
+
+    /// Its bytes; none where they do not matter.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.made.as_ref().map_or(&[], |made| &made.bytes)
+    }
+
+    /// What it makes of records, and where in the log that is.
+    pub(crate) fn rows(&self) -> &[(Id, Lsn, Row)] {
+        self.made.as_ref().map_or(&[], |made| &made.rows)
+    }
 }
 
 /// A log without gaps, from LSN zero on.
 #[derive(Clone, Debug, Default)]
-pub struct Log {
+pub(crate) struct Log {
     blocks: Vec<Block>,
     /// Of all blocks up to and with each.
     digests: Vec<u64>,

@@ -1,18 +1,22 @@
 //! Connections: in order within one direction, unordered among one another; a message that is lost
 //! ends its connection.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, rc::Rc};
 
-use freshet_base::Term;
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Welcome},
+    in_sync::InSyncSet,
     meeting::Acknowledged,
     promotion::{Answer, Question},
 };
+use freshet_fabric::memory::Region;
 
 use crate::{
+    feeding::Joining,
     log::Block,
+    mirror::{Checkpoint, Offer, Posted},
     world::{Own, What, World},
 };
 
@@ -26,6 +30,47 @@ pub(crate) enum Message {
         log: Continue,
         /// Whether commits may wait for the node that joins.
         synchronous: bool,
+        /// Whether commits may count on it.
+        member: bool,
+        mirror: bool,
+        /// Everything below is known there to have been acknowledged.
+        holds: Lsn,
+    },
+    /// A mirror has to note this in-sync set first.
+    NoteSet {
+        set: InSyncSet,
+    },
+    /// The log is gone from there on.
+    Gone {
+        from: Lsn,
+    },
+    /// A mirror has nothing, and wants a checkpoint.
+    AskCheckpoint,
+    Checkpoint {
+        checkpoint: Option<Rc<Checkpoint>>,
+    },
+    /// A mirror offers its memory.
+    Offer {
+        offer: Offer,
+    },
+    /// To a mirror: everything up to `to` has completed, and everything below `global` is
+    /// committed.
+    MirrorNote {
+        to: Lsn,
+        global: Lsn,
+    },
+    /// To a mirror: an in-sync set was recorded.
+    Members {
+        set: InSyncSet,
+    },
+    /// A mirror is asked for more memory, and answers.
+    Grow {
+        bytes: u64,
+        undo: bool,
+    },
+    Grown {
+        region: Option<Region>,
+        undo: bool,
     },
     Welcome {
         welcome: Welcome,
@@ -87,6 +132,10 @@ pub(crate) struct Connection {
     stalled: [bool; 2],
     /// When the last message of each direction arrives.
     last: [u64; 2],
+    /// What the second writes into the memory of the first, a mirror.
+    pub posted: Option<Box<Posted>>,
+    /// The first is a mirror that joins.
+    pub is_of_mirror: bool,
 }
 
 #[derive(Default)]
@@ -110,9 +159,11 @@ impl World {
         let lives = [self.nodes[from].life, self.nodes[to].life];
         let id = self.net.connections.len();
         let deaf = self.net.deaf.contains(&(from, to)) || self.net.deaf.contains(&(to, from));
-        let open = self.nodes[to].up && !self.net.parted(from, to) && !deaf && from != to;
+        let open = self.nodes[to].serves() && !self.net.parted(from, to) && !deaf && from != to;
         let ends = [from, to];
-        let connection = Connection { ends, file: None, lives, open, stalled: [false; 2], last: [0, 0] };
+        let is_of_mirror = matches!(first, Message::Join { mirror: true, .. });
+        let connection =
+            Connection { ends, file: None, lives, open, stalled: [false; 2], last: [0, 0], posted: None, is_of_mirror };
         self.net.connections.push(connection);
         if open {
             self.send(id, from, first);
@@ -184,7 +235,7 @@ impl World {
     pub(crate) fn deliver(&mut self, id: ConnectionId, side: usize, message: Message) -> Result<(), crate::Violation> {
         let connection = &self.net.connections[id];
         let (to, from) = (connection.ends[side], connection.ends[1 - side]);
-        if !self.nodes[to].up || self.nodes[to].life != connection.lives[side] {
+        if !self.nodes[to].serves() || self.nodes[to].life != connection.lives[side] {
             return Ok(());
         }
         if !connection.open {
@@ -197,7 +248,19 @@ impl World {
             };
         }
         match message {
-            Message::Join { fence, log, synchronous } => self.joins(to, from, id, fence, &log, synchronous)?,
+            Message::Join { fence, log, synchronous, member, mirror, holds } => {
+                let joining = Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds };
+                self.joins(to, &joining)?;
+            }
+            Message::NoteSet { set } => self.set_to_note(to, id, set)?,
+            Message::Gone { from } => self.log_gone(to, id, from)?,
+            Message::AskCheckpoint => self.checkpoint_wanted(to, id),
+            Message::Checkpoint { checkpoint } => self.checkpoint_comes(to, id, checkpoint)?,
+            Message::Offer { offer } => self.memory_offered(to, id, &offer)?,
+            Message::MirrorNote { to: completed, global } => self.mirror_noted(to, id, (completed, global))?,
+            Message::Members { set } => self.set_recorded(to, id, set),
+            Message::Grow { bytes, undo } => self.more_memory(to, id, bytes, undo),
+            Message::Grown { region, undo } => self.memory_grown(to, id, region, undo)?,
             Message::Welcome { welcome } => self.welcomed(to, id, &welcome)?,
             Message::Batch { term, blocks, global } if self.scenario.mapped => {
                 if !blocks.is_empty() && self.dice.one_in(20) {

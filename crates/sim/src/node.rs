@@ -1,6 +1,9 @@
 //! What a node is made of: what a crash leaves, and what it does not.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
@@ -10,9 +13,16 @@ use freshet_cluster::{
     host::Host,
     promotion::{Fetch, LogState, Promotion},
     term::{Fence, Living, TermState},
+    view::ClusterView,
 };
+use freshet_mirror::Batch;
 
-use crate::{log::Log, net::ConnectionId, one_sided::Memory};
+use crate::{
+    log::Log,
+    mirror::{Line, Mirror, Records},
+    net::ConnectionId,
+    one_sided::Memory,
+};
 
 /// One node.
 pub(crate) struct Node {
@@ -54,6 +64,11 @@ pub(crate) struct Node {
     pub candidate: Option<Candidate>,
     pub ticks: Option<u64>,
     pub memory: Memory,
+    /// If its memory is a mirror.
+    pub mirror: Option<Box<Mirror>>,
+    /// By which connections it feeds mirrors, and the newest batches that these get.
+    pub lines: BTreeMap<ConnectionId, Line>,
+    pub batches: VecDeque<Arc<Batch>>,
 }
 
 /// What survives a crash; of the log, what was synced, and what else the crash leaves.
@@ -78,8 +93,13 @@ pub(crate) struct Disk {
     /// A copy of this disk, taken earlier, is put in its place at the next start.
     pub set_back: bool,
     pub full: bool,
-    /// A flush takes so many times longer.
+    /// A flush takes this many times as long.
     pub slowness: u64,
+    /// The log is not kept below; where that is so, a checkpoint has all up to `based`.
+    pub kept: u64,
+    pub based: u64,
+    /// No node has the log any more that this one needs: the operator has to give it another disk.
+    pub hopeless: bool,
 }
 
 pub(crate) enum Role {
@@ -91,6 +111,8 @@ pub(crate) enum Role {
 pub(crate) struct Lead {
     pub term: Term,
     pub rule: CommitRule,
+    /// What the records are at the end of the log, where transactions write rows.
+    pub records: Records,
     /// Clients were told up to here.
     pub acknowledged: u64,
 }
@@ -141,6 +163,9 @@ impl Node {
                 set_back: false,
                 full: false,
                 slowness: 1,
+                kept: 0,
+                based: 0,
+                hopeless: false,
             },
             copy: None,
             role: Role::Standby,
@@ -159,20 +184,22 @@ impl Node {
             candidate: None,
             ticks: None,
             memory: Memory::default(),
+            mirror: None,
+            lines: BTreeMap::new(),
+            batches: VecDeque::new(),
         }
     }
 
     /// What it says to a candidate.
     pub fn log_state(&self) -> LogState {
-        LogState {
-            history: self.disk.terms.history.clone(),
-            end: Lsn(self.disk.synced),
-            set: self.disk.terms.set.clone(),
-            synchronous: self.synchronous,
-            committed: self.lead().map_or(self.follower.global(), |lead| Lsn(lead.acknowledged)),
-            log: true,
-            incarnation: self.disk.terms.holder(self.id).incarnation,
+        if let Some(mirror) = &self.mirror {
+            return self.mirror_log(mirror);
         }
+        let end = Lsn(self.disk.synced);
+        let known = || self.follower.global().max(self.disk.terms.committed).min(end);
+        let committed = self.lead().map_or_else(known, |lead| Lsn(lead.acknowledged));
+        let log = LogState::of(self.disk.terms.clone(), self.id, end, committed);
+        LogState { synchronous: self.synchronous, ..log }
     }
 
     pub fn lead(&self) -> Option<&Lead> {
@@ -199,7 +226,25 @@ impl Node {
         if let Some(lead) = self.lead() {
             return self.leads().then_some(Living { term: lead.term, node: self.id });
         }
-        self.follower.living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
+        self.view().living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
+    }
+
+    /// What it knows of its cluster while it does not lead.
+    pub fn view(&self) -> &ClusterView {
+        self.mirror.as_ref().map_or(self.follower.view(), |mirror| mirror.state.view())
+    }
+
+    /// See [`Node::view`].
+    pub fn view_mut(&mut self) -> &mut ClusterView {
+        match &mut self.mirror {
+            Some(mirror) => mirror.state.view_mut(),
+            None => self.follower.view_mut(),
+        }
+    }
+
+    /// Whether it answers those who connect.
+    pub fn serves(&self) -> bool {
+        self.up && self.mirror.as_ref().is_none_or(|mirror| mirror.ready)
     }
 
     /// Whether commits may wait for it.

@@ -6,10 +6,7 @@
 use std::collections::VecDeque;
 
 use freshet_base::{Lsn, Term};
-use freshet_cluster::{
-    in_sync::InSyncSet,
-    promotion::{Answer, LogState},
-};
+use freshet_cluster::{in_sync::InSyncSet, promotion::LogState};
 
 use crate::{
     checks::Violation,
@@ -61,7 +58,12 @@ impl World {
     /// stands for its bytes up to `at`.
     pub(crate) fn holds(&self, node: usize, at: u64) -> Option<u64> {
         let node = &self.nodes[node];
-        if !self.scenario.appliance || node.lead().is_some() {
+        if let Some(mirror) = &node.mirror
+            && node.disk.synced < mirror.floor().0
+        {
+            return None;
+        }
+        if !self.scenario.appliance || node.lead().is_some() || node.mirror.is_some() {
             return if node.disk.synced >= at { node.disk.log.digest(at) } else { None };
         }
         let landed: Vec<Block> = node.landed().cloned().collect();
@@ -72,7 +74,11 @@ impl World {
     /// back is in it.
     pub(crate) fn revoked_state(&self, node: &Node) -> LogState {
         let mut state = node.log_state();
-        if self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked && node.lead().is_none() {
+        if self.scenario.appliance
+            && node.mirror.is_none()
+            && self.scenario.broken != Broken::AnsweredBeforeRevoked
+            && node.lead().is_none()
+        {
             let beyond = node.disk.log.between(node.disk.synced, u64::MAX).iter().chain(node.landed());
             for block in beyond {
                 state.end = Lsn(block.end());
@@ -134,17 +140,23 @@ impl World {
     /// yet.
     pub(crate) fn answer(&mut self, node: usize, id: ConnectionId, binding: bool) {
         let state = &mut self.nodes[node];
-        let waits = self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked;
+        let waits = (self.scenario.appliance || state.mirror.is_some())
+            && self.scenario.broken != Broken::AnsweredBeforeRevoked;
         if binding && waits && state.lead().is_none() && !self.is_settled(node) {
             self.nodes[node].memory.unanswered.push(id);
             return;
         }
-        let log = self.log_state_of(&self.nodes[node]);
-        self.send(id, node, Message::Answer { answer: Answer::Log(log) });
+        let state = &self.nodes[node];
+        let answer = state.answer_of(self.log_state_of(state));
+        self.send(id, node, Message::Answer { answer });
     }
 
-    /// Whether all is persistent that was received.
+    /// Whether all is persistent that was received; of a mirror, whether its memory is its own, or
+    /// its primary's by the term that it has promised.
     pub(crate) fn is_settled(&self, node: usize) -> bool {
+        if let Some(mirror) = &self.nodes[node].mirror {
+            return mirror.is_settled();
+        }
         let disk = &self.nodes[node].disk;
         disk.synced == disk.log.end()
     }
@@ -152,9 +164,14 @@ impl World {
     /// Something has become persistent.
     pub(crate) fn settled_now(&mut self, node: usize) {
         if self.is_settled(node) {
-            for id in std::mem::take(&mut self.nodes[node].memory.unanswered) {
-                self.answer(node, id, true);
-            }
+            self.answer_waiting(node);
+        }
+    }
+
+    /// Answers all that wait.
+    pub(crate) fn answer_waiting(&mut self, node: usize) {
+        for id in std::mem::take(&mut self.nodes[node].memory.unanswered) {
+            self.answer(node, id, true);
         }
     }
 
@@ -211,6 +228,8 @@ impl World {
                     _ => node,
                 }
             }
+            // A card writes, whether its process runs or not.
+            What::Land(id) if !self.cards => self.net.connections[*id].ends[1],
             What::Of { node, what, .. } if !matches!(what, Own::Continue) => *node,
             _ => return Some(what),
         };

@@ -1,7 +1,7 @@
 //! What is simulated, and what is got wrong on purpose.
 
 use freshet_base::Safety;
-use freshet_cluster::{mirror::Rule, relay::RelayAck};
+use freshet_cluster::relay::RelayAck;
 
 /// A rule that is left out, or got wrong: the checks must notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,20 +70,24 @@ pub enum Broken {
     MirrorNotMoved,
     /// Undo entries are posted behind the data that they are for.
     UndoBehindData,
-    /// With the paper's rule: a mirror's undo entries are used again when its own mark has arrived,
-    /// whatever the others have.
-    UndoUsedEarly,
-    /// With the paper's rule: a commit is acknowledged before its marks have arrived.
-    AcknowledgedBeforeMarked,
     /// A mirror that lags gets batches which write over what it may have to undo.
     WrittenOverEarly,
-    /// A recovery that undoes batches leaves the mark where it is.
-    MarkNotTakenBack,
     /// A mirror is fed on while its undo ring has what an earlier primary has left.
     RingNotCleared,
     /// A mirror that does not yet have all that belongs to its checkpoint gets the differences that
     /// were found for another one.
     SharedEarly,
+}
+
+/// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dying {
+    /// The number of the write, from one on.
+    pub at: u64,
+    /// Who leads.
+    pub primary: bool,
+    /// The mirror.
+    pub written: bool,
 }
 
 /// What is simulated, beside the seed.
@@ -113,9 +117,11 @@ pub struct Scenario {
     pub appliance: bool,
     /// Standbys get some batches in another form, from which they regenerate blocks.
     pub forms: bool,
-    /// Standbys are mirrors, which keep by this rule what a primary has left: another world, with
-    /// nothing but a primary and them.
-    pub mirrors: Option<Rule>,
+    /// How many of the synchronous standbys are mirrors, the last ones. Where there is one,
+    /// transactions write rows.
+    pub mirrors: usize,
+    /// Nodes die when this number of writes have landed in mirrors' memory.
+    pub dying: Option<Dying>,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
     /// What is got wrong.
@@ -138,11 +144,17 @@ impl Scenario {
             mapped: false,
             appliance: false,
             forms: false,
-            mirrors: None,
+            mirrors: 0,
+            dying: None,
             chaos: 600_000,
             broken: Broken::Nothing,
             trace: false,
         }
+    }
+
+    /// Whether node `index` begins as a mirror.
+    pub fn is_mirror(&self, index: usize) -> bool {
+        index <= self.synchronous && index > self.synchronous - self.mirrors.min(self.synchronous)
     }
 
     /// How many nodes there are.

@@ -1,7 +1,7 @@
 //! The shapes of clusters in which nothing may be violated while all rules are as they should be.
 
 use freshet_base::Safety::{self, OneSafe, Quorum, TwoSafe, VerySafe};
-use freshet_cluster::{mirror::Rule, relay::RelayAck};
+use freshet_cluster::relay::RelayAck;
 
 use crate::Scenario;
 
@@ -29,6 +29,8 @@ pub enum Group {
     Forms,
     /// Standbys are mirrors.
     Mirrors,
+    /// Mirrors beside standbys of all other kinds.
+    Mixed,
     /// Failovers are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
@@ -36,7 +38,7 @@ pub enum Group {
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -47,14 +49,12 @@ impl Group {
         Self::Appliance,
         Self::Forms,
         Self::Mirrors,
+        Self::Mixed,
         Self::Forced,
     ];
 
     /// The shapes of this group.
     pub fn shapes(self) -> Vec<Scenario> {
-        let of = |shapes: &[(Safety, usize)], with: fn(Scenario) -> Scenario| -> Vec<Scenario> {
-            shapes.iter().map(|(safety, synchronous)| with(Scenario::new(*safety, *synchronous))).collect()
-        };
         let floored = |(synchronous, floor)| Scenario { floor, ..Scenario::new(TwoSafe, synchronous) };
         match self {
             Self::TwoSafe => {
@@ -87,20 +87,36 @@ impl Group {
             Self::Forms => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 1), (Quorum(2), 2), (OneSafe, 2)], |it| {
                 Scenario { forms: true, ..it }
             }),
-            Self::Mirrors => {
-                [(Rule::Whole, 1), (Rule::Whole, 2), (Rule::Whole, 3), (Rule::Marked, 2), (Rule::Marked, 3)]
-                    .map(|(rule, mirrors)| Scenario {
-                        mirrors: Some(rule),
-                        chaos: 100_000,
-                        ..Scenario::new(VerySafe, mirrors)
-                    })
-                    .into()
-            }
+            Self::Mirrors => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2), (Quorum(2), 3)], |it| {
+                Scenario { mirrors: it.synchronous, ..it }
+            }),
+            Self::Mixed => mixed(),
             Self::Forced => {
                 of(&[(TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2)], |it| Scenario { force: true, asynchronous: 1, ..it })
             }
         }
     }
+}
+
+/// Mirrors beside each other kind of standby.
+fn mixed() -> Vec<Scenario> {
+    let beside = of(&[(TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2), (Quorum(2), 3)], |it| Scenario { mirrors: 1, ..it });
+    let two = of(&[(TwoSafe, 3), (Quorum(3), 4)], |it| Scenario { mirrors: 2, ..it });
+    let with = |with: fn(Scenario) -> Scenario| {
+        of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { mirrors: 1, ..it }).into_iter().map(with)
+    };
+    let asynchronous = with(|it| Scenario { asynchronous: 1, ..it });
+    let mapped = with(|it| Scenario { mapped: true, ..it });
+    let forms = with(|it| Scenario { forms: true, ..it });
+    let cascaded = with(|it| Scenario { cascaded: 1, ..it });
+    let forced = with(|it| Scenario { force: true, ..it });
+    let all = beside.into_iter().chain(two).chain(asynchronous).chain(mapped).chain(forms);
+    all.chain(cascaded).chain(forced).collect()
+}
+
+/// Clusters of these levels and numbers of synchronous standbys, and what else they have.
+fn of(shapes: &[(Safety, usize)], with: fn(Scenario) -> Scenario) -> Vec<Scenario> {
+    shapes.iter().map(|(safety, synchronous)| with(Scenario::new(*safety, *synchronous))).collect()
 }
 
 /// All shapes, in an order that stays.

@@ -21,9 +21,9 @@ use crate::{
     checks::{Checks, Violation},
     dice::Dice,
     log::Block,
+    mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
-    one_sided::Memory,
     scenario::{Broken, Scenario},
 };
 
@@ -33,12 +33,20 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
 const SILENCE: Duration = Duration::from_millis(30);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
-/// What a standby's ring holds.
-pub(crate) const RING: u64 = 6000;
 /// The longest stretch of the log that is written and not committed.
 const BACKLOG: u64 = 12_000;
 /// After the faults, everything is well within this, in microseconds.
 const CALM: u64 = 6_000_000;
+
+/// What a standby's ring holds.
+pub(crate) fn ring(scenario: &Scenario) -> u64 {
+    scale(scenario) * 6000
+}
+
+/// How many times as long blocks are where they have rows.
+fn scale(scenario: &Scenario) -> u64 {
+    if scenario.mirrors > 0 { 12 } else { 1 }
+}
 
 /// What happens next.
 #[derive(Debug)]
@@ -63,6 +71,10 @@ pub(crate) enum What {
     Client,
     Fault,
     Operator,
+    /// A mirror is promoted while the primary lives.
+    Coup,
+    /// Some of what is posted on a connection lands.
+    Land(ConnectionId),
 }
 
 /// What happens to a node while it lives.
@@ -91,6 +103,26 @@ pub(crate) enum Own {
     Restart,
     Take,
     Continue,
+    /// A list of writes has landed in a mirror's memory.
+    Completed {
+        connection: ConnectionId,
+        token: u64,
+    },
+    /// A mirror writes into its own memory, reads it, has become a database.
+    Work,
+    Read,
+    TakenOver(Term, Box<Inheritance>),
+}
+
+/// What a block has.
+#[derive(Clone, Debug)]
+pub(crate) enum Writes {
+    /// The beginning of a term.
+    Term,
+    /// An in-sync set.
+    Set(InSyncSet),
+    /// Rows, and whether the transaction ends with them.
+    Rows { last: bool },
 }
 
 /// How a node ends.
@@ -121,9 +153,13 @@ pub(crate) struct World {
     pub lost_disks: BTreeSet<Holder>,
     /// Which of two logs is right is for the operator to say.
     pub undecided: bool,
+    /// Cards write into mirrors' memory, and not processes.
+    pub cards: bool,
+    /// How many writes have landed there.
+    pub writes: u64,
     contents: u64,
     drawn: u64,
-    idle: u32,
+    pub idle: u32,
     /// What happened, if that is to be kept.
     pub trace: Option<Vec<String>>,
 }
@@ -142,16 +178,22 @@ impl World {
                 };
                 let follows = FollowerConfig {
                     replay: ReplayMode::Pipelined,
-                    capacity: RING,
+                    capacity: ring(&scenario),
                     patience: SILENCE,
                     relay: relays.then_some(rules),
                 };
-                Node::new(index, synchronous, below.then_some(1), follows)
+                let mut node = Node::new(index, synchronous, below.then_some(1), follows);
+                node.mirror = scenario.is_mirror(index).then(|| Box::new(Mirror::new(node.id, synchronous)));
+                node
             })
             .collect();
+        let mut dice = Dice(seed);
+        let cards = scenario.mirrors > 0 && dice.one_in(2);
         Self {
             scenario,
-            dice: Dice(seed),
+            dice,
+            cards,
+            writes: 0,
             now: Moment(0),
             queue: BTreeMap::new(),
             entries: 0,
@@ -203,11 +245,11 @@ impl World {
 
     /// The clock of `node` jumps ahead, as that of a machine that was suspended. What waits for it
     /// looks again.
-    fn jump(&mut self, node: usize) {
+    pub(crate) fn jump(&mut self, node: usize) {
         let jump = self.dice.between(1000, 200_000);
         let state = &mut self.nodes[node];
         state.ahead += jump;
-        state.ticks = None;
+        (state.ticks, state.wakes) = (None, None);
         self.later(node, 1, Own::Tick);
         self.later(node, 1, Own::Pump);
     }
@@ -225,21 +267,41 @@ impl World {
         };
         RuleConfig {
             standby_timeout: TIMEOUT,
-            join_window: 2000,
+            join_window: scale(&self.scenario) * 2000,
             floor: self.scenario.floor,
             ..RuleConfig::new(safety, self.scenario.synchronous as u32)
         }
     }
 
     pub fn flow(&self) -> FlowConfig {
-        FlowConfig { frame: 2000, watermark_delay: Duration::from_micros(300), keep_alive: Duration::from_millis(10) }
+        let frame = scale(&self.scenario) * 2000;
+        FlowConfig { frame, watermark_delay: Duration::from_micros(300), keep_alive: Duration::from_millis(10) }
     }
 
     /// A block that `node` writes in `term`, where its log ends.
-    pub fn block(&mut self, node: usize, term: Term, length: u64, last: bool, set: Option<InSyncSet>) -> Block {
+    pub fn block(&mut self, node: usize, term: Term, writes: Writes) -> Block {
         self.contents += 1;
         let (start, owner) = (self.nodes[node].disk.log.end(), self.nodes[node].id);
-        Block { start, length, term, owner, content: self.contents, last, set: set.map(std::rc::Rc::new) }
+        let last = !matches!(writes, Writes::Rows { last: false });
+        let made = (self.scenario.mirrors > 0).then(|| match &writes {
+            Writes::Term => of_term(start, term, owner),
+            Writes::Set(set) => of_set(start, term, set),
+            Writes::Rows { last } => {
+                let Role::Primary(lead) = &mut self.nodes[node].role else { panic!("only who leads writes rows") };
+                of_changes(start, term, *last, &mut lead.records, &mut self.dice)
+            }
+        });
+        let length = match (&made, &writes) {
+            (Some(made), _) => made.bytes.len() as u64,
+            (None, Writes::Term) => 48,
+            (None, Writes::Set(_)) => 64,
+            (None, Writes::Rows { .. }) => {
+                let longest = if self.dice.one_in(20) { 200 } else { 30 };
+                8 * self.dice.between(4, longest)
+            }
+        };
+        let set = if let Writes::Set(set) = writes { Some(std::rc::Rc::new(set)) } else { None };
+        Block { start, length, term, owner, content: self.contents, last, set, made }
     }
 
     pub fn run(&mut self) -> Result<Report, Violation> {
@@ -272,7 +334,10 @@ impl World {
             self.at(at, What::Start(node));
         }
         self.at(0, What::Client);
-        self.at(5000, What::Fault);
+        match self.scenario.dying {
+            None => self.at(5000, What::Fault),
+            Some(_) => self.at(self.scenario.chaos / 2, What::Coup),
+        }
         self.at(8000, What::Operator);
         self.until(self.scenario.chaos, |_| false)?;
         self.quieten();
@@ -289,6 +354,7 @@ impl World {
             return self.no_progress("not everybody is level");
         }
         let primary = self.level().expect("just now");
+        (0..self.nodes.len()).try_for_each(|node| self.check_mirror(node))?;
         self.check_new_term(primary)
     }
 
@@ -342,11 +408,16 @@ impl World {
                 Ok(())
             }
             What::Client => self.client(),
+            What::Land(connection) => {
+                self.land_writes(connection);
+                Ok(())
+            }
             What::Fault => {
                 self.fault();
                 Ok(())
             }
             What::Operator => self.operator(),
+            What::Coup => self.coup(),
         }
     }
 
@@ -361,8 +432,11 @@ impl World {
                 return self.apply_to_rule(node, Event::Tick);
             }
             Own::Pump => {
-                self.nodes[node].wakes = None;
-                self.pump(node);
+                // An earlier look has been arranged since, and has arranged the next one.
+                if self.nodes[node].wakes.is_none_or(|wakes| wakes <= self.now.0) {
+                    self.nodes[node].wakes = None;
+                    return self.pump(node);
+                }
             }
             Own::Reconnect => {
                 self.nodes[node].reconnects = false;
@@ -374,6 +448,10 @@ impl World {
             Own::Restart => return self.restart(node),
             Own::Take => return self.take(node),
             Own::Continue => self.go_on(node),
+            Own::Completed { connection, token } => return self.completed(node, connection, token),
+            Own::Work => return self.work(node),
+            Own::Read => return self.read_memory(node),
+            Own::TakenOver(term, inheritance) => return self.taken_over(node, term, *inheritance),
         }
         Ok(())
     }
@@ -389,133 +467,23 @@ impl World {
             let Some(lead) = self.nodes[node].lead().filter(|lead| lead.rule.admit().is_ok()) else { continue };
             let term = lead.term;
             let stopped = !self.nodes[node].up || self.nodes[node].memory.stopped;
-            if stopped || self.nodes[node].disk.log.end() > lead.acknowledged + BACKLOG {
+            if stopped || self.nodes[node].disk.log.end() > lead.acknowledged + scale(&self.scenario) * BACKLOG {
                 continue;
             }
-            let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };
+            let blocks = match self.dice.below(120) {
+                // It writes over more than an undo ring holds.
+                0 if self.scenario.mirrors > 0 => self.dice.between(80, 160),
+                0..20 => self.dice.between(2, 6),
+                _ => 1,
+            };
             for block in 1..=blocks {
-                let longest = if self.dice.one_in(20) { 200 } else { 30 };
-                let length = 8 * self.dice.between(4, longest);
-                let block = self.block(node, term, length, block == blocks, None);
+                let block = self.block(node, term, Writes::Rows { last: block == blocks });
                 let digest = self.nodes[node].disk.log.push(block.clone());
                 self.check_block(node, &block, digest)?;
             }
             self.flush(node)?;
         }
         Ok(())
-    }
-
-    fn fault(&mut self) {
-        if self.calm {
-            return;
-        }
-        let pause = self.dice.between(1000, 25_000);
-        self.after(pause, What::Fault);
-        let count = self.nodes.len() as u64;
-        let node = self.dice.below(count) as usize;
-        match self.dice.below(19) {
-            18 => self.keep_copy(node),
-            17 => self.set_back(node),
-            16 => self.lose_disk(node),
-            15 => self.jump(node),
-            14 => {
-                let other = self.dice.below(count) as usize;
-                self.part_one_way(node, other);
-            }
-            11..=13 => self.stop(node),
-            0 | 1 if self.nodes[node].up => self.crash(node),
-            0 | 1 => self.lose_power(node),
-            2 | 3 => {
-                let other = self.dice.below(count) as usize;
-                self.part(node, other);
-            }
-            4 => (0..self.nodes.len()).for_each(|other| self.part(node, other)),
-            5 | 6 => {
-                self.nodes[node].disk.slowness = self.dice.between(5, 80);
-                let until = self.dice.between(2000, 60_000);
-                self.after(until, What::Room(node));
-            }
-            7 => {
-                self.nodes[node].disk.full = true;
-                let until = self.dice.between(2000, 100_000);
-                self.after(until, What::Room(node));
-            }
-            8 => self.nodes[node].disk.failing = true,
-            _ => {
-                let open = (0..self.net.connections.len()).rev().take(40).filter(|id| self.net.connections[*id].open);
-                let open: Vec<ConnectionId> = open.collect();
-                if !open.is_empty() {
-                    let which = self.dice.below(open.len() as u64) as usize;
-                    self.lose(open[which]);
-                }
-            }
-        }
-    }
-
-    /// What `from` sends does not reach `to` any more, while the other way is open. Neither learns
-    /// of it.
-    fn part_one_way(&mut self, from: usize, to: usize) {
-        if from != to && self.net.deaf.insert((from, to)) {
-            let until = self.dice.between(3000, 120_000);
-            self.after(until, What::HealOneWay(from, to));
-        }
-    }
-
-    fn part(&mut self, a: usize, b: usize) {
-        let (a, b) = (a.min(b), a.max(b));
-        if a == b || !self.net.parted.insert((a, b)) {
-            return;
-        }
-        for id in 0..self.net.connections.len() {
-            let [from, to] = self.net.connections[id].ends;
-            if (from.min(to), from.max(to)) == (a, b) {
-                self.lose(id);
-            }
-        }
-        let until = self.dice.between(3000, 120_000);
-        self.after(until, What::Heal(a, b));
-    }
-
-    /// The node is gone at once: its process has died, or its machine has lost power.
-    pub(crate) fn crash(&mut self, node: usize) {
-        let how = if self.dice.one_in(2) { Crash::Process } else { Crash::Power };
-        self.crash_of(node, how);
-    }
-
-    /// Some of the blocks above `from` in its log are left; recovery keeps those before the first
-    /// gap.
-    fn lose_above(&mut self, node: usize, from: u64) -> u64 {
-        let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
-        if self.scenario.appliance {
-            // What has arrived is in persistent memory, where a restart looks for it.
-            let landed: Vec<Block> = self.nodes[node].landed().cloned().collect();
-            for block in landed {
-                self.nodes[node].disk.log.push(block);
-            }
-        }
-        let odds = if self.scenario.appliance { 1 << 40 } else { odds };
-        let mut end = from;
-        let tail: Vec<u64> = self.nodes[node].disk.log.between(end, u64::MAX).iter().map(Block::end).collect();
-        for block in tail {
-            if odds == 0 || self.dice.one_in(odds) {
-                break;
-            }
-            end = block;
-        }
-        self.nodes[node].disk.log.cut(end);
-        end
-    }
-
-    /// The machine of a node that is down loses power: only its disk is left.
-    fn lose_power(&mut self, node: usize) {
-        let end = self.lose_above(node, self.nodes[node].disk.sure);
-        let state = &mut self.nodes[node];
-        state.disk.synced = state.disk.synced.min(end);
-        (state.disk.sure, state.disk.dropped) = (end, false);
-        if self.scenario.broken == Broken::PromiseNotDurable {
-            let terms = &mut state.disk.terms;
-            terms.fence = Fence::new(terms.history.last_term(), terms.history.entries().last().map(|last| last.node));
-        }
     }
 
     /// A restart finds where the log ends, and makes all of it durable before it tells anybody.
@@ -534,45 +502,16 @@ impl World {
         self.nodes[node].start();
     }
 
-    pub(crate) fn crash_of(&mut self, node: usize, how: Crash) {
-        if !std::mem::take(&mut self.nodes[node].up) {
-            return;
-        }
-        self.note(|| format!("node {node} ends: {how:?}"));
-        match how {
-            // What was written is read by the next process.
-            Crash::Process => drop(self.lose_above(node, self.nodes[node].disk.synced)),
-            Crash::Power => self.lose_power(node),
-        }
-        let state = &mut self.nodes[node];
-        state.life += 1;
-        state.cuts += 1;
-        state.role = Role::Standby;
-        state.flushing = false;
-        state.replaying = None;
-        state.reconnects = false;
-        state.link = None;
-        state.host = None;
-        state.wakes = None;
-        state.candidate = None;
-        state.ticks = None;
-        state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
-        state.visible = 0;
-        state.start();
-        for id in 0..self.net.connections.len() {
-            if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
-                self.lose(id);
-            }
-        }
-        let pause = self.dice.between(1000, 120_000);
-        self.after(pause, What::Start(node));
-    }
-
     fn start(&mut self, node: usize) -> Result<(), Violation> {
         if std::mem::replace(&mut self.nodes[node].up, true) {
             return Ok(());
         }
         self.replace_disk(node);
+        if self.nodes[node].mirror.is_some() {
+            let holder = self.nodes[node].disk.terms.fence.holder().map(|holder| holder.0 as usize);
+            self.nodes[node].primary = holder.filter(|it| *it != node).or(self.nodes[node].primary).or(Some(0));
+            return self.mirror_starts(node);
+        }
         self.bring_copy(node);
         self.settle(node);
         let state = &mut self.nodes[node];
@@ -591,84 +530,6 @@ impl World {
         self.nodes[node].primary = holder.or(self.nodes[node].primary).or(Some(0));
         self.follow(node);
         Ok(())
-    }
-
-    /// Looks after the cluster: lets a node take over, and starts former primaries again, as they
-    /// were.
-    fn operator(&mut self) -> Result<(), Violation> {
-        let pause = self.dice.between(3000, 20_000);
-        self.after(pause, What::Operator);
-        let count = self.nodes.len();
-        let runs = |node: &Node| !node.memory.stopped;
-        let leading: Vec<usize> =
-            (0..count).filter(|node| self.nodes[*node].leads() && runs(&self.nodes[*node])).collect();
-        for node in 0..count {
-            // As they do by themselves.
-            let fenced = self.nodes[node].lead().and_then(|lead| lead.rule.fenced()).is_some();
-            if fenced && self.nodes[node].up && self.dice.one_in(3) {
-                self.crash(node);
-            }
-        }
-        if leading.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
-            // Whoever was forced may have committed in the same term as another: then somebody has
-            // to choose.
-            let (last, rest) = leading.split_last().expect("there are several");
-            self.crash(*last);
-            for node in rest {
-                self.nodes[*node].primary = Some(*last);
-                self.crash(*node);
-                self.demote(*node);
-            }
-            return Ok(());
-        }
-        if let ([primary], true) = (&*leading, self.calm)
-            && self.contested(*primary)
-            && self.dice.one_in(4)
-        {
-            // Others have promised themselves to another node in the same term: a later one
-            // resolves it.
-            self.crash(*primary);
-            return Ok(());
-        }
-        self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
-        let coup = !self.calm && self.dice.one_in(25);
-        // In the end they do not have to be told which node leads, unless what was forced has to
-        // be mended, or the one that would come back by itself has lost its disk.
-        let lost = self.report.disks > 0 && self.idle > 20;
-        let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
-        if helps || coup {
-            let candidates: Vec<usize> = (0..count)
-                .filter(|node| self.nodes[*node].up && self.nodes[*node].lead().is_none())
-                .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
-                // Who belongs to no cluster yet cannot be asked to take over.
-                .filter(|node| !self.nodes[*node].disk.terms.history.entries().is_empty())
-                .collect();
-            if !candidates.is_empty() {
-                let node = candidates[self.dice.below(candidates.len() as u64) as usize];
-                let force = self.scenario.force && self.nodes[node].synchronous && self.dice.one_in(2);
-                return self.promote(node, force);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether somebody takes the primary's term for another node's.
-    fn contested(&self, primary: usize) -> bool {
-        let term = self.nodes[primary].lead().map(|lead| lead.term);
-        let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
-        self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
-    }
-
-    /// The operator makes a primary of the past a standby: it forgets that the last term was its
-    /// own.
-    fn demote(&mut self, node: usize) {
-        let fence = self.nodes[node].disk.terms.fence.highest();
-        self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
-        let primary = self.nodes[node].primary.map(|primary| self.nodes[primary].id);
-        if let Some(primary) = primary {
-            // Known to everybody who has to know: the one that goes on leads in a later term.
-            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(primary));
-        }
     }
 
     /// No faults from here on.
@@ -725,7 +586,7 @@ impl World {
             self.report.acknowledged +=
                 state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
             state.lead_mut().expect("it was a moment ago").acknowledged = whole;
-            self.committed(node, whole);
+            self.committed(node, whole)?;
         }
         if fenced {
             self.end_feeds(node);
@@ -748,7 +609,9 @@ impl World {
         }
         self.check_set(node, &set)?;
         self.report.sets += 1;
-        let block = self.block(node, term, 64, true, Some(set));
+        // Before it can be shipped.
+        self.nodes[node].disk.terms.note_set(set.clone());
+        let block = self.block(node, term, Writes::Set(set));
         let end = Lsn(block.end());
         if let Some(host) = &mut self.nodes[node].host {
             host.recorded(end);

@@ -3,11 +3,7 @@
 mod common;
 
 use common::{add, sweep};
-use freshet_sim::{
-    Report, Scenario,
-    mirrors::{Dying, run_dying},
-    shapes::Group,
-};
+use freshet_sim::{Dying, Report, Scenario, run, shapes::Group};
 
 /// Runs the shapes of a group, each with this many seeds.
 fn all_of(group: Group, test: &str, seeds: u64) {
@@ -62,40 +58,55 @@ fn with_batches_in_another_form() {
     all_of(Group::Forms, "with_batches_in_another_form", 260);
 }
 
+/// Whether it is one seed that was asked for, or everything was seen that mirrors do: something was
+/// under way when primaries failed, and was kept or undone.
+fn all_seen(report: &Report) {
+    let seen = [report.kept, report.undone, report.seeded, report.fetched, report.fuzzy_snapshots, report.larger];
+    assert!(report.leads < 200 || seen.into_iter().min() > Some(20), "{report:?}");
+}
+
 #[test]
 fn with_mirrors() {
+    let mut total = Report::default();
     for scenario in Group::Mirrors.shapes() {
         let report = sweep("sound with_mirrors", scenario, 100);
         println!("{scenario:?}: {report:?}");
-        // Unless it is one seed that was asked for: something was under way when primaries failed,
-        // and everything was seen that mirrors do.
-        let seen = [report.kept, report.undone, report.seeded, report.fetched, report.fuzzy_snapshots, report.larger];
-        let least = seen.into_iter().min();
-        assert!(report.leads < 200 || least > Some(20), "{scenario:?}: {report:?}");
+        add(&mut total, &report);
     }
+    all_seen(&total);
 }
 
-/// Table 1 of Active-Memory, and what is between its lines: at every write that lands, the primary
-/// dies, one of the mirrors, two of these, or the node that is written to. That is also one that is
-/// being filled, and one that takes over while the primary lives.
+#[test]
+fn with_mirrors_beside_standbys() {
+    let mut total = Report::default();
+    for scenario in Group::Mixed.shapes() {
+        let report = sweep("sound with_mirrors_beside_standbys", scenario, 100);
+        println!("{scenario:?}: {report:?}");
+        add(&mut total, &report);
+    }
+    all_seen(&total);
+}
+
+/// Table 1 of Active-Memory, and what is between its lines: at every write that lands the primary
+/// dies, or the node that is written to, or both. That is also one that is being filled, and one
+/// that takes over while the primary lives.
 #[test]
 fn they_die_at_every_write() {
-    for scenario in Group::Mirrors.shapes().into_iter().filter(|scenario| scenario.synchronous == 2) {
-        let scenario = Scenario { chaos: 8000, ..scenario };
-        let dying =
-            [Dying::Primary, Dying::Mirror, Dying::Both, Dying::BothForGood, Dying::Written, Dying::WrittenAndPrimary];
-        for (who, seed) in dying.into_iter().flat_map(|who| [(who, 20_171), (who, 20_172)]) {
-            let (mut write, mut total) = (0, Report::default());
+    let shapes = Group::Mirrors.shapes().into_iter().chain(Group::Mixed.shapes());
+    for scenario in shapes.filter(|scenario| scenario.synchronous == 2 && scenario.mirrors > 0).take(3) {
+        for (primary, written) in [(true, false), (false, true), (true, true)] {
+            let (mut at, mut total) = (0, Report::default());
             loop {
-                write += 1;
-                match run_dying(scenario, seed, write, who) {
-                    Ok(Some(report)) => add(&mut total, &report),
-                    Ok(None) => break,
-                    Err(violation) => panic!("{scenario:?}, {who:?} at write {write} of seed {seed}: {violation}"),
+                at += 1;
+                let dying = Some(Dying { at, primary, written });
+                match run(Scenario { chaos: 8000, dying, ..scenario }, 20_171) {
+                    Ok(Report { died: 0, .. }) => break,
+                    Ok(report) => add(&mut total, &report),
+                    Err(violation) => panic!("{scenario:?}, {primary}, {written} at write {at}: {violation}"),
                 }
             }
-            println!("{who:?}: {total:?}");
-            assert!(write > 50 && total.fetched > 20 && total.seeded > 20, "{write} writes: {total:?}");
+            println!("{primary}, {written}: {total:?}");
+            assert!(at > 50 && total.by_mirrors > 20, "{at} writes: {total:?}");
         }
     }
 }

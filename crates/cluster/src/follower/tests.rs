@@ -3,8 +3,10 @@ use freshet_base::ClusterId;
 use super::*;
 use crate::{
     commit_rule,
+    entering::{Effect, Entering, NotEntered},
+    handshake::Refusal,
     in_sync::Holder,
-    term::{TermEntry, TermHistory},
+    term::{Living, TermEntry, TermHistory},
 };
 
 const ME: NodeId = NodeId(2);
@@ -34,6 +36,10 @@ fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
         end: Lsn(end),
         keep_alive_ms: 10,
     }
+}
+
+fn welcomed(it: &Follower, welcome: &Welcome, state: &TermState, sought: bool) -> Result<Entering, NotEntered> {
+    Entering::to_follow(&it.held(state, sought), welcome, state)
 }
 
 /// A standby that follows, and whose transactions end at every hundred.
@@ -95,9 +101,12 @@ fn commits_of_another_log_are_not_shown_of_this_one() {
     it.0.closed();
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     let next = welcome(2, 250, 250);
-    let entry = it.0.welcomed(&next, &state, false).unwrap();
-    assert_eq!(entry, Entry { primary: NodeId(1), cut: None });
-    it.0.entered(&next);
+    let mut entering = welcomed(&it.0, &next, &state, false).unwrap();
+    while let Some(effect) = entering.next() {
+        assert!(!matches!(effect, Effect::Cut(_)));
+        entering.done(effect);
+    }
+    it.0.entered(entering.finish());
     it.0.linked(&next);
     let _ = (it.accept(&[300, 470]), it.apply(Event::Persisted(Lsn(470))), it.replay(1000));
     assert_eq!(it.0.visible(), Lsn(200), "the new primary has told nothing yet");
@@ -213,14 +222,17 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
     let mut it = Follower::new(ME, config(ReplayMode::Pipelined), Begun::default());
     let through = |above: &[u64]| Welcome { above: above.iter().copied().map(NodeId).collect(), ..welcome(1, 0, 0) };
     let mut state = TermState::empty();
-    assert!(it.welcomed(&through(&[9]), &state, false).is_ok());
-    assert_eq!(it.welcomed(&through(&[9]), &state, true), Err(NotEntered::Counted(NodeId(9))));
-    assert!(matches!(it.welcomed(&through(&[9, 2]), &state, false), Err(NotEntered::Refused(Refusal::Circle { .. }))));
+    assert!(welcomed(&it, &through(&[9]), &state, false).is_ok());
+    assert_eq!(welcomed(&it, &through(&[9]), &state, true), Err(NotEntered::Counted(NodeId(9))));
+    assert!(matches!(
+        welcomed(&it, &through(&[9, 2]), &state, false),
+        Err(NotEntered::Refused(Refusal::Circle { .. }))
+    ));
     it.linked(&through(&[9]));
     let set = set_of(ME);
     assert!(it.noted(&set));
     state.note_set(set);
-    assert_eq!(it.welcomed(&through(&[9]), &state, false), Err(NotEntered::Counted(NodeId(9))));
+    assert_eq!(welcomed(&it, &through(&[9]), &state, false), Err(NotEntered::Counted(NodeId(9))));
 }
 
 #[test]
@@ -228,12 +240,12 @@ fn a_term_lives_while_its_log_flows_or_it_was_observed() {
     let mut it = Bench::new(config(ReplayMode::Pipelined)).0;
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let term_entry = Living { term: Term(1), node: NodeId(1) };
-    assert_eq!(it.living(&fence, NOW), Some((term_entry, false)));
+    assert_eq!(it.view().living(&fence, NOW), Some((term_entry, false)));
     it.closed();
-    assert_eq!(it.living(&fence, NOW), None);
-    it.observe_primary(term_entry, NOW);
-    assert_eq!(it.living(&fence, Moment(999_999)), Some((term_entry, true)));
-    assert_eq!(it.living(&fence, Moment(1_000_000)), None);
+    assert_eq!(it.view().living(&fence, NOW), None);
+    it.view_mut().observe_primary(term_entry, NOW);
+    assert_eq!(it.view().living(&fence, Moment(999_999)), Some((term_entry, true)));
+    assert_eq!(it.view().living(&fence, Moment(1_000_000)), None);
 }
 
 #[test]
@@ -249,12 +261,12 @@ fn a_checkpoint_of_another_log_is_not_continued() {
     let begun = Begun { received: Lsn(100), persisted: Lsn(100), floor: Lsn(300), ..Begun::default() };
     let it = Follower::new(ME, config(ReplayMode::Pipelined), begun);
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
-    assert!(it.welcomed(&welcome(1, 100, 500), &state, false).is_ok());
-    assert!(it.welcomed(&welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
+    assert!(welcomed(&it, &welcome(1, 100, 500), &state, false).is_ok());
+    assert!(welcomed(&it, &welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
     let entered = |start: u64, end: u64| {
         let mut history = TermHistory::first(Term(1), NodeId(1), 1);
         history.begin(TermEntry { term: Term(2), start: Lsn(start), node: NodeId(1), nonce: 1 }).unwrap();
-        it.welcomed(&Welcome { history, ..welcome(2, 100, end) }, &state, false)
+        welcomed(&it, &Welcome { history, ..welcome(2, 100, end) }, &state, false)
     };
     let checkpoint = |at| Err(NotEntered::Checkpoint { at: Lsn(at), floor: Lsn(300) });
     assert_eq!((entered(200, 500), entered(299, 500)), (checkpoint(200), checkpoint(299)));
@@ -291,7 +303,7 @@ fn only_a_set_with_this_node_ends_its_relay() {
 #[test]
 fn a_log_of_the_past_is_no_sign_of_life() {
     let it = Bench::new(config(ReplayMode::Pipelined)).0;
-    assert_eq!(it.living(&Fence::new(Term(2), Some(NodeId(3))), NOW), None);
+    assert_eq!(it.view().living(&Fence::new(Term(2), Some(NodeId(3))), NOW), None);
 }
 
 #[test]

@@ -1,27 +1,41 @@
-//! Holding: what a mirror knows of its memory, and what follows from that: whether it is a state of
+//! Of a mirror: what it knows of its memory, and what follows from that: whether it is a state of
 //! the database, whether the mirror has a vote, whether it has to begin again.
 //!
 //! A mirror that is late, or cannot be cut back, begins from a checkpoint, which is fuzzy: with the
 //! log from its start up to its end, the *floor*, it is a state of the database. Below the floor
 //! the mirror is no member, is no candidate, and is not read.
 //!
-//! A mirror that begins with nothing may have acknowledged more in an earlier life. It *owes* what
-//! the first primary had when it came, and has no vote before it holds that. Then the debt is
-//! paid, whatever is cut later. A primary whose log is shorter has all the same everything that was
-//! committed, so the mirror owes no more than that.
+//! A mirror that begins with nothing may have acknowledged more in an earlier life. That was
+//! another incarnation ([`crate::in_sync::Holder`]), and a candidate counts on none but the
+//! recorded ones. So what a mirror has of its present life may be compared with what others have,
+//! as a log may.
 
-use freshet_base::Lsn;
+use std::time::Duration;
 
-use crate::term::{Agreement, TermHistory};
+use freshet_base::{Lsn, NodeId, check};
+
+use crate::{
+    entering::{Entered, Held},
+    handshake::Welcome,
+    term::{Agreement, TermHistory, TermState},
+    view::ClusterView,
+};
 
 /// What a mirror knows of its memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MirrorState {
+    me: NodeId,
+    /// Commits may count on it.
+    synchronous: bool,
+    view: ClusterView,
     end: Lsn,
+    /// The primary of this connection has announced that everything below is committed.
+    announced: Lsn,
     fetched: Lsn,
     floor: Lsn,
     stale: bool,
-    owed: Option<Lsn>,
+    /// It is to be given up, and has no vote.
+    silent: bool,
 }
 
 /// What has become of a memory that was to be cut.
@@ -37,10 +51,43 @@ pub enum Cut {
 }
 
 impl MirrorState {
-    /// A memory that an earlier process has left, which was recovered up to `end`; with the floor
-    /// that was noted, and whether it was whole.
-    pub fn found(end: Lsn, (floor, whole): (Lsn, bool)) -> Self {
-        Self { end, floor, owed: whole.then_some(Lsn::ZERO), ..Self::default() }
+    /// The mirror `me`, in whose memory nothing is. A node that leads is silent no longer than
+    /// `patience`.
+    pub fn new(me: NodeId, synchronous: bool, patience: Duration) -> Self {
+        Self {
+            me,
+            synchronous,
+            view: ClusterView::new(patience),
+            end: Lsn::ZERO,
+            announced: Lsn::ZERO,
+            fetched: Lsn::ZERO,
+            floor: Lsn::ZERO,
+            stale: false,
+            silent: false,
+        }
+    }
+
+    /// An earlier process has left the memory, which was recovered up to `end`; with the floor that
+    /// was noted.
+    #[must_use]
+    pub fn found(self, end: Lsn, floor: Lsn) -> Self {
+        Self { end, floor, ..self }
+    }
+
+    /// What this node knows of its cluster.
+    pub fn view(&self) -> &ClusterView {
+        &self.view
+    }
+
+    /// See [`MirrorState::view`].
+    pub fn view_mut(&mut self) -> &mut ClusterView {
+        &mut self.view
+    }
+
+    /// What this node has, for [`crate::entering`]; the rest as for [`MirrorState::committed`].
+    pub fn held(&self, mark: Lsn, state: &TermState) -> Held {
+        let (end, floor, acknowledged) = (self.end, self.floor, self.committed(mark, state));
+        Held { node: self.me, end, floor, acknowledged, needs_primary: self.synchronous }
     }
 
     /// The memory has everything up to here, as far as this node knows.
@@ -64,9 +111,9 @@ impl MirrorState {
         self.end >= self.floor
     }
 
-    /// Whether nothing that this node may ever have acknowledged is missing here.
-    pub fn is_whole(&self) -> bool {
-        self.owed.is_some_and(|owed| owed <= self.end) && self.is_state()
+    /// Whether a candidate may compare what is here with what others have.
+    pub fn has_vote(&self) -> bool {
+        !self.silent && self.is_state()
     }
 
     /// Whether nothing is here that can be continued.
@@ -75,16 +122,20 @@ impl MirrorState {
     }
 
     /// Up to where what is here is known to be committed; nothing, if it is no state of the
-    /// database, which nobody could use. `mark` is the memory's, and a primary has announced that
-    /// everything below `announced` is. The checkpoint that the memory was begun from was committed
-    /// up to its end.
+    /// database, which nobody could use. `mark` is the memory's; a primary may have announced more,
+    /// and `state` is what this node remembers.
     ///
     /// No other log is followed that has less of it: all that acknowledged it may have lost it.
-    pub fn committed(&self, mark: Lsn, announced: Lsn) -> Lsn {
+    pub fn committed(&self, mark: Lsn, state: &TermState) -> Lsn {
         match self.is_state() {
-            true => mark.max(announced.min(self.end)).max(self.floor),
+            true => mark.max(self.announced.max(state.committed).min(self.end)),
             false => Lsn::ZERO,
         }
+    }
+
+    /// The primary of this connection has announced that everything below is committed.
+    pub fn announced(&self) -> Lsn {
+        self.announced
     }
 
     /// Whether the memory may be given up for what a log with the history `theirs` has up to `end`:
@@ -102,12 +153,12 @@ impl MirrorState {
 
     /// What is here is about to be given up: it has no vote from now on.
     pub fn silence(&mut self) {
-        self.owed = None;
+        self.silent = true;
     }
 
-    /// Nothing is here any more.
+    /// Nothing is here any more, and what begins is another incarnation.
     pub fn forgotten(&mut self) {
-        self.silence();
+        self.silent = false;
         (self.end, self.floor, self.stale) = (Lsn::ZERO, Lsn::ZERO, false);
     }
 
@@ -117,29 +168,16 @@ impl MirrorState {
         (self.end, self.floor) = (start, end);
     }
 
-    /// A primary has the log up to `end` when this node comes.
-    pub fn owes(&mut self, end: Lsn) {
-        self.owed = Some(self.owed.map_or(end, |owed| owed.min(end)));
-        self.pay();
-    }
-
-    fn pay(&mut self) {
-        if self.is_whole() {
-            self.owed = Some(Lsn::ZERO);
-        }
-    }
-
-    /// The primary, whose log reaches `primary_end`, says that everything up to `to` has completed.
-    pub fn observe(&mut self, to: Lsn, primary_end: Lsn) {
+    /// The primary announces that everything up to `to` has completed, and that everything below
+    /// `committed` is.
+    pub fn observe(&mut self, to: Lsn, committed: Lsn) {
         self.end = self.end.max(to);
-        self.owed.get_or_insert(primary_end);
-        self.pay();
+        self.announced = self.announced.max(committed);
     }
 
     /// The memory was brought to the end of a batch.
     pub fn recovered(&mut self, end: Lsn) {
         self.end = end;
-        self.pay();
     }
 
     /// What is here cannot be continued, since the log is gone from its end on, or cannot be cut
@@ -148,21 +186,22 @@ impl MirrorState {
         std::mem::replace(&mut self.stale, true)
     }
 
-    /// A feed begins that continues what is here.
-    pub fn continues(&mut self) {
-        self.stale = false;
+    /// A feed begins that continues what is here: the memory is the sender's from now on, and what
+    /// another one has announced counts no more.
+    pub fn linked(&mut self, entered: Entered, welcome: &Welcome) {
+        (self.stale, self.announced) = (false, Lsn::ZERO);
+        check(&[("end", self.end), ("cut", entered.cut_at())]);
+        self.view.linked(welcome.term);
+    }
+
+    /// The connection is over.
+    pub fn closed(&mut self) {
+        self.view.closed();
     }
 
     /// A candidate has got all of the log up to `to`, or is about to begin.
     pub fn fetched(&mut self, to: Lsn) {
         self.fetched = to;
-    }
-
-    /// Whether what was begun from is a part of the log with the history `theirs`, however far that
-    /// reaches now; `ours` is that of the memory.
-    pub fn begins_in(&self, theirs: &TermHistory, ours: &TermHistory) -> bool {
-        let checkpoint = theirs.agreement(Lsn::MAX, ours, self.floor);
-        !matches!(checkpoint, Agreement::Upto(at) if at < self.floor)
     }
 
     /// The memory was to be cut at `at`, and ends at `end` now.
@@ -178,64 +217,41 @@ impl MirrorState {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::{NodeId, Term};
+    use freshet_base::{ClusterId, Term};
 
     use super::*;
-    use crate::term::TermEntry;
+
+    fn new() -> MirrorState {
+        MirrorState::new(NodeId(2), true, Duration::from_secs(1))
+    }
 
     #[test]
     fn a_checkpoint_is_a_state_of_the_database_at_its_end() {
-        let mut it = MirrorState::default();
-        assert!(it.is_of_no_use() && !it.is_whole());
+        let mut it = new();
+        assert!(it.is_of_no_use() && it.has_vote(), "it holds all that it ever had, which is nothing");
         it.seeded(Lsn(100), Lsn(200));
-        it.owes(Lsn(250));
         assert!(!it.is_of_no_use());
-        for (to, is_state, is_whole) in [(150, false, false), (200, true, false), (250, true, true)] {
-            it.observe(Lsn(to), Lsn(900));
-            assert_eq!((it.is_state(), it.is_whole()), (is_state, is_whole), "at {to}");
+        for (to, is_state) in [(150, false), (200, true)] {
+            it.observe(Lsn(to), Lsn::ZERO);
+            assert_eq!((it.is_state(), it.has_vote()), (is_state, is_state), "at {to}");
         }
         assert_eq!(it.fuzzy_snapshot_from(Some(Lsn(199))), None, "below the floor");
         assert_eq!(it.fuzzy_snapshot_from(Some(Lsn(200))), Some(Lsn(200)));
         it.silence();
-        assert!(it.is_state() && !it.is_whole());
+        assert!(it.is_state() && !it.has_vote());
         it.forgotten();
-        assert_eq!((it.end(), it.floor()), (Lsn::ZERO, Lsn::ZERO));
-    }
-
-    /// Another log is shorter than the one that it had all of.
-    #[test]
-    fn one_that_was_whole_has_a_vote_when_it_is_cut() {
-        let mut it = MirrorState::default();
-        it.owes(Lsn(300));
-        it.recovered(Lsn(300));
-        assert_eq!((it.cut(Lsn(200), Lsn(200)), it.is_whole()), (Cut::Done, true));
-        // Or it had not all, and the rest is of no log any more.
-        let mut it = MirrorState::default();
-        it.owes(Lsn(300));
-        it.recovered(Lsn(250));
-        assert_eq!((it.cut(Lsn(200), Lsn(200)), it.is_whole()), (Cut::Done, false));
-        it.owes(Lsn(220));
-        it.observe(Lsn(210), Lsn(400));
-        assert!(!it.is_whole());
-        it.observe(Lsn(220), Lsn(400));
-        assert!(it.is_whole());
+        assert_eq!((it.end(), it.floor(), it.has_vote()), (Lsn::ZERO, Lsn::ZERO, true));
     }
 
     #[test]
     fn what_was_noted_is_found() {
-        let state = |end, whole| {
-            let found = MirrorState::found(Lsn(end), (Lsn(200), whole));
-            (found.is_state(), found.is_whole())
-        };
-        assert_eq!(
-            [state(199, true), state(200, true), state(200, false)],
-            [(false, false), (true, true), (true, false)]
-        );
+        let is_state = |end| new().found(Lsn(end), Lsn(200)).is_state();
+        assert_eq!([is_state(199), is_state(200)], [false, true]);
     }
 
     #[test]
     fn a_memory_is_cut_where_it_can_be() {
-        let mut it = MirrorState::found(Lsn(300), (Lsn::ZERO, true));
+        let mut it = new().found(Lsn(300), Lsn::ZERO);
         assert_eq!(it.cut(Lsn(200), Lsn(250)), Cut::Above(Lsn(250)));
         assert_eq!(it.cut(Lsn(200), Lsn(200)), Cut::Done);
         assert_eq!(it.cut(Lsn(200), Lsn(150)), Cut::Below(Lsn(150)));
@@ -244,21 +260,39 @@ mod tests {
 
     #[test]
     fn a_candidate_has_asked_for_more_than_it_has() {
-        let mut it = MirrorState::found(Lsn(300), (Lsn::ZERO, true));
+        let mut it = new().found(Lsn(300), Lsn::ZERO);
         it.fetched(Lsn(320));
         assert_eq!((it.end(), it.reaches()), (Lsn(300), Lsn(320)));
     }
 
+    /// What one primary has announced says nothing of the log of another.
     #[test]
-    fn a_checkpoint_of_another_log_is_noticed() {
-        let mut ours = TermHistory::first(Term(1), NodeId(1), 1);
-        ours.begin(TermEntry { term: Term(2), start: Lsn(150), node: NodeId(2), nonce: 1 }).unwrap();
-        let mut theirs = TermHistory::first(Term(1), NodeId(1), 1);
-        theirs.begin(TermEntry { term: Term(3), start: Lsn(120), node: NodeId(3), nonce: 1 }).unwrap();
-        let mut it = MirrorState::default();
-        for (floor, begins) in [(100, true), (120, true), (121, false), (200, false)] {
-            it.seeded(Lsn(50), Lsn(floor));
-            assert_eq!(it.begins_in(&theirs, &ours), begins, "floor {floor}");
+    fn what_was_announced_ends_with_the_connection() {
+        let history = TermHistory::first(Term(1), NodeId(1), 1);
+        let welcome = Welcome {
+            cluster: ClusterId(7),
+            node: NodeId(1),
+            above: Vec::new(),
+            term: Term(1),
+            history,
+            cut_at: Lsn(300),
+            end: Lsn(350),
+            keep_alive_ms: 10,
+        };
+        let mut it = new().found(Lsn(300), Lsn::ZERO);
+        let state = crate::term::TermState::of(ClusterId(7), welcome.history.clone());
+        let mut entering = crate::entering::Entering::to_follow(&it.held(Lsn(100), &state), &welcome, &state).unwrap();
+        while let Some(effect) = entering.next() {
+            entering.done(effect);
         }
+        let entered = entering.finish();
+        it.linked(entered, &welcome);
+        it.observe(Lsn(340), Lsn(320));
+        assert_eq!((it.committed(Lsn(100), &state), it.committed(Lsn(330), &state)), (Lsn(320), Lsn(330)));
+        it.closed();
+        assert_eq!(it.committed(Lsn(100), &state), Lsn(320), "it is committed all the same");
+        it.recovered(Lsn(300));
+        it.linked(entered, &welcome);
+        assert_eq!((it.committed(Lsn(100), &state), it.end()), (Lsn(100), Lsn(300)));
     }
 }

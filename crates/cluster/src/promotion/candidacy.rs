@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
-    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, Verdict},
+    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState, Verdict},
 };
 
 /// What a node says of its log when a candidate consults it.
@@ -29,9 +29,19 @@ pub struct LogState {
     pub log: bool,
     /// Which log of that node this is: [`Holder::incarnation`].
     pub incarnation: u64,
+    /// Which ones its directory had before ([`crate::term::TermState::former`]).
+    pub former: Vec<u64>,
 }
 
 impl LogState {
+    /// What the synchronous node `node` has, which knows that its log, up to `end`, is committed up
+    /// to `committed`; `terms` is what it remembers.
+    pub fn of(terms: TermState, node: NodeId, end: Lsn, committed: Lsn) -> Self {
+        let incarnation = terms.holder(node).incarnation;
+        let TermState { history, set, former, .. } = terms;
+        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former }
+    }
+
     /// The later term wins, then the longer log. What counts is the term of the last block that is
     /// there, not a later term that the node has only heard of.
     fn rank(&self) -> (Term, Lsn) {
@@ -558,10 +568,12 @@ impl Candidacy {
         // One that has lost what it held still knows of the sets that it was in; but only where all
         // members hold everything, it may be done without.
         let has_answered = |holder: &Holder| {
-            let incarnation = self.logs.get(&holder.node).map(|log| log.incarnation);
-            let met = self.met.get(&holder.node).filter(|_| all);
-            let lost = met.is_some_and(|met| met.incarnations.contains(&holder.incarnation));
-            *holder == me || incarnation == Some(holder.incarnation) || lost
+            let log = self.logs.get(&holder.node);
+            let has = log.is_some_and(|log| log.incarnation == holder.incarnation);
+            let former =
+                log.map(|log| &log.former).into_iter().chain(self.met.get(&holder.node).map(|it| &it.incarnations));
+            let lost = all && former.flatten().any(|lost| *lost == holder.incarnation);
+            *holder == me || has || lost
         };
         let (answered, needed) = newest.answered_by(has_answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -152,9 +152,9 @@ impl TermStore for ControlTerms {
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
 
-    fn note_committed(&self, to: Lsn) {
-        let (directory, text) = (self.0.path(), format!("{to}\n"));
-        replace(directory, ACKNOWLEDGED, &text);
+    fn note_committed(&self, incarnation: Option<u64>, to: Lsn) {
+        let text = format!("{to} {:016x}\n", incarnation.unwrap_or_default());
+        replace(self.0.path(), ACKNOWLEDGED, &text);
     }
 
     fn remember(&self, addresses: &BTreeMap<String, Option<NodeId>>) {
@@ -189,14 +189,19 @@ fn replace(directory: &Path, name: &str, text: &str) {
     let _ = written.and_then(|()| std::fs::rename(&unfinished, directory.join(name)));
 }
 
-/// Everything below this LSN of the log was acknowledged to clients, as far as was noted. A node
-/// without it may give up what was acknowledged, and keeps that aside.
+/// Everything below this LSN of the log was acknowledged to clients, as far as was noted, and the
+/// incarnation of the node that has that log. A node without it may give up what was acknowledged,
+/// and keeps that aside.
 const ACKNOWLEDGED: &str = "acknowledged";
 
-/// What was noted there.
-fn acknowledged(directory: &Path) -> Lsn {
+/// What was noted there of this incarnation.
+fn acknowledged(directory: &Path, incarnation: Option<u64>) -> Lsn {
     let text = std::fs::read_to_string(directory.join(ACKNOWLEDGED)).unwrap_or_default();
-    text.trim().parse().map_or(Lsn::ZERO, Lsn)
+    let noted = text
+        .trim()
+        .split_once(' ')
+        .filter(|(_, of)| u64::from_str_radix(of, 16).is_ok_and(|of| of == incarnation.unwrap_or_default()));
+    noted.and_then(|(to, _)| to.parse().ok()).map_or(Lsn::ZERO, Lsn)
 }
 
 /// Where other nodes were reached last, as far as that was noted.
@@ -238,7 +243,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
         life,
         incarnation: control.incarnation,
         former: control.former.clone(),
-        committed: acknowledged(directory),
+        committed: acknowledged(directory, control.incarnation),
     };
     if !has_begun {
         // A mirror's memory that is not kept ends with the process.

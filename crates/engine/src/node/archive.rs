@@ -13,7 +13,7 @@ use freshet_cluster::term::{Fence, TermState};
 use freshet_log::{LogDirectory, LogStore};
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
-use freshet_replication::{status::OwnStatus, terms::TermStore};
+use freshet_replication::{checkpoints::KnownLog, status::OwnStatus, terms::TermStore};
 
 use super::{
     adapters::{ControlTerms, term_state},
@@ -78,10 +78,10 @@ pub fn backup(config: &ArchiveConfig) -> Result<BackedUp, StartError> {
 }
 
 fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -> Result<BackedUp, StartError> {
-    let begun = |_: &Manifest, history: freshet_cluster::term::TermHistory| {
+    let begun = |_: &Manifest, known: KnownLog| {
         // An archive's own history continues from an earlier backup.
         let unused = ground.store.as_ref().is_none_or(|store| store.extent().is_none());
-        let adopted = if unused { ground.terms.adopt(ground.cluster, history) } else { Ok(()) };
+        let adopted = if unused { ground.terms.adopt(ground.cluster, known.history) } else { Ok(()) };
         adopted.map_err(|cause| cause.to_string())
     };
     let (devices, kind) = (settings.checkpoint_devices(), CheckpointKind::Consistent);

@@ -47,7 +47,7 @@ impl Service for MirrorDoor {
             return answer(connection, Term(0), &refuse(why));
         }
         tracing::info!(node = %hello.node, address = hello.address, "a node fetches what this mirror has");
-        serve(connection, || self.open().map(Some), || self.fuzzy_snapshots.history());
+        serve(connection, || self.open().map(Some), || self.fuzzy_snapshots.state());
     }
 }
 

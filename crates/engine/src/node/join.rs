@@ -26,7 +26,7 @@ use freshet_log::{KEEP_ASIDE, LogStore};
 use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
-    checkpoints::{FetchError, Keeper, fetch, serve},
+    checkpoints::{FetchError, Keeper, KnownLog, fetch, serve},
     endpoint::{Service, answer},
     terms::Terms,
     wire::{Hello, Purpose, Reply},
@@ -64,7 +64,7 @@ impl Service for CheckpointDoor {
             }
             false => self.checkpointing.open_newest(),
         };
-        serve(connection, open, || self.terms.get().history);
+        serve(connection, open, || self.terms.get());
     }
 }
 
@@ -72,9 +72,9 @@ impl Service for CheckpointDoor {
 struct Arriving<'a, B> {
     cluster: ClusterId,
     devices: &'a [PathBuf],
-    /// Called with the manifest and the sender's terms, before any row has come.
+    /// Called with the manifest and what the sender knows of its log, before any row has come.
     begun: B,
-    history: TermHistory,
+    known: KnownLog,
     head: Vec<u8>,
     manifest: Option<Manifest>,
     /// The files to come, in order.
@@ -83,9 +83,9 @@ struct Arriving<'a, B> {
     bytes: u64,
 }
 
-impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving<'_, B> {
-    fn begin(&mut self, history: TermHistory) -> Result<(), String> {
-        self.history = history;
+impl<B: FnMut(&Manifest, KnownLog) -> Result<(), String>> Keeper for Arriving<'_, B> {
+    fn begin(&mut self, known: KnownLog) -> Result<(), String> {
+        self.known = known;
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
     }
 }
 
-impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
+impl<B: FnMut(&Manifest, KnownLog) -> Result<(), String>> Arriving<'_, B> {
     /// The manifest is there: makes the folders, and deals the files out to this node's devices.
     fn manifest_is_here(&mut self) -> Result<(), String> {
         let manifest = self.deal()?;
@@ -123,7 +123,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
             let folder = folder(device, manifest.start());
             private::create_directories(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
         }
-        (self.begun)(&manifest, std::mem::take(&mut self.history))?;
+        (self.begun)(&manifest, std::mem::take(&mut self.known))?;
         self.manifest = Some(manifest);
         Ok(())
     }
@@ -180,14 +180,14 @@ pub(super) fn fetch_checkpoint(
     cluster: ClusterId,
     kind: CheckpointKind,
     devices: &[PathBuf],
-    begun: impl FnMut(&Manifest, TermHistory) -> Result<(), String>,
+    begun: impl FnMut(&Manifest, KnownLog) -> Result<(), String>,
 ) -> Result<Option<Manifest>, FetchError> {
     let purpose = Purpose::Checkpoint { consistent: kind == CheckpointKind::Consistent };
     let node = credentials.node().map_err(|cause| FetchError::Keep(cause.to_string()))?;
     let hello = Hello { cluster: Some(cluster), node, address: String::new(), purpose };
-    let (head, history) = (Vec::new(), TermHistory::default());
+    let (head, known) = (Vec::new(), KnownLog::default());
     let mut arriving =
-        Arriving { cluster, devices, begun, history, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
+        Arriving { cluster, devices, begun, known, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
     fetch(credentials, primary, &hello, PATIENCE, drop, &mut arriving)?;
     let Some(manifest) = arriving.manifest else { return Ok(None) };
     if manifest.is_open() {
@@ -268,9 +268,9 @@ pub(super) fn join_from_checkpoint(
         return Ok(*start);
     }
     let (mut observer, mut theirs) = (None, TermHistory::default());
-    let begun = |manifest: &Manifest, history: TermHistory| {
-        theirs = history.clone();
-        let from = log_wanted_from(ground, directory, manifest, history, earlier)?;
+    let begun = |manifest: &Manifest, known: KnownLog| {
+        theirs = known.history.clone();
+        let from = log_wanted_from(ground, directory, manifest, known, earlier)?;
         observer = Some(Observer::start(ground, config, primary, from).map_err(|cause| cause.to_string())?);
         Ok(())
     };
@@ -316,7 +316,7 @@ fn log_wanted_from(
     ground: &Ground,
     directory: &Path,
     manifest: &Manifest,
-    history: TermHistory,
+    known: KnownLog,
     earlier: Option<(Lsn, Lsn)>,
 ) -> Result<Lsn, String> {
     match earlier {
@@ -334,7 +334,8 @@ fn log_wanted_from(
                 store.clear().map_err(|cause| cause.to_string())?;
             }
             JOINING.write(directory, manifest.start())?;
-            ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
+            ground.terms.adopt(ground.cluster, known.history).map_err(|cause| cause.to_string())?;
+            ground.terms.note_committed(known.committed);
             Ok(manifest.start())
         }
     }

@@ -4,11 +4,10 @@
 use std::{path::PathBuf, vec};
 
 use freshet_base::{ClusterId, Fid, Lsn};
-use freshet_cluster::term::TermHistory;
 use freshet_mirror::Record;
 use freshet_recovery::checkpoint::{CheckpointFile, RowsDecoder};
 use freshet_replication::{
-    checkpoints::Keeper,
+    checkpoints::{Keeper, KnownLog},
     mirror::{Beginning, Checkpoints, Seed},
 };
 
@@ -24,7 +23,7 @@ impl Checkpoints for SeedsMirrors {
         Box::new(Arriving {
             cluster: self.cluster,
             seed,
-            history: TermHistory::default(),
+            known: KnownLog::default(),
             head: Vec::new(),
             start: Lsn::ZERO,
             files: Vec::new().into_iter(),
@@ -37,7 +36,7 @@ impl Checkpoints for SeedsMirrors {
 struct Arriving<'s, 'a> {
     cluster: ClusterId,
     seed: &'s mut Seed<'a>,
-    history: TermHistory,
+    known: KnownLog,
     head: Vec<u8>,
     start: Lsn,
     /// The files to come, in order, and the tables whose rows they have.
@@ -46,8 +45,8 @@ struct Arriving<'s, 'a> {
 }
 
 impl Keeper for Arriving<'_, '_> {
-    fn begin(&mut self, history: TermHistory) -> Result<(), String> {
-        self.history = history;
+    fn begin(&mut self, known: KnownLog) -> Result<(), String> {
+        self.known = known;
         Ok(())
     }
 
@@ -89,7 +88,7 @@ impl Arriving<'_, '_> {
         self.start = manifest.start();
         self.seed.begin(Beginning {
             cluster: self.cluster,
-            history: std::mem::take(&mut self.history),
+            known: std::mem::take(&mut self.known),
             start: manifest.start(),
             end: manifest.end(),
             bytes: manifest.bytes(),

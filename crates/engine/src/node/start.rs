@@ -22,7 +22,7 @@ use std::{
 use freshet_base::{Lsn, NodeId, StateProof, Term, Watermark};
 use freshet_cluster::{
     promotion::{Candidacy, ComesBack, LogState, Plan},
-    term::{Living, TermHistory, TermState, may_come_back},
+    term::{Living, TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
@@ -624,9 +624,7 @@ impl Returning {
 /// A primary that starts, before it has asked anybody.
 fn alone(ground: &Ground, end: Lsn) -> Candidacy {
     let state = ground.terms.get();
-    let incarnation = state.holder(ground.id).incarnation;
-    let TermState { history, set, committed, .. } = state.clone();
-    let log = LogState { history, end, set, synchronous: true, committed, log: true, incarnation };
+    let log = LogState::of(state.clone(), ground.id, end, state.committed);
     Candidacy::new(ground.id, log, &state.fence).led(state.led)
 }
 

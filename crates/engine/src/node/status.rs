@@ -132,6 +132,8 @@ pub struct NodeStatus {
     /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
     /// primary knows which of them is in effect, and a failover has to hear enough of each.
     pub in_sync_set: Option<InSyncSet>,
+    /// Which log, or memory of a mirror, it has: sets name it so. None before it has one.
+    pub incarnation: Option<u64>,
     /// Where other nodes reach it.
     pub address: String,
     /// Where its log becomes persistent.
@@ -230,6 +232,7 @@ impl Node {
             cluster: self.cluster,
             term: terms.fence.highest(),
             in_sync_set: terms.set,
+            incarnation: terms.incarnation,
             address: self.address.clone(),
             domain: self.config.domain,
             uptime: self.started.elapsed(),

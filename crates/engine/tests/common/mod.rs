@@ -2,12 +2,14 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::{
+    fs,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use clap::ValueEnum;
+use freshet_cluster::in_sync::Holder;
 use freshet_engine::{
     Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
     Lsn, Node, NodeConfig, Safety, StateHash, Table, TableDefinition,
@@ -184,6 +186,12 @@ pub fn all_are_named(primary: &Node) {
     wait_for("all are named", || is_named_by(primary, 3));
 }
 
+/// Whether the newest set has `node`, with what it holds now: it had something else before.
+pub fn is_named(primary: &Node, node: &Node) -> bool {
+    let holder = node.status().incarnation.map(|incarnation| Holder::new(node.id(), incarnation));
+    primary.status().in_sync_set.is_some_and(|set| holder.is_some_and(|holder| set.members.contains(&holder)))
+}
+
 /// A node of a cluster of three whose commits two of them hold.
 pub fn one_of_three(directory: &Path, n: usize, shape: Shape, apply: Apply) -> NodeConfig {
     let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directory)) };
@@ -193,4 +201,12 @@ pub fn one_of_three(directory: &Path, n: usize, shape: Shape, apply: Apply) -> N
 /// One for each node of a cluster of three.
 pub fn directories() -> Vec<tempfile::TempDir> {
     (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+/// The names in a directory, in order.
+pub fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }

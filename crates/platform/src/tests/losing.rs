@@ -7,8 +7,8 @@ use freshet_base::{
     Lsn,
     sync::{Arc, AtomicU64, Ordering},
 };
-use freshet_cluster::mirror::Status;
 use freshet_fabric::{OpenError, Place, QueuePair, RegionKey, SendError, Token, Write};
+use freshet_mirror::Status;
 
 use super::*;
 use crate::{

@@ -1,9 +1,6 @@
 //! Join: how one who may follow becomes one who is fed.
 
-use freshet_base::{
-    Lsn,
-    sync::{Arc, Ordering},
-};
+use freshet_base::sync::{Arc, Ordering};
 use freshet_cluster::{
     handshake::{self, Agreed},
     host::ReplicaState,
@@ -35,62 +32,26 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
-/// Whether this log, which is the same as a node's up to `at`, has what that node knows to have
-/// been acknowledged to clients.
-///
-/// A primary that was set back to an older copy of its disk finds out so, and one that was forced.
-fn has_enough(hello: &Hello, join: &Join, at: Lsn) -> Result<(), (Box<AheadStatus>, Refusal)> {
-    let (node, acknowledged) = (hello.node, join.holds);
-    if at >= acknowledged {
-        return Ok(());
+/// Logs that a node is refused. One that holds more than this log does not have to come again to be
+/// heard of: all others know of it.
+pub(crate) fn note_refused(feeder: &impl Feeder, hello: &Hello, join: &Join, refusal: &Refusal) {
+    if !matches!(refusal, Refusal::HoldsMore { .. } | Refusal::MirrorHoldsMore { .. }) {
+        return report_refused(hello, refusal);
     }
-    let term = join.log.history.cut(join.log.received).last_term();
-    let why = match join.mirror {
-        true => Refusal::MirrorHoldsMore { node, term, end: acknowledged, here: at },
-        false => Refusal::HoldsMore { node, at, committed: acknowledged },
-    };
-    let address = hello.address.chars().take(LONGEST_ADDRESS).collect();
-    let (end, text) = (join.log.received, why.to_string());
-    Err((Box::new(AheadStatus { node, address, term, end, acknowledged, why: text }), why))
-}
-
-/// Refuses a node that holds more than this log, which is the same as its own up to `at`: notes
-/// that, and has all others know.
-fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Lsn) -> Result<(), Refusal> {
-    if let Err((ahead, refusal)) = has_enough(hello, join, at) {
-        let (node, address, term) = (ahead.node, ahead.address.clone(), ahead.term.0);
-        let is_new = feeder.feeds().state().holds_more(*ahead);
-        if is_new {
-            tracing::error!(
-                %node,
-                address,
-                term,
-                cause = %refusal,
-                "a node holds more than this log, and keeps it: an operator has to decide"
-            );
-            feeder.news();
-        }
-        return Err(refusal);
+    let (node, end, acknowledged) = (hello.node, join.log.received, join.holds);
+    let address: String = hello.address.chars().take(LONGEST_ADDRESS).collect();
+    let term = join.log.history.cut(end).last_term();
+    let ahead = AheadStatus { node, address: address.clone(), term, end, acknowledged, why: refusal.to_string() };
+    if feeder.feeds().state().holds_more(ahead) {
+        tracing::error!(
+            %node,
+            address,
+            term = term.0,
+            cause = %refusal,
+            "a node holds more than this log, and keeps it: an operator has to decide"
+        );
+        feeder.news();
     }
-    Ok(())
-}
-
-/// Whether this log can continue what the node has; says why not.
-fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
-    holds_no_more(feeder, hello, join, welcome.cut_at)?;
-    keeps(feeder, welcome).inspect_err(|refusal| report_refused(hello, refusal))
-}
-
-/// What to tell a node whose log does not agree with this one. If a term was begun twice, it may
-/// hold more than this log.
-pub(crate) fn disagreed(feeder: &impl Feeder, hello: &Hello, join: &Join, why: Refusal) -> Refusal {
-    if let Refusal::SameTermTwice { upto, .. } = why
-        && let Err(holds_more) = holds_no_more(feeder, hello, join, upto)
-    {
-        return holds_more;
-    }
-    report_refused(hello, &why);
-    why
 }
 
 /// Counts the standby, welcomes it, and starts its two threads.
@@ -113,7 +74,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    if let Err(refusal) = can_feed(&**feeder, hello, join, &agreed.welcome) {
+    if let Err(refusal) = keeps(&**feeder, &agreed.welcome) {
+        report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);

@@ -21,7 +21,11 @@ use freshet_base::{
     Lsn,
     sync::{Arc, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::{Moment, flow::Next};
+use freshet_cluster::{
+    Moment,
+    flow::Next,
+    mirror::{MirrorFeed, feed::Completed},
+};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
 use freshet_log::Noting;
 use freshet_mirror::{Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, UNDO};
@@ -107,30 +111,8 @@ impl Inbox {
     }
 }
 
-/// What is posted and has not completed.
-struct Posted {
-    token: Token,
-    /// Where its batch ends, if it has one.
-    batch: Option<Lsn>,
-    /// What it has written as the mark.
-    mark: Option<Lsn>,
-}
-
-/// A mirror with no memory for a region is asked again after this time.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How busy its link is, is looked up this often.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// How it stands with another region.
-#[derive(Clone, Copy)]
-enum Growth {
-    /// None is wanted.
-    None,
-    /// The mirror was asked for one, and has not answered.
-    Asked,
-    /// It had no memory, and is not asked before this.
-    Refused(Moment),
-}
 
 /// What the ship thread knows of a mirror.
 pub(super) struct MirrorLine {
@@ -148,25 +130,14 @@ pub(super) struct MirrorLine {
     waits: Option<Extent>,
     /// It is made here for others as well.
     is_first: bool,
-    under_way: VecDeque<Posted>,
     /// For how long the ship thread waits for it; when that was looked up last, and how long it
     /// was.
     link: LinkMeter,
     looked: (Moment, Duration),
-    /// It had everything below when this feed began.
-    base: Lsn,
-    /// All batches up to here have completed.
-    completed: Lsn,
-    /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
-    acknowledged: Lsn,
-    asked: Lsn,
-    /// What was written as the mark.
-    marked: Lsn,
-    growth: Growth,
+    /// What is under way to it, has completed, is marked.
+    feed: MirrorFeed<Token>,
     /// The batch that waits does so for a region.
     lacks: bool,
-    /// When something was last sent to it.
-    sent_at: Moment,
     /// The log says where rows differ: less has to be read.
     _noting: Option<Noting>,
 }
@@ -223,17 +194,10 @@ impl MirrorLine {
             batches: Arc::clone(&feeder.feeds().batches),
             waits: None,
             is_first: false,
-            under_way: VecDeque::new(),
             link: LinkMeter::default(),
             looked: (feeder.feeds().clock.now(), Duration::ZERO),
-            base: from,
-            completed: from,
-            acknowledged: from,
-            asked: Lsn::ZERO,
-            marked: Lsn::ZERO,
-            growth: Growth::None,
+            feed: MirrorFeed::new(from, feeder.feeds().clock.now()),
             lacks: false,
-            sent_at: feeder.feeds().clock.now(),
             _noting: feeder.note_changes(),
         }
     }
@@ -246,23 +210,22 @@ impl MirrorLine {
         shipper.member && self.layout.is_some() && Arc::strong_count(&self.batches) > 2
     }
 
-    /// How far the mark may be moved when everything below `committed` is. Only over what has
-    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements). What
-    /// the mirror had when it came is marked as well: it is not to follow a log without that.
+    /// How far the mark may be moved when everything below `committed` is.
     fn next_mark(&self, committed: Lsn) -> Option<Lsn> {
-        let (to, base) = (committed.min(self.completed), self.base);
-        let to = self.ring.mark(to).or((to >= base).then_some(base))?;
-        (to > self.marked && self.layout.is_some()).then_some(to)
+        let mark = self.feed.next_mark(committed, |to| self.ring.mark(to));
+        mark.filter(|_| self.layout.is_some())
     }
 
-    /// Notes that everything up to a token has completed.
+    /// Whether room comes by itself in the undo ring, which is full.
+    fn room_comes(&self, committed: Lsn) -> bool {
+        self.ring.mark(Lsn::MAX).is_some() && self.feed.room_comes(committed, |to| self.ring.mark(to))
+    }
+
+    /// Everything up to a token has completed.
     fn complete(&mut self, upto: Token) {
-        while let Some(Posted { batch, mark, .. }) = self.under_way.pop_front_if(|posted| posted.token <= upto) {
-            self.completed = batch.unwrap_or(self.completed);
-            if let (Some(mark), Some(layout)) = (mark, &mut self.layout) {
-                self.ring.marked(mark);
-                layout.committed(mark);
-            }
+        if let (Some(mark), Some(layout)) = (self.feed.complete(upto), &mut self.layout) {
+            self.ring.marked(mark);
+            layout.committed(mark);
         }
     }
 }
@@ -281,7 +244,7 @@ impl<F: Feeder> Ship<'_, F> {
         self.receive_from_mirror(mirror)?;
         mirror.complete(self.line.sender.completed()?);
         self.acknowledge(mirror)?;
-        if self.feeder.feeds().clock.now() >= mirror.sent_at.after(keep_alive) {
+        if self.feeder.feeds().clock.now() >= mirror.feed.note_due(keep_alive) {
             self.announce(mirror)?;
         }
         let Some(next) = self.next() else { return Ok(Turn::Over) };
@@ -291,16 +254,14 @@ impl<F: Feeder> Ship<'_, F> {
             }
             // Until there is room: that may be when more is committed.
             self.mark(mirror)?;
-            match mirror.growth {
-                Growth::Refused(until) if mirror.lacks => until,
-                _ => self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay),
-            }
+            let soon = || self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay);
+            mirror.feed.out_of_memory_until().filter(|_| mirror.lacks).unwrap_or_else(soon)
         } else {
             self.report_behind(next, behind);
             match next {
                 Next::Wait { until } => {
                     // What is committed was told with the batch, when it had not completed yet.
-                    if mirror.under_way.is_empty() {
+                    if mirror.feed.oldest().is_none() {
                         self.mark(mirror)?;
                     }
                     until
@@ -308,13 +269,13 @@ impl<F: Feeder> Ship<'_, F> {
                 next => return self.carry_out_for(mirror, next).map(|()| Turn::Again),
             }
         };
-        match mirror.under_way.front() {
-            Some(posted) => {
-                let waits = |sender: &mut Sender| sender.wait(posted.token);
+        match mirror.feed.oldest() {
+            Some(token) => {
+                let waits = |sender: &mut Sender| sender.wait(token);
                 timed(&mut self.line.sender, (&mut mirror.link, &self.feeder.feeds().clock), waits)?;
                 Ok(Turn::Again)
             }
-            None => Ok(Turn::Sleep(until.min(mirror.sent_at.after(keep_alive)))),
+            None => Ok(Turn::Sleep(until.min(mirror.feed.note_due(keep_alive)))),
         }
     }
 
@@ -398,8 +359,9 @@ impl<F: Feeder> Ship<'_, F> {
         }
         match mirror.build.enter(&mut mirror.ring) {
             Ok(()) => self.note_out_of_space(mirror, false),
-            // What a transaction writes over, or one block, is more than the ring holds.
-            Err(full) if full.needed > full.all || mirror.ring.mark(Lsn::MAX).is_none() => {
+            // What a transaction writes over, or one block, is more than the ring holds; or what
+            // commits wait for is.
+            Err(full) if full.needed > full.all || !mirror.room_comes(self.feeder.feeds().state().host.global()) => {
                 self.note_out_of_space(mirror, true);
                 return self.grow(mirror, full.lacking_bytes(), Growing::Undo).map(|()| false);
             }
@@ -409,12 +371,11 @@ impl<F: Feeder> Ship<'_, F> {
         let Some(note) = self.shipped(Some(batch.to)) else { return Ok(false) };
         mirror.waits = None;
         let mark = mirror.next_mark(note.global);
-        let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
+        let word = mark.unwrap_or(mirror.feed.marked()).0.to_le_bytes();
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
         self.shipper.round_trips.sent(batch.to, || self.feeder.feeds().clock.now());
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.undo()), mirror.build.changes())?;
-        mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
-        mirror.marked = mark.unwrap_or(mirror.marked);
+        mirror.feed.posted(token, batch.kept_to(), mark);
         for set in mirror.build.batch().members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
         }
@@ -428,29 +389,29 @@ impl<F: Feeder> Ship<'_, F> {
         let word = mark.0.to_le_bytes();
         let marks = [(Place { region: 0, offset: MARK }, &word[..])].into_iter();
         let token = self.line.sender.post_into(marks, iter::empty())?;
-        mirror.under_way.push_back(Posted { token, batch: None, mark: Some(mark) });
-        mirror.marked = mark;
+        mirror.feed.posted(token, None, Some(mark));
         Ok(())
     }
 
     /// Acknowledges what has completed. If the mirror may have to note an in-sync set first, it is
     /// asked to answer instead.
     fn acknowledge(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
-        let to = mirror.completed;
-        if to <= mirror.acknowledged {
-            return Ok(());
+        let (id, feeds, mut acked) = (self.shipper.id, self.feeder.feeds(), None);
+        let completed = mirror.feed.acknowledge(|to| {
+            let mut state = feeds.state();
+            let counts = state.host.counts_read_back(id);
+            acked = counts.then(|| state.host.read_back(id, to));
+            counts
+        });
+        match completed {
+            Completed::Nothing => return Ok(()),
+            Completed::Ask => self.announce(mirror)?,
+            Completed::Acknowledge => {
+                let event = acked.transpose()?.and_then(|acked| acked.event);
+                event.into_iter().for_each(|event| self.feeder.apply(event));
+            }
         }
-        self.shipper.round_trips.held(to, || self.feeder.feeds().clock.now());
-        let (counts, acked) = {
-            let mut state = self.feeder.feeds().state();
-            (state.host.counts_read_back(self.shipper.id), state.host.read_back(self.shipper.id, to)?)
-        };
-        if counts {
-            mirror.acknowledged = to;
-            acked.event.into_iter().for_each(|event| self.feeder.apply(event));
-        } else if to > mirror.asked {
-            self.announce(mirror)?;
-        }
+        self.shipper.round_trips.held(mirror.feed.completed(), || feeds.clock.now());
         Ok(())
     }
 
@@ -461,15 +422,15 @@ impl<F: Feeder> Ship<'_, F> {
         let Some(note) = self.shipped(None) else { return Ok(()) };
         let note = wire::encode(&self.batch_note(note));
         let (kind, term) = (Kind::Watermark as u8, self.feeder.feeds().term);
-        self.line.sender.send(kind, term, mirror.completed.0, 0, &note)?;
-        (mirror.asked, mirror.sent_at) = (mirror.completed, self.feeder.feeds().clock.now());
-        self.look_at_link(mirror);
+        let now = self.feeder.feeds().clock.now();
+        self.line.sender.send(kind, term, mirror.feed.note(now).0, 0, &note)?;
+        self.look_at_link(mirror, now);
         Ok(())
     }
 
     /// Notes how busy the link was, if it is time for that.
-    fn look_at_link(&self, mirror: &mut MirrorLine) {
-        let (now, busy, (before, then)) = (mirror.sent_at, mirror.link.busy(), mirror.looked);
+    fn look_at_link(&self, mirror: &mut MirrorLine, now: Moment) {
+        let (busy, (before, then)) = (mirror.link.busy(), mirror.looked);
         let Some(inbox) = self.shipper.mirror.as_ref().filter(|_| now >= before.after(LOOK)) else { return };
         inbox.reported().link_busy = thousandths(busy.saturating_sub(then), now.since(before)).min(1000);
         mirror.looked = (now, busy);
@@ -477,12 +438,9 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Asks for a region of at least this many bytes, one at a time.
     fn grow(&mut self, mirror: &mut MirrorLine, bytes: u64, growing: Growing) -> Result<(), ShipError> {
-        match mirror.growth {
-            Growth::Asked => return Ok(()),
-            Growth::Refused(until) if self.feeder.feeds().clock.now() < until => return Ok(()),
-            Growth::None | Growth::Refused(_) => {}
+        if !mirror.feed.asks_for_region(self.feeder.feeds().clock.now()) {
+            return Ok(());
         }
-        mirror.growth = Growth::Asked;
         self.send_alone(Kind::Grow, &wire::encode(&(bytes, growing)))
     }
 
@@ -493,7 +451,7 @@ impl<F: Feeder> Ship<'_, F> {
         let reported = &mut inbox.reported().lacks_memory;
         if !lacks {
             *reported = false;
-        } else if matches!(mirror.growth, Growth::Refused(_)) && !std::mem::replace(reported, true) {
+        } else if mirror.feed.out_of_memory_until().is_some() && !std::mem::replace(reported, true) {
             tracing::warn!(mirror = %self.shipper.node, "a mirror has no memory left, and gets nothing more");
         }
     }
@@ -507,11 +465,9 @@ impl<F: Feeder> Ship<'_, F> {
             (std::mem::take(&mut reported.grown), description)
         };
         for (key, growing) in grown {
-            let Some(key) = key else {
-                // The commit rule does without it in time.
-                mirror.growth = Growth::Refused(self.feeder.feeds().clock.now().after(ASK_AGAIN));
-                continue;
-            };
+            mirror.feed.region_answered(key.is_some(), self.feeder.feeds().clock.now());
+            // Without one, the commit rule does without the mirror in time.
+            let Some(key) = key else { continue };
             let region = self.line.sender.attach(&key)?;
             if growing == Growing::Undo {
                 mirror.ring.grow(region, key.length);
@@ -519,7 +475,6 @@ impl<F: Feeder> Ship<'_, F> {
             } else if let Some(layout) = &mut mirror.layout {
                 layout.grow(region, key.length);
             }
-            mirror.growth = Growth::None;
         }
         if let (Some(description), None) = (description, &mirror.layout) {
             let mut lengths = self.line.sender.lengths();
@@ -528,7 +483,7 @@ impl<F: Feeder> Ship<'_, F> {
                 return Err(NoMirror::Offer.into());
             }
             let mut layout = Layout::of(&description, &lengths).map_err(NoMirror::from)?;
-            layout.committed(mirror.base.max(mirror.marked));
+            layout.committed(mirror.feed.stays());
             mirror.layout = Some(layout);
         }
         Ok(())

@@ -36,7 +36,7 @@ use freshet_log::{Batch, Noting, ReadError};
 use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
-    join::{disagreed, join, report_refused},
+    join::{join, note_refused, report_refused},
     ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{

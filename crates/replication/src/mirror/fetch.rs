@@ -12,17 +12,13 @@
 //! memory ([`reaches`](super::Holding::reaches)).
 
 use freshet_base::{Lsn, Term, sync::Arc};
-use freshet_cluster::{
-    handshake::{Welcome, check_welcome},
-    mirror::Cut,
-    promotion::Fetch,
-};
+use freshet_cluster::{entering::Entering, handshake::Welcome, mirror::Cut, promotion::Fetch};
 use freshet_fabric::tcp::{Receiver, Sender};
 use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
 
 use super::{Shared, memory::RecoverError};
 use crate::{
-    standby::{SessionError, connect, introduce, next_fetched},
+    standby::{Parts, SessionError, connect, enter, introduce, next_fetched},
     wire::{self, Ack, Continue, Growing, Kind, Purpose, Refusal},
 };
 
@@ -39,12 +35,12 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     let connection = connect(&**shared, from, shared.follow.order())?;
     let (answer, connection) = introduce(&**shared, from, connection, Purpose::Fetch { term, log }, term)?;
     let welcome = answer.log;
-    let checked = wanted.check(&welcome).and_then(|()| check_welcome(&welcome, terms.cluster, &terms.history, end));
-    checked.map_err(SessionError::Refused)?;
-    if welcome.cut_at < end {
-        cut(shared, welcome.cut_at)?;
-    }
-    shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| local(&error))?;
+    wanted.check(&welcome).map_err(SessionError::Refused)?;
+    let parts = Parts {
+        cut: &|at| cut(shared, at),
+        begun_elsewhere: &|_, _| local(&"the checkpoint that this mirror began from holds what the other log does not"),
+    };
+    let _ = enter(&**shared, &welcome, Entering::to_fetch, parts)?;
     let (sender, receiver) = connection.split();
     let outcome =
         Arriving::begin(shared, &welcome).and_then(|mut arriving| arriving.run(sender, receiver, wanted.upto));
@@ -70,9 +66,6 @@ fn damaged(cause: &Damaged) -> SessionError {
 
 /// Undoes what the other node's log does not have.
 fn cut(shared: &Shared, at: Lsn) -> Result<(), SessionError> {
-    if at < shared.state().mirror_state.floor() {
-        return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
-    }
     let end = shared.memory().cut(at);
     let end = end.map_err(|cause| match cause {
         RecoverError::Damaged(cause) => damaged(&cause),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use freshet_base::{Fid, Lsn, Rid, sync::Arc};
-use freshet_cluster::term::TermHistory;
+use freshet_cluster::term::TermState;
 use freshet_mirror::Damaged;
 
 use super::Shared;
@@ -81,9 +81,9 @@ impl NotRead {
 }
 
 impl FuzzySnapshots {
-    /// The terms of the log that the memory is a state of.
-    pub fn history(&self) -> TermHistory {
-        self.0.terms.get().history
+    /// What the mirror remembers of terms, and knows to be committed of what it holds.
+    pub fn state(&self) -> TermState {
+        TermState { committed: self.0.committed(), ..self.0.terms.get() }
     }
 
     /// Begins one. Blocks for up to four seconds while the primary is writing into the directory.
@@ -161,7 +161,7 @@ impl FuzzySnapshot {
     pub fn end(&self) -> Result<Lsn, String> {
         let least = self.read.least();
         let committed = || {
-            let (announced, mark) = (self.shared.state().committed, self.shared.memory().mark());
+            let (announced, mark) = (self.shared.state().mirror_state.announced(), self.shared.memory().mark());
             Some(announced.max(mark)).filter(|committed| *committed >= least).ok_or(())
         };
         let committed = patiently(committed, |()| true);

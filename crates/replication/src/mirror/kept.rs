@@ -39,10 +39,10 @@
 //! state has it; then the control file has it alone, and something may be acknowledged. After a
 //! crash between them the state has one of the two.
 //!
-//! What does not count is set aside, and begun again, without a vote, which loses nothing that
-//! others have. So does a damaged state: a loss of power may leave one where the files are not to
-//! be durable. Where they are to be, and none is there, the start is refused: their device is not
-//! mounted, perhaps.
+//! What does not count is set aside, and begun again as another incarnation, which loses nothing
+//! that others have. So is a damaged state: a loss of power may leave one where the files are not
+//! to be durable. Where they are to be, and none is there, the start is refused: their device is
+//! not mounted, perhaps.
 
 use std::{
     fs,
@@ -63,7 +63,7 @@ use crate::terms::Terms;
 const ASIDE: &str = "aside";
 
 /// The first line of a state. Another format does not count.
-const HEAD: &str = "freshet mirror 1";
+const HEAD: &str = "freshet mirror 2";
 
 /// What `state` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ pub(super) struct KeptState {
     generation: u64,
     /// See [`freshet_cluster::mirror::MirrorState::floor`].
     pub floor: Lsn,
-    /// Nothing was missing that the mirror had ever acknowledged.
-    pub whole: bool,
+    /// What is there is not what was written.
+    pub damaged: bool,
     /// What has completed survives a loss of power.
     pub durable: bool,
     pub regions: Vec<KeptRegion>,
@@ -103,7 +103,7 @@ pub(super) struct Noted<'a> {
     /// See [`KeptState`].
     pub floor: Lsn,
     /// See there.
-    pub whole: bool,
+    pub damaged: bool,
     /// See there.
     pub durable: bool,
 }
@@ -153,9 +153,9 @@ fn identity(file: &Path) -> io::Result<(u64, u128)> {
 
 impl KeptState {
     fn encode(&self) -> String {
-        let Self { cluster, node, life, boot, generation, floor, whole, durable, regions } = self;
+        let Self { cluster, node, life, boot, generation, floor, damaged, durable, regions } = self;
         let mut text = format!("{HEAD}\ncluster {cluster}\nnode {node}\nlife {life:016x}\nboot {boot}\n");
-        text.push_str(&format!("generation {generation}\nfloor {}\nwhole {whole}\ndurable {durable}\n", floor.0));
+        text.push_str(&format!("generation {generation}\nfloor {}\ndamaged {damaged}\ndurable {durable}\n", floor.0));
         for KeptRegion { bytes, file: (inode, made) } in regions {
             text.push_str(&format!("region {bytes} {inode} {made}\n"));
         }
@@ -182,7 +182,7 @@ impl KeptState {
             boot: field("boot")?.to_owned(),
             generation: field("generation")?.parse().ok()?,
             floor: Lsn(field("floor")?.parse().ok()?),
-            whole: field("whole")?.parse().ok()?,
+            damaged: field("damaged")?.parse().ok()?,
             durable: field("durable")?.parse().ok()?,
             regions: Vec::new(),
         };
@@ -399,14 +399,14 @@ impl Kept {
     }
 
     fn replace(&self, noted: Noted<'_>) -> io::Result<()> {
-        let Noted { cluster, lengths, floor, whole, durable } = noted;
+        let Noted { cluster, lengths, floor, damaged, durable } = noted;
         let region = |(number, bytes): (usize, &u64)| {
             identity(&self.region(number)).map(|file| KeptRegion { bytes: *bytes, file })
         };
         let regions = lengths.iter().enumerate().map(region).collect::<io::Result<_>>()?;
         let &Self { node, life, generation, .. } = self;
         let boot = self.boot.clone();
-        let state = KeptState { cluster, node, life, boot, generation, floor, whole, durable, regions };
+        let state = KeptState { cluster, node, life, boot, generation, floor, damaged, durable, regions };
         let next = self.directory.join("state.next");
         let mut file = private::create(&next)?;
         file.write_all(state.encode().as_bytes())?;
@@ -431,7 +431,7 @@ mod tests {
             boot: "1f0c".into(),
             generation: 3,
             floor: Lsn(7),
-            whole: true,
+            damaged: false,
             durable: false,
             regions: regions.map(|(bytes, file)| KeptRegion { bytes, file }).into(),
         }
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_truncation_of_a_state_is_noticed() {
-        for state in [state(), KeptState { whole: false, durable: true, regions: Vec::new(), ..state() }] {
+        for state in [state(), KeptState { damaged: true, durable: true, regions: Vec::new(), ..state() }] {
             let bytes = state.encode().into_bytes();
             assert_eq!(KeptState::decode(&bytes), Ok(state));
             for length in 0..bytes.len() {
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn a_state_of_another_version_is_refused() {
         let text = state().encode();
-        let next = sealed::open(&text).unwrap().replacen("mirror 1", "mirror 2", 1);
+        let next = sealed::open(&text).unwrap().replacen("mirror 2", "mirror 3", 1);
         assert_eq!(KeptState::decode(sealed::seal(next).as_bytes()), Err("another version of Freshet wrote it"));
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Memory {
     /// Whose database it holds, if anything has begun here.
     cluster: ClusterId,
     floor: Lsn,
-    whole: bool,
+    damaged: bool,
     arena: u64,
     most: u64,
     huge: bool,
@@ -100,7 +100,7 @@ impl Memory {
             }
         };
         let (regions, base) = (Vec::new(), Lsn::ZERO);
-        let (floor, whole, begun, exposed, session) = (Lsn::ZERO, false, false, false, 0);
+        let (floor, damaged, begun, exposed, session) = (Lsn::ZERO, false, false, false, 0);
         let cluster = ClusterId(0);
         let mut memory = Self {
             regions,
@@ -108,7 +108,7 @@ impl Memory {
             terms: terms.clone(),
             cluster,
             floor,
-            whole,
+            damaged,
             arena,
             most,
             huge,
@@ -131,8 +131,7 @@ impl Memory {
                 tracing::warn!(
                     directory,
                     cause = why,
-                    "the memory that this mirror kept does not count: it is kept aside, and the mirror begins again, \
-                     without a vote at first"
+                    "the memory that this mirror kept does not count: it is kept aside, and the mirror begins again"
                 );
                 let TermState { history, life, .. } = terms.get();
                 memory.set_aside(history, life.map_or(Lsn::ZERO, |life| life.reached))?;
@@ -145,6 +144,9 @@ impl Memory {
     /// Takes what was left; says which number it has, or why it cannot be used.
     fn find(&mut self, left: &KeptState, firsts: &[u64]) -> Result<u64, String> {
         let Some(kept) = &self.kept else { return Err("it is not kept".to_owned()) };
+        if left.damaged {
+            return Err("it was found to be damaged".to_owned());
+        }
         if !left.regions.iter().map(|region| region.bytes).take(firsts.len()).eq(firsts.iter().copied()) {
             return Err("mirror.directory-bytes or mirror.undo-bytes was changed".to_owned());
         }
@@ -154,7 +156,7 @@ impl Memory {
             // It is from now on, if it is to be.
             self.flush();
         }
-        (self.cluster, self.floor, self.whole) = (left.cluster, left.floor, left.whole);
+        (self.cluster, self.floor) = (left.cluster, left.floor);
         (self.begun, self.exposed) = (true, true);
         Ok(left.life)
     }
@@ -178,7 +180,7 @@ impl Memory {
         let regions = (0..).zip(lengths).map(|(number, bytes)| self.make(number, *bytes));
         self.regions = regions.collect::<io::Result<_>>()?;
         (self.begun, self.exposed, self.base) = (false, false, Lsn::ZERO);
-        (self.floor, self.whole) = (Lsn::ZERO, false);
+        (self.floor, self.damaged) = (Lsn::ZERO, false);
         self.session += 1;
         Ok(())
     }
@@ -210,9 +212,9 @@ impl Memory {
     fn note(&self) -> io::Result<()> {
         match &self.kept {
             Some(kept) if self.begun => {
-                let &Self { cluster, floor, whole, .. } = self;
+                let &Self { cluster, floor, damaged, .. } = self;
                 let (lengths, durable) = (&self.lengths()[..], self.medium() == Some(&Medium::Dax));
-                kept.note(Noted { cluster, lengths, floor, whole, durable })
+                kept.note(Noted { cluster, lengths, floor, damaged, durable })
             }
             _ => Ok(()),
         }
@@ -222,19 +224,9 @@ impl Memory {
         self.regions.iter().map(|region| length_of(region)).collect()
     }
 
-    /// Nothing is missing here that this mirror has ever acknowledged.
-    pub fn note_whole(&mut self) -> io::Result<()> {
-        if self.whole {
-            return Ok(());
-        }
-        self.whole = true;
-        self.note()
-    }
-
-    /// From where on it is a state of the database, and whether nothing is missing that this mirror
-    /// has ever acknowledged: as the files say that it was found in.
-    pub fn noted(&self) -> (Lsn, bool) {
-        (self.floor, self.whole)
+    /// From where on it is a state of the database.
+    pub fn floor(&self) -> Lsn {
+        self.floor
     }
 
     pub fn regions(&self) -> Vec<Region> {
@@ -290,9 +282,9 @@ impl Memory {
         Ok(Some(region))
     }
 
-    /// What is here is not what was written: it has no vote, in the next process neither.
+    /// What is here is not what was written: it does not count, for the next process neither.
     pub fn note_damaged(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.whole) {
+        if std::mem::replace(&mut self.damaged, true) {
             return Ok(());
         }
         self.note()

@@ -12,8 +12,8 @@
 //!
 //! Memory does not outlive its process, unless it lies in files ([`kept`]); in persistent memory it
 //! outlives the machine's, too. A mirror that begins
-//! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
-//! before it holds all that its primary had when it came ([`MirrorState`]).
+//! with empty memory is another incarnation: what it acknowledged in an earlier life is lost
+//! ([`MirrorState`]).
 //!
 //! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
 //! has less: it does not follow, and says so on both sides, until an operator decides (see
@@ -21,6 +21,7 @@
 //! where histories part, or its memory is damaged, it is filled again: from a checkpoint, if there
 //! is one ([`Seed`]), and not before that comes.
 
+mod begin_again;
 mod fetch;
 mod fuzzy_snapshot;
 mod kept;
@@ -44,6 +45,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
+    entering::Held,
     mirror::MirrorState,
     promotion::{Fetch, LogState},
     term::{Living, TermHistory, TermState},
@@ -63,6 +65,7 @@ pub use self::{
     seed::{Beginning, Checkpoints, Seed},
 };
 use crate::{
+    checkpoints::KnownLog,
     clock::Clock,
     endpoint::Service,
     promotion::{Candidate, PromoteError, PromoteOptions},
@@ -153,26 +156,21 @@ pub(crate) struct Shared {
 }
 
 /// What is known here of the primary and of the others.
-#[derive(Default)]
 struct State {
     mirror_state: MirrorState,
     /// The last of the log that a candidate has got, for those who have less.
     fetched_log: FetchedLog,
     /// A checkpoint comes.
     bootstrap: Option<Bootstrap>,
-    /// The primary of this connection has announced that everything below is committed.
-    committed: Lsn,
     /// What the primary has announced last, and when that came.
     observed: Option<(Observed, Moment)>,
-    /// Who has announced last that it leads, or is about to, where, and when.
-    announced: Option<(Living, String, Moment)>,
+    /// Where the node is that has announced last that it leads, or is about to.
+    announced_at: String,
     peers: Vec<Peer>,
     /// Those that hold more than the cluster's log has, as was announced last.
     ahead: Vec<AheadStatus>,
     /// Other primaries that its primary has met, as was announced last.
     two_primaries: Vec<TwoPrimaries>,
-    /// How many standbys the primary has, and what it promises.
-    promised: Option<(u32, Safety)>,
     /// Why there was no memory for the primary when it asked last.
     lacks: Option<String>,
     /// Why it does not follow, if the other log has less than is here.
@@ -187,10 +185,30 @@ struct State {
     undone: u64,
 }
 
+impl State {
+    fn new(mirror_state: MirrorState) -> Self {
+        Self {
+            mirror_state,
+            fetched_log: FetchedLog::default(),
+            bootstrap: None,
+            observed: None,
+            announced_at: String::new(),
+            peers: Vec::new(),
+            ahead: Vec::new(),
+            two_primaries: Vec::new(),
+            lacks: None,
+            holds_more: None,
+            given_up: false,
+            condemned: None,
+            rehearsed: None,
+            undone: 0,
+        }
+    }
+}
+
 /// What a primary announces of itself.
 #[derive(Clone, Copy)]
 struct Observed {
-    term: Term,
     /// How far its log reaches.
     end: Lsn,
     in_sync: bool,
@@ -223,7 +241,7 @@ impl Mirror {
         let peers =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         let mut memory = Memory::new(&config, who.node, &terms)?;
-        let found = found(&mut memory, &terms)?;
+        let found = found(&mut memory, &terms, MirrorState::new(who.node, config.synchronous, config.patience))?;
         let shared = Arc::new(Shared {
             follow: Follow::new(who.upstream.clone()),
             memory: Mutex::new(memory),
@@ -343,7 +361,7 @@ impl Drop for Mirror {
 }
 
 /// What a process of before has left in the memory, recovered.
-fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
+fn found(memory: &mut Memory, terms: &Terms, nothing: MirrorState) -> io::Result<State> {
     let TermState { cluster, history, .. } = terms.get();
     if memory.has_begun() {
         match memory.recover() {
@@ -353,21 +371,14 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                     end,
                     had,
                     "the memory that this mirror kept does not count, since it is older than what this node had: it \
-                     begins again, without a vote at first"
+                     begins again"
                 );
             }
             Ok(Some(found)) => {
-                let (floor, whole) = memory.noted();
                 let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
-                tracing::info!(
-                    end,
-                    under_way,
-                    undone,
-                    whole,
-                    "this mirror finds the memory that it had, and continues"
-                );
-                let mirror_state = MirrorState::found(found.end, (floor, whole));
-                return Ok(State { mirror_state, undone: found.undone as u64, ..State::default() });
+                tracing::info!(end, under_way, undone, "this mirror finds the memory that it had, and continues");
+                let mirror_state = nothing.found(found.end, memory.floor());
+                return Ok(State { undone: found.undone as u64, ..State::new(mirror_state) });
             }
             Ok(None) => {}
             Err(RecoverError::Damaged(cause)) => {
@@ -384,7 +395,7 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
         // Nothing of it is in this memory.
         terms.adopt(cluster, TermHistory::default()).map_err(io::Error::other)?;
     }
-    Ok(State::default())
+    Ok(State::new(nothing))
 }
 
 impl Shared {
@@ -415,85 +426,10 @@ impl Shared {
         grown.ok().flatten()
     }
 
-    /// What is here is not what was written: it has no vote from now on, and the mirror begins
-    /// again, from another node, as soon as one gives what it has. Until then it is kept.
-    fn condemn(&self, why: String) {
-        {
-            let mut state = self.state();
-            state.mirror_state.silence();
-            if state.condemned.is_some() {
-                return;
-            }
-            state.condemned = Some(why.clone());
-        }
-        tracing::error!(cause = why, "what this mirror holds is damaged: it has no vote, and begins again");
-        if let Err(cause) = self.memory().note_damaged() {
-            tracing::error!(%cause, "it cannot be noted that a mirror's memory is damaged");
-        }
-        // Nothing more is acknowledged for it.
-        self.follow.leave();
-    }
-
-    /// Gives up what is damaged: it is kept aside before.
-    fn set_aside(&self) -> Result<(), SessionError> {
-        if self.state().condemned.is_none() {
-            return Ok(());
-        }
-        let kept = self.keep_aside().map_err(|cause| {
-            SessionError::Seed(format!(
-                "the memory that is damaged cannot be kept aside: {cause}; see that there is room"
-            ))
-        })?;
-        let path = kept.map(|path| path.display().to_string());
-        tracing::warn!(path, "the damaged memory is kept aside until this mirror has everything again");
-        self.state().condemned = None;
-        Ok(())
-    }
-
-    /// No other node writes here any more.
-    fn keep_aside(&self) -> io::Result<Option<PathBuf>> {
-        let (history, reached) = (self.terms.get().history, self.committed());
-        let (kept, regions) = {
-            let mut memory = self.memory();
-            (memory.set_aside(history.clone(), reached)?, memory.regions())
-        };
-        let Some(directory) = self.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
-        // That takes a while, and others ask for the status in the meantime.
-        memory::write_out(&regions, directory)?;
-        self.memory().is_aside(directory.clone(), history, reached);
-        Ok(Some(directory.clone()))
-    }
-
-    /// Begins again with nothing. What was here has no vote from the first moment on.
-    fn forget(&self) -> Result<(), SessionError> {
-        let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
-        {
-            let mut state = self.state();
-            state.mirror_state.silence();
-            (state.lacks, state.holds_more) = (None, None);
-        }
-        self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
-        if let Some(cluster) = self.terms.get().cluster {
-            self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
-        }
-        self.state().mirror_state.forgotten();
-        Ok(())
-    }
-
     /// Up to where what is here is known to be committed: no log is followed that has less of it.
     fn committed(&self) -> Lsn {
         let mark = self.memory().mark();
-        let state = self.state();
-        state.mirror_state.committed(mark, state.committed)
-    }
-
-    /// The log of the node that this one is to follow has only what is below `here` of what is
-    /// committed here up to `end`.
-    fn holds_more(&self, end: Lsn, here: Lsn) -> SessionError {
-        let term = self.terms.get().history.cut(end).last_term();
-        let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end, here };
-        self.report_holds_more(&refusal);
-        SessionError::Refused(refusal)
+        self.state().mirror_state.committed(mark, &self.terms.get())
     }
 
     fn report_holds_more(&self, refusal: &Refusal) {
@@ -514,11 +450,17 @@ impl Shared {
             Some(&Refusal::LogGone { from, .. }) => {
                 let committed = self.committed();
                 if from < committed {
-                    return self.holds_more(committed, from);
+                    return self.holds_more(from, committed);
                 }
                 self.state().mirror_state.goes_stale();
             }
             Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.report_holds_more(refusal),
+            // It comes again when that is durable.
+            Some(Refusal::NoteSet { set }) => {
+                if let Err(cause) = self.terms.note_set((**set).clone()) {
+                    return SessionError::Local(cause.to_string());
+                }
+            }
             Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
                 return SessionError::Refused(refusal.clone());
             }
@@ -529,10 +471,11 @@ impl Shared {
 
     /// A checkpoint is in the memory.
     fn seeded(&self, beginning: Beginning) -> Result<(), SessionError> {
-        let Beginning { cluster, history, start, end, .. } = beginning;
+        let Beginning { cluster, known: KnownLog { history, committed }, start, end, .. } = beginning;
         let filled = self.memory().filled(cluster, (self.who.node, history.last_term()), (start, end));
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
+        self.terms.note_committed(committed);
         self.state().mirror_state.seeded(start, end);
         tracing::info!(lsn = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
         Ok(())
@@ -541,7 +484,7 @@ impl Shared {
     fn observe_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
-            state.promised = Some((message.standbys, message.safety));
+            state.mirror_state.view_mut().observe_level(message.standbys, message.safety);
             (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
             state.ahead.truncate(MOST_AHEAD);
             state.two_primaries.truncate(MOST_AHEAD);
@@ -559,26 +502,18 @@ impl Shared {
     /// The term under which this node lives, and where its primary is, as far as that is known.
     fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
-        let living = Living { term: fence.highest(), node: fence.holder()? };
-        let (state, now) = (self.state(), self.clock.now());
-        let recent = |at: Moment| now.since(at) < self.config.patience;
-        if self.follow.following().is_some()
-            && state.observed.is_some_and(|(observed, at)| observed.term == living.term && recent(at))
-        {
-            return Some((living, self.follow.upstream()));
-        }
-        let announced = state.announced.as_ref().filter(|(known, _, at)| *known == living && recent(*at));
-        announced.map(|(_, address, _)| (living, Some(address.clone())))
+        let state = self.state();
+        let (living, hearsay) = state.mirror_state.view().living(&fence, self.clock.now())?;
+        let address = if hearsay { Some(state.announced_at.clone()) } else { self.follow.upstream() };
+        Some((living, address))
     }
 
     /// What this memory holds, for a candidate. To be read after the fence has risen.
     fn log_state(&self) -> LogState {
         let terms = self.terms.get();
-        let incarnation = terms.holder(self.who.node).incarnation;
-        let TermState { history, set, .. } = terms;
         let (committed, end) = (self.committed(), self.state().mirror_state.reaches());
         let synchronous = self.config.synchronous;
-        LogState { history, end, set, synchronous, committed, log: false, incarnation }
+        LogState { synchronous, log: false, ..LogState::of(terms, self.who.node, end, committed) }
     }
 
     /// Whether a database can be made of the memory, or why not.
@@ -611,7 +546,7 @@ impl Shared {
             in_sync: known.map(|(observed, _)| observed.in_sync),
             silence: observed.map(|(_, at)| now.since(at)),
             end,
-            whole: state.mirror_state.is_whole(),
+            whole: state.mirror_state.has_vote() && end > Lsn::ZERO,
             bootstrap: state.bootstrap,
             floor: state.mirror_state.floor(),
             mark,
@@ -648,13 +583,12 @@ impl Candidate for Shared {
         if self.state().condemned.is_some() {
             return Some("what this mirror holds is damaged, and it begins again from another node");
         }
-        (!self.state().mirror_state.is_whole()).then_some(
-            "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
-        )
+        (!self.state().mirror_state.has_vote())
+            .then_some("this mirror is being filled from a checkpoint, and does not hold all of that yet")
     }
 
     fn promised_safety(&self) -> Option<(u32, Safety)> {
-        self.state().promised
+        self.state().mirror_state.view().level()
     }
 
     fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
@@ -723,13 +657,14 @@ impl Follows for Shared {
 
     fn observe_primary(&self, living: Living, address: &str) {
         let mut state = self.state();
-        state.announced = Some((living, address.to_owned(), self.clock.now()));
+        state.mirror_state.view_mut().observe_primary(living, self.clock.now());
+        address.clone_into(&mut state.announced_at);
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
     }
 
     fn observe_not_leading(&self, node: NodeId) {
-        self.state().announced.take_if(|(living, ..)| living.node == node);
+        self.state().mirror_state.view_mut().observe_not_leading(node);
     }
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
@@ -756,6 +691,20 @@ impl Follows for Shared {
         receive::offered(self, upstream, connection).map_err(|error| self.explain(error))
     }
 
+    fn held(&self, state: &TermState) -> Held {
+        let mark = self.memory().mark();
+        self.state().mirror_state.held(mark, state)
+    }
+
+    /// The log of the node that this one is to follow has of what is committed here, up to
+    /// `committed`, only what is below `at`.
+    fn holds_more(&self, at: Lsn, committed: Lsn) -> SessionError {
+        let term = self.terms.get().history.cut(committed).last_term();
+        let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end: committed, here: at };
+        self.report_holds_more(&refusal);
+        SessionError::Refused(refusal)
+    }
+
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section
     /// 5.2), before this node answers for it, or offers it again.
     fn take_back(&self) -> Result<(), SessionError> {
@@ -771,6 +720,7 @@ impl Shared {
     /// Brings the memory to the end of a batch. What is damaged gets no vote back by that, and is
     /// kept as it is.
     fn recovered(&self) -> Result<(), SessionError> {
+        self.state().mirror_state.closed();
         if self.state().condemned.is_some() {
             return Ok(());
         }
@@ -789,6 +739,7 @@ impl Shared {
             let noted = self.memory().note_reached(found.end);
             noted.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         }
-        receive::note_whole(self)
+        receive::drop_aside(self);
+        Ok(())
     }
 }

@@ -7,11 +7,13 @@ use std::{
 
 use freshet_base::{Lsn, sync::Arc};
 use freshet_cluster::{
-    handshake::{Welcome, check_welcome},
+    entering::{Entered, Entering},
+    handshake::Welcome,
     in_sync::InSyncSet,
     mirror::Cut,
 };
 use freshet_fabric::{
+    Offer,
     channel::{Arrival, MAX_FRAME, Payload, Receiver, Sender, Side},
     cpu::Stint,
     memory::Region,
@@ -24,7 +26,7 @@ use crate::{
     endpoint::passage,
     forms::Encoding,
     load::{Done, LoadMeter},
-    standby::{Follows, SessionError, agreed, fenced, introduce, raise, violation},
+    standby::{Follows, Parts, SessionError, agreed, enter, fenced, introduce, violation},
     wire::{self, Ack, Asks, BatchNote, Continue, Growing, Join, Kind, Peers, Purpose, Refusal},
 };
 
@@ -44,20 +46,16 @@ fn local(cause: &std::io::Error) -> SessionError {
     SessionError::Local(format!("a mirror's memory cannot be kept: {cause}"))
 }
 
-/// A mirror that holds all that it has to does so for the next process, too.
-pub(super) fn note_whole(shared: &Shared) -> Result<(), SessionError> {
-    let (is_whole, end) = {
+/// What was set aside goes as soon as this mirror has all of it again.
+pub(super) fn drop_aside(shared: &Shared) {
+    let (is_state, end) = {
         let mirror_state = &shared.state().mirror_state;
-        (mirror_state.is_whole(), mirror_state.end())
+        (mirror_state.is_state(), mirror_state.end())
     };
-    if !is_whole {
-        return Ok(());
-    }
     let mut memory = shared.memory();
-    if memory.aside().is_some() {
+    if is_state && memory.aside().is_some() {
         memory.drop_aside(&shared.terms.get().history, end);
     }
-    memory.note_whole().map_err(|cause| local(&cause))
 }
 
 /// What cannot be sent has no one to be sent to.
@@ -73,10 +71,6 @@ pub(super) fn offered(
     connection: Connection,
 ) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
-    let (terms, (end, member)) = (shared.terms.get(), {
-        let state = shared.state();
-        (state.mirror_state.end(), state.mirror_state.is_state())
-    });
     let (regions, more_undo, undo) = {
         let memory = shared.memory();
         (memory.regions(), memory.undo_regions(), memory.undo_bytes())
@@ -88,34 +82,22 @@ pub(super) fn offered(
     let side = Side::new(fabric.kind, fabric.config.clone(), first.to_vec())?;
     let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
-    let history = terms.history.clone();
-    let purpose = Purpose::Join(Join {
-        fence: terms.fence.highest(),
-        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX },
-        member,
-        synchronous: shared.config.synchronous,
-        offer: side.offer().clone(),
-        appliance: false,
-        mirror: true,
-        passage: passage.as_ref().map(|(number, _)| *number),
-        bare: fabric.config.bare,
-        encoding: Encoding::Bytes,
-        incarnation: terms.holder(shared.who.node).incarnation,
-        holds: shared.committed(),
-    });
-    let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
+    let join = join(shared, undo, side.offer(), passage.as_ref().map(|(number, _)| *number));
+    let (member, fence) = (join.member, join.fence);
+    let (answer, connection) = introduce(&**shared, upstream, connection, Purpose::Join(join), fence)?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
-    enter(shared, &welcome, end)?;
+    let parts = Parts {
+        cut: &|at| cut(shared, at),
+        begun_elsewhere: &|_, _| {
+            begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not")
+        },
+    };
+    let entered = enter(&**shared, &welcome, Entering::to_follow, parts)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
-    let description = begin_feed(shared, &welcome)?;
-    if welcome.above.is_empty() {
-        // The primary may fail before it says so.
-        shared.state().mirror_state.owes(welcome.end);
-        note_whole(shared)?;
-    }
+    let description = begin_feed(shared, &welcome, entered)?;
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     let (reported, load, noted) = (0, LoadMeter::default(), Instant::now());
     let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, reported, load, noted };
@@ -128,18 +110,46 @@ pub(super) fn offered(
     Err(error)
 }
 
+/// How this node asks to be fed, by an undo ring of this many bytes.
+fn join(shared: &Shared, undo: u64, offer: &Offer, passage: Option<u64>) -> Join {
+    let terms = shared.terms.get();
+    let (end, member) = {
+        let state = shared.state();
+        (state.mirror_state.end(), state.mirror_state.is_state())
+    };
+    let history = terms.history.clone();
+    Join {
+        fence: terms.fence.highest(),
+        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX },
+        member,
+        synchronous: shared.config.synchronous,
+        offer: offer.clone(),
+        appliance: false,
+        mirror: true,
+        passage,
+        bare: shared.config.fabric.config.bare,
+        encoding: Encoding::Bytes,
+        incarnation: terms.holder(shared.who.node).incarnation,
+        noted: terms.set.as_ref().map(InSyncSet::order),
+        holds: shared.committed(),
+    }
+}
+
 /// The memory is the primary's from now on: says what is in it.
-fn begin_feed(shared: &Shared, welcome: &Welcome) -> Result<Vec<u8>, SessionError> {
+fn begin_feed(shared: &Shared, welcome: &Welcome, entered: Entered) -> Result<Vec<u8>, SessionError> {
+    let regions = {
+        let mut memory = shared.memory();
+        let begun = memory.begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);
+        begun.map_err(|cause| local(&cause))?;
+        memory.regions()
+    };
     {
         let mut state = shared.state();
-        (state.committed, state.holds_more) = (Lsn::ZERO, None);
-        state.mirror_state.continues();
+        state.holds_more = None;
+        state.mirror_state.linked(entered, welcome);
     }
-    let mut memory = shared.memory();
-    memory.begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at).map_err(|cause| local(&cause))?;
-    let regions = memory.regions();
+    drop_aside(shared);
     // All records may have to be read, and others ask for the status in the meantime.
-    drop(memory);
     let description = Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description());
     description.map_err(|damaged| condemned(shared, &damaged))
 }
@@ -150,43 +160,22 @@ fn condemned(shared: &Shared, damaged: &Damaged) -> SessionError {
     SessionError::Refused(Refusal::Superseded(damaged.to_string()))
 }
 
-/// Makes this memory a state of the sender's log, and enters its terms.
-fn enter(shared: &Shared, welcome: &Welcome, end: Lsn) -> Result<(), SessionError> {
-    let terms = shared.terms.get();
-    check_welcome(welcome, terms.cluster, &terms.history, end).map_err(SessionError::Refused)?;
-    if let Some(primary) = welcome.above.first().filter(|_| shared.is_counted() || terms.may_wait_for(shared.node())) {
-        let known = shared.known().into_iter().find(|peer| peer.node == Some(*primary));
-        return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
-    }
-    // Before the term is promised: it began without what is here.
-    let (held, here) = (shared.committed(), welcome.cut_at);
-    if here < held {
-        return Err(shared.holds_more(held, here));
-    }
-    raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
-    let begins_in = shared.state().mirror_state.begins_in(&welcome.history, &terms.history);
-    if !begins_in {
-        return Err(begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not"));
-    }
-    if welcome.cut_at < end {
-        let end = shared.memory().cut(welcome.cut_at);
-        let end = match end {
-            Ok(end) => end,
-            Err(RecoverError::Damaged(damaged)) => return Err(condemned(shared, &damaged)),
-            Err(RecoverError::System(cause)) => return Err(local(&cause)),
-        };
-        let cut = shared.state().mirror_state.cut(welcome.cut_at, end);
-        match cut {
-            Cut::Done => {}
-            Cut::Above(end) => return Err(begin_again(shared, &format_args!("it cannot be cut back below {end}"))),
-            Cut::Below(end) => {
-                let why = format!("what this mirror has beyond {end} was undone; it joins again");
-                return Err(SessionError::Refused(Refusal::Superseded(why)));
-            }
+/// Undoes what is in the memory beyond `at`.
+fn cut(shared: &Shared, at: Lsn) -> Result<(), SessionError> {
+    let end = match shared.memory().cut(at) {
+        Ok(end) => end,
+        Err(RecoverError::Damaged(damaged)) => return Err(condemned(shared, &damaged)),
+        Err(RecoverError::System(cause)) => return Err(local(&cause)),
+    };
+    let cut = shared.state().mirror_state.cut(at, end);
+    match cut {
+        Cut::Done => Ok(()),
+        Cut::Above(end) => Err(begin_again(shared, &format_args!("it cannot be cut back below {end}"))),
+        Cut::Below(end) => {
+            let why = format!("what this mirror has beyond {end} was undone; it joins again");
+            Err(SessionError::Refused(Refusal::Superseded(why)))
         }
     }
-    let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
-    adopted.map_err(|error| SessionError::Local(error.to_string()))
 }
 
 /// What is in the memory cannot be continued with this log, which has all of it that is known to be
@@ -309,13 +298,12 @@ impl Session<'_> {
     /// The primary lives, and announces that everything up to `to` is in this memory.
     fn observe(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         let mut state = self.shared.state();
-        let State { mirror_state, observed, committed, .. } = &mut *state;
-        mirror_state.observe(to, note.end);
-        *committed = (*committed).max(note.global);
-        let latest = Observed { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
+        let State { mirror_state, observed, .. } = &mut *state;
+        mirror_state.observe(to, note.global);
+        let latest = Observed { end: note.end, in_sync: note.in_sync };
         *observed = Some((latest, self.shared.clock.now()));
         drop(state);
-        note_whole(self.shared)?;
+        drop_aside(self.shared);
         if self.noted.elapsed() >= NOTE_EVERY {
             self.noted = Instant::now();
             let mut memory = self.shared.memory();

@@ -21,12 +21,11 @@ use freshet_base::{
     ClusterId, Lsn,
     sync::{Arc, Ordering},
 };
-use freshet_cluster::term::TermHistory;
 use freshet_mirror::{Filling, NoRoom, Record};
 
 use super::Shared;
 use crate::{
-    checkpoints::{FetchError, Keeper, fetch},
+    checkpoints::{FetchError, Keeper, KnownLog, fetch},
     standby::{Follows, SessionError},
     status::Bootstrap,
     wire::{Growing, Purpose},
@@ -43,8 +42,8 @@ pub trait Checkpoints: Send + Sync {
 pub struct Beginning {
     /// Whose it is.
     pub cluster: ClusterId,
-    /// The sender's terms, as far as the checkpoint reaches.
-    pub history: TermHistory,
+    /// What the sender knows of its log.
+    pub known: KnownLog,
     /// The log is needed from here on.
     pub start: Lsn,
     /// With the log up to here it is a state of the database.
@@ -80,7 +79,7 @@ impl Seed<'_> {
     /// # Errors
     /// Why it cannot be taken in.
     pub fn begin(&mut self, beginning: Beginning) -> Result<(), String> {
-        if !self.shared.may_be_given_up(&beginning.history, beginning.end) {
+        if !self.shared.may_be_given_up(&beginning.known.history, beginning.end) {
             self.decline();
             return Err("it has less than this mirror knows to be committed".into());
         }

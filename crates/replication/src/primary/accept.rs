@@ -15,7 +15,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{disagreed, join, report_refused},
+    feed::{join, note_refused, report_refused},
     promotion::serve_log,
     standby::serve_originals,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
@@ -39,7 +39,10 @@ impl Service for PrimaryService {
         match hello.purpose.clone() {
             Purpose::Join(joins) => match agree(shared, &hello, &joins) {
                 Ok(agreed) => join(shared, &hello, &joins, agreed, connection),
-                Err(refusal) => refuse(connection, disagreed(&**shared, &hello, &joins, refusal)),
+                Err(refusal) => {
+                    note_refused(&**shared, &hello, &joins, &refusal);
+                    refuse(connection, refusal);
+                }
             },
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consult(shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
@@ -117,10 +120,9 @@ fn consult(
     if binding {
         shared.observe(hello, term)?;
     }
-    let terms = shared.terms.get();
-    let (incarnation, set) = (terms.holder(shared.who.node).incarnation, terms.set);
+    let (terms, node) = (shared.terms.get(), shared.who.node);
     let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());
-    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed, log: true, incarnation })
+    Ok(LogState { history, ..LogState::of(terms, node, log_end(shared), committed) })
 }
 
 /// Whether the standby may join, and from where.

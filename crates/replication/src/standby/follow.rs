@@ -344,6 +344,8 @@ impl Follow {
         let address = state.upstream.as_deref().unwrap_or_default();
         if matches!(why, SessionError::Seeded(_)) {
             tracing::info!(address, "this mirror has all that belongs to its checkpoint, and joins as a member");
+        } else if matches!(why.remote_refusal(), Some(Refusal::NoteSet { .. })) {
+            tracing::info!(address, "this mirror has noted the newest in-sync set, and comes again");
         } else if let Some(node) = followed.filter(|_| !state.stopped) {
             tracing::warn!(primary = %node, address, cause, "the log does not flow any more; this standby tries again");
         } else if let Some(why) = why.holds_more() {

@@ -6,15 +6,21 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId,
+    Lsn, NodeId,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::term::Living;
+use freshet_cluster::{
+    entering::Held,
+    term::{Living, TermState},
+};
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
 
 use super::{Follow, Follows, SessionError, Shared, receive};
-use crate::{terms::Terms, wire::Peer};
+use crate::{
+    terms::Terms,
+    wire::{Peer, Refusal},
+};
 
 impl Follows for Shared {
     fn node(&self) -> NodeId {
@@ -59,18 +65,26 @@ impl Follows for Shared {
 
     fn observe_primary(&self, living: Living, address: &str) {
         let mut state = self.state();
-        state.follower.observe_primary(living, self.clock.now());
+        state.follower.view_mut().observe_primary(living, self.clock.now());
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
         address.clone_into(&mut state.announced_address);
     }
 
     fn observe_not_leading(&self, node: NodeId) {
-        self.state().follower.observe_not_leading(node);
+        self.state().follower.view_mut().observe_not_leading(node);
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         receive::offered(self, upstream, connection)
+    }
+
+    fn held(&self, terms: &TermState) -> Held {
+        self.state().follower.held(terms, self.follow.is_sought())
+    }
+
+    fn holds_more(&self, at: Lsn, committed: Lsn) -> SessionError {
+        SessionError::Refused(Refusal::HoldsMore { node: self.node, at, committed })
     }
 
     fn take_back(&self) -> Result<(), SessionError> {

@@ -8,10 +8,14 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Term,
+    Lsn, NodeId, Term,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::term::{Living, Verdict};
+use freshet_cluster::{
+    entering::{Effect, Entered, Entering, Held, NotEntered},
+    handshake::Welcome,
+    term::{Living, TermState, Verdict},
+};
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
 
@@ -59,6 +63,13 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// Offers this node's memory to the node at `upstream`, which writes there until something ends
     /// it.
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError>;
+
+    /// What this node has that is to continue.
+    fn held(&self, terms: &TermState) -> Held;
+
+    /// What it says to a sender that lacks what was acknowledged to clients up to `committed`, and
+    /// whose log parts from its own at `at`.
+    fn holds_more(&self, at: Lsn, committed: Lsn) -> SessionError;
 
     /// When this returns, nothing lands in this node's memory any more. The connection has been
     /// revoked, but the other side may have mapped the memory.
@@ -150,8 +161,56 @@ pub(crate) fn announced(shared: &impl Follows, hello: &Hello, term: Term, addres
     }
 }
 
+/// What this node does to continue as `welcome` says: `enter` is [`Entering::to_follow`] or
+/// [`Entering::to_fetch`]. With the first one of [`Parts`] it cuts what it has, the second one says
+/// what becomes of it if the checkpoint that it began with is of another log.
+///
+/// Blocks until the terms are entered, durably.
+pub(crate) fn enter<F: Follows>(
+    shared: &F,
+    welcome: &Welcome,
+    enter: Enter,
+    parts: Parts<'_>,
+) -> Result<Entered, SessionError> {
+    let terms = shared.terms().get();
+    let mut entering = enter(&shared.held(&terms), welcome, &terms).map_err(|why| match why {
+        NotEntered::Refused(refusal) => SessionError::Refused(refusal),
+        NotEntered::Counted(primary) => {
+            let known = shared.known().into_iter().find(|peer| peer.node == Some(primary));
+            SessionError::Counted { primary: known.map(|peer| peer.address) }
+        }
+        NotEntered::Acknowledged { at, committed } => shared.holds_more(at, committed),
+        NotEntered::Checkpoint { at, floor } => (parts.begun_elsewhere)(at, floor),
+    })?;
+    while let Some(effect) = entering.next() {
+        match effect {
+            Effect::Promise { term, primary } => raise(shared, term, primary)?,
+            Effect::EndFeeds => shared.end_feeds(),
+            Effect::Cut(at) => (parts.cut)(at)?,
+            Effect::Adopt => {
+                let adopted = shared.terms().adopt(welcome.cluster, welcome.history.clone());
+                adopted.map_err(|error| SessionError::Local(error.to_string()))?;
+            }
+        }
+        entering.done(effect);
+    }
+    Ok(entering.finish())
+}
+
+/// By which steps a node enters a term.
+pub(crate) type Enter = fn(&Held, &Welcome, &TermState) -> Result<Entering, NotEntered>;
+
+/// What standbys and mirrors do each in its own way.
+pub(crate) struct Parts<'p> {
+    /// Cuts what this node has.
+    pub cut: &'p dyn Fn(Lsn) -> Result<(), SessionError>,
+    /// The checkpoint with which it began ends at the second LSN, and the other log is another from
+    /// the first one on.
+    pub begun_elsewhere: &'p dyn Fn(Lsn, Lsn) -> SessionError,
+}
+
 /// Raises the fence, durably, before anything of the new term is taken in.
-pub(crate) fn raise(shared: &impl Follows, term: Term, node: NodeId) -> Result<(), SessionError> {
+fn raise(shared: &impl Follows, term: Term, node: NodeId) -> Result<(), SessionError> {
     match shared.terms().observe(term, node) {
         Ok(Verdict::Raised | Verdict::Current) => Ok(()),
         Ok(Verdict::Refused { highest, holder }) => {

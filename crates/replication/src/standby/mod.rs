@@ -62,7 +62,7 @@ pub use self::{
 };
 pub(crate) use self::{
     follow::{Follow, run as keep_following},
-    introduce::{Follows, agreed, announced, connect, fenced, introduce, observe_term, raise, violation},
+    introduce::{Follows, Parts, agreed, announced, connect, enter, fenced, introduce, observe_term, violation},
     original::{AskedBlock, serve_originals},
     receive::next_fetched,
 };
@@ -523,14 +523,14 @@ impl Shared {
 
     /// What the primary said of the cluster: its number of standbys and its safety level.
     pub(crate) fn promised_safety(&self) -> Option<(u32, Safety)> {
-        self.state().follower.level()
+        self.state().follower.view().level()
     }
 
     /// The term under which this node lives, and where its primary is, as far as that is known.
     pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
         let state = self.state();
-        let (living, hearsay) = state.follower.living(&fence, self.clock.now())?;
+        let (living, hearsay) = state.follower.view().living(&fence, self.clock.now())?;
         let address = hearsay.then(|| state.announced_address.clone());
         drop(state);
         Some((living, address.or_else(|| self.primary_address())))
@@ -539,7 +539,7 @@ impl Shared {
     pub(crate) fn observe_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
-            state.follower.observe_level(message.standbys, message.safety);
+            state.follower.view_mut().observe_level(message.standbys, message.safety);
             (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
             state.ahead.truncate(MOST_AHEAD);
             state.two_primaries.truncate(MOST_AHEAD);
@@ -641,10 +641,8 @@ impl Shared {
         };
         self.carry_out(decision);
         let terms = self.terms.get();
-        let incarnation = terms.holder(self.node).incarnation;
-        let TermState { history, set, committed: noted, .. } = terms;
-        let committed = committed.max(noted).min(end);
-        LogState { history, end, set, synchronous: self.is_counted(), committed, log: true, incarnation }
+        let committed = committed.max(terms.committed).min(end);
+        LogState { synchronous: self.is_counted(), ..LogState::of(terms, self.node, end, committed) }
     }
 
     /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and

@@ -17,12 +17,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use freshet_base::{Lsn, Term, sync::Arc};
-use freshet_cluster::{
-    follower::{Entry, Event, NotEntered},
-    handshake::Welcome,
-    promotion::Fetch,
-    term::TermState,
-};
+use freshet_cluster::{entering::Entering, follower::Event, handshake::Welcome, promotion::Fetch};
 use freshet_fabric::{
     OpenError,
     channel::{Arrival, MAX_FRAME, Receiver, Side},
@@ -36,7 +31,7 @@ use super::{
     Shared,
     ack::AckSender,
     forms::Arriving,
-    introduce::{Follows, agreed, connect, fenced, introduce, raise, violation},
+    introduce::{Enter, Follows, Parts, agreed, connect, enter, fenced, introduce, violation},
     of_another_log,
 };
 use crate::{
@@ -174,15 +169,14 @@ pub(super) fn offered(
         bare: fabric.config.bare,
         encoding: shared.encoding(),
         incarnation: terms.holder(shared.node).incarnation,
+        noted: None,
     });
     let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
-    let entry = may_enter(shared, &welcome, &terms)?;
-    raise(&**shared, welcome.term, entry.primary)?;
-    enter(shared, &welcome, entry)?;
+    continue_as(shared, &welcome, Entering::to_follow)?;
     pass_on(shared, &welcome)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
@@ -226,22 +220,6 @@ fn pass_on(shared: &Arc<Shared>, welcome: &Welcome) -> Result<(), SessionError> 
     begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))
 }
 
-/// Whether this node may follow the one that welcomes it.
-fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<Entry, SessionError> {
-    let state = shared.state();
-    state.follower.welcomed(welcome, terms, shared.follow.is_sought()).map_err(|why| match why {
-        NotEntered::Refused(refusal) => SessionError::Refused(refusal),
-        NotEntered::Counted(primary) => {
-            let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
-            SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
-        }
-        NotEntered::Acknowledged { at, committed } => {
-            SessionError::Refused(Refusal::HoldsMore { node: shared.node, at, committed })
-        }
-        NotEntered::Checkpoint { at, floor } => SessionError::Local(of_another_log(at, floor)),
-    })
-}
-
 /// Continues this node's log from the one at `address`, up to `until` which that node has said to
 /// be its end.
 pub(crate) fn fetch(
@@ -251,13 +229,11 @@ pub(crate) fn fetch(
     term: Term,
     wanted: &Fetch,
 ) -> Result<(), SessionError> {
-    let terms = shared.terms.get();
     let connection = connect(&**shared, address, shared.follow.order())?;
     let (answer, connection) = introduce(&**shared, address, connection, purpose, term)?;
     let welcome = answer.log;
     wanted.check(&welcome).map_err(SessionError::Refused)?;
-    let entry = may_enter(shared, &welcome, &terms)?;
-    enter(shared, &welcome, entry)?;
+    continue_as(shared, &welcome, Entering::to_fetch)?;
     let (sender, mut receiver) = connection.split();
     begin(shared, AckSender::Frames(sender), &welcome);
     shared.acknowledge(true);
@@ -281,15 +257,14 @@ fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
     shared.acks.connect(sender, welcome.term);
 }
 
-/// Makes the own log a prefix of the sender's: save, cut, and only then enter its terms.
-fn enter(shared: &Shared, welcome: &Welcome, entry: Entry) -> Result<(), SessionError> {
-    if let Some(at) = entry.cut {
-        shared.end_relay();
-        shared.cut(at, true).map_err(SessionError::Local)?;
-    }
-    let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
-    adopted.map_err(|error| SessionError::Local(error.to_string()))?;
-    shared.state().follower.entered(welcome);
+/// Makes the own log a prefix of the sender's, and enters its terms.
+fn continue_as(shared: &Shared, welcome: &Welcome, steps: Enter) -> Result<(), SessionError> {
+    let parts = Parts {
+        cut: &|at| shared.cut(at, true).map_err(SessionError::Local),
+        begun_elsewhere: &|at, floor| SessionError::Local(of_another_log(at, floor)),
+    };
+    let entered = enter(shared, welcome, steps, parts)?;
+    shared.state().follower.entered(entered);
     Ok(())
 }
 

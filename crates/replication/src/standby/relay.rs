@@ -28,7 +28,7 @@ use super::Shared;
 use crate::{
     bell::Bell,
     endpoint::refuse,
-    feed::{FeedConfig, Feeder, Feeds, disagreed, join},
+    feed::{FeedConfig, Feeder, Feeds, join, note_refused},
     status::{AheadStatus, RelayStatus},
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
@@ -311,8 +311,16 @@ fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Sessi
     let agreed = session.feeds.state().host.agree(&asking, &state);
     let agreed = agreed.map_err(|refusal| match refusal {
         Refusal::NotPrimary { .. } => elsewhere(),
-        twice @ Refusal::SameTermTwice { .. } => disagreed(&*session, hello, joins, twice),
-        refusal => refusal,
+        refusal => {
+            let concerns_all = matches!(
+                refusal,
+                Refusal::SameTermTwice { .. } | Refusal::HoldsMore { .. } | Refusal::MirrorHoldsMore { .. }
+            );
+            if concerns_all {
+                note_refused(&*session, hello, joins, &refusal);
+            }
+            refusal
+        }
     })?;
     let follows = shared.follow.following().is_some() && shared.follow.following() == session.above.last().copied();
     if follows { Ok((session, agreed)) } else { Err(lost()) }

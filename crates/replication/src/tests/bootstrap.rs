@@ -5,14 +5,14 @@ use std::{io::Write, sync::mpsc, time::Instant};
 use freshet_base::{Fid, Lsn, NodeId, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{
     relay::RelayAck,
-    term::{TermEntry, TermHistory},
+    term::{TermEntry, TermHistory, TermState},
 };
 use freshet_fabric::{FabricKind, tcp::Connection};
 use freshet_mirror::Record;
 
 use super::{fixture::*, joining::cannot_follow, keeping::set_back, mirroring::*, relaying::relay};
 use crate::{
-    checkpoints::{Keeper, OpenCheckpoint, PieceNote, serve},
+    checkpoints::{Keeper, KnownLog, OpenCheckpoint, PieceNote, serve},
     endpoint::Service,
     mirror::{Beginning, Checkpoints, MirrorConfig, Seed},
     promotion::{PromoteOptions, promote_mirror},
@@ -26,14 +26,14 @@ pub struct Toys;
 
 struct ToyKeeper<'s, 'a> {
     seed: &'s mut Seed<'a>,
-    history: TermHistory,
+    known: KnownLog,
     manifest: Vec<u8>,
     rest: Vec<u8>,
 }
 
 impl Checkpoints for Toys {
     fn keeper<'s, 'a: 's>(&self, seed: &'s mut Seed<'a>) -> Box<dyn Keeper + 's> {
-        Box::new(ToyKeeper { seed, history: TermHistory::default(), manifest: Vec::new(), rest: Vec::new() })
+        Box::new(ToyKeeper { seed, known: KnownLog::default(), manifest: Vec::new(), rest: Vec::new() })
     }
 }
 
@@ -42,8 +42,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Keeper for ToyKeeper<'_, '_> {
-    fn begin(&mut self, history: TermHistory) -> Result<(), String> {
-        self.history = history;
+    fn begin(&mut self, known: KnownLog) -> Result<(), String> {
+        self.known = known;
         Ok(())
     }
 
@@ -52,8 +52,8 @@ impl Keeper for ToyKeeper<'_, '_> {
             self.manifest.extend_from_slice(bytes);
             assert!(last);
             let [start, end, bytes] = [0, 8, 16].map(|at| word(&self.manifest, at));
-            let (start, end, history) = (Lsn(start), Lsn(end), self.history.clone());
-            return self.seed.begin(Beginning { cluster: CLUSTER, history, start, end, bytes });
+            let (start, end, known) = (Lsn(start), Lsn(end), self.known.clone());
+            return self.seed.begin(Beginning { cluster: CLUSTER, known, start, end, bytes });
         }
         self.rest.extend_from_slice(bytes);
         while self.rest.len() >= 8 && self.rest.len() >= word(&self.rest, 0) as usize {
@@ -108,7 +108,8 @@ impl Service for Door {
         std::io::Seek::rewind(&mut file).unwrap();
         let (end, manifest, hold) = (toy.end, toy.manifest(), Box::new(()));
         let open = OpenCheckpoint { end, manifest, files: vec![Box::new(file)], hold };
-        serve(connection, || Ok(Some(open)), || history.clone());
+        let state = TermState { committed: toy.end, ..TermState::of(CLUSTER, history.clone()) };
+        serve(connection, || Ok(Some(open)), || state);
     }
 }
 
@@ -122,7 +123,8 @@ struct HalfDoor {
 impl Service for HalfDoor {
     fn serve(&self, _: Hello, mut connection: Connection) {
         let Self { door: Door(toy, history), half, more } = self;
-        let reply = Reply::Checkpoint { history: history.clone(), files: 1 };
+        let known = KnownLog { history: history.clone(), committed: toy.end };
+        let reply = Reply::Checkpoint { known, files: 1 };
         connection.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&reply)).unwrap();
         let (first, second) = toy.rows.split_at(toy.rows.len() / 2);
         let parts = [(0, true, 0, &toy.manifest()[..]), (1, false, 0, first), (1, true, first.len(), second)];
@@ -285,7 +287,8 @@ fn half_a_checkpoint_is_nothing() {
         Some(bootstrap) => bootstrap.of_bytes == is_all && bootstrap.done_bytes == is_all / 2,
         None => false,
     });
-    assert!(consult(&mirror).unwrap_err().contains("does not yet hold all"));
+    let Ok(Reply::Log { log, .. }) = consult(&mirror) else { panic!("it answers that it holds nothing") };
+    assert_eq!((log.end, log.committed), (Lsn(0), Lsn(0)));
     // The other node dies.
     let service = it.primary.primary.service();
     it.primary.endpoint.set_service(None);

@@ -93,7 +93,8 @@ fn the_form_changes_while_the_log_flows() {
         let asked = if round % 2 == 0 { Encoding::Bytes } else { Encoding::Inputs };
         // What came before is not regenerated yet.
         toy.gate(Some(end.0));
-        let _ = primary.write(&[64, 200, 72]);
+        let first = primary.write(&[64, 200, 72]);
+        until("it has arrived in the form of before", || standby.standby.status().arrived >= first);
         assert!(standby.standby.ask_for(asked));
         assert_eq!(standby.standby.status().encoding, asked);
         let encoders = usize::from(asked == Encoding::Inputs);

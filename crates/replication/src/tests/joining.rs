@@ -25,9 +25,22 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let (fence, mirror, encoding, incarnation, holds) = (Term(0), false, Encoding::Bytes, 0, Lsn::ZERO);
-    let join =
-        Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation, holds };
+    let (fence, mirror, encoding, incarnation, noted, holds) = (Term(0), false, Encoding::Bytes, 0, None, Lsn::ZERO);
+    let join = Join {
+        fence,
+        log,
+        member,
+        synchronous,
+        offer,
+        appliance,
+        mirror,
+        passage,
+        bare,
+        encoding,
+        incarnation,
+        noted,
+        holds,
+    };
     (Purpose::Join(join), side)
 }
 

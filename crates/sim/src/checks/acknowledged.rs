@@ -98,7 +98,8 @@ impl World {
         let logs: Vec<_> = self.nodes.iter().map(|node| self.log_state_of(node)).collect();
         let stands = |node: &usize| {
             let disk = &self.nodes[*node].disk;
-            !logs[*node].history.entries().is_empty() && disk.log.end() >= disk.floor
+            let may = self.nodes[*node].mirror.as_ref().is_none_or(|it| it.is_database() && it.has_vote());
+            may && !logs[*node].history.entries().is_empty() && disk.log.end() >= disk.floor
         };
         for candidate in (0..nodes).filter(stands) {
             for answering in (0..1_u32 << nodes).filter(|answering| answering >> candidate & 1 == 0) {
@@ -106,7 +107,7 @@ impl World {
                 let mut candidacy =
                     Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).led(me.disk.terms.led);
                 for peer in (0..nodes).filter(|peer| answering >> peer & 1 == 1) {
-                    candidacy.promised(self.nodes[peer].id, logs[peer].clone());
+                    candidacy.observe(self.nodes[peer].id, self.nodes[peer].answer_of(logs[peer].clone()));
                 }
                 self.report.judged += 1;
                 let from = match candidacy.plan(self.scenario.safety, false) {
@@ -122,8 +123,8 @@ impl World {
                         _ => Property::Acknowledged,
                     };
                     return property.violated(format!(
-                        "node {candidate}, answered by {answering:?}, might take over with the log of node {from}, which lacks something \
-                         of what was promised up to {}; they say {logs:?}",
+                        "node {candidate}, answered by {answering:?}, might take over with the log of node {from}, \
+                         which lacks something of what was promised up to {}; their logs are {logs:?}",
                         self.checks.promised.end(),
                     ));
                 }

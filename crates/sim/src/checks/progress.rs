@@ -22,7 +22,11 @@ impl World {
             let own = &node.disk.log;
             (own.end(), node.disk.synced, own.digest(own.end())) == (log.end(), log.end(), log.digest(log.end()))
         };
-        let shows = |node: usize| node == primary || self.nodes[node].visible == acknowledged;
+        // A mirror serves no readers.
+        let shows = |node: usize| {
+            let state = &self.nodes[node];
+            node == primary || state.mirror.is_some() || state.visible == acknowledged
+        };
         (acknowledged == log.end() && self.nodes.iter().all(level) && (0..self.nodes.len()).all(shows))
             .then_some(primary)
     }
@@ -53,8 +57,10 @@ fn describe(node: &crate::node::Node) -> String {
         ),
     };
     format!(
-        "  node {}: {role}; feeds {:?}; log {} synced {} replayed {} global {} visible {} fence {:?} set {:?}",
+        "  node {} digest {:?}: {role}; {}feeds {:?}; log {} synced {} replayed {} global {} visible {} fence {:?} set {:?}",
         node.id.0,
+        node.disk.log.digest(node.disk.log.end()),
+        node.mirror.as_ref().map_or(String::new(), |mirror| mirror.describe()),
         node.host,
         node.disk.log.end(),
         node.disk.synced,

@@ -26,10 +26,13 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
     let (first, only) = seed();
     let seeds = if only { 1 } else { seeds * factor() };
     for seed in first..first + seeds {
-        match run(scenario, seed) {
+        // State machines assert what must hold.
+        let outcome = std::panic::catch_unwind(|| run(scenario, seed));
+        let outcome = outcome.map_err(|_| format!("seed {seed} has panicked"));
+        match outcome.and_then(|outcome| outcome.map_err(|violation| violation.to_string())) {
             Ok(report) => add(&mut total, &report),
             Err(violation) => {
-                let trace = trace(scenario, seed);
+                let trace = std::panic::catch_unwind(|| trace(scenario, seed)).unwrap_or_default();
                 let last = if std::env::var_os("FRESHET_SIM_TRACE").is_some() { trace.len() } else { LAST };
                 trace.iter().skip(trace.len().saturating_sub(last)).for_each(|event| println!("{event}"));
                 panic!(
@@ -63,10 +66,12 @@ pub fn add(total: &mut Report, report: &Report) {
     total.fetched += report.fetched;
     total.taken += report.taken;
     total.fuzzy_snapshots += report.fuzzy_snapshots;
+    total.by_mirrors += report.by_mirrors;
+    total.died += report.died;
 }
 
-/// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these
-/// properties.
+/// A rule that is got wrong has to be noticed within this number of seeds, as a violation of one of
+/// these properties.
 #[allow(dead_code, reason = "not every test wants it")]
 pub fn caught(broken: Broken, scenario: Scenario, properties: &[Property], seeds: u64) -> Violation {
     let scenario = Scenario { broken, ..scenario };

@@ -19,6 +19,7 @@ fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
         committed: Lsn::ZERO,
         log: true,
         incarnation: 1,
+        former: Vec::new(),
     }
 }
 
@@ -212,6 +213,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             committed: Lsn::ZERO,
             log: true,
             incarnation: 1,
+            former: Vec::new(),
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));

@@ -1,9 +1,7 @@
 //! What a mirror tells others of its undo ring, and what it does before a feed begins.
 
-use freshet_cluster::mirror::{Footprint, Status};
-
 use super::*;
-use crate::{footprint, plan, recover::newest_first};
+use crate::{Footprint, Status, footprint, plan, recover::newest_first};
 
 /// As in the paper's table 1: what the footprint states of the second batch.
 #[test]

@@ -2,53 +2,33 @@
 //! recover, with all that they do for that but revoking; what each holds is compared with the
 //! history.
 
-use freshet_cluster::mirror::{Recovering, Rule, Step};
-
 use super::*;
-use crate::footprint;
 
 /// What has come to a mirror of the second batch, and whether its mark has.
 type Got = (Landed, bool);
 
 /// Up to where two mirrors keep that have got this.
-fn keep(feed: &Feed, rule: Rule, got: [Got; 2]) -> [Lsn; 2] {
-    let memory = got.map(|(landed, is_marked)| {
+fn keep(feed: &Feed, got: [Got; 2]) -> [Lsn; 2] {
+    got.map(|(landed, is_marked)| {
         let memory = feed.fails(landed);
         if is_marked {
             store(&memory, Place { region: 0, offset: MARK }, &feed.end().0.to_le_bytes());
         }
-        memory
-    });
-    let footprints = memory.each_ref().map(|memory| footprint(&regions(memory)).unwrap());
-    std::array::from_fn(|own| {
-        let other = 1 - own;
-        let mut recovering = Recovering::new(rule, [NodeId(other as u64)]);
-        loop {
-            match recovering.next() {
-                Step::Revoke => recovering.revoked(),
-                Step::Look => recovering.looked(footprints[own].clone()),
-                Step::Exchange => recovering.observe(NodeId(other as u64), footprints[other].clone()),
-                Step::Recover(keep) => recovering.recovered(feed.recovers(&memory[own], keep).end),
-                Step::Done(end) => return end,
-            }
-        }
+        feed.recovers(&memory, Keep::Whole).end
     })
 }
 
-/// Both undo by the paper's rule. By ours, those that have got everything keep it: a client may
-/// have been told.
+/// By the paper's rule both undo it. Here those that have got everything keep it: a client may know
+/// of the commit.
 fn aborts(feed: &Feed, got: [Got; 2]) {
-    assert_eq!(keep(feed, Rule::Marked, got), [feed.mark; 2], "{got:?}");
     let all = writes(feed);
     let kept =
         got.map(|(landed, _)| if matches!(landed, Landed::Writes(it) if it == all) { feed.end() } else { feed.mark });
-    assert_eq!(keep(feed, Rule::Whole, got), kept, "{got:?}");
+    assert_eq!(keep(feed, got), kept, "{got:?}");
 }
 
 fn commits(feed: &Feed, got: [Got; 2], end: Lsn) {
-    for rule in [Rule::Marked, Rule::Whole] {
-        assert_eq!(keep(feed, rule, got), [end; 2], "{rule:?}, {got:?}");
-    }
+    assert_eq!(keep(feed, got), [end; 2], "{got:?}");
 }
 
 /// Each step of the second batch that another mirror may be at, while nothing is marked.

@@ -1,0 +1,72 @@
+//! What a node that follows knows of its cluster: the level that was announced, who leads as far as
+//! that is known, and the term under which it lives. Standbys and mirrors know it in the same way.
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Safety, Term};
+
+use crate::{
+    Moment,
+    term::{Fence, Living},
+};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct ClusterView {
+    /// How long a node that leads may be silent.
+    patience: Duration,
+    level: Option<(u32, Safety)>,
+    /// The term of the connection by which the log flows, if it does.
+    term: Option<Term>,
+    /// Who announced last that it leads, or is about to, and when that was.
+    observed: Option<(Living, Moment)>,
+}
+
+impl ClusterView {
+    /// Nothing is known yet. A node that leads is silent no longer than `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, level: None, term: None, observed: None }
+    }
+
+    /// The log flows, in this term.
+    pub fn linked(&mut self, term: Term) {
+        self.term = Some(term);
+    }
+
+    /// The connection is over.
+    pub fn closed(&mut self) {
+        self.term = None;
+    }
+
+    /// The primary announces how many standbys the cluster is meant to have, and its safety level.
+    pub fn observe_level(&mut self, standbys: u32, safety: Safety) {
+        self.level = Some((standbys, safety));
+    }
+
+    /// The level that the primary has announced since this node started.
+    pub fn level(&self) -> Option<(u32, Safety)> {
+        self.level
+    }
+
+    /// A node leads, or is about to, as it announces itself.
+    pub fn observe_primary(&mut self, living: Living, now: Moment) {
+        self.observed = Some((living, now));
+    }
+
+    /// A node announces itself that it does not lead.
+    pub fn observe_not_leading(&mut self, node: NodeId) {
+        self.observed.take_if(|(living, _)| living.node == node);
+    }
+
+    /// The term under which this node lives, as far as that is known, and whether that is known
+    /// only by hearsay: its log flows here, or it was observed no longer ago than a primary may be
+    /// silent.
+    pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
+        let living = Living { term: fence.highest(), node: fence.holder()? };
+        if self.term == Some(living.term) {
+            return Some((living, false));
+        }
+        let recent = |(observed, at): &(Living, Moment)| *observed == living && now.since(*at) < self.patience;
+        self.observed.as_ref().is_some_and(recent).then_some((living, true))
+    }
+}

@@ -1,0 +1,292 @@
+//! A mirror that takes over: it gets what another node has more of the log, puts that into its own
+//! memory, and makes a database of it. Then it is a node with a log.
+
+use freshet_base::{Lsn, Term};
+use freshet_cluster::{
+    entering::{Effect, Entering},
+    handshake::Welcome,
+    mirror::Cut,
+    promotion::Inheritance,
+    term::{NotBegun, TermEntry},
+};
+use freshet_fabric::Place;
+use freshet_mirror::{FetchedLog, Keep, NoRoom, NotTaken, Taking, beginning, note_undo, plan};
+
+use super::{
+    memory::{ARENA_BYTES, UNDO_BYTES, damaged, region},
+    no_log,
+    working::Then,
+};
+use crate::{
+    checks::{Property, Violation},
+    log::Block,
+    world::{CLUSTER, Own, World},
+};
+
+/// A log that is fetched.
+pub(super) struct TakingOver {
+    welcome: Welcome,
+    entering: Entering,
+    /// What has come and is not in the memory.
+    blocks: Vec<Block>,
+    /// How many of them were given to `memory`, and where the batch ends that it takes in.
+    given: usize,
+    to: Lsn,
+    memory: Option<Taking>,
+}
+
+impl TakingOver {
+    /// The blocks of the batch that the memory takes in.
+    pub fn under_way(self) -> Vec<Block> {
+        self.blocks.into_iter().filter(|block| block.end() <= self.to.0).collect()
+    }
+}
+
+/// How many bytes of log are kept of what was fetched.
+const FETCHED: [u64; 3] = [2_000, 20_000, 1 << 20];
+
+fn refused(why: &dyn std::fmt::Display) -> Violation {
+    Violation { property: Property::Mirrors, what: why.to_string() }
+}
+
+impl World {
+    /// The rest of the log has come.
+    pub(crate) fn mirror_fetches(
+        &mut self,
+        node: usize,
+        welcome: &Welcome,
+        blocks: Vec<Block>,
+    ) -> Result<(), Violation> {
+        let terms = self.known_terms(node);
+        let mirror = self.mirror(node);
+        mirror.state.fetched(Lsn::ZERO);
+        let held = mirror.state.held(mirror.mark(), &terms);
+        let Ok(entering) = Entering::to_fetch(&held, welcome, &terms) else {
+            self.give_up(node);
+            return Ok(());
+        };
+        let taking = TakingOver { welcome: welcome.clone(), entering, blocks, given: 0, to: Lsn::ZERO, memory: None };
+        let mirror = self.mirror(node);
+        (mirror.fetched, mirror.taking) = (no_log(welcome.cut_at), Some(taking));
+        self.fetch_enters(node)
+    }
+
+    /// The next steps on the way into the terms of that log.
+    fn fetch_enters(&mut self, node: usize) -> Result<(), Violation> {
+        let Some(mut taking) = self.mirror(node).taking.take() else { return Ok(()) };
+        while let Some(effect) = taking.entering.next() {
+            match effect {
+                Effect::Promise { .. } => return Property::Mirrors.violated("a candidate promises its term again"),
+                Effect::EndFeeds => {}
+                Effect::Cut(at) => {
+                    let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
+                    let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+                    let end = planned.found().end;
+                    self.mirror(node).taking = Some(taking);
+                    self.write(node, &writes, Then::FetchCut(end));
+                    return Ok(());
+                }
+                Effect::Adopt => {
+                    let Welcome { cluster, history, .. } = &taking.welcome;
+                    self.nodes[node].disk.terms.adopt(*cluster, history.clone());
+                }
+            }
+            taking.entering.done(effect);
+        }
+        let at = taking.welcome.cut_at;
+        self.mirror(node).taking = Some(taking);
+        self.clear(node, at, Then::TakingBegun(at));
+        Ok(())
+    }
+
+    pub(super) fn cut_to_fetch(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
+        self.shadow_is_cut(node, end);
+        let mirror = self.mirror(node);
+        let Some(taking) = &mut mirror.taking else { return self.mirror_next(node) };
+        let at = taking.welcome.cut_at;
+        if mirror.state.cut(at, end) != Cut::Done {
+            mirror.taking = None;
+            self.give_up(node);
+            return self.mirror_next(node);
+        }
+        taking.entering.done(Effect::Cut(at));
+        self.fetch_enters(node)
+    }
+
+    /// The memory is written by its node from now on, and what is there stays.
+    fn clear(&mut self, node: usize, at: Lsn, then: Then) {
+        let me = self.nodes[node].id;
+        let mirror = self.mirror(node);
+        let Some(taking) = &mirror.taking else { return };
+        let term = taking.welcome.history.last_term();
+        let writes: Vec<_> = beginning(&mirror.memory, CLUSTER, me, term, at).collect();
+        mirror.exposed = true;
+        self.write(node, &writes, then);
+    }
+
+    pub(super) fn taking_begun(&mut self, node: usize, at: Lsn) -> Result<(), Violation> {
+        let mirror = self.mirror(node);
+        let memory = Taking::new(mirror.memory.clone(), at).map_err(damaged)?;
+        mirror.base = at;
+        if let Some(taking) = &mut mirror.taking {
+            taking.memory = Some(memory);
+        }
+        self.take_batch(node)
+    }
+
+    pub(super) fn cleared(&mut self, node: usize) -> Result<(), Violation> {
+        if let Some(memory) = self.mirror(node).taking.as_mut().and_then(|taking| taking.memory.as_mut()) {
+            memory.begun_again();
+        }
+        self.lay_out(node)
+    }
+
+    /// The next batch, or the end.
+    fn take_batch(&mut self, node: usize) -> Result<(), Violation> {
+        let is_wanted = self.nodes[node].candidate.is_some();
+        loop {
+            let mirror = self.nodes[node].mirror.as_mut().expect("it is a mirror");
+            let Some(TakingOver { blocks, given, to, memory: Some(memory), .. }) = &mut mirror.taking else {
+                return self.mirror_next(node);
+            };
+            if let Some(batch) = memory.begin().map_err(|why| refused(&why))? {
+                *to = batch.extent().to;
+                return self.lay_out(node);
+            }
+            if *given == blocks.len() || !is_wanted {
+                return self.end_taking(node);
+            }
+            // Some blocks come at once.
+            let count = 1 + self.dice.below((blocks.len() - *given).min(6) as u64) as usize;
+            let come = &blocks[*given..*given + count];
+            let bytes: Vec<u8> = come.iter().flat_map(|block| block.bytes().iter().copied()).collect();
+            memory.room(bytes.len(), come.iter().map(|block| Lsn(block.end()))).copy_from_slice(&bytes);
+            *given += count;
+        }
+    }
+
+    fn lay_out(&mut self, node: usize) -> Result<(), Violation> {
+        loop {
+            let mirror = self.mirror(node);
+            let Some(TakingOver { memory: Some(memory), .. }) = &mut mirror.taking else {
+                return self.mirror_next(node);
+            };
+            match memory.lay_out() {
+                Ok(()) => break,
+                Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => {
+                    let arena = region(bytes.max(ARENA_BYTES));
+                    mirror.memory.push(arena.clone());
+                    memory.grow(arena);
+                }
+                Err(NotTaken::Undo(full)) => {
+                    let more = region(full.lacking_bytes().max(UNDO_BYTES));
+                    mirror.memory.push(more.clone());
+                    let is_noted = note_undo(&mirror.memory, mirror.memory.len() - 1);
+                    assert!(is_noted, "there is room");
+                    memory.grow_undo(more);
+                }
+                Err(NotTaken::BeginAgain { at }) => {
+                    self.clear(node, at, Then::Cleared);
+                    return Ok(());
+                }
+                Err(why) => return Err(refused(&why)),
+            }
+        }
+        let mirror = self.mirror(node);
+        let memory = mirror.taking.as_ref().and_then(|taking| taking.memory.as_ref()).expect("it takes in");
+        let writes: Vec<(Place, Vec<u8>)> = memory.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, &writes, Then::Taken);
+        Ok(())
+    }
+
+    pub(super) fn taken(&mut self, node: usize) -> Result<(), Violation> {
+        let most = FETCHED[self.dice.below(3) as usize];
+        let state = &mut self.nodes[node];
+        let mirror = state.mirror.as_mut().expect("it is a mirror");
+        let Some(TakingOver { blocks, to, memory: Some(memory), .. }) = &mut mirror.taking else {
+            return self.mirror_next(node);
+        };
+        memory.taken(&mut mirror.fetched, most);
+        for block in blocks.iter().filter(|block| block.end() <= to.0) {
+            if block.start >= state.disk.log.end() {
+                state.disk.log.push(block.clone());
+            }
+        }
+        state.disk.synced = state.disk.log.transaction_end(state.disk.log.end());
+        self.report.taken += 1;
+        self.take_batch(node)
+    }
+
+    /// No more comes: the memory ends where a transaction does.
+    fn end_taking(&mut self, node: usize) -> Result<(), Violation> {
+        let planned = plan(&self.mirror(node).memory, Keep::Whole).map_err(damaged)?;
+        let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, &writes, Then::Fetched(planned.found().end));
+        Ok(())
+    }
+
+    pub(super) fn mirror_fetched(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
+        self.is_recovered_to(node, end)?;
+        let mirror = self.mirror(node);
+        mirror.state.recovered(end);
+        let fetched = std::mem::replace(&mut mirror.fetched, no_log(end));
+        mirror.fetched = fetched.up_to(end);
+        let taking = mirror.taking.take();
+        // It may have got the beginning of a transaction that no node has wholly.
+        let received = taking.and_then(|taking| taking.memory).map_or(end, |memory| memory.received());
+        mirror.state.fetched(received);
+        self.report.fetched += 1;
+        if self.nodes[node].candidate.is_none() {
+            return self.mirror_next(node);
+        }
+        self.consult(node)
+    }
+
+    /// The term begins, durably; what follows takes a while: tables and indexes are made of the
+    /// memory, a log and a checkpoint begin on the disk.
+    pub(crate) fn mirror_takes_over(
+        &mut self,
+        node: usize,
+        term: Term,
+        inheritance: Inheritance,
+    ) -> Result<(), Violation> {
+        let nonce = self.unique();
+        let state = &mut self.nodes[node];
+        let end = Lsn(state.disk.log.end());
+        let entry = TermEntry { term, start: end, node: state.id, nonce };
+        match state.disk.terms.begin(entry, end, &inheritance.succession) {
+            Err(NotBegun::Fenced { .. }) => {
+                self.give_up(node);
+                return Ok(());
+            }
+            begun => begun.expect("a term above all that were observed"),
+        }
+        state.candidate = None;
+        self.mirror(node).takes_over = true;
+        let pause = self.dice.between(100, 4000);
+        self.later(node, pause, Own::TakenOver(term, Box::new(inheritance)));
+        Ok(())
+    }
+
+    /// The node has a log, which begins with what it has fetched, and leads.
+    pub(crate) fn taken_over(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+        self.check_mirror(node)?;
+        let state = &mut self.nodes[node];
+        let Some(mirror) = state.mirror.take() else { return Ok(()) };
+        let end = state.disk.log.end();
+        let FetchedLog { from, blocks } = match mirror.fetched {
+            FetchedLog { from, blocks } if from.0 + blocks.len() as u64 == end => FetchedLog { from, blocks },
+            _ => no_log(Lsn(end)),
+        };
+        let kept = state.disk.log.between(from.0, end).iter().flat_map(|block| block.bytes().iter().copied());
+        if !kept.eq(blocks) {
+            return Property::Mirrors.violated(format!("the log that node {node} has kept from {from} on is another"));
+        }
+        let disk = &mut state.disk;
+        (disk.kept, disk.based, disk.synced, disk.sure) = (from.0, end, end, end);
+        (disk.floor, disk.dropped) = (end, false);
+        state.start();
+        self.report.by_mirrors += 1;
+        self.lead(node, term, inheritance)
+    }
+}

@@ -1,0 +1,113 @@
+//! Who looks after the cluster while it runs, and puts things right.
+
+use freshet_base::Term;
+use freshet_cluster::term::Fence;
+
+use crate::{
+    checks::Violation,
+    node::Node,
+    world::{What, World},
+};
+
+impl World {
+    /// Looks after the cluster: lets a node take over, and starts former primaries again, as they
+    /// were.
+    pub(crate) fn operator(&mut self) -> Result<(), Violation> {
+        let pause = self.dice.between(3000, 20_000);
+        self.after(pause, What::Operator);
+        let count = self.nodes.len();
+        for node in 0..count {
+            self.replace_hopeless(node);
+        }
+        let runs = |node: &Node| !node.memory.stopped;
+        let leading: Vec<usize> =
+            (0..count).filter(|node| self.nodes[*node].leads() && runs(&self.nodes[*node])).collect();
+        for node in 0..count {
+            // As they do by themselves.
+            let fenced = self.nodes[node].lead().and_then(|lead| lead.rule.fenced()).is_some();
+            if fenced && self.nodes[node].up && self.dice.one_in(3) {
+                self.crash(node);
+            }
+        }
+        if leading.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
+            // Whoever was forced may have committed in the same term as another: then somebody has
+            // to choose.
+            let (last, rest) = leading.split_last().expect("there are several");
+            self.crash(*last);
+            for node in rest {
+                self.nodes[*node].primary = Some(*last);
+                self.crash(*node);
+                self.demote(*node);
+            }
+            return Ok(());
+        }
+        if let ([primary], true) = (&*leading, self.calm)
+            && self.contested(*primary)
+            && self.dice.one_in(4)
+        {
+            // Others have promised themselves to another node in the same term: a later one
+            // resolves it.
+            self.crash(*primary);
+            return Ok(());
+        }
+        self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
+        let coup = !self.calm && self.dice.one_in(25);
+        // In the end they do not have to be told which node leads, unless what was forced has to
+        // be mended, or the one that would come back by itself has lost its disk.
+        // Or a mirror has more than it: that cannot pass it on, and has to be promoted itself.
+        let lost = (self.report.disks > 0 || self.scenario.mirrors > 0) && self.idle > 20;
+        let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
+        if helps || coup {
+            let candidates = self.candidates();
+            if !candidates.is_empty() {
+                let node = candidates[self.dice.below(candidates.len() as u64) as usize];
+                let force = self.scenario.force && self.nodes[node].synchronous && self.dice.one_in(2);
+                return self.promote(node, force);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who can be asked to take over.
+    fn candidates(&self) -> Vec<usize> {
+        let can = |node: &&usize| {
+            let state = &self.nodes[**node];
+            let is_ready = state.mirror.as_ref().is_none_or(|mirror| mirror.ready && !mirror.takes_over);
+            let rests = state.lead().is_none() && state.candidate.is_none() && is_ready;
+            // Who belongs to no cluster yet cannot be asked to take over.
+            state.up && rests && !state.memory.stopped && !state.disk.terms.history.entries().is_empty()
+        };
+        (0..self.nodes.len()).filter(|node| can(&node)).collect()
+    }
+
+    /// A mirror is promoted while the primary lives, as soon as one can be.
+    pub(crate) fn coup(&mut self) -> Result<(), Violation> {
+        let can = |node: &Node| node.up && node.mirror.as_ref().is_some_and(|it| it.ready && it.is_database());
+        match (0..self.nodes.len()).find(|node| can(&self.nodes[*node])) {
+            Some(node) => self.promote(node, false),
+            None => {
+                self.after(100, What::Coup);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether somebody takes the primary's term for another node's.
+    fn contested(&self, primary: usize) -> bool {
+        let term = self.nodes[primary].lead().map(|lead| lead.term);
+        let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
+        self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
+    }
+
+    /// The operator makes a primary of the past a standby: it forgets that the last term was its
+    /// own.
+    fn demote(&mut self, node: usize) {
+        let fence = self.nodes[node].disk.terms.fence.highest();
+        self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
+        let primary = self.nodes[node].primary.map(|primary| self.nodes[primary].id);
+        if let Some(primary) = primary {
+            // Known to everybody who has to know: the one that goes on leads in a later term.
+            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(primary));
+        }
+    }
+}
