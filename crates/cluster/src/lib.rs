@@ -36,5 +36,6 @@ pub mod promotion;
 pub mod relay;
 pub mod term;
 pub mod view;
+pub mod wanted;
 
 pub use moment::Moment;

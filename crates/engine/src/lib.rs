@@ -15,7 +15,7 @@ pub use compare::Break;
 pub use compare::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Certifier, Isolation, Lsn, Rid, Safety};
-pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck};
+pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck, wanted::Wanted};
 pub use freshet_fabric::FabricKind;
 pub use freshet_log::{
     DurableError,

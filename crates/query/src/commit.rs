@@ -1,8 +1,8 @@
 //! What a session waits for after a commit.
 //!
 //! The node's own safety level is a matter of the log and costs nothing more here. A session may
-//! ask for less, and waits for this node's log or for nothing; or for more, and then looks itself
-//! at what the standbys have acknowledged.
+//! ask for less, and waits for this node's log or for nothing; or for more, and then for more of
+//! what the standbys acknowledge.
 //!
 //! | `synchronous_commit` | `freshet.safety` | waits for |
 //! |---|---|---|
@@ -18,15 +18,13 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{CommitError, DurableError, Lsn, OutcomeOpen, Safety, StandbyStatus, Ticket};
+use freshet_engine::{CommitError, DurableError, Lsn, OutcomeOpen, Safety, Ticket, Wanted};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{error::commit_error, server::Shared, session::settings::Settings};
 
 /// How often a wait looks whether its session is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often a session that asks for more than the node's level looks at the standbys.
-const ASK_EVERY: Duration = Duration::from_micros(200);
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,11 +135,11 @@ impl Shared {
             Level::Node | Level::Applied | Level::More(_) => self.database.wait_unless(ticket, &ended).map_err(open)?,
         }
         let Level::More(safety) = level else { return Ok(()) };
-        while !self.is_kept(safety, ticket.until) {
+        let wanted = Wanted::Persistent(safety);
+        while !self.node.wait_for_standbys(wanted, ticket.until, Instant::now() + LOOK_EVERY) {
             if ended() {
                 return Err(open(OutcomeOpen::Deadline));
             }
-            std::thread::sleep(ASK_EVERY);
         }
         Ok(())
     }
@@ -157,23 +155,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether everything below `until` is persistent where a level wants it.
-    fn is_kept(&self, safety: Safety, until: Lsn) -> bool {
-        safety == Safety::OneSafe || self.have_it(safety, |standby| standby.acked >= until)
-    }
-
-    /// Whether the standbys have something that count for a level: all that are in sync, or this
-    /// many.
-    fn have_it(&self, safety: Safety, has: impl Fn(&StandbyStatus) -> bool) -> bool {
-        let Some(shipping) = self.node.shipping_status() else { return false };
-        let count = || shipping.standbys.iter().filter(|standby| has(standby)).count();
-        match safety {
-            Safety::OneSafe | Safety::TwoSafe => shipping.standbys.iter().filter(|standby| standby.in_sync).all(has),
-            Safety::VerySafe => count() >= self.node.config().standbys as usize,
-            Safety::Quorum(nodes) => count() + 1 >= nodes as usize,
-        }
-    }
-
     /// Waits until a commit that holds is visible to the readers of the standbys that count for the
     /// node's level. A standby that is lost does not count any more when the node continues without
     /// it.
@@ -182,13 +163,12 @@ impl Shared {
     /// What `interrupted` says, and 57P01 when this node is the primary no more. The commit holds
     /// all the same.
     pub fn wait_until_shown(&self, until: Lsn, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
-        let safety = self.node.config().safety;
-        while !self.have_it(safety, |standby| standby.visible >= until) {
+        let wanted = Wanted::Visible(self.node.config().safety);
+        while !self.node.wait_for_standbys(wanted, until, Instant::now() + LOOK_EVERY) {
             interrupted()?;
             if self.node.is_deposed() {
                 return Err(succeeded());
             }
-            std::thread::sleep(ASK_EVERY);
         }
         Ok(())
     }

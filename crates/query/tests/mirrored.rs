@@ -39,6 +39,10 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     sql.lines("UPDATE t SET w = repeat('y', 9000) WHERE id = 7");
     let rows = sql.lines("SELECT id, v, w FROM t ORDER BY id");
     eventually("the mirror is whole", || matches!(mirror.node.status().role, RoleStatus::Mirror { own } if own.whole));
+    sql.lines("SET synchronous_commit = remote_apply");
+    let commits = sql.client.simple_query("INSERT INTO t VALUES (2000); DELETE FROM t WHERE id = 2000");
+    let commits = sql.runtime.block_on(async { tokio::time::timeout(SOON, commits).await });
+    commits.expect("nobody reads on the mirror, so nobody misses what it does not show").unwrap();
     let refused = Sql::open(&Sql::config(mirror.address(), "freshet", None)).err().expect("a mirror serves no readers");
     let refused = refused.as_db_error().expect("it says why");
     assert_eq!(refused.code().code(), "57P03");

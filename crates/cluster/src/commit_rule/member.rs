@@ -51,7 +51,7 @@ pub struct Member {
 }
 
 impl Member {
-    pub(super) fn unknown(now: Moment) -> Self {
+    pub(crate) fn unknown(now: Moment) -> Self {
         Self {
             acked: Lsn::ZERO,
             incarnation: 0,

@@ -1,12 +1,15 @@
 //! What `status` shows of a node.
 
-use std::{sync::PoisonError, time::Duration};
+use std::{
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
-use freshet_cluster::in_sync::InSyncSet;
+use freshet_cluster::{in_sync::InSyncSet, wanted::Wanted};
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
-    primary::VisibleWanted,
+    primary::{Primary, VisibleWanted},
     status::{MirrorStatus, OwnStatus, PrimaryStatus},
 };
 use freshet_txn::{Core, Recorded};
@@ -186,6 +189,19 @@ impl Node {
     /// for. Does not wait for a failover.
     pub fn want_visible(&self) -> Option<VisibleWanted> {
         self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
+    }
+
+    /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
+    /// says whether it is. Not if this node is not the primary: that takes until `deadline`, too.
+    pub fn wait_for_standbys(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
+        let waits = self.unless_taking_over().as_deref().and_then(Composition::shipping).map(Primary::waits);
+        match waits {
+            Some(waits) => waits.wait(wanted, until, deadline),
+            None => {
+                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+                false
+            }
+        }
     }
 
     /// As things stand. Does not wait for a failover.

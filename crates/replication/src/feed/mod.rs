@@ -29,6 +29,7 @@ use freshet_cluster::{
     commit_rule::{Event, Member, Place},
     handshake::Sender,
     host::{FeedId, Host, ReplicaState},
+    wanted::Shows,
 };
 use freshet_fabric::cpu::Meter;
 use freshet_log::{Batch, Noting, ReadError};
@@ -40,6 +41,7 @@ pub(crate) use self::{
     ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{
+    bell::Changes,
     clock::Clock,
     status::{AheadStatus, MOST_AHEAD, ObserverStatus, RoundTrips, StandbyStatus},
     wire::{Peers, Refusal},
@@ -191,6 +193,8 @@ pub(crate) struct Feeds {
     comings: Mutex<()>,
     /// Counts connections.
     ids: AtomicUsize,
+    /// Standbys have acknowledged more, have come, or are lost.
+    pub changes: Changes,
     /// How many commits wait until standbys show them.
     pub visible_wanted: AtomicUsize,
     /// Of ship threads, and of those that have written batches in their place.
@@ -281,6 +285,7 @@ impl Feeds {
             clock,
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
+            changes: Changes::default(),
             visible_wanted: AtomicUsize::new(0),
             ship_cpu: Meter::default(),
             prompt_cpu: Meter::default(),
@@ -310,6 +315,7 @@ impl Feeds {
     /// Notes which members are in sync, for them to be told.
     pub fn note_places(&self, places: &BTreeMap<NodeId, Member>) {
         self.state().host.placed(places.iter().map(|(node, member)| (*node, member)));
+        self.changes.note();
     }
 
     /// Others than before are in the cluster. Whoever takes over must know of everybody, and no
@@ -389,6 +395,19 @@ impl Feeds {
     /// Those that are not fed, since they hold more than this log has.
     pub fn ahead(&self) -> Vec<AheadStatus> {
         self.state().ahead.values().cloned().collect()
+    }
+
+    /// The members, and what their readers see.
+    pub fn shows(&self, members: BTreeMap<NodeId, Member>) -> Vec<Shows> {
+        let state = self.state();
+        let shows = members.into_iter().map(|(node, member)| {
+            let feed = state.host.feed_of(node);
+            let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
+            let is_mirror = shipper.is_some_and(|shipper| shipper.mirror.is_some());
+            let visible = feed.map_or(Lsn::ZERO, |(_, feed)| feed.visible);
+            (member, (!is_mirror).then_some(visible))
+        });
+        shows.collect()
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.

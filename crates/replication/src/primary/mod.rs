@@ -27,6 +27,7 @@ use freshet_cluster::{
     host::ReplicaState,
     in_sync::{Holder, Succession},
     term::TermEntry,
+    wanted::Wanted,
 };
 use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
@@ -279,6 +280,11 @@ impl Primary {
         VisibleWanted(Arc::clone(&self.shared))
     }
 
+    /// For waits for its standbys, beside what the node's level waits for.
+    pub fn waits(&self) -> StandbyWaits {
+        StandbyWaits(Arc::clone(&self.shared))
+    }
+
     /// As things stand.
     pub fn status(&self) -> PrimaryStatus {
         self.shared.status()
@@ -305,6 +311,19 @@ impl Sink for Shared {
 
     fn needed(&self) -> Lsn {
         self.feeds.needed()
+    }
+}
+
+/// Waits for the standbys of a primary.
+pub struct StandbyWaits(Arc<Shared>);
+
+impl StandbyWaits {
+    /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
+    /// says whether it is.
+    pub fn wait(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
+        let Shared { feeds, commit, config, .. } = &*self.0;
+        let holds = || wanted.holds(until, config.rule.standbys, &feeds.shows(commit.places()));
+        feeds.changes.wait(deadline, holds)
     }
 }
 
