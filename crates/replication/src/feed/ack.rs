@@ -8,7 +8,7 @@ use freshet_fabric::{
     tcp::ReceiveError,
 };
 
-use super::{FeedConfig, Feeder, Shipper};
+use super::{FeedConfig, Feeder, Shipper, join};
 use crate::wire::{self, DecodeError, Kind, Refusal};
 
 /// Why hearing ended.
@@ -39,7 +39,7 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiv
     if let AckError::Goodbye(Refusal::Fenced { highest, .. }) = &error {
         feeder.fenced(*highest);
     }
-    feeder.lost(shipper, error.to_string());
+    join::lost(&**feeder, shipper, error.to_string());
 }
 
 /// `below`: kept while a node below the standby wants another form of the log.

@@ -85,7 +85,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
     let replica = ReplicaState { node, incarnation, member, synchronous, appliance, from, persisted, replayed };
-    if let Err(refusal) = feeder.came(&shipper, replica, &hello.address) {
+    if let Err(refusal) = came(&**feeder, &shipper, replica, &hello.address) {
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
@@ -94,14 +94,14 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
     if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
-        return feeder.lost(&shipper, error.to_string());
+        return lost(&**feeder, &shipper, error.to_string());
     }
     if bare {
         connection = connection.bare();
     }
     let (sender, receiver) = match side.connect(offer, connection, fabric.limit.clone(), feeds.config.patience) {
         Ok(halves) => halves,
-        Err(error) => return feeder.lost(&shipper, error.to_string()),
+        Err(error) => return lost(&**feeder, &shipper, error.to_string()),
     };
     shipper.begin(sender, from, &**feeder);
     tracing::info!(
@@ -121,6 +121,72 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         .spawn(format!("ship-{short:04x}"), move || ship::run(&shipping, &ships))
         .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&observing, &acks, receiver)));
     if let Err(error) = spawned {
-        feeder.lost(&shipper, error.to_string());
+        lost(&**feeder, &shipper, error.to_string());
+    }
+}
+
+/// A connection was made; it takes the place of an earlier one of the same node. The rule is
+/// told that a member has come.
+///
+/// # Errors
+/// As for [`Feeder::make_place`]; then nothing has changed.
+fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, address: &str) -> Result<(), Refusal> {
+    let feeds = feeder.feeds();
+    let _order = feeds.comings.lock().expect("no code panics under this mutex");
+    if replica.member {
+        feeder.make_place(address, &replica)?;
+    }
+    let (joined, before, is_level) = {
+        let mut state = feeds.state();
+        let joined = state.host.join(shipper.id, replica, feeds.clock.now());
+        let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
+        state.shippers.insert(shipper.id, Arc::clone(shipper));
+        let is_level = state.holds_no_more(replica.node, address);
+        state.held.remove(&replica.node);
+        if !address.is_empty() {
+            state.addresses.insert(replica.node, address.to_owned());
+        }
+        let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
+        if before.is_some() {
+            state.losses.insert(replica.node, "a newer connection of the same node took its place".into());
+        }
+        (joined, before, is_level)
+    };
+    if is_level {
+        feeder.news();
+    }
+    if let Some(before) = before {
+        // The old one is dead, whether it knows or not.
+        before.end();
+    }
+    joined.events.into_iter().flatten().for_each(|event| feeder.apply(event));
+    Ok(())
+}
+
+/// A connection ended; `why` is kept for `status`, unless the reason was known before.
+pub(super) fn lost<F: Feeder>(feeder: &F, shipper: &Shipper, why: String) {
+    let feeds = feeder.feeds();
+    // A node that has come back must not be taken for gone because its old connection ends
+    // late.
+    let order = feeds.comings.lock().expect("no code panics under this mutex");
+    let (is_last, left) = {
+        let mut state = feeds.state();
+        let is_last = state.shippers.remove(&shipper.id).is_some();
+        if is_last {
+            let why = shipper.reason.get().cloned().unwrap_or(why);
+            if !state.host.is_closed() {
+                let (standby, member, term) = (shipper.node, shipper.member, feeds.term.0);
+                tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
+            }
+            state.losses.insert(shipper.node, why);
+            state.hold(shipper, feeds.clock.now());
+        }
+        (is_last, state.host.leave(shipper.id))
+    };
+    shipper.end();
+    left.into_iter().for_each(|event| feeder.apply(event));
+    drop(order);
+    if is_last && shipper.member {
+        feeder.missed();
     }
 }

@@ -57,9 +57,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
 
     /// Has the log say of updates where rows differ, as long as the value lives. None where the log
     /// is as another node has made it.
-    fn note_changes(&self) -> Option<Noting> {
-        None
-    }
+    fn note_changes(&self) -> Option<Noting>;
 
     /// A member joined, acknowledged, or left.
     fn apply(&self, event: Event);
@@ -77,109 +75,37 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn peers_message(&self) -> Peers;
 
     /// Another such message is to be sent.
-    fn news(&self) {
-        self.feeds().peers_changed();
-    }
+    fn news(&self);
 
     /// A member comes from `address`: sees to it that it can be counted.
     ///
     /// # Errors
     /// A [`Refusal`] when it cannot.
-    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
-        let _ = (address, replica);
-        Ok(())
-    }
+    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal>;
+}
+/// A batch can be read; ships it. Neither blocks nor copies the batch.
+///
+/// # Panics
+/// When the batch does not follow the last one.
+pub(crate) fn batch_ready<F: Feeder>(feeder: &F, batch: &Batch<'_>) {
+    let (feeds, Batch { from, to, .. }) = (feeder.feeds(), *batch);
+    let shippers = {
+        let mut state = feeds.state();
+        state.host.filled(from, to, batch.partition_ends, feeds.clock.now());
+        state.all()
+    };
+    shippers.iter().for_each(|shipper| ship::batch_ready(feeder, shipper, to.since(from)));
+}
 
-    /// A connection was made; it takes the place of an earlier one of the same node. The rule is
-    /// told that a member has come.
-    ///
-    /// # Errors
-    /// As for [`Feeder::make_place`]; then nothing has changed.
-    fn came(&self, shipper: &Arc<Shipper>, replica: ReplicaState, address: &str) -> Result<(), Refusal> {
-        let feeds = self.feeds();
-        let _order = feeds.comings.lock().expect("no code panics under this mutex");
-        if replica.member {
-            self.make_place(address, &replica)?;
-        }
-        let (joined, before, is_level) = {
-            let mut state = feeds.state();
-            let joined = state.host.join(shipper.id, replica, feeds.clock.now());
-            let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
-            state.shippers.insert(shipper.id, Arc::clone(shipper));
-            let is_level = state.holds_no_more(replica.node, address);
-            state.held.remove(&replica.node);
-            if !address.is_empty() {
-                state.addresses.insert(replica.node, address.to_owned());
-            }
-            let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
-            if before.is_some() {
-                state.losses.insert(replica.node, "a newer connection of the same node took its place".into());
-            }
-            (joined, before, is_level)
-        };
-        if is_level {
-            self.news();
-        }
-        if let Some(before) = before {
-            // The old one is dead, whether it knows or not.
-            before.end();
-        }
-        joined.events.into_iter().flatten().for_each(|event| self.apply(event));
-        Ok(())
-    }
-
-    /// A connection ended; `why` is kept for `status`, unless the reason was known before.
-    fn lost(&self, shipper: &Shipper, why: String) {
-        let feeds = self.feeds();
-        // A node that has come back must not be taken for gone because its old connection ends
-        // late.
-        let order = feeds.comings.lock().expect("no code panics under this mutex");
-        let (is_last, left) = {
-            let mut state = feeds.state();
-            let is_last = state.shippers.remove(&shipper.id).is_some();
-            if is_last {
-                let why = shipper.reason.get().cloned().unwrap_or(why);
-                if !state.host.is_closed() {
-                    let (standby, member, term) = (shipper.node, shipper.member, feeds.term.0);
-                    tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
-                }
-                state.losses.insert(shipper.node, why);
-                state.hold(shipper, feeds.clock.now());
-            }
-            (is_last, state.host.leave(shipper.id))
-        };
-        shipper.end();
-        left.into_iter().for_each(|event| self.apply(event));
-        drop(order);
-        if is_last && shipper.member {
-            self.missed();
-        }
-    }
-
-    /// A batch can be read; ships it. Neither blocks nor copies the batch.
-    ///
-    /// # Panics
-    /// When the batch does not follow the last one.
-    fn batch_ready(&self, batch: &Batch<'_>) {
-        let (feeds, Batch { from, to, .. }) = (self.feeds(), *batch);
-        let shippers = {
-            let mut state = feeds.state();
-            state.host.filled(from, to, batch.partition_ends, feeds.clock.now());
-            state.all()
-        };
-        shippers.iter().for_each(|shipper| ship::batch_ready(self, shipper, to.since(from)));
-    }
-
-    /// This is globally persistent.
-    fn committed(&self, to: Lsn) {
-        let feeds = self.feeds();
-        let shippers: Vec<_> = {
-            let mut state = feeds.state();
-            let at_once = state.host.committed(to, feeds.clock.now());
-            at_once.iter().filter_map(|id| state.shippers.get(id).cloned()).collect()
-        };
-        shippers.iter().for_each(|shipper| ship::committed(self, shipper));
-    }
+/// This is globally persistent.
+pub(crate) fn committed<F: Feeder>(feeder: &F, to: Lsn) {
+    let feeds = feeder.feeds();
+    let shippers: Vec<_> = {
+        let mut state = feeds.state();
+        let at_once = state.host.committed(to, feeds.clock.now());
+        at_once.iter().filter_map(|id| state.shippers.get(id).cloned()).collect()
+    };
+    shippers.iter().for_each(|shipper| ship::committed(feeder, shipper));
 }
 
 /// The standbys of one feeder, during one term.

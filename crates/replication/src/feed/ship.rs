@@ -25,7 +25,7 @@ use freshet_fabric::{
 use freshet_log::ReadError;
 
 use super::{
-    Feeder, Feeds,
+    Feeder, Feeds, join,
     mirror::{Inbox, MirrorLine, NoMirror},
     round_trips::Timing,
 };
@@ -300,7 +300,7 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     drop(line);
     if !sent {
         let why = outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string());
-        feeder.lost(shipper, why);
+        join::lost(&**feeder, shipper, why);
     }
 }
 

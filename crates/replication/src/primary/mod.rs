@@ -37,7 +37,7 @@ use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::Service,
-    feed::{FeedConfig, Feeder, Feeds},
+    feed::{self, FeedConfig, Feeder, Feeds},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -207,7 +207,7 @@ impl Primary {
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
         let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
         primary.shared.feeds.peers_changed();
-        primary.shared.committed(primary.shared.commit.committed());
+        feed::committed(&*primary.shared, primary.shared.commit.committed());
         primary.shared.remember_peers();
         if !primary.shared.log.has_store() {
             primary.shared.spawn("log-hold".into(), move |shared| shared.hold(&sink))?;
@@ -302,7 +302,7 @@ impl Primary {
 impl Sink for Shared {
     fn batch(&self, batch: &Batch<'_>) {
         self.commit.enter_ends(batch.transaction_ends);
-        self.batch_ready(batch);
+        feed::batch_ready(self, batch);
     }
 
     fn durable(&self, to: Lsn) {
@@ -556,7 +556,7 @@ impl Feeder for Shared {
     fn apply(&self, event: Event) {
         let outcome = self.commit.apply(event);
         if outcome.advanced {
-            self.committed(self.commit.committed());
+            feed::committed(self, self.commit.committed());
         }
         if outcome.changed {
             self.feeds.note_places(&self.commit.places());
@@ -570,6 +570,10 @@ impl Feeder for Shared {
 
     fn missed(&self) {
         self.announce.ring();
+    }
+
+    fn news(&self) {
+        self.feeds.peers_changed();
     }
 
     fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {

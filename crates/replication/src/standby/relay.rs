@@ -19,16 +19,17 @@ use freshet_cluster::{
     commit_rule::{Event, Member},
     follower::{self, Decision},
     handshake::{Agreed, Sender, Welcome},
+    host::ReplicaState,
     relay::RelayAck,
 };
 use freshet_fabric::tcp::Connection;
-use freshet_log::{Batch, ReadError, Sink, SinkHandle};
+use freshet_log::{Batch, Noting, ReadError, Sink, SinkHandle};
 
 use super::Shared;
 use crate::{
     bell::Bell,
     endpoint::refuse,
-    feed::{FeedConfig, Feeder, Feeds, join, note_refused},
+    feed::{self, FeedConfig, Feeder, Feeds, join, note_refused},
     status::{AheadStatus, RelayStatus},
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
@@ -116,7 +117,7 @@ impl RelayStage {
             sink: Mutex::new(None),
             shared: Arc::clone(shared),
         });
-        session.committed(down);
+        feed::committed(&*session, down);
         if shared.promised_safety().is_some() {
             session.observe_peers();
         }
@@ -144,7 +145,7 @@ pub(super) struct Session {
 /// What is received is shipped while it is persisted here.
 impl Sink for Session {
     fn batch(&self, batch: &Batch<'_>) {
-        self.batch_ready(batch);
+        feed::batch_ready(self, batch);
     }
 
     fn needed(&self) -> Lsn {
@@ -186,7 +187,7 @@ impl Session {
             self.feeds.note_places(&self.members());
         }
         if let Some(down) = decision.down {
-            self.committed(down);
+            feed::committed(self, down);
         }
         // Without a store a standby that lacks more than the buffer keeps cannot be fed any more,
         // as with a primary.
@@ -243,6 +244,16 @@ impl Feeder for Session {
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
         self.shared.log.read(at, into)
+    }
+
+    /// The log is as its primary has made it.
+    fn note_changes(&self) -> Option<Noting> {
+        None
+    }
+
+    /// Commits wait for none of those below.
+    fn make_place(&self, _: &str, _: &ReplicaState) -> Result<(), Refusal> {
+        Ok(())
     }
 
     fn apply(&self, event: Event) {
