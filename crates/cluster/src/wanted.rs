@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_counted_as_the_level_says() {
+    fn members_are_counted_as_the_level_wants() {
         let (here, behind) = (shows(20, Some(20), Place::InSync, true), shows(20, Some(10), Place::InSync, true));
         let out = shows(5, Some(5), Place::Behind, true);
         let all = [here, behind, out];

@@ -9,8 +9,8 @@ use std::sync::{
 };
 
 use common::{
-    SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, soon, start,
-    wait_for,
+    SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, shipping, soon,
+    start, wait_for,
 };
 use freshet_base::{Lsn, Rid};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
@@ -173,7 +173,7 @@ fn pair(on_doubt: OnDoubt, directories: &[tempfile::TempDir]) -> (Arc<Node>, Arc
     let difference = standby.state_proof().differs.unwrap();
     assert!(difference.contains("things"), "{difference}");
     wait_for("the primary to hear of it", || {
-        let standbys = primary.shipping_status().unwrap().standbys;
+        let standbys = shipping(&primary).standbys;
         standbys.iter().any(|standby| standby.in_doubt)
     });
     (primary, standby)

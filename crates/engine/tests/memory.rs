@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use common::{config, definition, hash, row, soon, start, wait_for};
+use common::{config, definition, hash, row, shipping, soon, start, wait_for};
 use freshet_engine::{
     BuildError, Database, IndexDefinition, IndexError, Isolation, KeyPart, Node, NodeConfig, ProcedureError, Safety,
     Table, WriteError, node::RoleStatus,
@@ -157,7 +157,7 @@ fn a_restart_above_the_limit_has_everything_and_takes_no_more() {
 }
 
 fn in_sync(primary: &Node) -> usize {
-    primary.shipping_status().unwrap().standbys.iter().filter(|standby| standby.in_sync).count()
+    shipping(&primary).standbys.iter().filter(|standby| standby.in_sync).count()
 }
 
 /// Whether the standby says that it has no memory, and how far it has replayed, and has its log.

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use common::{all_are_named, churn, config, definition, directories, hash, is_named, soon, start, wait_for};
+use common::{all_are_named, all_are_named_as, churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, Lsn, MirrorSettings, Node, NodeConfig, Role,
     Safety, Table, TableDefinition, node::RoleStatus,
@@ -332,8 +332,7 @@ fn the_mirror_takes_over(primary: Arc<Node>, standby: &Node, mirror: &Node, tabl
     let end = churn(primary.database(), table, 900_000, 900_100);
     standby.wait_visible(end, soon()).unwrap();
     wait_for("the mirror is whole", || is_whole(mirror) && own(mirror).end >= end);
-    wait_for("the mirror is named", || is_named(&primary, mirror));
-    all_are_named(&primary);
+    all_are_named_as(&primary, mirror);
     let before = hash(&primary);
     primary.stop().unwrap();
     drop(primary);

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Instant;
 
-use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, one_of_three, row, soon, start};
+use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, one_of_three, row, shipping, soon, start};
 use freshet_engine::{Apply, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus};
 
 /// Each shape of logs with the usual way of replay, some with the other.
@@ -267,7 +267,7 @@ fn cascades(shape: Shape) {
     let RoleStatus::Standby { own, .. } = relay.status().role else { panic!("a standby") };
     let passed = own.relay.unwrap();
     assert_eq!((passed.standbys.len(), passed.standbys[0].node, passed.through), (1, leaf.id(), vec![primary.id()]));
-    assert_eq!(primary.shipping_status().unwrap().standbys.len(), 1);
+    assert_eq!(shipping(&primary).standbys.len(), 1);
     // A leaf that was away gets what it missed.
     leaf.stop().unwrap();
     drop(leaf);
@@ -321,7 +321,7 @@ fn durable_to_its_end(shape: Shape) {
         // The primary notes the time now and then, and waits for nothing of it.
         let deadline = soon();
         loop {
-            let status = primary.shipping_status().unwrap();
+            let status = shipping(&primary);
             let end = primary.log().unwrap().reserved();
             if status.committed == end && standby.wait_visible(end, Some(Instant::now())).is_ok() {
                 break;

@@ -88,7 +88,7 @@ pub use self::{
     list::List,
     own::Here,
     read::{Contents, Damaged, mark_of},
-    recover::{Plan, Recovered, begin_feed, beginning, footprint, plan, recover},
+    recover::{Plan, Recovered, begin_feed, beginning, cut, footprint, plan, recover, settling},
     take::{NotBegun, NotTaken, Taking},
     undo::{Extent, Ring, RingFull, note_undo, undo_regions},
 };

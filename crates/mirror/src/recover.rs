@@ -210,6 +210,31 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     Ok(Plan { memory: memory.to_vec(), mark, undone: batches.split_off(kept), relied, found })
 }
 
+/// Brings the memory to the state at `upto` of a log, or before that, and it stays there: what is
+/// undone is of another log than the one that continues.
+///
+/// A recovery may find a batch again that was undone: the undo entries of those behind it have all
+/// that it had changed. As long as nothing else has begun, that is the state at its end all the
+/// same. So a cut takes the undo entries away as well ([`settling`]).
+///
+/// # Errors
+/// [`Damaged`]; nothing was written then.
+pub fn cut(memory: &[Region], upto: Lsn) -> Result<Recovered, Damaged> {
+    let found = recover(memory, Keep::Marked(upto))?;
+    let Superblock { cluster, feeder, term, .. } = read::superblock(memory)?;
+    begin_feed(memory, cluster, feeder, term, found.end);
+    Ok(found)
+}
+
+/// Decides what [`cut`] is to write behind what it undoes, when the memory ends at `end`.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn settling(memory: &[Region], end: Lsn) -> Result<impl Iterator<Item = (Place, Vec<u8>)>, Damaged> {
+    let Superblock { cluster, feeder, term, .. } = read::superblock(memory)?;
+    Ok(beginning(memory, cluster, feeder, term, end))
+}
+
 /// What the feeder has left in the undo ring (section 5.2, steps 2 to 4).
 ///
 /// # Errors

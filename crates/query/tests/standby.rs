@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_base::Rid;
-use freshet_engine::{Lsn, NodeConfig, ReplayMode, Safety};
+use freshet_engine::{Lsn, NodeConfig, ReplayMode, Safety, node::RoleStatus};
 use freshet_storage::Announcement;
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
@@ -97,7 +97,10 @@ fn remote_apply_can_be_canceled_while_a_standby_shows_nothing() {
     let _standby = SqlNode::start(NodeConfig { join, replay: ReplayMode::None, ..of(1) });
     let writer = primary.connect();
     writer.lines("CREATE TABLE t (id int PRIMARY KEY)");
-    let in_sync = || primary.node.shipping_status().unwrap().standbys.iter().any(|standby| standby.in_sync);
+    let in_sync = || match primary.node.status().role {
+        RoleStatus::Primary { shipping, .. } => shipping.standbys.iter().any(|standby| standby.in_sync),
+        _ => false,
+    };
     eventually("it is in sync", in_sync);
     writer.lines("INSERT INTO t VALUES (1)");
     writer.lines("SET synchronous_commit = remote_apply; SET statement_timeout = '200ms'");

@@ -269,3 +269,9 @@ fn a_log_that_is_not_what_was_described() {
     let seen = [Property::Views, Property::Acknowledged, Property::Logs];
     println!("{}", caught(Broken::FetchUnchecked, scenario, &seen, 20_000));
 }
+
+#[test]
+fn a_cut_that_a_recovery_takes_back() {
+    let scenario = Scenario { mirrors: 1, ..Scenario::new(Safety::Quorum(2), 2) };
+    println!("{}", caught(Broken::CutNotSettled, scenario, &[Property::Mirrors], 3000));
+}

@@ -178,12 +178,6 @@ impl Node {
         }
     }
 
-    /// How it stands with the standbys; nothing unless this node is the primary. Does not wait for
-    /// a failover.
-    pub fn shipping_status(&self) -> Option<PrimaryStatus> {
-        self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.status())
-    }
-
     /// Has standbys say at once what becomes visible there, as long as what is returned is kept;
     /// nothing unless this node is the primary. To be asked for before the commit that is waited
     /// for. Does not wait for a failover.

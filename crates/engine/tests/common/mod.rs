@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use freshet_cluster::in_sync::Holder;
 use freshet_engine::{
     Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
-    Lsn, Node, NodeConfig, Safety, StateHash, Table, TableDefinition,
+    Lsn, Node, NodeConfig, PrimaryStatus, Safety, StateHash, Table, TableDefinition, node::RoleStatus,
 };
 
 pub fn definition() -> TableDefinition {
@@ -186,8 +186,22 @@ pub fn all_are_named(primary: &Node) {
     wait_for("all are named", || is_named_by(primary, 3));
 }
 
-/// Whether the newest set has `node`, with what it holds now: it had something else before.
-pub fn is_named(primary: &Node, node: &Node) -> bool {
+/// How it stands with the standbys of a primary.
+#[track_caller]
+pub fn shipping(primary: &Node) -> PrimaryStatus {
+    match primary.status().role {
+        RoleStatus::Primary { shipping, .. } => *shipping,
+        role => panic!("{role:?}"),
+    }
+}
+
+/// The same, and `node` with what it holds now: it had something else before.
+#[track_caller]
+pub fn all_are_named_as(primary: &Node, node: &Node) {
+    wait_for("all are named", || is_named(primary, node) && is_named_by(primary, 3));
+}
+
+fn is_named(primary: &Node, node: &Node) -> bool {
     let holder = node.status().incarnation.map(|incarnation| Holder::new(node.id(), incarnation));
     primary.status().in_sync_set.is_some_and(|set| holder.is_some_and(|holder| set.members.contains(&holder)))
 }

@@ -12,7 +12,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term, private, sync::Arc, words};
 use freshet_cluster::term::{Agreement, TermHistory, TermState};
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
 use freshet_mirror::{
-    ARENAS, Damaged, Keep, MOST_UNDO, Recovered, begin_feed, mark_of, note_undo, recover, undo_regions,
+    ARENAS, Damaged, Keep, MOST_UNDO, Recovered, begin_feed, cut, mark_of, note_undo, recover, undo_regions,
 };
 
 use super::{
@@ -421,7 +421,8 @@ impl Memory {
             return Ok(at);
         }
         self.session += 1;
-        let end = recover(&self.regions(), Keep::Marked(at))?.end;
+        let end = cut(&self.regions(), at)?.end;
+        self.base = end;
         // It reaches less far from now on, and is to be found again all the same.
         self.note_reached(end)?;
         Ok(end)

@@ -9,6 +9,7 @@ mod announce;
 mod commit;
 mod meet;
 mod report;
+mod waits;
 
 use std::{
     collections::BTreeSet,
@@ -27,12 +28,14 @@ use freshet_cluster::{
     host::ReplicaState,
     in_sync::{Holder, Succession},
     term::TermEntry,
-    wanted::Wanted,
 };
 use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
-pub use self::commit::CommitStage;
+pub use self::{
+    commit::CommitStage,
+    waits::{StandbyWaits, VisibleWanted},
+};
 use crate::{
     bell::Bell,
     clock::Clock,
@@ -311,28 +314,6 @@ impl Sink for Shared {
 
     fn needed(&self) -> Lsn {
         self.feeds.needed()
-    }
-}
-
-/// Waits for the standbys of a primary.
-pub struct StandbyWaits(Arc<Shared>);
-
-impl StandbyWaits {
-    /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
-    /// says whether it is.
-    pub fn wait(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
-        let Shared { feeds, commit, config, .. } = &*self.0;
-        let holds = || wanted.holds(until, config.rule.standbys, &feeds.shows(commit.places()));
-        feeds.changes.wait(deadline, holds)
-    }
-}
-
-/// A commit waits until standbys show it ([`Primary::want_visible`]).
-pub struct VisibleWanted(Arc<Shared>);
-
-impl Drop for VisibleWanted {
-    fn drop(&mut self) {
-        self.0.feeds.visible_wanted.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -13,7 +13,7 @@ use freshet_cluster::{
     term::{TermHistory, Verdict},
 };
 use freshet_fabric::memory::Region;
-use freshet_mirror::{Contents, Filling, Keep, NoRoom, Record, UNDO, beginning, note_undo, plan};
+use freshet_mirror::{Contents, Filling, Keep, NoRoom, Record, UNDO, beginning, note_undo, plan, settling};
 
 use super::{
     memory::{ARENA_BYTES, Id, Row, UNDO_BYTES, damaged, region},
@@ -304,6 +304,14 @@ impl World {
         let writes = beginning(memory, CLUSTER, welcome.node, welcome.term, welcome.cut_at);
         let writes: Vec<_> = writes.filter(|(to, _)| !keeps_ring || to.region != UNDO).collect();
         self.write(node, &writes, Then::FeedBegun(id, Box::new((welcome, entering))));
+        Ok(())
+    }
+
+    /// What was undone is of another log: it is not to be found again.
+    pub(super) fn settle_cut(&mut self, node: usize, end: Lsn, then: Then) -> Result<(), Violation> {
+        let writes: Vec<_> = settling(&self.mirror(node).memory, end).map_err(damaged)?.collect();
+        let keeps_ring = self.scenario.broken == Broken::CutNotSettled;
+        self.write(node, if keeps_ring { &[] } else { &writes }, then);
         Ok(())
     }
 

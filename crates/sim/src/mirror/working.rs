@@ -25,6 +25,8 @@ pub(super) enum Then {
     Recovered(Lsn),
     /// It was cut for that sender, and ends there.
     Cut(ConnectionId, Box<(Welcome, Entering)>, Lsn),
+    /// And what was undone is not found again.
+    Settled(ConnectionId, Box<(Welcome, Entering)>, Lsn),
     /// A feed can begin.
     FeedBegun(ConnectionId, Box<(Welcome, Entering)>),
     /// A record of a checkpoint is there.
@@ -33,6 +35,8 @@ pub(super) enum Then {
     Seeded,
     /// It was cut for the log that is fetched, and ends there.
     FetchCut(Lsn),
+    /// And what was undone is not found again.
+    FetchSettled(Lsn),
     /// The log can be taken in, from here on.
     TakingBegun(Lsn),
     /// The undo ring is empty once more.
@@ -86,11 +90,13 @@ impl World {
         match then {
             Then::Found(end) => self.found(node, end),
             Then::Recovered(end) => self.recovered(node, end),
-            Then::Cut(id, parts, end) => self.mirror_was_cut(node, id, *parts, end),
+            Then::Cut(id, parts, end) => self.settle_cut(node, end, Then::Settled(id, parts, end)),
+            Then::Settled(id, parts, end) => self.mirror_was_cut(node, id, *parts, end),
             Then::FeedBegun(id, parts) => self.feed_begun(node, id, *parts),
             Then::Filled => self.fill(node),
             Then::Seeded => self.seeded(node),
-            Then::FetchCut(end) => self.cut_to_fetch(node, end),
+            Then::FetchCut(end) => self.settle_cut(node, end, Then::FetchSettled(end)),
+            Then::FetchSettled(end) => self.cut_to_fetch(node, end),
             Then::TakingBegun(at) => self.taking_begun(node, at),
             Then::Cleared => self.cleared(node),
             Then::Taken => self.taken(node),

@@ -1,7 +1,7 @@
 //! What a mirror tells others of its undo ring, and what it does before a feed begins.
 
 use super::*;
-use crate::{Footprint, Status, footprint, plan, recover::newest_first};
+use crate::{Footprint, Status, cut, footprint, plan, recover::newest_first};
 
 /// As in the paper's table 1: what the footprint states of the second batch.
 #[test]
@@ -45,6 +45,27 @@ fn the_mark_is_taken_back_before_anything_is_undone() {
         assert_eq!(footprint(&regions(&memory)).unwrap().ready(), feed.mark, "{done} of {count} writes");
     }
     feed.recovers(&memory, Keep::Marked(feed.mark));
+}
+
+/// All that the second batch has changed, the third changes again: its undo entries have what the
+/// second one wrote. A recovery finds the second then, which is right as long as nothing else has
+/// begun; and not behind a cut.
+#[test]
+fn what_was_cut_is_not_found_again() {
+    let mut feed = Feed::new();
+    let row = |byte| vec![(Fid(1), Rid(0), Some(vec![byte; 100]))];
+    assert!(feed.post(&row(1), false));
+    let first = feed.end();
+    feed.marks(1);
+    assert!(feed.post(&row(2), false));
+    let second = feed.end();
+    assert!(feed.post(&row(3), false));
+    let undone = feed.fails(Landed::Writes(writes(&feed)));
+    assert_eq!(feed.recovers(&undone, Keep::Marked(first)).end, first);
+    assert_eq!(feed.recovers(&undone, Keep::Whole).end, second);
+    let memory = feed.fails(Landed::Writes(writes(&feed)));
+    assert_eq!(cut(&regions(&memory), first).unwrap().end, first);
+    assert_eq!(feed.recovers(&memory, Keep::Whole).end, first);
 }
 
 /// A chunk is undone, and another one comes in its place: a slot of it that was never used is zero.
