@@ -157,7 +157,7 @@ fn a_restart_above_the_limit_has_everything_and_takes_no_more() {
 }
 
 fn in_sync(primary: &Node) -> usize {
-    shipping(&primary).standbys.iter().filter(|standby| standby.in_sync).count()
+    shipping(primary).standbys.iter().filter(|standby| standby.in_sync).count()
 }
 
 /// Whether the standby says that it has no memory, and how far it has replayed, and has its log.
