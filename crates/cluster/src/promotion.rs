@@ -346,17 +346,8 @@ mod tests {
 
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1), 1);
-        let (end, set) = (Lsn(end), Some(set()));
-        LogState {
-            history,
-            end,
-            set,
-            synchronous: true,
-            committed: Lsn::ZERO,
-            log: true,
-            incarnation: 1,
-            former: Vec::new(),
-        }
+        let terms = TermState { set: Some(set()), incarnation: Some(1), ..TermState::of(ClusterId(1), history) };
+        LogState::of(terms, NodeId(1), Lsn(end), Lsn::ZERO)
     }
 
     /// Any two of three hold every commit.

@@ -28,15 +28,12 @@ impl Wanted {
         };
         let is_in_sync = |(member, _): &&Shows| member.place == Place::InSync && member.connected;
         let count = || members.iter().filter(has).count();
-        match self {
-            Self::Persistent(Safety::OneSafe) => true,
-            Self::Persistent(Safety::TwoSafe) | Self::Visible(Safety::OneSafe | Safety::TwoSafe) => {
-                members.iter().filter(is_in_sync).all(|shows| has(&shows))
-            }
-            Self::Persistent(Safety::VerySafe) | Self::Visible(Safety::VerySafe) => count() >= standbys as usize,
-            Self::Persistent(Safety::Quorum(nodes)) | Self::Visible(Safety::Quorum(nodes)) => {
-                count() + 1 >= nodes as usize
-            }
+        let (Self::Persistent(safety) | Self::Visible(safety)) = self;
+        match safety {
+            Safety::OneSafe if self == Self::Persistent(safety) => true,
+            Safety::OneSafe | Safety::TwoSafe => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
+            Safety::VerySafe => count() >= standbys as usize,
+            Safety::Quorum(nodes) => count() + 1 >= nodes as usize,
         }
     }
 }
@@ -75,7 +72,7 @@ mod tests {
         assert!(!holds(Wanted::Visible(Safety::VerySafe), &[here, lost]));
     }
 
-    /// Nobody reads there, and what it has cannot be seen later than it is persistent.
+    /// It has no readers who could miss what is persistent there.
     #[test]
     fn a_mirror_hides_nothing_from_readers() {
         let mirror = |acked| shows(acked, None, Place::InSync, true);

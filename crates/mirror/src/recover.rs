@@ -221,8 +221,7 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
 /// [`Damaged`]; nothing was written then.
 pub fn cut(memory: &[Region], upto: Lsn) -> Result<Recovered, Damaged> {
     let found = recover(memory, Keep::Marked(upto))?;
-    let Superblock { cluster, feeder, term, .. } = read::superblock(memory)?;
-    begin_feed(memory, cluster, feeder, term, found.end);
+    settle(memory, settling(memory, found.end)?);
     Ok(found)
 }
 
@@ -270,8 +269,13 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// and nothing of what was written before is undone any more. The memory was recovered up to there,
 /// or is new.
 pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Lsn) {
+    settle(memory, beginning(memory, cluster, feeder, term, base));
+}
+
+/// Writes all that in its order. Where the memory is to be durable, it is when this returns.
+fn settle(memory: &[Region], writes: impl Iterator<Item = (Place, Vec<u8>)>) {
     let (undo, mut landing) = (undo_regions(memory), Landing::default());
-    for (to, bytes) in beginning(memory, cluster, feeder, term, base) {
+    for (to, bytes) in writes {
         let fenced = to.region == 0 || undo.contains(&to.region);
         if fenced {
             // The process may end at any time, and leave the memory.

@@ -49,7 +49,8 @@ impl Bell {
     }
 }
 
-/// Counts changes of what others look at. Noting one is a load while nobody waits.
+/// Counts changes, for threads that look at what has changed. To note one costs a load while no
+/// thread waits.
 #[derive(Debug, Default)]
 pub struct Changes {
     waiting: AtomicUsize,

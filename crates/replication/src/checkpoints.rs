@@ -47,8 +47,8 @@ pub struct KnownLog {
 }
 
 impl KnownLog {
-    /// What a node in this state knows up to `end`. History of which the receiver will hold nothing
-    /// is none of its own.
+    /// What a node in this state knows up to `end`. The receiver will hold nothing beyond, and so
+    /// gets no terms that begin there.
     pub fn of(state: &TermState, end: Lsn) -> Self {
         Self { history: state.history.cut(end), committed: state.committed.min(end) }
     }
@@ -175,7 +175,7 @@ fn fill(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
 
 /// Who takes a checkpoint in.
 pub trait Keeper {
-    /// It comes.
+    /// A checkpoint comes. Its giver knows this of its log.
     ///
     /// # Errors
     /// Why it is not wanted.

@@ -389,9 +389,7 @@ pub(crate) fn consulted(
     match shared.has_no_vote() {
         None => Ok(Reply::Log { node: shared.node(), log, peers: shared.known() }),
         Some(why) => {
-            let mut incarnations = shared.terms().get().former;
-            incarnations.push(log.incarnation);
-            let witness = Box::new(Witness { incarnations, set: log.set });
+            let witness = Box::new(log.witness());
             Err(Refusal::NoVote { node: shared.node(), witness, why: why.to_owned() })
         }
     }

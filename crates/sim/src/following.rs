@@ -231,8 +231,8 @@ impl World {
         let next = log.between(at.0, u64::MAX).first().map(Block::end);
         let is_promised = |next: u64| promised.digest(next).is_some() && promised.digest(next) == log.digest(next);
         if !next.is_some_and(is_promised) {
-            // Nobody was told of that: it began from a checkpoint of a mirror that took over, which
-            // has what was not committed then.
+            // No client was sent that: the node began from a checkpoint of a mirror that took over,
+            // which had what was not committed.
             self.crash(node);
             self.another_disk(node);
             return Ok(());

@@ -52,9 +52,9 @@ impl World {
         }
         self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
-        // In the end they do not have to be told which node leads, unless what was forced has to
-        // be mended, or the one that would come back by itself has lost its disk.
-        // Or a mirror has more than it: that cannot pass it on, and has to be promoted itself.
+        // In the end they find by themselves which node leads. The operator is needed where a
+        // failover was forced; where the node that would come back by itself has lost its disk; and
+        // where a mirror has more than that node: it cannot pass that on, and has to be promoted.
         let lost = (self.report.disks > 0 || self.scenario.mirrors > 0) && self.idle > 20;
         let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
         if helps || coup {

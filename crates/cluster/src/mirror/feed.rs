@@ -105,8 +105,9 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
     /// what has completed can be marked. Else only a commit makes room, and that may wait for this
     /// mirror: the ring has to grow. What is not committed is bounded by the primary, and so is the
     /// ring.
-    pub fn room_comes(&self, committed: Lsn, ring: impl FnOnce(Lsn) -> Option<Lsn>) -> bool {
-        !self.under_way.is_empty() || self.next_mark(committed, ring).is_some()
+    pub fn room_comes(&self, committed: Lsn, ring: impl Fn(Lsn) -> Option<Lsn>) -> bool {
+        // A transaction that has not ended leaves no place for a mark.
+        ring(Lsn::MAX).is_some() && (!self.under_way.is_empty() || self.next_mark(committed, ring).is_some())
     }
 
     /// A list was posted. It writes a batch that ends at `batch`, if that can be kept, and the mark

@@ -122,8 +122,8 @@ impl MirrorState {
     }
 
     /// Up to where what is here is known to be committed; nothing, if it is no state of the
-    /// database, which nobody could use. `mark` is the memory's; a primary may have announced more,
-    /// and `state` is what this node remembers.
+    /// database. `mark` is the memory's. A primary may have announced more. `state` is what this
+    /// node remembers.
     ///
     /// No other log is followed that has less of it: all that acknowledged it may have lost it.
     pub fn committed(&self, mark: Lsn, state: &TermState) -> Lsn {

@@ -42,6 +42,13 @@ impl LogState {
         Self { history, end, set, synchronous: true, committed, log: true, incarnation, former }
     }
 
+    /// What is left of it to be said if it must not be compared.
+    pub fn witness(self) -> Witness {
+        let Self { set, incarnation, former: mut incarnations, .. } = self;
+        incarnations.push(incarnation);
+        Witness { incarnations, set }
+    }
+
     /// The later term wins, then the longer log. What counts is the term of the last block that is
     /// there, not a later term that the node has only heard of.
     fn rank(&self) -> (Term, Lsn) {

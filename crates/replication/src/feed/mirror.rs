@@ -218,7 +218,7 @@ impl MirrorLine {
 
     /// Whether room comes by itself in the undo ring, which is full.
     fn room_comes(&self, committed: Lsn) -> bool {
-        self.ring.mark(Lsn::MAX).is_some() && self.feed.room_comes(committed, |to| self.ring.mark(to))
+        self.feed.room_comes(committed, |to| self.ring.mark(to))
     }
 
     /// Everything up to a token has completed.

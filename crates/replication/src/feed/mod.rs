@@ -164,6 +164,13 @@ impl State {
         self.shippers.values().cloned().collect()
     }
 
+    /// Up to where readers of a node see its state; none if that is a mirror, which shows nothing.
+    fn visible(&self, node: NodeId) -> Option<Lsn> {
+        let Some((id, feed)) = self.host.feed_of(node) else { return Some(Lsn::ZERO) };
+        let is_mirror = self.shippers.get(&id).is_some_and(|shipper| shipper.mirror.is_some());
+        (!is_mirror).then_some(feed.visible)
+    }
+
     /// The connection to a node ends: holds the log that it needs, if it is being filled.
     fn hold(&mut self, shipper: &Shipper, now: Moment) {
         let feed = self.host.feed_of(shipper.node).filter(|(id, feed)| *id == shipper.id && !feed.member);
@@ -326,14 +333,7 @@ impl Feeds {
     /// The members, and what their readers see.
     pub fn shows(&self, members: BTreeMap<NodeId, Member>) -> Vec<Shows> {
         let state = self.state();
-        let shows = members.into_iter().map(|(node, member)| {
-            let feed = state.host.feed_of(node);
-            let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
-            let is_mirror = shipper.is_some_and(|shipper| shipper.mirror.is_some());
-            let visible = feed.map_or(Lsn::ZERO, |(_, feed)| feed.visible);
-            (member, (!is_mirror).then_some(visible))
-        });
-        shows.collect()
+        members.into_iter().map(|(node, member)| (member, state.visible(node))).collect()
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.
@@ -345,8 +345,7 @@ impl Feeds {
             let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
             let feed = feed.map(|(_, feed)| feed);
             let shipped = feed.map_or(member.acked, |feed| feed.shipped());
-            let visible = feed.map_or(Lsn::ZERO, |feed| feed.visible);
-            let is_mirror = shipper.is_some_and(|shipper| shipper.mirror.is_some());
+            let visible = state.visible(node);
             StandbyStatus {
                 node,
                 address: state.addresses.get(&node).cloned().unwrap_or_default(),
@@ -362,16 +361,15 @@ impl Feeds {
                 equal_at: shipper.and_then(|shipper| shipper.equal_at()),
                 load: shipper.and_then(|shipper| shipper.load()),
                 round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.so_far()),
-                mirror: is_mirror,
+                mirror: visible.is_none(),
                 lacks: shipper.and_then(|shipper| shipper.mirror.as_ref()?.lacks()),
                 shipped,
                 acked: member.acked,
                 replayed: feed.map_or(Lsn::ZERO, |feed| feed.replayed),
-                visible,
+                visible: visible.unwrap_or_default(),
                 ship_lag_bytes: feed.map(|_| filled.since(shipped)),
                 ack_lag_bytes: filled.since(member.acked),
-                // A mirror shows nothing.
-                visible_lag_bytes: feed.map(|_| if is_mirror { 0 } else { global.since(visible) }),
+                visible_lag_bytes: feed.map(|_| visible.map_or(0, |visible| global.since(visible))),
                 sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
                 last_loss: state.losses.get(&node).cloned(),
             }

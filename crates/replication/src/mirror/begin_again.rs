@@ -46,7 +46,8 @@ impl Shared {
 
     /// No other node writes here any more.
     fn keep_aside(&self) -> io::Result<Option<PathBuf>> {
-        let (history, reached) = (self.terms.get().history, self.committed());
+        let terms = self.terms.get();
+        let (reached, history) = (self.committed(&terms), terms.history);
         let (kept, regions) = {
             let mut memory = self.memory();
             (memory.set_aside(history.clone(), reached)?, memory.regions())

@@ -83,7 +83,8 @@ impl NotRead {
 impl FuzzySnapshots {
     /// What the mirror remembers of terms, and knows to be committed of what it holds.
     pub fn state(&self) -> TermState {
-        TermState { committed: self.0.committed(), ..self.0.terms.get() }
+        let terms = self.0.terms.get();
+        TermState { committed: self.0.committed(&terms), ..terms }
     }
 
     /// Begins one. Blocks for up to four seconds while the primary is writing into the directory.

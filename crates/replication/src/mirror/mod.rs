@@ -11,9 +11,8 @@
 //! by itself ([`fetch`]).
 //!
 //! Memory does not outlive its process, unless it lies in files ([`kept`]); in persistent memory it
-//! outlives the machine's, too. A mirror that begins
-//! with empty memory is another incarnation: what it acknowledged in an earlier life is lost
-//! ([`MirrorState`]).
+//! outlives the machine's, too. A mirror that begins with empty memory is another incarnation: what
+//! it acknowledged in an earlier life is lost ([`MirrorState`]).
 //!
 //! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
 //! has less: it does not follow, and says so on both sides, until an operator decides (see
@@ -165,7 +164,7 @@ struct State {
     /// What the primary has announced last, and when that came.
     observed: Option<(Observed, Moment)>,
     /// Where the node is that has announced last that it leads, or is about to.
-    announced_at: String,
+    announced_address: String,
     peers: Vec<Peer>,
     /// Those that hold more than the cluster's log has, as was announced last.
     ahead: Vec<AheadStatus>,
@@ -192,7 +191,7 @@ impl State {
             fetched_log: FetchedLog::default(),
             bootstrap: None,
             observed: None,
-            announced_at: String::new(),
+            announced_address: String::new(),
             peers: Vec::new(),
             ahead: Vec::new(),
             two_primaries: Vec::new(),
@@ -426,10 +425,10 @@ impl Shared {
         grown.ok().flatten()
     }
 
-    /// Up to where what is here is known to be committed: no log is followed that has less of it.
-    fn committed(&self) -> Lsn {
+    /// See [`MirrorState::committed`]; `terms` is what this node remembers.
+    fn committed(&self, terms: &TermState) -> Lsn {
         let mark = self.memory().mark();
-        self.state().mirror_state.committed(mark, &self.terms.get())
+        self.state().mirror_state.committed(mark, terms)
     }
 
     fn report_holds_more(&self, refusal: &Refusal) {
@@ -439,8 +438,9 @@ impl Shared {
 
     /// Whether what is here may be given up for what that log has up to there.
     fn may_be_given_up(&self, theirs: &TermHistory, end: Lsn) -> bool {
-        let (committed, ours) = (self.committed(), self.terms.get().history);
-        self.state().mirror_state.may_be_given_up(committed, &ours, (theirs, end))
+        let terms = self.terms.get();
+        let committed = self.committed(&terms);
+        self.state().mirror_state.may_be_given_up(committed, &terms.history, (theirs, end))
     }
 
     /// What the other node has said may concern what is here. None of it is given up for a log
@@ -448,7 +448,7 @@ impl Shared {
     fn explain(&self, error: SessionError) -> SessionError {
         match error.remote_refusal() {
             Some(&Refusal::LogGone { from, .. }) => {
-                let committed = self.committed();
+                let committed = self.committed(&self.terms.get());
                 if from < committed {
                     return self.holds_more(from, committed);
                 }
@@ -504,14 +504,14 @@ impl Shared {
         let fence = self.terms.get().fence;
         let state = self.state();
         let (living, hearsay) = state.mirror_state.view().living(&fence, self.clock.now())?;
-        let address = if hearsay { Some(state.announced_at.clone()) } else { self.follow.upstream() };
+        let address = if hearsay { Some(state.announced_address.clone()) } else { self.follow.upstream() };
         Some((living, address))
     }
 
     /// What this memory holds, for a candidate. To be read after the fence has risen.
     fn log_state(&self) -> LogState {
         let terms = self.terms.get();
-        let (committed, end) = (self.committed(), self.state().mirror_state.reaches());
+        let (committed, end) = (self.committed(&terms), self.state().mirror_state.reaches());
         let synchronous = self.config.synchronous;
         LogState { synchronous, log: false, ..LogState::of(terms, self.who.node, end, committed) }
     }
@@ -658,7 +658,7 @@ impl Follows for Shared {
     fn observe_primary(&self, living: Living, address: &str) {
         let mut state = self.state();
         state.mirror_state.view_mut().observe_primary(living, self.clock.now());
-        address.clone_into(&mut state.announced_at);
+        address.clone_into(&mut state.announced_address);
         // A primary of before has said so.
         state.ahead.retain(|one| one.node != living.node);
     }
@@ -669,7 +669,7 @@ impl Follows for Shared {
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
         if std::mem::take(&mut self.state().given_up) {
-            let end = self.committed().0;
+            let end = self.committed(&self.terms.get()).0;
             tracing::warn!(end, "this mirror gives up what it holds, as it was told: it begins again");
             self.forget()?;
         }

@@ -117,7 +117,7 @@ fn join(shared: &Shared, undo: u64, offer: &Offer, passage: Option<u64>) -> Join
         let state = shared.state();
         (state.mirror_state.end(), state.mirror_state.is_state())
     };
-    let history = terms.history.clone();
+    let (holds, history) = (shared.committed(&terms), terms.history.clone());
     Join {
         fence: terms.fence.highest(),
         log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX },
@@ -131,7 +131,7 @@ fn join(shared: &Shared, undo: u64, offer: &Offer, passage: Option<u64>) -> Join
         encoding: Encoding::Bytes,
         incarnation: terms.holder(shared.who.node).incarnation,
         noted: terms.set.as_ref().map(InSyncSet::order),
-        holds: shared.committed(),
+        holds,
     }
 }
 

@@ -333,11 +333,7 @@ impl World {
         match line.build.enter(&mut line.ring) {
             Ok(()) => {}
             // A transaction writes over more than the ring holds, or what commits wait for does.
-            Err(full)
-                if full.needed > full.all
-                    || line.ring.mark(Lsn::MAX).is_none()
-                    || !line.feed.room_comes(global, |to| line.ring.mark(to)) =>
-            {
+            Err(full) if full.needed > full.all || !line.feed.room_comes(global, |to| line.ring.mark(to)) => {
                 self.grow(node, id, line, full.lacking_bytes(), true);
                 return Ok(false);
             }

@@ -37,7 +37,7 @@ use std::time::Duration;
 use freshet_base::{Lsn, NodeId};
 use freshet_cluster::{
     mirror::MirrorState,
-    promotion::{Answer, LogState, Witness},
+    promotion::{Answer, LogState},
     term::{TermHistory, TermState},
 };
 use freshet_fabric::memory::Region;
@@ -191,11 +191,7 @@ impl Node {
     /// How it answers a candidate, whom its vote may help or not.
     pub(crate) fn answer_of(&self, log: LogState) -> Answer {
         match &self.mirror {
-            Some(mirror) if !mirror.has_vote() => {
-                let mut incarnations = self.disk.terms.former.clone();
-                incarnations.push(log.incarnation);
-                Answer::NoVote(Witness { incarnations, set: log.set })
-            }
+            Some(mirror) if !mirror.has_vote() => Answer::NoVote(log.witness()),
             _ => Answer::Log(log),
         }
     }
@@ -378,8 +374,7 @@ impl World {
         self.mirror_next(node)
     }
 
-    /// What has become of the memory of `node`, which is written by nobody at this moment, is what
-    /// it has to be.
+    /// The memory of `node` is what it has to be. Nothing is written there at this moment.
     pub(crate) fn check_mirror(&self, node: usize) -> Result<(), Violation> {
         let state = &self.nodes[node];
         let Some(mirror) = &state.mirror else { return Ok(()) };

@@ -107,11 +107,10 @@ impl World {
     /// What an earlier process has left ends there.
     fn found(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         self.is_recovered_to(node, end)?;
-        let (id, synchronous) = (self.nodes[node].id, self.nodes[node].synchronous);
         let mirror = self.mirror(node);
         let noted = mirror.noted.expect("it has a memory that counts");
-        let nothing = freshet_cluster::mirror::MirrorState::new(id, synchronous, super::SILENCE);
-        mirror.state = nothing.found(end, noted);
+        // What the process that ended knew is forgotten already.
+        mirror.state = mirror.state.clone().found(end, noted);
         self.mirror_next(node)
     }
 

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use freshet_base::ClusterId;
+
 use super::*;
 use crate::{in_sync::Counting, term::may_come_back};
 
@@ -11,16 +13,8 @@ fn history(entries: &[(u32, u64)]) -> TermHistory {
 }
 
 fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
-    LogState {
-        history: history(entries),
-        end: Lsn(end),
-        set,
-        synchronous: true,
-        committed: Lsn::ZERO,
-        log: true,
-        incarnation: 1,
-        former: Vec::new(),
-    }
+    let terms = TermState { set, incarnation: Some(1), ..TermState::of(ClusterId(1), history(entries)) };
+    LogState::of(terms, NodeId(1), Lsn(end), Lsn::ZERO)
 }
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
