@@ -31,7 +31,6 @@ use crate::{
     in_sync::InSyncSet,
     relay::{Relay, RelayAck},
     term::{Fence, TermState},
-    view::ClusterView,
 };
 
 /// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2
@@ -105,8 +104,6 @@ pub struct FollowerConfig {
     pub replay: ReplayMode,
     /// What the log buffer holds, in bytes.
     pub capacity: u64,
-    /// How long a node that leads may be silent.
-    pub patience: Duration,
     /// If this node feeds standbys of its own.
     pub relay: Option<RelayRules>,
 }
@@ -231,7 +228,6 @@ pub struct Follower {
     passing: Option<Passing>,
     /// An in-sync set was received and could not be noted.
     unnoted: bool,
-    view: ClusterView,
     /// There has been no memory to replay into since this was acknowledged, and was replayed less.
     unbacked: Option<Lsn>,
     /// The log buffer has been given back before it was replayed, since there was no memory.
@@ -257,7 +253,6 @@ impl Follower {
             link: None,
             passing: None,
             unnoted: false,
-            view: ClusterView::new(config.patience),
             unbacked: None,
             released: false,
         }
@@ -328,7 +323,6 @@ impl Follower {
     /// What follows is acknowledged from here on.
     pub fn linked(&mut self, welcome: &Welcome) {
         let relayed = !welcome.above.is_empty();
-        self.view.linked(welcome.term);
         self.link = Some(Link {
             term: welcome.term,
             relayed,
@@ -361,7 +355,6 @@ impl Follower {
     /// The connection is over.
     pub fn closed(&mut self) {
         self.link = None;
-        self.view.closed();
     }
 
     /// Nothing is passed on any more.
@@ -560,16 +553,6 @@ impl Follower {
     /// acknowledged.
     pub fn not_noted(&mut self) {
         self.unnoted = true;
-    }
-
-    /// What this node knows of its cluster.
-    pub fn view(&self) -> &ClusterView {
-        &self.view
-    }
-
-    /// See [`Follower::view`].
-    pub fn view_mut(&mut self) -> &mut ClusterView {
-        &mut self.view
     }
 
     /// When time alone can next change something: only of a relay, and for those below.

@@ -70,3 +70,28 @@ impl ClusterView {
         self.observed.as_ref().is_some_and(recent).then_some((living, true))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_lives_while_its_log_flows_or_it_was_observed() {
+        let now = Moment(0);
+        let mut it = ClusterView::new(Duration::from_secs(1));
+        let fence = Fence::new(Term(1), Some(NodeId(1)));
+        let living = Living { term: Term(1), node: NodeId(1) };
+        it.linked(Term(1));
+        assert_eq!(it.living(&fence, now), Some((living, false)));
+        let later = Fence::new(Term(2), Some(NodeId(3)));
+        assert_eq!(it.living(&later, now), None, "a log of the past is no sign of life");
+        it.closed();
+        assert_eq!(it.living(&fence, now), None);
+        it.observe_primary(living, now);
+        assert_eq!(it.living(&fence, Moment(999_999)), Some((living, true)));
+        assert_eq!(it.living(&fence, Moment(1_000_000)), None);
+        it.observe_primary(living, now);
+        it.observe_not_leading(NodeId(1));
+        assert_eq!(it.living(&fence, now), None);
+    }
+}

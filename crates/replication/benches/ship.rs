@@ -21,8 +21,9 @@ use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
     feed::{FeedConfig, FeedFabric},
+    follow::{FollowConfig, FollowerId, StandbyFabric},
     primary::{Primary, PrimaryConfig, PrimaryId},
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
     terms::{Terms, VolatileTerms},
 };
 
@@ -113,27 +114,26 @@ fn main() {
     let log = Arc::new(Log::open(log_config, Persistence::None, Lsn(0), Term(1)).expect("there is memory"));
     let primary = Primary::start(who, config, Arc::clone(&log), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
-    let starting = Starting {
+    let who = FollowerId {
         node: NodeId(2),
         credentials: second,
         address: at_standby.address().to_string(),
         upstream: Some(at_primary.address().to_string()),
-        replayed: Lsn(0),
-        global: Lsn(0),
-        floor: Lsn(0),
     };
+    let starting = Starting { replayed: Lsn(0), global: Lsn(0), floor: Lsn(0) };
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
     let spin = Duration::from_micros(number("SPIN", 0));
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
-    let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
+    let follow = FollowConfig { fabric, ..FollowConfig::default() };
+    let standby_config = StandbyConfig { follow, ..StandbyConfig::default() };
     // As a node has it: checked, persisted (in memory), and read back.
     let store = LogStore::in_memory(StoreConfig { cluster, segment_size: 64 << 20 });
     let received = ReceiveConfig { capacity: RING, partition: 64 << 10, ..ReceiveConfig::default() };
     let (received, receiver) = Log::receive_with(&received, store, Lsn(0)).expect("there is memory");
     let received = (Arc::new(received), receiver);
-    let standby =
-        Standby::start(starting, standby_config, received, Arc::new(NoReplay), terms).expect("threads can be started");
+    let standby = Standby::start(who, starting, standby_config, received, Arc::new(NoReplay), terms)
+        .expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 
     let mut filler = Filler::new(&log);

@@ -10,7 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
@@ -18,9 +18,7 @@ use freshet_cluster::{
     Moment,
     handshake::{Sender, check_comes_back, consider},
     in_sync::{InSyncSet, Succession},
-    promotion::{
-        Answer, ComesBack, Fetch, Inheritance, Level, LogState, Promotion, Question, Rules, Step, Stopped, Witness,
-    },
+    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped, Witness},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -28,9 +26,8 @@ use freshet_log::ReadError;
 
 use crate::{
     endpoint::{CallError, call, refuse},
+    follow::{SessionError, Shared, Store, observe_term},
     hop::hop,
-    mirror::Mirror,
-    standby::{Follows, SessionError, Shared, Standby, observe_term},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -290,7 +287,7 @@ impl Asked {
     }
 }
 
-fn is_itself(shared: &impl Candidate, peer: &Peer) -> bool {
+fn is_itself<S: Store>(shared: &Shared<S>, peer: &Peer) -> bool {
     peer.node == Some(shared.node()) || peer.address == shared.address()
 }
 
@@ -337,40 +334,9 @@ fn names(set: &InSyncSet) -> String {
     set.nodes().map(|node| node.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A node that can take over. What is asked of it here is asked while it rests.
-pub(crate) trait Candidate: Follows {
-    /// The term under which this node lives, and where its primary is, as far as that is known.
-    fn living(&self) -> Option<(Living, Option<String>)>;
-
-    /// What this node holds.
-    fn log_state(&self) -> LogState;
-
-    /// Why what it holds must not be compared with what others hold, if so.
-    fn has_no_vote(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// How many standbys the primary has said that it has, and what it has promised.
-    fn promised_safety(&self) -> Option<(u32, Safety)>;
-
-    /// No former primary can write here any more. What one has read back counts, so it is part of
-    /// what this node holds before others are compared with it.
-    fn rested(&self, options: &PromoteOptions) -> Result<(), String>;
-
-    /// Gets the log of the node at `from`.
-    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError>;
-
-    /// Blocks until everything received is persistent and replayed, and returns its end.
-    fn finish(&self, patience: Duration) -> Result<Lsn, PromoteError>;
-
-    /// A transaction that the old primary has not sent whole never was. Returns where the rest ends
-    /// then: between transactions.
-    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError>;
-}
-
 /// Answers a node that takes over, or sounds out whether it could: with a promise, if `binding`.
-pub(crate) fn consulted(
-    shared: &impl Candidate,
+pub(crate) fn consulted<S: Store>(
+    shared: &Shared<S>,
     hello: &Hello,
     term: Term,
     binding: bool,
@@ -385,9 +351,9 @@ pub(crate) fn consulted(
         }
     }
     // What was whole before may just be given up, but not the other way round.
-    let log = shared.log_state();
-    match shared.has_no_vote() {
-        None => Ok(Reply::Log { node: shared.node(), log, peers: shared.known() }),
+    let log = S::log_state(shared);
+    match S::has_no_vote(shared) {
+        None => Ok(Reply::Log { node: shared.node(), log, peers: shared.peers() }),
         Some(why) => {
             let witness = Box::new(log.witness());
             Err(Refusal::NoVote { node: shared.node(), witness, why: why.to_owned() })
@@ -395,123 +361,33 @@ pub(crate) fn consulted(
     }
 }
 
-impl Candidate for Shared {
-    fn living(&self) -> Option<(Living, Option<String>)> {
-        self.living()
-    }
-
-    fn log_state(&self) -> LogState {
-        self.log_state()
-    }
-
-    fn has_no_vote(&self) -> Option<&'static str> {
-        self.config.proof.withdrawn().map(|_| "what this node has in memory was found to be wrong: see its status")
-    }
-
-    fn promised_safety(&self) -> Option<(u32, Safety)> {
-        self.promised_safety()
-    }
-
-    fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
-        if let Some(doubt) = self.config.proof.withdrawn().filter(|_| !options.force) {
-            return Err(format!(
-                "its state is in doubt ({doubt}): promote another node; or start this one again, which makes its state \
-                 again of its checkpoint and log"
-            ));
-        }
-        // What cannot be executed again may be given up.
-        let gives_up = || options.force && self.lacks_blocks();
-        if let Some(why) = self.follow().failure().filter(|_| !gives_up()) {
-            return Err(why);
-        }
-        let settle = || self.settle(Instant::now() + options.deadline);
-        settle().or_else(|why| match gives_up() {
-            true => self.give_up_missing(&why).and_then(|()| settle()),
-            false => Err(why),
-        })
-    }
-
-    /// Through the same code that follows a primary.
-    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
-        let purpose = Purpose::Fetch { term, log: self.continuation() };
-        crate::standby::fetch(self, from, purpose, term, wanted)
-    }
-
-    fn finish(&self, patience: Duration) -> Result<Lsn, PromoteError> {
-        let end = self.log.received().get();
-        let floor = self.state().follower.floor();
-        if end < floor {
-            return Err(PromoteError::Local(format!(
-                "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it \
-                 up to {end}: promote another node"
-            )));
-        }
-        let deadline = Instant::now() + patience;
-        let failed = |error: &dyn std::fmt::Display| PromoteError::Local(error.to_string());
-        if !self.log.wait_persisted(end, Some(deadline)).map_err(|error| failed(&error))? {
-            return Err(PromoteError::Deadline(patience));
-        }
-        self.finish_replay(end).map_err(|error| failed(&error))?;
-        Ok(end)
-    }
-
-    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError> {
-        let whole = self.log.transaction_end(end);
-        if whole < end {
-            self.cut(whole, false).map_err(PromoteError::Local)?;
-        }
-        Ok(whole)
-    }
-}
-
-/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be
-/// stopped. When it fails the standby follows its primary again, which may have been fenced by
-/// then.
-///
-/// # Errors
-/// [`PromoteError`] says what is missing.
-pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    promotion(&standby.shared, standby.peers(), options)
-}
-
-/// The same with a mirror, whose memory is the database then, up to the start of the term
-/// ([`Mirror::memory`]).
-///
-/// # Errors
-/// [`PromoteError`] says what is missing.
-pub fn promote_mirror(mirror: &Mirror, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    promotion(mirror.shared(), mirror.peers(), options)
-}
-
-fn promotion<C: Candidate>(
-    shared: &Arc<C>,
-    mut peers: Vec<Peer>,
-    options: &PromoteOptions,
-) -> Result<Promoted, PromoteError> {
-    let fence = shared.terms().get().fence;
+/// Turns a node that follows into the primary of a new term; it rests for good then. When that
+/// fails it follows its primary again.
+pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
+    let (fence, mut peers) = (shared.terms.get().fence, shared.peers());
     if options.comes_back
         && let Some((living, primary)) =
             shared.living().filter(|(living, _)| living.outranks(shared.node(), fence.highest()))
     {
         return Err(PromoteError::Superseded { node: living.node, term: living.term, lives: true, primary });
     }
-    let rest = shared.follow().rest();
+    let rest = shared.follow.rest();
     // What is fetched, and then the new term, would not be what they were promised.
-    shared.end_feeds();
-    shared.rested(options).map_err(PromoteError::Local)?;
-    let level = Level::known((options.standbys, options.safety), shared.promised_safety(), options.configured);
+    S::end_feeds(shared);
+    S::rested(shared, options).map_err(PromoteError::Local)?;
+    let level = Level::known((options.standbys, options.safety), shared.level(), options.configured);
     for peer in &options.known {
         peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
         peers.push(peer.clone());
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
-    let mut promotion = Promotion::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
+    let mut promotion = Promotion::new(shared.node(), S::log_state(shared), &shared.terms.get(), rules);
     let mut asked = Asked::known(peers);
     let mut again = AGAIN;
     loop {
-        let mut round = consult(&**shared, &mut promotion, &asked, options.patience)?;
-        while asked.learn(&round.known, |peer| is_itself(&**shared, peer)) {
-            round = consult(&**shared, &mut promotion, &asked, options.patience)?;
+        let mut round = consult(shared, &mut promotion, &asked, options.patience)?;
+        while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
+            round = consult(shared, &mut promotion, &asked, options.patience)?;
         }
         let peers = &asked.peers;
         match promotion.decide(round.silent) {
@@ -522,9 +398,9 @@ fn promotion<C: Candidate>(
                 let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
                 let from = round.address(wanted.from).unwrap_or_else(known);
                 tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
-                match shared.fetch(&from, promotion.term(), &wanted) {
+                match S::fetch(shared, &from, promotion.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
-                    Ok(()) => shared.finish(options.deadline).map(drop)?,
+                    Ok(()) => S::finish(shared, options.deadline).map(drop)?,
                     Err(_) if promotion.fetch_failed() => {}
                     Err(source) => return Err(PromoteError::Fetch { from, source }),
                 }
@@ -532,11 +408,11 @@ fn promotion<C: Candidate>(
             Step::Finish { term } => {
                 let answered = round.described.len();
                 tracing::info!(term = term.0, answered, "enough nodes have promised the term: finishing replay");
-                let end = shared.finish(options.deadline)?;
-                let start = shared.cut_half(end)?;
+                let end = S::finish(shared, options.deadline)?;
+                let start = S::cut_half(shared, end)?;
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
-                let history = shared.terms().begin(term, shared.node(), start, &succession)?;
-                shared.follow().lead(None);
+                let history = shared.terms.begin(term, shared.node(), start, &succession)?;
+                shared.follow.lead(None);
                 drop(rest);
                 let answered_at = round.described.into_iter().map(|peer| peer.address).collect();
                 let peers = asked.peers;
@@ -576,16 +452,17 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
 }
 
 /// One round: asks every other node at once.
-fn consult(
-    shared: &impl Candidate,
+fn consult<S: Store>(
+    shared: &Shared<S>,
     promotion: &mut Promotion,
     asked: &Asked,
     patience: Duration,
 ) -> Result<Round, PromoteError> {
-    shared.terms().raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, comes_back } = promotion.question(shared.log_state());
+    shared.terms.raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
+    let Question { term, binding, comes_back } = promotion.question(S::log_state(shared));
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
-    let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
+    let ask =
+        |peer: &Peer| call(&shared.who.credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
     let others = asked.peers().filter(|(_, peer)| !is_itself(shared, peer));
     let replies = ask_all(others, |(_, peer)| ask(peer));
     let mut round = Round::default();
@@ -603,7 +480,7 @@ fn consult(
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
-                if shared.terms().believes(highest) {
+                if shared.terms.believes(highest) {
                     // Whose word it is does not matter.
                     promotion.observe(shared.node(), Answer::Higher(highest));
                     continue;
@@ -621,7 +498,7 @@ fn consult(
                     continue;
                 }
                 round.late |= matches!(error, CallError::System { .. });
-                round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.credentials().have_ended();
+                round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.who.credentials.have_ended();
                 error.to_string()
             }
         };

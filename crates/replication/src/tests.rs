@@ -2,6 +2,7 @@
 //! will happen.
 
 mod bootstrap;
+mod configs;
 mod fixture;
 mod forms;
 #[path = "../../log/tests/gate/mod.rs"]

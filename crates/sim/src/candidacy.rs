@@ -68,7 +68,7 @@ impl World {
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
-        let level = Level::known((None, None), state.view().level(), configured);
+        let level = Level::known((None, None), state.view.level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
         let gives_way = restart && self.scenario.broken != Broken::PrimaryPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
@@ -154,7 +154,7 @@ impl World {
     /// `leading` leads in `term`, or is about to, as it says.
     pub(crate) fn observe_primary_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
         let now = self.clock(node);
-        self.nodes[node].view_mut().observe_primary(Living { term, node: leading }, now);
+        self.nodes[node].view.observe_primary(Living { term, node: leading }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.

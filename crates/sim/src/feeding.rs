@@ -68,6 +68,7 @@ impl World {
         state.role = Role::Primary(Box::new(Lead { term, rule, records, acknowledged }));
         state.follower.passes_nothing();
         state.follower.closed();
+        state.view.closed();
         state.candidate = None;
         state.returns = false;
         state.ticks = None;
@@ -160,7 +161,7 @@ impl World {
     pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
         let end = Lsn(self.nodes[node].disk.log.end());
         let mut host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
-        if host.sender().above.is_empty() || self.nodes[node].follower.view().level().is_some() {
+        if host.sender().above.is_empty() || self.nodes[node].view.level().is_some() {
             host.peers_changed();
         }
         self.nodes[node].host = Some(host);

@@ -75,7 +75,7 @@ impl World {
     pub(crate) fn observe_peers(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
-            state.view_mut().observe_level(self.scenario.synchronous as u32, self.scenario.safety);
+            state.view.observe_level(self.scenario.synchronous as u32, self.scenario.safety);
             if let Some(host) = &mut state.host {
                 host.peers_changed();
             }
@@ -129,6 +129,7 @@ impl World {
             self.revoke(node)?;
             self.nodes[node].link = None;
             self.nodes[node].follower.closed();
+            self.nodes[node].view.closed();
         }
         Ok(())
     }
@@ -174,6 +175,7 @@ impl World {
             self.committed(node, down.0)?;
         }
         self.nodes[node].follower.linked(welcome);
+        self.nodes[node].view.linked(welcome.term);
         self.watch(node);
         self.acknowledge(node, true);
         self.flush(node)

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 use freshet_base::{Lsn, NodeId, Term};
@@ -23,6 +24,9 @@ use crate::{
     net::ConnectionId,
     one_sided::Memory,
 };
+
+/// How long a node that leads, or is about to, may be silent.
+const SILENCE: Duration = Duration::from_millis(30);
 
 /// One node.
 pub(crate) struct Node {
@@ -50,6 +54,8 @@ pub(crate) struct Node {
     pub returns: bool,
     pub link: Option<Link>,
     pub reconnects: bool,
+    /// What it knows of its cluster while it does not lead.
+    pub view: ClusterView,
     pub follower: Follower,
     /// Ends of blocks that have arrived in another form, and are not regenerated yet.
     pub arrived: VecDeque<Lsn>,
@@ -175,6 +181,7 @@ impl Node {
             returns: false,
             link: None,
             reconnects: false,
+            view: ClusterView::new(SILENCE),
             follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
             arrived: VecDeque::new(),
             replaying: None,
@@ -226,20 +233,7 @@ impl Node {
         if let Some(lead) = self.lead() {
             return self.leads().then_some(Living { term: lead.term, node: self.id });
         }
-        self.view().living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
-    }
-
-    /// What it knows of its cluster while it does not lead.
-    pub fn view(&self) -> &ClusterView {
-        self.mirror.as_ref().map_or(self.follower.view(), |mirror| mirror.state.view())
-    }
-
-    /// See [`Node::view`].
-    pub fn view_mut(&mut self) -> &mut ClusterView {
-        match &mut self.mirror {
-            Some(mirror) => mirror.state.view_mut(),
-            None => self.follower.view_mut(),
-        }
+        self.view.living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
     }
 
     /// Whether it answers those who connect.
@@ -271,5 +265,6 @@ impl Node {
         // What had arrived is regenerated.
         self.arrived.clear();
         self.follower = Follower::new(self.id, self.follows, begun);
+        self.view = ClusterView::new(SILENCE);
     }
 }

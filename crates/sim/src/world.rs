@@ -29,8 +29,6 @@ use crate::{
 
 /// How long a standby may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
-/// How long a node that leads, or is about to, may be silent.
-const SILENCE: Duration = Duration::from_millis(30);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 /// The longest stretch of the log that is written and not committed.
@@ -179,7 +177,6 @@ impl World {
                 let follows = FollowerConfig {
                     replay: ReplayMode::Pipelined,
                     capacity: ring(&scenario),
-                    patience: SILENCE,
                     relay: relays.then_some(rules),
                 };
                 let mut node = Node::new(index, synchronous, below.then_some(1), follows);

@@ -6,14 +6,14 @@ use crate::{
     entering::{Effect, Entering, NotEntered},
     handshake::Refusal,
     in_sync::Holder,
-    term::{Living, TermEntry, TermHistory},
+    term::{TermEntry, TermHistory},
 };
 
 const ME: NodeId = NodeId(2);
 const NOW: Moment = Moment(0);
 
 fn config(replay: ReplayMode) -> FollowerConfig {
-    FollowerConfig { replay, capacity: 1000, patience: Duration::from_secs(1), relay: None }
+    FollowerConfig { replay, capacity: 1000, relay: None }
 }
 
 fn relay() -> FollowerConfig {
@@ -236,19 +236,6 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
 }
 
 #[test]
-fn a_term_lives_while_its_log_flows_or_it_was_observed() {
-    let mut it = Bench::new(config(ReplayMode::Pipelined)).0;
-    let fence = Fence::new(Term(1), Some(NodeId(1)));
-    let term_entry = Living { term: Term(1), node: NodeId(1) };
-    assert_eq!(it.view().living(&fence, NOW), Some((term_entry, false)));
-    it.closed();
-    assert_eq!(it.view().living(&fence, NOW), None);
-    it.view_mut().observe_primary(term_entry, NOW);
-    assert_eq!(it.view().living(&fence, Moment(999_999)), Some((term_entry, true)));
-    assert_eq!(it.view().living(&fence, Moment(1_000_000)), None);
-}
-
-#[test]
 #[should_panic(expected = "persisted 200 is above received 100")]
 fn the_law_is_asserted() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
@@ -298,12 +285,6 @@ fn only_a_set_with_this_node_ends_its_relay() {
     it.linked(&Welcome { above: vec![NodeId(9)], ..welcome(1, 0, 0) });
     let of = set_of;
     assert!(!it.noted(&of(NodeId(7))) && it.noted(&of(ME)));
-}
-
-#[test]
-fn a_log_of_the_past_is_no_sign_of_life() {
-    let it = Bench::new(config(ReplayMode::Pipelined)).0;
-    assert_eq!(it.view().living(&Fence::new(Term(2), Some(NodeId(3))), NOW), None);
 }
 
 #[test]

@@ -10,15 +10,11 @@
 //! recorded ones. So what a mirror has of its present life may be compared with what others have,
 //! as a log may.
 
-use std::time::Duration;
-
 use freshet_base::{Lsn, NodeId, check};
 
 use crate::{
     entering::{Entered, Held},
-    handshake::Welcome,
     term::{Agreement, TermHistory, TermState},
-    view::ClusterView,
 };
 
 /// What a mirror knows of its memory.
@@ -27,7 +23,6 @@ pub struct MirrorState {
     me: NodeId,
     /// Commits may count on it.
     synchronous: bool,
-    view: ClusterView,
     end: Lsn,
     /// The primary of this connection has announced that everything below is committed.
     announced: Lsn,
@@ -51,13 +46,11 @@ pub enum Cut {
 }
 
 impl MirrorState {
-    /// The mirror `me`, in whose memory nothing is. A node that leads is silent no longer than
-    /// `patience`.
-    pub fn new(me: NodeId, synchronous: bool, patience: Duration) -> Self {
+    /// The mirror `me`, in whose memory nothing is.
+    pub fn new(me: NodeId, synchronous: bool) -> Self {
         Self {
             me,
             synchronous,
-            view: ClusterView::new(patience),
             end: Lsn::ZERO,
             announced: Lsn::ZERO,
             fetched: Lsn::ZERO,
@@ -72,16 +65,6 @@ impl MirrorState {
     #[must_use]
     pub fn found(self, end: Lsn, floor: Lsn) -> Self {
         Self { end, floor, ..self }
-    }
-
-    /// What this node knows of its cluster.
-    pub fn view(&self) -> &ClusterView {
-        &self.view
-    }
-
-    /// See [`MirrorState::view`].
-    pub fn view_mut(&mut self) -> &mut ClusterView {
-        &mut self.view
     }
 
     /// What this node has, for [`crate::entering`]; the rest as for [`MirrorState::committed`].
@@ -188,15 +171,9 @@ impl MirrorState {
 
     /// A feed begins that continues what is here: the memory is the sender's from now on, and what
     /// another one has announced counts no more.
-    pub fn linked(&mut self, entered: Entered, welcome: &Welcome) {
+    pub fn linked(&mut self, entered: Entered) {
         (self.stale, self.announced) = (false, Lsn::ZERO);
         check(&[("end", self.end), ("cut", entered.cut_at())]);
-        self.view.linked(welcome.term);
-    }
-
-    /// The connection is over.
-    pub fn closed(&mut self) {
-        self.view.closed();
     }
 
     /// A candidate has got all of the log up to `to`, or is about to begin.
@@ -220,9 +197,10 @@ mod tests {
     use freshet_base::{ClusterId, Term};
 
     use super::*;
+    use crate::handshake::Welcome;
 
     fn new() -> MirrorState {
-        MirrorState::new(NodeId(2), true, Duration::from_secs(1))
+        MirrorState::new(NodeId(2), true)
     }
 
     #[test]
@@ -286,13 +264,12 @@ mod tests {
             entering.done(effect);
         }
         let entered = entering.finish();
-        it.linked(entered, &welcome);
+        it.linked(entered);
         it.observe(Lsn(340), Lsn(320));
         assert_eq!((it.committed(Lsn(100), &state), it.committed(Lsn(330), &state)), (Lsn(320), Lsn(330)));
-        it.closed();
         assert_eq!(it.committed(Lsn(100), &state), Lsn(320), "it is committed all the same");
         it.recovered(Lsn(300));
-        it.linked(entered, &welcome);
+        it.linked(entered);
         assert_eq!((it.committed(Lsn(100), &state), it.end()), (Lsn(100), Lsn(300)));
     }
 }

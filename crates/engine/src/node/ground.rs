@@ -15,11 +15,14 @@ use freshet_log::{
 };
 use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
-use freshet_replication::terms::{Terms, VolatileTerms};
+use freshet_replication::{
+    follow::{FollowConfig, FollowerId},
+    terms::{Terms, VolatileTerms},
+};
 
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
-    config::{Domain, NodeConfig},
+    config::{Domain, NodeConfig, SettingError},
     join::{self, JOINING},
     membership,
     start::StartError,
@@ -203,6 +206,21 @@ impl Ground {
         // With nothing in the store, that attempt did not come far.
         let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
         join::join_from_checkpoint(self, config, primary, earlier, report)
+    }
+
+    /// This node, which is reached at `address`, follows the one at `upstream`, or waits to be
+    /// told.
+    pub fn follower(&self, address: String, upstream: Option<String>) -> FollowerId {
+        FollowerId { node: self.id, credentials: self.credentials.clone(), address, upstream }
+    }
+
+    /// How it follows, as a member of its cluster.
+    ///
+    /// # Errors
+    /// A value of `config` that cannot be.
+    pub fn follows(&self, config: &NodeConfig) -> Result<FollowConfig, SettingError> {
+        let (peers, fabric) = (self.known(config), config.fabric.standby()?);
+        Ok(FollowConfig { peers, fabric, synchronous: !config.asynchronous, ..FollowConfig::default() })
     }
 
     /// Where other nodes may be: as configured, and as it was when this node ran last.

@@ -24,7 +24,7 @@ use freshet_log::{Log, LogStore, ReceiveConfig};
 use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
 use freshet_replication::{
-    mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
+    mirror::{FetchedLog, Mirror, MirrorConfig},
     promotion::Promoted,
 };
 use freshet_storage::{Catalog, Participants};
@@ -94,16 +94,9 @@ impl Parts {
     pub fn mirror(self, upstream: Option<String>) -> Result<Node, StartError> {
         let system = |cause: &dyn std::fmt::Display| StartError::System(cause.to_string());
         let Self { config, ground, .. } = &self;
-        let who = Mirroring {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: self.address.clone(),
-            upstream,
-        };
+        let who = ground.follower(self.address.clone(), upstream);
         let settings = MirrorConfig {
-            peers: ground.known(config),
-            fabric: config.fabric.standby()?,
-            synchronous: !config.asynchronous,
+            follow: ground.follows(config)?,
             fetched: config.log.buffer_bytes as u64 / 2,
             aside: ground.directory.as_ref().map(|directory| directory.path().join("mirror-aside")),
             ..config.mirror.config(ground.id, config.persistence(ground.id)?.map(|log| log.method))

@@ -53,11 +53,7 @@ use freshet_log::{
 use freshet_membership::Credentials;
 use freshet_replay::Replay;
 use freshet_replication::{
-    endpoint::Endpoint,
-    primary::Primary,
-    promotion::{self, PromoteOptions},
-    restart::Threshold,
-    terms::Terms,
+    endpoint::Endpoint, primary::Primary, promotion::PromoteOptions, restart::Threshold, terms::Terms,
 };
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
@@ -429,8 +425,8 @@ impl Node {
         let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();
         let promoted = match &*composition {
-            Composition::Standby(following) => promotion::promote(&following.standby, options),
-            Composition::Mirror(mirrored) => promotion::promote_mirror(&mirrored.mirror, options),
+            Composition::Standby(following) => following.standby.promote(options),
+            Composition::Mirror(mirrored) => mirrored.mirror.promote(options),
             _ => return Err(PromoteError::NotStandby),
         };
         let promoted = promoted.map_err(|cause| PromoteError::Promotion(Box::new(cause)))?;

@@ -10,7 +10,8 @@ use std::{
 use freshet_base::Lsn;
 use freshet_log::Log;
 use freshet_replication::{
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
+    follow::{FollowConfig, StandbyFabric},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
     status::{LinkStatus, OwnStatus},
 };
 
@@ -45,25 +46,21 @@ impl Observer {
         let store = ground.store.clone().expect("an observer has a store");
         let (log, receiver) = Log::receive(config.log.buffer_bytes, store, from)?;
         let log = Arc::new(log);
-        let starting = Starting {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: String::new(),
-            upstream: Some(primary.to_owned()),
-            replayed: from,
-            global: Lsn::ZERO,
-            floor: Lsn::ZERO,
-        };
+        let who = ground.follower(String::new(), Some(primary.to_owned()));
+        let starting = Starting { replayed: from, global: Lsn::ZERO, floor: Lsn::ZERO };
         let fabric = config.fabric.standby()?;
         let settings = StandbyConfig {
-            member: false,
-            peers: config.peers.clone(),
-            fabric: StandbyFabric { appliance: false, ..fabric },
+            follow: FollowConfig {
+                member: false,
+                peers: config.peers.clone(),
+                fabric: StandbyFabric { appliance: false, ..fabric },
+                ..FollowConfig::default()
+            },
             saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
             ..StandbyConfig::default()
         };
         let filled = (Arc::clone(&log), receiver);
-        let standby = Standby::start(starting, settings, filled, Arc::new(NoReplay), ground.terms.clone())
+        let standby = Standby::start(who, starting, settings, filled, Arc::new(NoReplay), ground.terms.clone())
             .map_err(|cause| StartError::System(format!("cannot start a standby's threads: {cause}")))?;
         Ok(Self { standby, log })
     }

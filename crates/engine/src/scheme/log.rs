@@ -156,11 +156,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             room: Room::of(&parts.memory),
         };
         let forms = InputsFeed::of_relay(catalog, participants, &live.replayed);
+        let who = ground.follower(parts.address.clone(), upstream);
         let starting = Starting {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: parts.address.clone(),
-            upstream,
             replayed: end,
             // What is known to be committed is shown at once, also where no primary is there.
             global: ground.terms.get().committed.min(end),
@@ -168,9 +165,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         };
         let standby_config = StandbyConfig {
             replay: config.replay,
-            peers: ground.known(config),
-            fabric: config.fabric.standby()?,
-            synchronous: !config.asynchronous,
+            follow: ground.follows(config)?,
             relay: config.relay()?.map(|mut relay| {
                 relay.feed.forms = Some(Arc::new(forms));
                 relay
@@ -185,7 +180,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             ..StandbyConfig::default()
         };
         let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());
-        let standby = Standby::start(starting, standby_config, filled, self.replaying.target(live)?, terms)
+        let standby = Standby::start(who, starting, standby_config, filled, self.replaying.target(live)?, terms)
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         source.limit_to(Arc::clone(standby.visible()));
         Ok(OnStandby { standby, log, replay, garbage_collector, messages })

@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 use freshet_cluster::term::TermHistory;
 
 use super::{Shared, memory};
-use crate::standby::SessionError;
+use crate::follow::SessionError;
 
 impl Shared {
     /// What is here is not what was written: it has no vote from now on, and the mirror begins
@@ -52,7 +52,7 @@ impl Shared {
             let mut memory = self.memory();
             (memory.set_aside(history.clone(), reached)?, memory.regions())
         };
-        let Some(directory) = self.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
+        let Some(directory) = self.store.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
         // That takes a while, and others ask for the status in the meantime.
         memory::write_out(&regions, directory)?;
         self.memory().is_aside(directory.clone(), history, reached);

@@ -18,11 +18,11 @@ use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
 
 use super::{Shared, memory::RecoverError};
 use crate::{
-    standby::{Parts, SessionError, connect, enter, introduce, next_fetched},
+    follow::{Parts, SessionError, connect, enter, introduce, next_fetched},
     wire::{self, Ack, Continue, Growing, Kind, Purpose, Refusal},
 };
 
-/// See [`Candidate::fetch`](crate::promotion::Candidate::fetch).
+/// See [`Store::fetch`](crate::follow::Store::fetch).
 pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     let end = {
@@ -32,15 +32,15 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     };
     let (history, capacity) = (terms.history.clone(), shared.memory().undo_bytes());
     let log = Continue { history, received: end, persisted: end, capacity, may_send_until: Lsn::MAX };
-    let connection = connect(&**shared, from, shared.follow.order())?;
-    let (answer, connection) = introduce(&**shared, from, connection, Purpose::Fetch { term, log }, term)?;
+    let connection = connect(shared, from, shared.follow.order())?;
+    let (answer, connection) = introduce(shared, from, connection, Purpose::Fetch { term, log }, term)?;
     let welcome = answer.log;
     wanted.check(&welcome).map_err(SessionError::Refused)?;
     let parts = Parts {
         cut: &|at| cut(shared, at),
         begun_elsewhere: &|_, _| local(&"the checkpoint that this mirror began from holds what the other log does not"),
     };
-    let _ = enter(&**shared, &welcome, Entering::to_fetch, parts)?;
+    let _ = enter(shared, &welcome, Entering::to_fetch, parts)?;
     let (sender, receiver) = connection.split();
     let outcome =
         Arriving::begin(shared, &welcome).and_then(|mut arriving| arriving.run(sender, receiver, wanted.upto));
@@ -123,7 +123,7 @@ impl<'a> Arriving<'a> {
             }
             self.lay_out()?;
             self.memory.land();
-            self.memory.taken(&mut self.shared.state().fetched_log, self.shared.config.fetched);
+            self.memory.taken(&mut self.shared.state().fetched_log, self.shared.store.config.fetched);
         }
         Ok(())
     }
@@ -153,6 +153,6 @@ impl<'a> Arriving<'a> {
 /// From here on the memory is written by this node, and what is there stays.
 fn begin_feed(shared: &Shared, welcome: &Welcome, base: Lsn) -> Result<(), SessionError> {
     let (cluster, term) = (welcome.cluster, welcome.history.last_term());
-    let begun = shared.memory().begin_feed(cluster, shared.who.node, term, base);
+    let begun = shared.memory().begin_feed(cluster, shared.node(), term, base);
     begun.map_err(|cause| local(&format_args!("a mirror's memory cannot be kept: {cause}")))
 }

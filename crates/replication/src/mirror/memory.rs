@@ -89,7 +89,7 @@ pub(super) fn write_out(memory: &[Region], directory: &Path) -> io::Result<()> {
 impl Memory {
     /// New memory of this node, or what a process of before has left: that has to be recovered.
     pub fn new(config: &MirrorConfig, node: NodeId, terms: &Terms) -> io::Result<Self> {
-        let (huge, arena, most) = (config.fabric.config.huge_pages, config.arena, config.most);
+        let (huge, arena, most) = (config.follow.fabric.config.huge_pages, config.arena, config.most);
         let open = |directory| Kept::open(directory, config.method, node, terms);
         let (kept, left) = match config.directory.as_deref().map(open).transpose()? {
             Some((kept, left)) => (Some(kept), left),

@@ -28,33 +28,28 @@ mod memory;
 mod receive;
 mod rehearse;
 mod seed;
-mod service;
+mod store;
 
 use std::{
-    convert::Infallible,
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use freshet_base::{
-    Lsn, NodeId, Safety, Term,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    Lsn,
+    sync::{Arc, Mutex, MutexGuard},
 };
 use freshet_cluster::{
     Moment,
-    entering::Held,
     mirror::MirrorState,
-    promotion::{Fetch, LogState},
-    term::{Living, TermHistory, TermState},
+    term::{TermHistory, TermState},
 };
 use freshet_fabric::{
     cpu::Meter,
     memory::{Medium, Method, Region},
-    tcp::Connection,
 };
-use freshet_membership::Credentials;
 pub use freshet_mirror::FetchedLog;
 
 use self::memory::{Memory, RecoverError};
@@ -67,26 +62,18 @@ use crate::{
     checkpoints::KnownLog,
     clock::Clock,
     endpoint::Service,
-    promotion::{Candidate, PromoteError, PromoteOptions},
-    standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
-    status::{AheadStatus, Bootstrap, MOST_AHEAD, MirrorStatus, STALE, TwoPrimaries},
+    follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _},
+    promotion::{PromoteError, PromoteOptions, Promoted, promotion},
+    status::{Bootstrap, MirrorStatus, STALE},
     terms::Terms,
-    wire::{Growing, Peer, Peers, Refusal},
+    wire::{Growing, Peer, Refusal},
 };
 
 /// A mirror's parameters.
 #[derive(Clone, Debug)]
 pub struct MirrorConfig {
-    /// How long the primary may be silent, or take nothing in, before the connection is given up.
-    pub patience: Duration,
-    /// The first pause before connecting again, and the longest.
-    pub back_off: (Duration, Duration),
-    /// Other nodes that may exist, beside those that the primary tells of.
-    pub peers: Vec<String>,
-    /// How the primary reaches this node's memory.
-    pub fabric: StandbyFabric,
-    /// Whether commits may wait for this node.
-    pub synchronous: bool,
+    /// How it follows its primary.
+    pub follow: FollowConfig,
     /// Bytes of the directory of what lies where.
     pub head: u64,
     /// Bytes of the undo ring.
@@ -109,11 +96,7 @@ pub struct MirrorConfig {
 impl Default for MirrorConfig {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(5),
-            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
-            peers: Vec::new(),
-            fabric: StandbyFabric::default(),
-            synchronous: true,
+            follow: FollowConfig::default(),
             head: 8 << 20,
             undo: 64 << 20,
             arena: 64 << 20,
@@ -126,35 +109,18 @@ impl Default for MirrorConfig {
     }
 }
 
-/// Who is a mirror.
-#[derive(Clone, Debug)]
-pub struct Mirroring {
-    /// This node.
-    pub node: NodeId,
-    /// The certificate that it shows to others.
-    pub credentials: Credentials,
-    /// Where other nodes reach it.
-    pub address: String,
-    /// Whom to follow; `None` to wait until it is told.
-    pub upstream: Option<String>,
-}
-
-pub(crate) struct Shared {
-    who: Mirroring,
+/// What a mirror keeps what it gets in: memory that its primary writes into.
+pub(crate) struct MemoryStore {
     config: MirrorConfig,
-    terms: Terms,
     checkpoints: Arc<dyn Checkpoints>,
-    clock: Clock,
-    follow: Follow,
     memory: Mutex<Memory>,
     state: Mutex<State>,
     cpu: Meter,
-    /// Held while a thread raises the fence.
-    observing: Mutex<()>,
-    stopping: AtomicBool,
 }
 
-/// What is known here of the primary and of the others.
+pub(crate) type Shared = follow::Shared<MemoryStore>;
+
+/// What a mirror knows of what it holds.
 struct State {
     mirror_state: MirrorState,
     /// The last of the log that a candidate has got, for those who have less.
@@ -163,13 +129,6 @@ struct State {
     bootstrap: Option<Bootstrap>,
     /// What the primary has announced last, and when that came.
     observed: Option<(Observed, Moment)>,
-    /// Where the node is that has announced last that it leads, or is about to.
-    announced_address: String,
-    peers: Vec<Peer>,
-    /// Those that hold more than the cluster's log has, as was announced last.
-    ahead: Vec<AheadStatus>,
-    /// Other primaries that its primary has met, as was announced last.
-    two_primaries: Vec<TwoPrimaries>,
     /// Why there was no memory for the primary when it asked last.
     lacks: Option<String>,
     /// Why it does not follow, if the other log has less than is here.
@@ -191,10 +150,6 @@ impl State {
             fetched_log: FetchedLog::default(),
             bootstrap: None,
             observed: None,
-            announced_address: String::new(),
-            peers: Vec::new(),
-            ahead: Vec::new(),
-            two_primaries: Vec::new(),
             lacks: None,
             holds_more: None,
             given_up: false,
@@ -221,7 +176,7 @@ pub struct Mirror {
 
 impl std::fmt::Debug for Mirror {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mirror({})", self.shared.who.node)
+        write!(f, "Mirror({})", self.shared.node())
     }
 }
 
@@ -232,36 +187,25 @@ impl Mirror {
     /// # Errors
     /// What the system says when there is no memory, or no thread can be started.
     pub fn start(
-        who: Mirroring,
+        who: FollowerId,
         config: MirrorConfig,
         terms: Terms,
         checkpoints: Arc<dyn Checkpoints>,
     ) -> io::Result<Self> {
-        let peers =
-            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         let mut memory = Memory::new(&config, who.node, &terms)?;
-        let found = found(&mut memory, &terms, MirrorState::new(who.node, config.synchronous, config.patience))?;
-        let shared = Arc::new(Shared {
-            follow: Follow::new(who.upstream.clone()),
-            memory: Mutex::new(memory),
-            state: Mutex::new(State { peers, ..found }),
-            clock: Clock::start(),
-            cpu: Meter::default(),
-            observing: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            who,
-            config,
-            terms,
-            checkpoints,
-        });
+        let found = found(&mut memory, &terms, MirrorState::new(who.node, config.follow.synchronous))?;
+        let follow_config = config.follow.clone();
+        let (memory, state) = (Mutex::new(memory), Mutex::new(found));
+        let store = MemoryStore { config, checkpoints, memory, state, cpu: Meter::default() };
+        let shared = Arc::new(Shared::new(who, follow_config, terms, Clock::start(), store));
         let follows = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("mirror".into()).spawn(move || keep_following(&follows))?;
+        let thread = thread::Builder::new().name("mirror".into()).spawn(move || follow::run(&follows))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Answers those who connect to this node's endpoint.
     pub fn service(&self) -> Arc<dyn Service> {
-        Arc::new(service::MirrorService(Arc::clone(&self.shared)))
+        Arc::new(FollowService(Arc::clone(&self.shared)))
     }
 
     /// Follows the node at `address` from now on, without a restart.
@@ -280,11 +224,17 @@ impl Mirror {
 
     /// Everyone this node knows of.
     pub fn peers(&self) -> Vec<Peer> {
-        self.shared.known()
+        self.shared.peers()
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    /// Turns this mirror into the primary of a new term; afterwards it rests for good, and its
+    /// memory is the database, up to the start of the term ([`Mirror::memory`]). When it fails the
+    /// mirror follows its primary again. Blocks until enough nodes have answered.
+    ///
+    /// # Errors
+    /// [`PromoteError`] says what is missing.
+    pub fn promote(&self, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
+        promotion(&self.shared, options)
     }
 
     /// The memory ([`freshet_mirror::Contents`]). While a primary writes there, it may read as
@@ -295,7 +245,7 @@ impl Mirror {
 
     /// What lies under its memory, and how that becomes durable, if it is to be.
     pub fn persistent_medium(&self) -> Option<(Medium, Method)> {
-        let method = self.shared.config.method?;
+        let method = self.shared.store.config.method?;
         Some((self.shared.memory().medium()?.clone(), method))
     }
 
@@ -343,8 +293,7 @@ impl Mirror {
 
     /// Lets the connection and the thread go.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.follow.stop();
+        self.shared.stop();
         let thread = self.thread.lock().expect("no code panics under this mutex").take();
         if let Some(thread) = thread {
             // A panic there was reported already.
@@ -399,15 +348,11 @@ fn found(memory: &mut Memory, terms: &Terms, nothing: MirrorState) -> io::Result
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics under this mutex")
+        self.store.state.lock().expect("no code panics under this mutex")
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().expect("no code panics under this mutex")
-    }
-
-    fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.store.memory.lock().expect("no code panics under this mutex")
     }
 
     /// Memory for what the primary writes next: at least `bytes`, if there is as much.
@@ -450,7 +395,7 @@ impl Shared {
             Some(&Refusal::LogGone { from, .. }) => {
                 let committed = self.committed(&self.terms.get());
                 if from < committed {
-                    return self.holds_more(from, committed);
+                    return MemoryStore::holds_more(self, from, committed);
                 }
                 self.state().mirror_state.goes_stale();
             }
@@ -472,48 +417,13 @@ impl Shared {
     /// A checkpoint is in the memory.
     fn seeded(&self, beginning: Beginning) -> Result<(), SessionError> {
         let Beginning { cluster, known: KnownLog { history, committed }, start, end, .. } = beginning;
-        let filled = self.memory().filled(cluster, (self.who.node, history.last_term()), (start, end));
+        let filled = self.memory().filled(cluster, (self.node(), history.last_term()), (start, end));
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
         self.terms.note_committed(committed);
         self.state().mirror_state.seeded(start, end);
         tracing::info!(lsn = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
         Ok(())
-    }
-
-    fn observe_peers(&self, message: Peers) {
-        let peers = {
-            let mut state = self.state();
-            state.mirror_state.view_mut().observe_level(message.standbys, message.safety);
-            (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
-            state.ahead.truncate(MOST_AHEAD);
-            state.two_primaries.truncate(MOST_AHEAD);
-            let old = std::mem::replace(&mut state.peers, message.peers);
-            for peer in old {
-                if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
-                    state.peers.push(peer);
-                }
-            }
-            state.peers.clone()
-        };
-        self.terms.remember(&peers, &self.who.address);
-    }
-
-    /// The term under which this node lives, and where its primary is, as far as that is known.
-    fn living(&self) -> Option<(Living, Option<String>)> {
-        let fence = self.terms.get().fence;
-        let state = self.state();
-        let (living, hearsay) = state.mirror_state.view().living(&fence, self.clock.now())?;
-        let address = if hearsay { Some(state.announced_address.clone()) } else { self.follow.upstream() };
-        Some((living, address))
-    }
-
-    /// What this memory holds, for a candidate. To be read after the fence has risen.
-    fn log_state(&self) -> LogState {
-        let terms = self.terms.get();
-        let (committed, end) = (self.committed(&terms), self.state().mirror_state.reaches());
-        let synchronous = self.config.synchronous;
-        LogState { synchronous, log: false, ..LogState::of(terms, self.who.node, end, committed) }
     }
 
     /// Whether a database can be made of the memory, or why not.
@@ -532,13 +442,17 @@ impl Shared {
             let durable = memory.medium() == Some(&Medium::Dax);
             (memory.bytes(), memory.most(), memory.mark(), durable, memory.undo_bytes(), memory.aside())
         };
+        let (ahead, two_primaries) = {
+            let known = self.known();
+            (known.ahead.clone(), known.two_primaries.clone())
+        };
         let state = self.state();
         let (observed, end) = (state.observed, state.mirror_state.end());
         // What came before the connection ended, or long ago, means nothing any more.
         let is_new = |at: Moment| self.follow.following().is_some() && now.since(at) < STALE;
         let known = observed.filter(|(_, at)| is_new(*at));
         MirrorStatus {
-            node: self.who.node,
+            node: self.node(),
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             fabric: self.config.fabric.kind,
@@ -553,174 +467,26 @@ impl Shared {
             lag_bytes: known.map(|(observed, _)| observed.end.since(end.min(observed.end))),
             granted_bytes: granted,
             most_bytes: most,
-            kept: self.config.directory.is_some(),
+            kept: self.store.config.directory.is_some(),
             durable,
             undo_bytes: undo,
             lacks: state.lacks.clone(),
             holds_more: state.holds_more.clone(),
-            ahead: state.ahead.clone(),
-            two_primaries: state.two_primaries.clone(),
+            ahead,
+            two_primaries,
             condemned: state.condemned.clone(),
             rehearsed: state.rehearsed.map(|(at, _)| now.since(at)),
             rehearsed_records: state.rehearsed.map(|(_, records)| records),
             set_aside: aside,
             undone_batches: state.undone,
-            cpu: self.cpu.total(),
+            cpu: self.store.cpu.total(),
         }
     }
-}
 
-impl Candidate for Shared {
-    fn living(&self) -> Option<(Living, Option<String>)> {
-        self.living()
-    }
-
-    fn log_state(&self) -> LogState {
-        self.log_state()
-    }
-
-    fn has_no_vote(&self) -> Option<&'static str> {
-        if self.state().condemned.is_some() {
-            return Some("what this mirror holds is damaged, and it begins again from another node");
-        }
-        (!self.state().mirror_state.has_vote())
-            .then_some("this mirror is being filled from a checkpoint, and does not hold all of that yet")
-    }
-
-    fn promised_safety(&self) -> Option<(u32, Safety)> {
-        self.state().mirror_state.view().level()
-    }
-
-    fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
-        if let Some(why) = self.follow.failure() {
-            return Err(why);
-        }
-        self.is_database()?;
-        self.has_no_vote().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
-    }
-
-    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
-        fetch::fetch(self, from, term, wanted)
-    }
-
-    /// What is here was brought to the end of a batch when the connection ended.
-    fn finish(&self, _: Duration) -> Result<Lsn, PromoteError> {
-        self.is_database().map(|()| self.state().mirror_state.end()).map_err(PromoteError::Local)
-    }
-
-    /// It ends between transactions.
-    fn cut_half(&self, end: Lsn) -> Result<Lsn, PromoteError> {
-        Ok(end)
-    }
-}
-
-impl Follows for Shared {
-    fn node(&self) -> NodeId {
-        self.who.node
-    }
-
-    fn address(&self) -> &str {
-        &self.who.address
-    }
-
-    fn credentials(&self) -> &Credentials {
-        &self.who.credentials
-    }
-
-    fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    fn follow(&self) -> &Follow {
-        &self.follow
-    }
-
-    fn patience(&self) -> Duration {
-        self.config.patience
-    }
-
-    fn back_off(&self) -> (Duration, Duration) {
-        self.config.back_off
-    }
-
-    fn is_member(&self) -> bool {
-        true
-    }
-
-    fn is_counted(&self) -> bool {
-        self.config.synchronous
-    }
-
-    fn known(&self) -> Vec<Peer> {
-        self.state().peers.clone()
-    }
-
-    fn observe_primary(&self, living: Living, address: &str) {
-        let mut state = self.state();
-        state.mirror_state.view_mut().observe_primary(living, self.clock.now());
-        address.clone_into(&mut state.announced_address);
-        // A primary of before has said so.
-        state.ahead.retain(|one| one.node != living.node);
-    }
-
-    fn observe_not_leading(&self, node: NodeId) {
-        self.state().mirror_state.view_mut().observe_not_leading(node);
-    }
-
-    fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
-        if std::mem::take(&mut self.state().given_up) {
-            let end = self.committed(&self.terms.get()).0;
-            tracing::warn!(end, "this mirror gives up what it holds, as it was told: it begins again");
-            self.forget()?;
-        }
-        seed::seed(self, upstream, order)?;
-        // There is no checkpoint: the log has everything.
-        if self.state().condemned.is_some() {
-            self.set_aside()?;
-            self.forget()?;
-        }
-        Ok(())
-    }
-
-    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
-        {
-            let mut state = self.state();
-            state.mirror_state.fetched(Lsn::ZERO);
-            state.fetched_log = FetchedLog::default();
-        }
-        receive::offered(self, upstream, connection).map_err(|error| self.explain(error))
-    }
-
-    fn held(&self, state: &TermState) -> Held {
-        let mark = self.memory().mark();
-        self.state().mirror_state.held(mark, state)
-    }
-
-    /// The log of the node that this one is to follow has of what is committed here, up to
-    /// `committed`, only what is below `at`.
-    fn holds_more(&self, at: Lsn, committed: Lsn) -> SessionError {
-        let term = self.terms.get().history.cut(committed).last_term();
-        let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end: committed, here: at };
-        self.report_holds_more(&refusal);
-        SessionError::Refused(refusal)
-    }
-
-    /// What the primary has left there is brought to the end of a batch (Active-Memory, section
-    /// 5.2), before this node answers for it, or offers it again.
-    fn take_back(&self) -> Result<(), SessionError> {
-        self.recovered()
-    }
-
-    fn observing(&self) -> &Mutex<()> {
-        &self.observing
-    }
-}
-
-impl Shared {
     /// Brings the memory to the end of a batch. What is damaged gets no vote back by that, and is
     /// kept as it is.
     fn recovered(&self) -> Result<(), SessionError> {
-        self.state().mirror_state.closed();
+        self.closed();
         if self.state().condemned.is_some() {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{
     Offer,
-    channel::{Arrival, MAX_FRAME, Payload, Receiver, Sender, Side},
+    channel::{MAX_FRAME, Payload, Receiver, Sender},
     cpu::Stint,
     memory::Region,
     tcp::{Connection, ReceiveError, SendError},
@@ -23,11 +23,9 @@ use freshet_mirror::{ARENAS, Contents, Damaged};
 
 use super::{Observed, Shared, State, memory::RecoverError};
 use crate::{
-    endpoint::passage,
-    forms::Encoding,
+    follow::{Parts, SessionError, enter, fenced, joining, next_frame, offer, violation},
     load::{Done, LoadMeter},
-    standby::{Follows, Parts, SessionError, agreed, enter, fenced, introduce, violation},
-    wire::{self, Ack, Asks, BatchNote, Continue, Growing, Join, Kind, Peers, Purpose, Refusal},
+    wire::{self, Ack, Asks, BatchNote, Continue, Growing, Join, Kind, Peers, Refusal},
 };
 
 /// The primary has this long to read why a connection ends.
@@ -64,13 +62,8 @@ fn lost(error: SendError, receiver: &Receiver) -> SessionError {
     ReceiveError::Closed { peer: receiver.peer() }.into()
 }
 
-/// See [`Follows::offered`].
-pub(super) fn offered(
-    shared: &Arc<Shared>,
-    upstream: &str,
-    connection: Connection,
-) -> Result<Infallible, SessionError> {
-    let fabric = &shared.config.fabric;
+/// See [`Store::feed`](crate::follow::Store::feed).
+pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
     let (regions, more_undo, undo) = {
         let memory = shared.memory();
         (memory.regions(), memory.undo_regions(), memory.undo_bytes())
@@ -79,29 +72,21 @@ pub(super) fn offered(
     let (first, arenas) = regions.split_at(ARENAS);
     let growing = |number: usize| if more_undo.contains(&number) { Growing::Undo } else { Growing::Arenas };
     let arenas: Vec<_> = arenas.iter().cloned().zip((ARENAS..).map(growing)).collect();
-    let side = Side::new(fabric.kind, fabric.config.clone(), first.to_vec())?;
-    let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
-    let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
-    let join = join(shared, undo, side.offer(), passage.as_ref().map(|(number, _)| *number));
-    let (member, fence) = (join.member, join.fence);
-    let (answer, connection) = introduce(&**shared, upstream, connection, Purpose::Join(join), fence)?;
-    let wire::Welcome { log: welcome, offer, bare } = answer;
-    let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
+    let member = shared.state().mirror_state.is_state();
+    let join = |offer, passage| join(shared, undo, offer, passage);
+    let (welcome, offered) = offer(shared, upstream, connection, first.to_vec(), join)?;
     let parts = Parts {
         cut: &|at| cut(shared, at),
         begun_elsewhere: &|_, _| {
             begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not")
         },
     };
-    let entered = enter(&**shared, &welcome, Entering::to_follow, parts)?;
-    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
-    let patience = shared.config.patience.max(keep_alive * 5);
-    let connection = agreed(connection, passage, bare && fabric.config.bare);
+    let entered = enter(shared, &welcome, Entering::to_follow, parts)?;
     let description = begin_feed(shared, &welcome, entered)?;
-    let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
+    let (sender, receiver, _, patience) = offered.connect(shared, &welcome)?;
     let (reported, load, noted) = (0, LoadMeter::default(), Instant::now());
     let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, reported, load, noted };
-    let mut stint = shared.cpu.begin();
+    let mut stint = shared.store.cpu.begin();
     let error = match session.run(&arenas, &description, &mut stint) {
         Ok(never) => match never {},
         Err(error) => error,
@@ -111,28 +96,16 @@ pub(super) fn offered(
 }
 
 /// How this node asks to be fed, by an undo ring of this many bytes.
-fn join(shared: &Shared, undo: u64, offer: &Offer, passage: Option<u64>) -> Join {
+fn join(shared: &Shared, undo: u64, offer: Offer, passage: Option<u64>) -> Join {
     let terms = shared.terms.get();
     let (end, member) = {
         let state = shared.state();
         (state.mirror_state.end(), state.mirror_state.is_state())
     };
     let (holds, history) = (shared.committed(&terms), terms.history.clone());
-    Join {
-        fence: terms.fence.highest(),
-        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX },
-        member,
-        synchronous: shared.config.synchronous,
-        offer: offer.clone(),
-        appliance: false,
-        mirror: true,
-        passage,
-        bare: shared.config.fabric.config.bare,
-        encoding: Encoding::Bytes,
-        incarnation: terms.holder(shared.who.node).incarnation,
-        noted: terms.set.as_ref().map(InSyncSet::order),
-        holds,
-    }
+    let log = Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX };
+    let noted = terms.set.as_ref().map(InSyncSet::order);
+    Join { member, mirror: true, noted, holds, ..joining(shared, &terms, log, offer, passage) }
 }
 
 /// The memory is the primary's from now on: says what is in it.
@@ -146,8 +119,9 @@ fn begin_feed(shared: &Shared, welcome: &Welcome, entered: Entered) -> Result<Ve
     {
         let mut state = shared.state();
         state.holds_more = None;
-        state.mirror_state.linked(entered, welcome);
+        state.mirror_state.linked(entered);
     }
+    shared.linked(welcome.term);
     drop_aside(shared);
     // All records may have to be read, and others ask for the status in the meantime.
     let description = Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description());
@@ -223,7 +197,7 @@ impl Session<'_> {
         self.answer(welcome.cut_at)?;
         loop {
             if !self.shared.terms.admits(welcome.term) {
-                return Err(fenced(&**self.shared, welcome.term));
+                return Err(fenced(self.shared, welcome.term));
             }
             self.arrival()?;
             stint.note();
@@ -248,14 +222,9 @@ impl Session<'_> {
 
     /// Takes in what has arrived.
     fn arrival(&mut self) -> Result<(), SessionError> {
-        let header = match self.receiver.next(self.patience)? {
-            Some(Arrival::Frame(header)) => header,
-            Some(Arrival::Status) => return Ok(()),
-            None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
+        let Some(header) = next_frame(self.shared, &mut self.receiver, self.welcome.term, self.patience)? else {
+            return Ok(());
         };
-        if header.term != self.welcome.term {
-            return Err(fenced(&**self.shared, header.term));
-        }
         let mut answers = self.receiver.owes(self.reported);
         match Kind::from_code(header.kind) {
             _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
@@ -319,7 +288,7 @@ impl Session<'_> {
     fn answer(&mut self, to: Lsn) -> Result<(), SessionError> {
         self.reported = self.receiver.taken();
         let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO };
-        self.load.look(|| Done { following: self.shared.cpu.total(), ..Done::default() });
+        self.load.look(|| Done { following: self.shared.store.cpu.total(), ..Done::default() });
         let sent = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
         sent.map_err(|error| lost(error, &self.receiver))
     }

@@ -17,16 +17,13 @@
 //! thread that ships would need a second way of writing. A scan of the feeder's tables would have
 //! to hold a snapshot for as long as it takes.
 
-use freshet_base::{
-    ClusterId, Lsn,
-    sync::{Arc, Ordering},
-};
+use freshet_base::{ClusterId, Lsn, sync::Arc};
 use freshet_mirror::{Filling, NoRoom, Record};
 
 use super::Shared;
 use crate::{
     checkpoints::{FetchError, Keeper, KnownLog, fetch},
-    standby::{Follows, SessionError},
+    follow::SessionError,
     status::Bootstrap,
     wire::{Growing, Purpose},
 };
@@ -70,7 +67,7 @@ impl std::fmt::Debug for Seed<'_> {
 
 impl Seed<'_> {
     fn wanted(&self) -> bool {
-        self.shared.follow.order() == self.order && !self.shared.stopping.load(Ordering::SeqCst)
+        self.shared.follow.order() == self.order && !self.shared.stopping()
     }
 
     /// A checkpoint comes: whatever this mirror had, it has no more. One that has less than the
@@ -183,8 +180,8 @@ pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(
     // If it is not wanted any more, it is closed already.
     let interruptible = |closer| _ = shared.follow.connected(order, closer);
     let fetched = {
-        let mut keeper = shared.checkpoints.keeper(&mut seed);
-        fetch(shared.credentials(), upstream, &hello, shared.config.patience, interruptible, &mut *keeper)
+        let mut keeper = shared.store.checkpoints.keeper(&mut seed);
+        fetch(&shared.who.credentials, upstream, &hello, shared.config.patience, interruptible, &mut *keeper)
     };
     seed.end(fetched)
 }

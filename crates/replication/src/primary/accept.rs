@@ -16,8 +16,8 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, note_refused, report_refused},
+    originals::serve_originals,
     promotion::serve_log,
-    standby::serve_originals,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 

@@ -82,24 +82,24 @@ impl AckStage {
 
 /// The ack thread: waits until more of the log is persistent, and has the primary told at once.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut stint = shared.ack_cpu.begin();
-    let mut seen = shared.log.durable();
+    let mut stint = shared.store.ack_cpu.begin();
+    let mut seen = shared.store.log.durable();
     let mut load = LoadMeter::default();
     let mut noted = Instant::now();
     while !shared.stopping() {
         if load.look(|| shared.done()) {
-            *shared.load.lock().expect("no code panics under this mutex") = load.load();
+            *shared.store.load.lock().expect("no code panics under this mutex") = load.load();
         }
         if noted.elapsed() >= NOTE_COMMITTED_EVERY {
             shared.note_committed();
             noted = Instant::now();
         }
-        match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
+        match shared.store.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
             // Also when the wait has ended without more: if the log was cut, what is persistent
             // since then may be no more than before.
             Ok(_) => {
                 // Looked up first: what becomes persistent after it is another turn's.
-                seen = shared.log.durable();
+                seen = shared.store.log.durable();
                 shared.acknowledge(false);
                 stint.note();
             }

@@ -1,30 +1,13 @@
 //! A standby's parameters.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use freshet_base::{StateProof, sync::Arc};
+use freshet_base::{NodeId, StateProof, sync::Arc};
 use freshet_cluster::follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode};
-use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
-
 use freshet_log::{Log, journal::NewestFile};
 
 use super::{RelayConfig, Starting};
-use crate::forms::Encoding;
-
-/// How a primary reaches its standby's memory, which is for the standby to say.
-#[derive(Clone, Debug, Default)]
-pub struct StandbyFabric {
-    /// By which fabric.
-    pub kind: FabricKind,
-    /// How that is used.
-    pub config: FabricConfig,
-    /// What this node's sending keeps to.
-    pub limit: Option<Arc<TokenBucket>>,
-    /// The primary reads back what it has written, which is then persistent (Query Fresh, section
-    /// 2.3, the "appliance" method). Only the operator can know that: the log buffer is in
-    /// persistent memory, and what the network writes goes around the processor's caches.
-    pub appliance: bool,
-}
+use crate::{follow::FollowConfig, forms::Encoding};
 
 /// A standby's parameters.
 #[derive(Clone, Debug)]
@@ -33,19 +16,8 @@ pub struct StandbyConfig {
     pub replay: ReplayMode,
     /// No more bytes than this are handed to the replay target at once.
     pub replay_piece: u64,
-    /// How long the primary may be silent, or take nothing in, before the connection is given up.
-    pub patience: Duration,
-    /// The first pause before connecting again, and the longest.
-    pub back_off: (Duration, Duration),
-    /// Other nodes that may exist, beside those that the primary tells of.
-    pub peers: Vec<String>,
-    /// How the primary reaches this node's memory.
-    pub fabric: StandbyFabric,
-    /// Whether commits may count on this node. An observer's acknowledgements free its primary's
-    /// log, and no more.
-    pub member: bool,
-    /// Whether commits may wait for this node, if they may count on it.
-    pub synchronous: bool,
+    /// How it follows its primary.
+    pub follow: FollowConfig,
     /// How it feeds standbys of its own, if it is a relay.
     pub relay: Option<RelayConfig>,
     /// The directory in which the end of the log is saved before it is cut; none to save nothing.
@@ -75,12 +47,7 @@ impl Default for StandbyConfig {
         Self {
             replay: ReplayMode::Pipelined,
             replay_piece: 4 << 20,
-            patience: Duration::from_secs(5),
-            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
-            peers: Vec::new(),
-            fabric: StandbyFabric::default(),
-            member: true,
-            synchronous: true,
+            follow: FollowConfig::default(),
             relay: None,
             saved_tails: None,
             encoding: Encoding::Bytes,
@@ -92,7 +59,7 @@ impl Default for StandbyConfig {
 
 impl StandbyConfig {
     /// What decides for a standby with these parameters.
-    pub(super) fn follower(&self, starting: &Starting, log: &Log) -> Follower {
+    pub(super) fn follower(&self, node: NodeId, starting: &Starting, log: &Log) -> Follower {
         let begun = Begun {
             received: log.received().get(),
             persisted: log.durable(),
@@ -105,14 +72,14 @@ impl StandbyConfig {
             standbys: relay.standbys,
             standby_timeout: relay.standby_timeout,
         });
-        let (replay, capacity, patience) = (self.replay, log.capacity(), self.patience);
-        Follower::new(starting.node, FollowerConfig { replay, capacity, patience, relay }, begun)
+        let (replay, capacity) = (self.replay, log.capacity());
+        Follower::new(node, FollowerConfig { replay, capacity, relay }, begun)
     }
 
     /// Whether blocks may come in another form: they are replayed, and the primary does not
     /// acknowledge by itself.
     pub(super) fn may_regenerate(&self) -> bool {
-        !self.fabric.appliance && self.replay != ReplayMode::None
+        !self.follow.fabric.appliance && self.replay != ReplayMode::None
     }
 
     /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
@@ -129,7 +96,7 @@ impl StandbyConfig {
                  encoding needs the general-purpose method, and replay",
             );
         }
-        match (self.fabric.appliance, self.replay) {
+        match (self.follow.fabric.appliance, self.replay) {
             (true, ReplayMode::Synchronous) => {
                 Err("with the appliance method the primary acknowledges what has arrived, whether this node has \
                                                     replayed it or not: synchronous replay needs the general-purpose method")

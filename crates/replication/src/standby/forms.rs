@@ -245,10 +245,10 @@ impl JournalStage {
 
 /// The journal's thread.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let Some(journal) = shared.forms.as_ref().and_then(|forms| forms.journal.as_ref()) else { return };
-    let mut stint = shared.journal_cpu.begin();
+    let Some(journal) = shared.store.forms.as_ref().and_then(|forms| forms.journal.as_ref()) else { return };
+    let mut stint = shared.store.journal_cpu.begin();
     while journal.wait() {
-        if let Err(error) = journal.write(|| shared.log.durable()) {
+        if let Err(error) = journal.write(|| shared.store.log.durable()) {
             // One that ends while it waits for room has acknowledged nothing of what is left.
             if journal.state().stopped {
                 return;
@@ -266,7 +266,7 @@ pub(super) struct Completing(pub Weak<Shared>);
 impl Complete for Completing {
     fn append(&self, blocks: &[u8]) -> Result<(), String> {
         let Some(shared) = self.0.upgrade() else { return Err("the standby has ended".into()) };
-        let from = shared.log.received().get();
+        let from = shared.store.log.received().get();
         let ends = hop(blocks, from, PARTITION).map_err(|error| error.to_string())?.ends;
         let ends: Vec<Lsn> = ends.iter().map(|end| from.plus(u64::from(*end))).collect();
         let appended = shared.receiver().as_mut().map(|receiver| receiver.append(blocks));
@@ -278,11 +278,11 @@ impl Complete for Completing {
         shared.accepted(&ends, None, &mut Vec::new());
         let waiting = {
             let mut state = shared.state();
-            state.originals.completed(shared.log.received().get());
+            state.originals.completed(shared.store.log.received().get());
             state.waiting > 0
         };
         if waiting {
-            shared.changed.notify_all();
+            shared.store.changed.notify_all();
         }
         shared.acknowledge(false);
         Ok(())
@@ -313,7 +313,7 @@ impl Complete for Completing {
             shared.follow.fail(why);
             // Wakes threads that wait for what does not come.
             drop(shared.state());
-            shared.changed.notify_all();
+            shared.store.changed.notify_all();
         }
     }
 }
@@ -337,7 +337,7 @@ impl ArrivedLog {
     /// Why it is not: the standby ends, or `stops`.
     pub fn raise_floor(&self, floor: Lsn, stops: &dyn Fn() -> bool) -> Result<(), String> {
         let Some(shared) = self.0.upgrade() else { return Ok(()) };
-        let Some(forms) = &shared.forms else { return Ok(()) };
+        let Some(forms) = &shared.store.forms else { return Ok(()) };
         let mut to = Lsn::MAX;
         loop {
             // What is given from now on reads nothing below, and what is cut does not come. What is
@@ -347,8 +347,8 @@ impl ArrivedLog {
                 return Err("the node stops".into());
             }
             let soon = Instant::now() + LOOK;
-            let wait = shared.log.wait_persisted(to, Some(soon));
-            if to <= shared.log.durable() || wait.map_err(|error| error.to_string())? {
+            let wait = shared.store.log.wait_persisted(to, Some(soon));
+            if to <= shared.store.log.durable() || wait.map_err(|error| error.to_string())? {
                 return Ok(());
             }
         }
@@ -368,7 +368,7 @@ impl Shared {
     /// A batch has arrived in its form, and follows what has arrived before.
     pub(super) fn arrived(&self, batch: Arriving, form: &[u8]) -> Result<(), String> {
         let Arriving { from, to, carried, keeps } = batch;
-        let Some(forms) = &self.forms else { return Err("this standby did not ask for forms".into()) };
+        let Some(forms) = &self.store.forms else { return Err("this standby did not ask for forms".into()) };
         // A set is noted before what is behind its record is acknowledged.
         let mut note = |members: &[u8]| self.noted(super::note_set(&self.terms, members));
         let oldest = forms.regenerate.enter(from, to, form, &mut note)?;
@@ -378,8 +378,8 @@ impl Shared {
         let decision = {
             let mut state = self.state();
             let length = to.since(from);
-            let ahead = forms.regenerate.ahead().min(self.log.capacity() / 2);
-            let holds = to.since(self.log.received().get()) > ahead / 2;
+            let ahead = forms.regenerate.ahead().min(self.store.log.capacity() / 2);
+            let holds = to.since(self.store.log.received().get()) > ahead / 2;
             state.arrivals.log_bytes += length;
             state.arrivals.held_bytes += if holds { length } else { 0 };
             state.arrivals.carried_bytes += carried;
@@ -392,7 +392,7 @@ impl Shared {
     /// A batch of bytes has arrived, as [`Shared::arrived`]; `form` is memory for its form.
     pub(super) fn arrived_plain(&self, batch: Arriving, blocks: &[u8], form: &mut Vec<u8>) -> Result<(), String> {
         form.clear();
-        let forms = self.forms.as_ref().ok_or("this standby did not ask for forms")?;
+        let forms = self.store.forms.as_ref().ok_or("this standby did not ask for forms")?;
         forms.regenerate.plain(blocks, form)?;
         self.arrived(batch, form)
     }
@@ -401,8 +401,8 @@ impl Shared {
     /// asked once in a while, not because something has happened.
     pub(super) fn room(&self, state: &mut State, free: Lsn, turn: bool) -> Room {
         let all = state.follower.room().step;
-        let Some(forms) = &self.forms else { return Room { until: free, step: all } };
-        let (arrived, complete) = (state.follower.received(), self.log.received().get());
+        let Some(forms) = &self.store.forms else { return Room { until: free, step: all } };
+        let (arrived, complete) = (state.follower.received(), self.store.log.received().get());
         let waits = turn && arrived == complete && state.lag.end() > arrived;
         let ahead = state.backlog.bound(forms.regenerate.ahead(), arrived, waits);
         Room { until: free.min(Lsn(complete.0.saturating_add(ahead))), step: all.min(ahead / 4).max(1) }
@@ -410,9 +410,9 @@ impl Shared {
 
     /// Begins to regenerate, with what the journal held when this node started.
     pub(super) fn begin_forms(self: &Arc<Self>, found: &[Found]) -> Result<(), String> {
-        let Some(forms) = &self.forms else { return Ok(()) };
+        let Some(forms) = &self.store.forms else { return Ok(()) };
         let complete = Arc::new(Completing(Arc::downgrade(self)));
-        forms.regenerate.begin(self.log.received().get(), &self.visible, complete);
+        forms.regenerate.begin(self.store.log.received().get(), &self.store.visible, complete);
         for Found { from, to, bytes } in found {
             forms.regenerate.enter(*from, *to, bytes, &mut |_| {})?;
             let mut state = self.state();
@@ -434,17 +434,17 @@ impl Shared {
 
     /// In which form this node wants to have the log.
     pub(super) fn encoding(&self) -> Encoding {
-        let asks = self.forms.is_some() && self.asks.load(Ordering::SeqCst);
+        let asks = self.store.forms.is_some() && self.store.asks.load(Ordering::SeqCst);
         if asks { Encoding::Inputs } else { Encoding::Bytes }
     }
 
     /// See [`Standby::ask_for`](super::Standby::ask_for).
     pub(super) fn ask_for(&self, encoding: Encoding) -> bool {
         let asks = encoding != Encoding::Bytes;
-        if asks && self.forms.is_none() {
+        if asks && self.store.forms.is_none() {
             return false;
         }
-        if self.asks.swap(asks, Ordering::SeqCst) != asks {
+        if self.store.asks.swap(asks, Ordering::SeqCst) != asks {
             self.acknowledge(true);
         }
         true
@@ -452,23 +452,23 @@ impl Shared {
 
     /// What the journal waits for, if it lacks room.
     pub(super) fn journal_out_of_space(&self) -> Option<OutOfSpace> {
-        self.forms.as_ref()?.journal.as_ref()?.room.out_of_space()
+        self.store.forms.as_ref()?.journal.as_ref()?.room.out_of_space()
     }
 
     /// How many pieces with gaps between them the journal holds.
     #[cfg(test)]
     pub(crate) fn journal_runs(&self) -> Option<usize> {
-        Some(self.forms.as_ref()?.journal.as_ref()?.state().runs.len())
+        Some(self.store.forms.as_ref()?.journal.as_ref()?.state().runs.len())
     }
 
     pub(super) fn has_journal(&self) -> bool {
-        self.forms.as_ref().is_some_and(|forms| forms.journal.is_some())
+        self.store.forms.as_ref().is_some_and(|forms| forms.journal.is_some())
     }
 
     /// How far everything that has arrived is durable here.
     pub(super) fn held(&self) -> Lsn {
-        let durable = self.log.durable();
-        self.forms.as_ref().map_or(durable, |forms| forms.held(durable))
+        let durable = self.store.log.durable();
+        self.store.forms.as_ref().map_or(durable, |forms| forms.held(durable))
     }
 
     /// Blocks until all that has arrived is part of the log.
@@ -476,16 +476,16 @@ impl Shared {
     /// # Errors
     /// Why it is not by `deadline`.
     pub(super) fn drain(&self, deadline: Option<Instant>) -> Result<(), String> {
-        if self.forms.is_none() {
+        if self.store.forms.is_none() {
             return Ok(());
         }
         let patience = Instant::now() + MISSING;
-        let (begun, begins) = (Instant::now(), self.log.received().get());
+        let (begun, begins) = (Instant::now(), self.store.log.received().get());
         let mut reported = begun;
         let mut state = self.state();
         let asked = state.originals.asked();
         loop {
-            let (complete, arrived) = (self.log.received().get(), state.follower.received());
+            let (complete, arrived) = (self.store.log.received().get(), state.follower.received());
             if complete >= arrived {
                 return Ok(());
             }
@@ -509,7 +509,7 @@ impl Shared {
                 ));
             }
             state.waiting += 1;
-            state = self.changed.wait_timeout(state, left.min(LOOK)).expect("no code panics under this mutex").0;
+            state = self.store.changed.wait_timeout(state, left.min(LOOK)).expect("no code panics under this mutex").0;
             state.waiting -= 1;
         }
     }

@@ -8,17 +8,14 @@
 
 mod ack;
 mod config;
-mod follow;
-mod follows;
 mod forms;
-mod introduce;
 mod lag;
 mod original;
 mod passage;
 mod receive;
 mod relay;
 mod replay;
-mod service;
+mod store;
 
 use std::{
     io,
@@ -28,19 +25,17 @@ use std::{
 };
 
 use freshet_base::{
-    Lsn, NodeId, Safety, Watermark,
-    sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
+    Lsn, Watermark,
+    sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard},
 };
 pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
     follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
-    promotion::{Fetch, LogState},
-    term::{Living, TermState},
+    term::TermState,
 };
 use freshet_fabric::cpu::Meter;
 use freshet_log::{KEEP_ASIDE, Log, OutOfSpace, ReceiveError, Receiver};
-use freshet_membership::Credentials;
 
 #[cfg(test)]
 pub(crate) use self::original::originals;
@@ -53,44 +48,31 @@ use self::{
     relay::RelayStage,
 };
 pub use self::{
-    config::{JournalPlace, StandbyConfig, StandbyFabric},
-    follow::JoinError,
+    config::{JournalPlace, StandbyConfig},
     forms::ArrivedLog,
-    receive::SessionError,
     relay::RelayConfig,
     replay::{ReplayError, ReplayTarget},
-};
-pub(crate) use self::{
-    follow::{Follow, run as keep_following},
-    introduce::{Follows, Parts, agreed, announced, connect, enter, fenced, introduce, observe_term, violation},
-    original::{AskedBlock, serve_originals},
-    receive::next_fetched,
 };
 use crate::{
     clock::Clock,
     endpoint::Service,
+    follow::{self, FollowService, FollowerId, JoinError},
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
-    status::{AheadStatus, Load, MOST_AHEAD, OwnStatus, TwoPrimaries},
+    promotion::{PromoteError, PromoteOptions, Promoted, promotion},
+    status::{AheadStatus, Load, MOST_AHEAD, OwnStatus},
     terms::Terms,
-    wire::{Asks, Continue, Peer, Peers, Refusal},
+    wire::{Asks, Continue, Peer, Refusal},
 };
 
-pub(crate) struct Shared {
-    pub node: NodeId,
-    /// The certificate that this node shows to others.
-    pub credentials: Credentials,
-    /// Where other nodes reach this one.
-    pub address: String,
-    pub config: StandbyConfig,
+/// What a standby keeps what it gets in: a log, which it replays.
+pub(crate) struct LogStore {
+    config: StandbyConfig,
     pub log: Arc<Log>,
     /// Fills the log; none once that is another's work. Used by the receiving thread, and by a
     /// failover while that rests.
     pub receiver: Mutex<Option<Receiver>>,
-    pub terms: Terms,
-    pub clock: Clock,
-    follow: Follow,
     acks: AckStage,
     target: Arc<dyn ReplayTarget>,
     relay: Option<RelayStage>,
@@ -109,10 +91,9 @@ pub(crate) struct Shared {
     journal_cpu: Meter,
     /// How busy this node was when the thread that acknowledges looked last.
     load: Mutex<Option<Load>>,
-    stopping: AtomicBool,
-    /// Held while a thread raises the fence.
-    observing: Mutex<()>,
 }
+
+pub(crate) type Shared = follow::Shared<LogStore>;
 
 /// What the threads of a standby share. No log, table or connection is waited for under its mutex.
 pub(crate) struct State {
@@ -122,13 +103,6 @@ pub(crate) struct State {
     arrivals: Arrivals,
     backlog: Backlog,
     passage: PassageMeter,
-    peers: Vec<Peer>,
-    /// Those that hold more than the cluster's log has, as was announced last.
-    ahead: Vec<AheadStatus>,
-    /// Other primaries that its primary has met, as was said last.
-    two_primaries: Vec<TwoPrimaries>,
-    /// Where the node is that has announced last that it leads, or is about to.
-    announced_address: String,
     saved_tails: Vec<PathBuf>,
     /// Why nothing is replayed any more.
     failure: Option<ReplayError>,
@@ -138,7 +112,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn new(follower: Follower, peers: Vec<Peer>) -> Self {
+    fn new(follower: Follower) -> Self {
         Self {
             follower,
             lag: LagMeter::default(),
@@ -146,10 +120,6 @@ impl State {
             arrivals: Arrivals::default(),
             backlog: Backlog::default(),
             passage: PassageMeter::default(),
-            peers,
-            ahead: Vec::new(),
-            two_primaries: Vec::new(),
-            announced_address: String::new(),
             saved_tails: Vec::new(),
             failure: None,
             waiting: 0,
@@ -166,21 +136,13 @@ pub struct Standby {
 
 impl std::fmt::Debug for Standby {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Standby({})", self.shared.node)
+        write!(f, "Standby({})", self.shared.node())
     }
 }
 
 /// What a standby starts from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Starting {
-    /// This node.
-    pub node: NodeId,
-    /// The certificate that it shows to others.
-    pub credentials: Credentials,
-    /// Where other nodes reach it.
-    pub address: String,
-    /// Whom to follow; `None` to wait until it is told.
-    pub upstream: Option<String>,
     /// The restart has replayed the log up to here.
     pub replayed: Lsn,
     /// Known to be persistent wherever the safety level demands, at most what is persistent here:
@@ -199,6 +161,7 @@ impl Standby {
     /// the primary would acknowledge by itself what this node is to acknowledge later
     /// ([`StandbyConfig::check`]).
     pub fn start(
+        who: FollowerId,
         starting: Starting,
         config: StandbyConfig,
         (log, receiver): (Arc<Log>, Receiver),
@@ -206,41 +169,33 @@ impl Standby {
         terms: Terms,
     ) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        let peers =
-            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         log.note_replayed(config.replay.releases(starting.replayed));
-        let follower = config.follower(&starting, &log);
+        let follower = config.follower(who.node, &starting, &log);
         let regenerate = target.regenerates().filter(|_| config.may_regenerate());
         let opened = FormsStage::open(regenerate, config.journal.as_ref(), log.received().get(), starting.floor);
         let (forms, found) = opened.map_err(io::Error::other)?;
-        let shared = Arc::new(Shared {
-            node: starting.node,
-            credentials: starting.credentials,
-            address: starting.address,
-            follow: Follow::new(starting.upstream),
+        let follow_config = config.follow.clone();
+        let store = LogStore {
             acks: AckStage::default(),
             target,
             relay: config.relay.clone().map(RelayStage::new),
             forms,
             asks: AtomicBool::new(config.encoding != Encoding::Bytes),
             visible: Arc::new(Watermark::new(follower.visible())),
-            state: Mutex::new(State::new(follower, peers)),
+            state: Mutex::new(State::new(follower)),
             changed: Condvar::new(),
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
             journal_cpu: Meter::default(),
             load: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            observing: Mutex::default(),
-            clock: Clock::start(),
             config,
             log,
             receiver: Mutex::new(Some(receiver)),
-            terms,
-        });
+        };
+        let shared = Arc::new(Shared::new(who, follow_config, terms, Clock::start(), store));
         let (terms, noting) = (shared.terms.clone(), Arc::downgrade(&shared));
-        shared.log.on_members(move |bytes| {
+        shared.store.log.on_members(move |bytes| {
             let noted = note_set(&terms, bytes);
             if let Some(shared) = noting.upgrade() {
                 shared.noted(noted);
@@ -248,7 +203,7 @@ impl Standby {
         });
         let standby = Self { shared, threads: Mutex::default() };
         standby.shared.begin_forms(&found).map_err(io::Error::other)?;
-        standby.spawn("receive", keep_following)?;
+        standby.spawn("receive", follow::run)?;
         standby.spawn("ack", ack::run)?;
         if standby.shared.has_journal() {
             standby.spawn("journal", forms::run)?;
@@ -265,7 +220,7 @@ impl Standby {
 
     /// Up to here readers see everything, and beyond it nothing.
     pub fn visible(&self) -> &Arc<Watermark> {
-        &self.shared.visible
+        &self.shared.store.visible
     }
 
     /// What it has acknowledged and not regenerated yet, for those who write its checkpoints.
@@ -275,7 +230,7 @@ impl Standby {
 
     /// Answers those who connect to this node's endpoint.
     pub fn service(&self) -> Arc<dyn Service> {
-        Arc::new(service::StandbyService(Arc::clone(&self.shared)))
+        Arc::new(FollowService(Arc::clone(&self.shared)))
     }
 
     /// Follows the node at `address` from now on, without a restart.
@@ -293,9 +248,9 @@ impl Standby {
     /// Asks the nodes that it knows, one after the other, for a node to follow. Without effect
     /// while it has one.
     pub fn look_around(&self) {
-        let follow = self.shared.follow();
+        let follow = &self.shared.follow;
         let order = follow.order();
-        let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| *address != self.shared.address);
+        let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| address != self.shared.address());
         if let Some(address) = peer.filter(|_| follow.upstream().is_none()) {
             follow.look_elsewhere(order, &address);
         }
@@ -323,7 +278,7 @@ impl Standby {
 
     /// Everyone this standby knows of.
     pub fn peers(&self) -> Vec<Peer> {
-        self.shared.state().peers.clone()
+        self.shared.peers()
     }
 
     /// As things stand, without asking anybody.
@@ -337,14 +292,23 @@ impl Standby {
         self.shared.state().follower.received()
     }
 
+    /// Turns this standby into the primary of a new term; afterwards it rests for good and is to be
+    /// stopped. When it fails the standby follows its primary again, which may have been fenced by
+    /// then. Blocks until the log is persistent and replayed.
+    ///
+    /// # Errors
+    /// [`PromoteError`] says what is missing.
+    pub fn promote(&self, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
+        promotion(&self.shared, options)
+    }
+
     /// Lets the connection and all threads go. What was received stays, and may be promoted or
     /// followed from later.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.follow.stop();
+        self.shared.stop();
         drop(self.shared.state());
-        self.shared.changed.notify_all();
-        if let Some(forms) = &self.shared.forms {
+        self.shared.store.changed.notify_all();
+        if let Some(forms) = &self.shared.store.forms {
             forms.stop();
         }
         let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
@@ -388,16 +352,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics under this mutex but for a bug of its own")
+        self.store.state.lock().expect("no code panics under this mutex but for a bug of its own")
     }
 
     fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
-        self.receiver.lock().expect("no code panics under this mutex but for a bug of the log")
+        self.store.receiver.lock().expect("no code panics under this mutex but for a bug of the log")
     }
 
     /// Has the log's receiver do something.
@@ -408,7 +368,7 @@ impl Shared {
     /// Waits until a piece is replayed.
     fn wait<'s>(&self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         state.waiting += 1;
-        state = self.changed.wait(state).expect("no code panics under this mutex but for a bug of its own");
+        state = self.store.changed.wait(state).expect("no code panics under this mutex but for a bug of its own");
         state.waiting -= 1;
         state
     }
@@ -417,9 +377,9 @@ impl Shared {
     /// [`Shared::carry_out`] does the rest, without the mutex.
     fn apply(&self, state: &mut State, event: Event<'_>) -> Decision {
         let now = self.clock.now();
-        let decision = state.follower.apply(event, now, |at| self.log.transaction_end(at));
+        let decision = state.follower.apply(event, now, |at| self.store.log.transaction_end(at));
         if let Some(visible) = decision.show {
-            self.visible.advance(visible);
+            self.store.visible.advance(visible);
             state.passage.visible(visible, now);
         }
         decision
@@ -436,8 +396,9 @@ impl Shared {
 
     /// The connection to whom this node follows is over; if `why` is known, that node is told.
     fn disconnect(&self, why: Option<&Refusal>) {
+        self.closed();
         self.state().follower.closed();
-        self.acks.disconnect(why);
+        self.store.acks.disconnect(why);
     }
 
     /// Notes for a restart what was acknowledged to clients, as far as it is persistent here.
@@ -447,18 +408,20 @@ impl Shared {
             (state.follower.global(), state.follower.persisted())
         };
         // Readers see that much when the node begins again.
-        self.terms.note_committed(self.log.transaction_end(global.min(persisted)));
+        self.terms.note_committed(self.store.log.transaction_end(global.min(persisted)));
     }
 
     /// How busy this node was, if that is known.
     fn load(&self) -> Option<Load> {
-        *self.load.lock().expect("no code panics under this mutex")
+        *self.store.load.lock().expect("no code panics under this mutex")
     }
 
     /// What this node has done so far for what it follows.
     fn done(&self) -> Done {
-        let own = [&self.receive_cpu, &self.ack_cpu, &self.replay_cpu, &self.journal_cpu].map(|meter| meter.total());
-        let following = own.iter().sum::<Duration>() + self.log.statistics().thread_cpu + self.target.processor_time();
+        let own = [&self.store.receive_cpu, &self.store.ack_cpu, &self.store.replay_cpu, &self.store.journal_cpu]
+            .map(|meter| meter.total());
+        let following =
+            own.iter().sum::<Duration>() + self.store.log.statistics().thread_cpu + self.store.target.processor_time();
         Done { link_busy: self.state().link.busy(), following }
     }
 
@@ -468,19 +431,19 @@ impl Shared {
             let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
             forms.is_some_and(|forms| forms.is_asked())
         };
-        let decision = self.acks.send(|one_sided| {
-            let free = if one_sided { self.log.grant() } else { self.log.free_until() };
+        let decision = self.store.acks.send(|one_sided| {
+            let free = if one_sided { self.store.log.grant() } else { self.store.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, force);
             let ack = state.follower.ack(room, self.clock.now(), force, |term| self.terms.admits(term));
-            let proof = &self.config.proof;
+            let proof = &self.store.config.proof;
             let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
             let asks = || Asks { own, below: below(), in_doubt, equal_at };
             (decision, ack.map(|ack| (ack, asks(), self.load())))
         });
         self.carry_out(decision);
-        if decision.release.is_some() && !self.log.has_store() {
+        if decision.release.is_some() && !self.store.log.has_store() {
             // There is more room than was just said.
             self.acknowledge(false);
         }
@@ -495,65 +458,18 @@ impl Shared {
 
     /// What is being passed on, if this node is a relay and was welcomed somewhere.
     fn relaying(&self) -> Option<Arc<relay::Session>> {
-        self.relay.as_ref()?.session()
+        self.store.relay.as_ref()?.session()
     }
 
     fn relay_config(&self) -> Option<&RelayConfig> {
-        self.relay.as_ref().map(RelayStage::config)
+        self.store.relay.as_ref().map(RelayStage::config)
     }
 
     /// Nothing is passed on any more, before the log changes otherwise than by going on.
     pub(crate) fn end_relay(&self) {
-        if let Some(relay) = &self.relay {
+        if let Some(relay) = &self.store.relay {
             self.state().follower.passes_nothing();
             relay.end();
-        }
-    }
-
-    /// Where the primary is that this node follows, as far as it knows.
-    fn primary_address(&self) -> Option<String> {
-        match self.follow.primary() {
-            (Some(primary), _) => {
-                let state = self.state();
-                state.peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone())
-            }
-            (None, address) => address,
-        }
-    }
-
-    /// What the primary said of the cluster: its number of standbys and its safety level.
-    pub(crate) fn promised_safety(&self) -> Option<(u32, Safety)> {
-        self.state().follower.view().level()
-    }
-
-    /// The term under which this node lives, and where its primary is, as far as that is known.
-    pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
-        let fence = self.terms.get().fence;
-        let state = self.state();
-        let (living, hearsay) = state.follower.view().living(&fence, self.clock.now())?;
-        let address = hearsay.then(|| state.announced_address.clone());
-        drop(state);
-        Some((living, address.or_else(|| self.primary_address())))
-    }
-
-    pub(crate) fn observe_peers(&self, message: Peers) {
-        let peers = {
-            let mut state = self.state();
-            state.follower.view_mut().observe_level(message.standbys, message.safety);
-            (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
-            state.ahead.truncate(MOST_AHEAD);
-            state.two_primaries.truncate(MOST_AHEAD);
-            let old = std::mem::replace(&mut state.peers, message.peers);
-            for peer in old {
-                if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
-                    state.peers.push(peer);
-                }
-            }
-            state.peers.clone()
-        };
-        self.terms.remember(&peers, &self.address);
-        if let Some(session) = self.relaying() {
-            session.observe_peers();
         }
     }
 
@@ -561,8 +477,8 @@ impl Shared {
     /// found out.
     fn ahead(&self) -> Vec<AheadStatus> {
         let below = self.relaying().map(|session| session.ahead()).unwrap_or_default();
-        let mut ahead = self.state().ahead.clone();
-        ahead.retain(|one| one.node != self.node && below.iter().all(|other| other.node != one.node));
+        let mut ahead = self.known().ahead.clone();
+        ahead.retain(|one| one.node != self.node() && below.iter().all(|other| other.node != one.node));
         ahead.extend(below);
         ahead.truncate(MOST_AHEAD);
         ahead
@@ -576,13 +492,13 @@ impl Shared {
 
     /// How this log would go on.
     pub(crate) fn continuation(&self) -> Continue {
-        let received = self.log.received().get().max(self.state().follower.received());
+        let received = self.store.log.received().get().max(self.state().follower.received());
         Continue {
             history: self.terms.get().history,
             received,
             persisted: self.held().min(received),
-            capacity: self.log.capacity(),
-            may_send_until: self.log.free_until(),
+            capacity: self.store.log.capacity(),
+            may_send_until: self.store.log.free_until(),
         }
     }
 
@@ -598,12 +514,12 @@ impl Shared {
         let counted = || self.state().follower.persisted();
         let counts = if self.config.fabric.appliance { Lsn::MAX } else { self.held().max(counted()) };
         self.drain(Some(deadline))?;
-        let received = self.log.received().get().min(counts);
-        if received <= self.log.durable() {
+        let received = self.store.log.received().get().min(counts);
+        if received <= self.store.log.durable() {
             return Ok(());
         }
-        if !self.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
-            let persisted = self.log.durable();
+        if !self.store.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
+            let persisted = self.store.log.durable();
             return Err(format!(
                 "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
             ));
@@ -617,7 +533,7 @@ impl Shared {
     /// # Errors
     /// Why this node cannot continue.
     pub(crate) fn give_up_missing(&self, why: &str) -> Result<(), String> {
-        let (complete, arrived) = (self.log.received().get(), self.state().follower.received());
+        let (complete, arrived) = (self.store.log.received().get(), self.state().follower.received());
         if complete < arrived {
             tracing::warn!(
                 cause = why,
@@ -628,21 +544,6 @@ impl Shared {
             self.cut(complete, true)?;
         }
         Ok(())
-    }
-
-    /// What this log is like, for a candidate. To be read after the fence has risen, and no primary
-    /// of before can write here any more: nothing persisted later is acknowledged to an earlier
-    /// term.
-    pub(crate) fn log_state(&self) -> LogState {
-        let (end, committed, decision) = {
-            let mut state = self.state();
-            let decision = self.note_persisted(&mut state);
-            (state.follower.persisted(), state.follower.global(), decision)
-        };
-        self.carry_out(decision);
-        let terms = self.terms.get();
-        let committed = committed.max(terms.committed).min(end);
-        LogState { synchronous: self.is_counted(), ..LogState::of(terms, self.node, end, committed) }
     }
 
     /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and
@@ -663,11 +564,11 @@ impl Shared {
             state.follower.may_cut(at).map_err(seen)?;
             state.follower.floor()
         };
-        if at < floor.min(self.log.received().get()) {
+        if at < floor.min(self.store.log.received().get()) {
             return Err(of_another_log(at, floor));
         }
-        let directory = self.config.saved_tails.as_ref().filter(|_| save);
-        let saved = directory.map(|directory| self.log.save_tail(directory, at)).transpose().map_err(failed)?;
+        let directory = self.store.config.saved_tails.as_ref().filter(|_| save);
+        let saved = directory.map(|directory| self.store.log.save_tail(directory, at)).transpose().map_err(failed)?;
         {
             let mut state = self.state();
             state.saved_tails.extend(saved.flatten());
@@ -680,13 +581,13 @@ impl Shared {
             }
         }
         // What has arrived is taken back before the log is: nothing of it is completed any more.
-        let forgotten = self.forms.as_ref().map_or(Ok(()), |forms| forms.cut(at));
+        let forgotten = self.store.forms.as_ref().map_or(Ok(()), |forms| forms.cut(at));
         if let Err(why) = forgotten {
             self.state().follower.not_cut();
             return Err(why);
         }
         // Replay first: it reads the log, and must not meet the cut.
-        let outcome = match self.target.cut(at) {
+        let outcome = match self.store.target.cut(at) {
             Ok(()) => self.receive(|receiver| Ok(receiver.cut(at)?)).map_err(failed),
             Err(failure) => {
                 let why = failure.to_string();
@@ -702,17 +603,17 @@ impl Shared {
             }
             Err(_) => self.state().follower.not_cut(),
         }
-        self.changed.notify_all();
+        self.store.changed.notify_all();
         // The cut has taken it back.
-        self.log.note_replayed(self.config.replay.releases(Lsn::ZERO));
+        self.store.log.note_replayed(self.store.config.replay.releases(Lsn::ZERO));
         outcome
     }
 
     fn status(&self) -> OwnStatus {
         let now = self.clock.now();
-        let (received, persisted) = (self.log.received().get(), self.held());
+        let (received, persisted) = (self.store.log.received().get(), self.held());
         let relay = self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack));
-        let ahead = self.ahead();
+        let (ahead, two_primaries) = (self.ahead(), self.known().two_primaries.clone());
         let state = self.state();
         let (follower, lag) = (&state.follower, &state.lag);
         let (replayed, visible) = (follower.replayed(), follower.visible());
@@ -720,8 +621,8 @@ impl Shared {
         let follows = self.follow.following().is_some();
         let behind = |lsn| lag.at(lsn, now).filter(|_| follows);
         OwnStatus {
-            node: self.node,
-            replay: self.config.replay,
+            node: self.node(),
+            replay: self.store.config.replay,
             encoding: self.encoding(),
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
@@ -740,15 +641,15 @@ impl Shared {
             replay_lag: behind(replayed),
             visible_lag: behind(visible),
             passage: state.passage.reading(),
-            receive_cpu: self.receive_cpu.total(),
-            ack_cpu: self.ack_cpu.total(),
-            replay_cpu: self.replay_cpu.total(),
+            receive_cpu: self.store.receive_cpu.total(),
+            ack_cpu: self.store.ack_cpu.total(),
+            replay_cpu: self.store.replay_cpu.total(),
             saved_tails: state.saved_tails.clone(),
             lacks: follower.lacks_memory().then(|| NO_MEMORY.to_owned()),
             missing: state.originals.missing().map(Missing::to_string),
             holds_more: self.follow.holds_more(),
             ahead,
-            two_primaries: state.two_primaries.clone(),
+            two_primaries,
             relay,
         }
     }
@@ -765,17 +666,4 @@ fn of_another_log(at: Lsn, floor: Lsn) -> String {
         "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
          {KEEP_ASIDE}"
     )
-}
-
-/// Continues a resting standby's log from the node at `from`, for a failover.
-pub(crate) fn fetch(
-    shared: &Arc<Shared>,
-    from: &str,
-    purpose: crate::wire::Purpose,
-    term: freshet_base::Term,
-    wanted: &Fetch,
-) -> Result<(), SessionError> {
-    let outcome = receive::fetch(shared, from, purpose, term, wanted);
-    shared.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
-    outcome
 }

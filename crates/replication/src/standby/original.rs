@@ -5,26 +5,19 @@
 //! it does not give all others are asked for at once, as by a candidate ([`crate::promotion`]).
 //! What comes must be the block with the header that the form says.
 
-use std::{
-    collections::BTreeMap,
-    sync::Weak,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use freshet_base::{Lsn, Term};
 use freshet_fabric::tcp::Connection;
-use freshet_log::{Block, BlockHeader, Log, ReadError, StoreError};
+use freshet_log::{Block, BlockHeader};
 use freshet_membership::Credentials;
-use serde::{Deserialize, Serialize};
 
-use super::{
-    Shared,
-    introduce::{Follows, violation},
-    receive::SessionError,
-};
+use super::Shared;
 use crate::{
     endpoint::{CallError, ask, connect},
+    follow::{SessionError, violation},
     forms::{Missing, Wanted},
+    originals::AskedBlock,
     promotion::ask_all,
     wire::{self, Hello, Kind, Purpose, Refusal, Reply},
 };
@@ -43,9 +36,6 @@ pub(crate) struct Originals {
     /// How many connections were made to ask for blocks.
     connections: u64,
 }
-
-/// How long a node waits on such a connection to be asked for more, before it ends it.
-const IDLE: Duration = Duration::from_secs(1);
 
 impl Originals {
     /// How often a block was asked for.
@@ -159,7 +149,7 @@ pub(crate) fn originals(of: &Weak<Shared>, wanted: &[Wanted]) -> Vec<Result<Vec<
     }
     if outcomes.iter().any(Result::is_err) {
         // Threads that wait until all is complete may give up.
-        shared.changed.notify_all();
+        shared.store.changed.notify_all();
     }
     outcomes
 }
@@ -168,14 +158,14 @@ impl Asking {
     /// With the connection that was kept.
     fn begin(shared: &Shared) -> (Self, Option<Connection>) {
         let upstream = shared.follow.upstream();
+        let known = shared.peers().into_iter().map(|peer| peer.address);
         let mut state = shared.state();
         state.originals.asked += 1;
         let number = state.originals.asked - 1;
         let kept = state.originals.kept.take();
-        let known = state.peers.iter().map(|peer| peer.address.clone());
         let mut addresses: Vec<String> = Vec::new();
         for address in state.originals.giver.clone().into_iter().chain(upstream).chain(known) {
-            if address != shared.address && !addresses.contains(&address) {
+            if address != shared.address() && !addresses.contains(&address) {
                 addresses.push(address);
             }
         }
@@ -183,7 +173,7 @@ impl Asking {
         let asking = Self {
             number,
             addresses,
-            credentials: shared.credentials.clone(),
+            credentials: shared.who.credentials.clone(),
             hello: shared.hello(Purpose::Originals),
             term: shared.terms.get().fence.highest(),
             patience: shared.config.patience,
@@ -309,74 +299,4 @@ fn unanswered(answers: &mut Answers, count: usize, error: &SessionError) {
     // The node may be reached later, or answer.
     let why = error.to_string();
     answers.resize_with(count, || Err(Refused { why: why.clone(), later: true }));
-}
-
-/// A block that a node is asked for, which could not be regenerated elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AskedBlock {
-    /// Where it begins.
-    pub at: Lsn,
-    /// How many bytes it has.
-    pub length: u32,
-}
-
-impl AskedBlock {
-    /// Its bytes, from a log that ends at `end`, and whether that does not continue since the same
-    /// block is missing.
-    ///
-    /// # Errors
-    /// What is there instead.
-    pub fn read(self, log: &Log, end: Lsn, stuck: impl Fn() -> bool) -> Result<Vec<u8>, Refusal> {
-        let Self { at, length } = self;
-        if length as usize > freshet_log::block::MAX_BLOCK {
-            return Err(Refusal::Violation("no block is that long".into()));
-        }
-        if u64::from(length) > end.since(at) {
-            let stuck = stuck();
-            let why = match stuck {
-                true => "it cannot be executed again there either".to_owned(),
-                false => format!("the log there ends at {end}"),
-            };
-            return Err(Refusal::NoBlock { why, comes: !stuck });
-        }
-        let mut bytes = vec![0; length as usize];
-        match log.read(at, &mut bytes) {
-            Ok(()) => Ok(bytes),
-            // A cut came in between, or the disk has failed, which may pass.
-            Err(error) => {
-                let comes = !matches!(error, ReadError::Gone { .. } | ReadError::Store(StoreError::Gone { .. }));
-                Err(Refusal::NoBlock { why: error.to_string(), comes })
-            }
-        }
-    }
-}
-
-/// Sends blocks to a node that could not regenerate them, as long as it asks for some; each is what
-/// `read` says.
-pub(crate) fn serve_originals(mut connection: Connection, read: impl Fn(AskedBlock) -> Result<Vec<u8>, Refusal>) {
-    let reply = wire::encode_first(&Reply::Originals);
-    if connection.sender().send(Kind::Reply as u8, Term(0), &reply).is_err() {
-        return;
-    }
-    loop {
-        // Who asks for no more, or hangs up, has what it wanted.
-        if connection.receiver().set_deadline(Some(Instant::now() + IDLE)).is_err() {
-            return;
-        }
-        let Ok(frame) = connection.receiver().receive() else { return };
-        if frame.kind != Kind::Blocks as u8 || frame.payload != 0 {
-            return;
-        }
-        let Ok(wanted) = wire::decode::<Vec<AskedBlock>>("question", connection.receiver().immediate()) else { return };
-        for block in wanted {
-            let sender = connection.sender();
-            let sent = match read(block) {
-                Ok(bytes) => sender.write_with_imm(Kind::Piece as u8, Term(0), block.at.0, [&bytes, &[]], &[]),
-                Err(refusal) => sender.send(Kind::Lacks as u8, Term(0), &wire::encode(&refusal)),
-            };
-            if sent.is_err() {
-                return;
-            }
-        }
-    }
 }

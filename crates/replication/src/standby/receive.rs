@@ -19,174 +19,42 @@ use std::{convert::Infallible, time::Duration};
 use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{entering::Entering, follower::Event, handshake::Welcome, promotion::Fetch};
 use freshet_fabric::{
-    OpenError,
-    channel::{Arrival, MAX_FRAME, Receiver, Side},
+    channel::{MAX_FRAME, Receiver},
     cpu::Stint,
     frame::Header,
-    tcp::{self, Connection, ReceiveError},
+    tcp::{self, Connection},
 };
-use freshet_log::{self as log, AcceptError, Accepted};
+use freshet_log::{AcceptError, Accepted};
 
-use super::{
-    Shared,
-    ack::AckSender,
-    forms::Arriving,
-    introduce::{Enter, Follows, Parts, agreed, connect, enter, fenced, introduce, violation},
-    of_another_log,
-};
+use super::{Shared, ack::AckSender, forms::Arriving, of_another_log};
 use crate::{
-    endpoint::{CallError, passage},
     feed::{PACKED_FORM, PLAIN_FORM},
+    follow::{
+        Enter, Parts, SessionError, check_batch, connect, enter, fenced, introduce, joining, next_fetched, next_frame,
+        offer, violation,
+    },
     forms::Encoding,
-    wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal},
+    wire::{self, BatchNote, Continue, Join, Kind, Peers, Purpose},
 };
 
-/// Why a connection to a primary, or the attempt at one, ended.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// There was none.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// It was lost, or damaged.
-    #[error(transparent)]
-    Receive(#[from] ReceiveError),
-    /// Something came that means nothing.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// The two nodes cannot write into one another's memory.
-    #[error(transparent)]
-    Fabric(#[from] OpenError),
-    /// The primary ended it.
-    #[error("the primary ended the connection: {0}")]
-    Goodbye(Refusal),
-    /// This node ended it.
-    #[error("this standby ended the connection: {0}")]
-    Refused(Refusal),
-    /// Commits may count on this node, which must then follow the primary itself.
-    #[error(
-        "this standby is in the in-sync set: it must follow the primary, not a relay, until a recorded set leaves it out"
-    )]
-    Counted {
-        /// Where that is, if known.
-        primary: Option<String>,
-    },
-    /// This node is a mirror without content, and did not get any.
-    #[error("this mirror cannot begin from the checkpoint of the node that it follows: {0}")]
-    Seed(String),
-    /// This mirror is an observer no more: it comes again, and commits count on it.
-    #[error("{0}")]
-    Seeded(Refusal),
-    /// This node is told to do something else.
-    #[error("this standby was told to follow another node, or to stop following")]
-    Interrupted,
-    /// This node cannot go on.
-    #[error("{0}")]
-    Local(String),
-}
-
-impl SessionError {
-    /// What the other side should be told.
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
-        match self {
-            Self::Refused(refusal) | Self::Seeded(refusal) => Some(refusal),
-            _ => None,
-        }
-    }
-
-    /// Whether no node to follow was found there: none answers, or it is of another cluster, or
-    /// knows no more than this one.
-    pub(super) fn found_none(&self) -> bool {
-        match self {
-            Self::Call(CallError::Refused { refusal, .. }) => matches!(refusal, Refusal::NotPrimary { .. }),
-            Self::Call(_) | Self::Counted { primary: None } => true,
-            _ => false,
-        }
-    }
-
-    /// Whether the log flowed until the connection was lost. Where the other side has ended it,
-    /// that will do so again.
-    pub(super) fn followed(&self) -> bool {
-        matches!(self, Self::Receive(_))
-    }
-
-    /// Why it is, if this node holds more than the one that it is to follow.
-    pub(crate) fn holds_more(&self) -> Option<&Refusal> {
-        let why = self.remote_refusal().or(self.refusal());
-        why.filter(|why| matches!(why, Refusal::HoldsMore { .. } | Refusal::MirrorHoldsMore { .. }))
-    }
-
-    /// What the other side has said, if it was that which ended it.
-    pub(crate) fn remote_refusal(&self) -> Option<&Refusal> {
-        match self {
-            Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Some(refusal),
-            _ => None,
-        }
-    }
-}
-
-impl From<log::ReceiveError> for SessionError {
-    fn from(error: log::ReceiveError) -> Self {
-        Self::Local(error.to_string())
-    }
-}
-
-/// See [`Follows::take_back`]: nothing that is written there can become part of the log. Costs
-/// nothing when no other process could have mapped it.
-pub(super) fn take_back(shared: &Shared) -> Result<(), SessionError> {
-    // A log whose receiver was given back is promoted, which takes the memory back as well.
-    let renewed = shared.receiver().as_mut().map_or(Ok(()), log::Receiver::renew);
-    renewed.map_err(|cause| {
-        SessionError::Local(format!(
-            "the log buffer cannot be moved to other memory, and a primary of before may still write there: {cause}; \
-             see that there is room for another one, and restart this node"
-        ))
-    })
-}
-
-/// See [`Follows::offered`].
-pub(super) fn offered(
-    shared: &Arc<Shared>,
-    upstream: &str,
-    connection: Connection,
-) -> Result<Infallible, SessionError> {
-    let fabric = &shared.config.fabric;
+/// See [`Store::feed`](crate::follow::Store::feed).
+pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
     let terms = shared.terms.get();
-    let ring = Arc::new(shared.log.shared_memory());
-    let side = Side::new(fabric.kind, fabric.config.clone(), vec![ring])?;
-    let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
-    let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
-    let (persisted, holds) = shared.holds(&terms);
-    let purpose = Purpose::Join(Join {
-        holds,
-        fence: terms.fence.highest(),
-        log: Continue { persisted, ..shared.continuation() },
-        member: shared.config.member,
-        synchronous: shared.config.synchronous,
-        offer: side.offer().clone(),
-        appliance: fabric.appliance,
-        mirror: false,
-        passage: passage.as_ref().map(|(number, _)| *number),
-        bare: fabric.config.bare,
-        encoding: shared.encoding(),
-        incarnation: terms.holder(shared.node).incarnation,
-        noted: None,
-    });
-    let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
-    let wire::Welcome { log: welcome, offer, bare } = answer;
-    let Some(offer) = offer else {
-        return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
-    };
+    let ring = Arc::new(shared.store.log.shared_memory());
+    let (welcome, offered) = offer(shared, upstream, connection, vec![ring], |offer, passage| {
+        let (persisted, holds) = shared.holds(&terms);
+        let log = Continue { persisted, ..shared.continuation() };
+        let (appliance, encoding) = (shared.config.fabric.appliance, shared.encoding());
+        Join { appliance, encoding, holds, ..joining(shared, &terms, log, offer, passage) }
+    })?;
     continue_as(shared, &welcome, Entering::to_follow)?;
     pass_on(shared, &welcome)?;
-    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
-    let patience = shared.config.patience.max(keep_alive * 5);
-    let connection = agreed(connection, passage, bare && fabric.config.bare);
-    let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
+    let (sender, receiver, keep_alive, patience) = offered.connect(shared, &welcome)?;
     begin(shared, AckSender::Channel(sender), &welcome);
     shared.follow.joined(welcome.node, &welcome.above, welcome.term);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
-    let mut stint = shared.receive_cpu.begin();
+    let mut stint = shared.store.receive_cpu.begin();
     let mut session = Session {
         shared,
         receiver,
@@ -203,7 +71,7 @@ pub(super) fn offered(
         // What it takes in until then, it has taken in before it answers anybody who speaks for a
         // later term.
         if !shared.terms.admits(session.term) {
-            break fenced(&**shared, session.term);
+            break fenced(shared, session.term);
         }
         if let Err(error) = session.arrival(&mut stint) {
             break error;
@@ -216,21 +84,16 @@ pub(super) fn offered(
 
 /// As a relay, passes on what follows.
 fn pass_on(shared: &Arc<Shared>, welcome: &Welcome) -> Result<(), SessionError> {
-    let begun = shared.relay.as_ref().map_or(Ok(()), |relay| relay.begin(shared, welcome));
+    let begun = shared.store.relay.as_ref().map_or(Ok(()), |relay| relay.begin(shared, welcome));
     begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))
 }
 
 /// Continues this node's log from the one at `address`, up to `until` which that node has said to
 /// be its end.
-pub(crate) fn fetch(
-    shared: &Arc<Shared>,
-    address: &str,
-    purpose: Purpose,
-    term: Term,
-    wanted: &Fetch,
-) -> Result<(), SessionError> {
-    let connection = connect(&**shared, address, shared.follow.order())?;
-    let (answer, connection) = introduce(&**shared, address, connection, purpose, term)?;
+pub(super) fn fetch(shared: &Arc<Shared>, address: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
+    let purpose = Purpose::Fetch { term, log: shared.continuation() };
+    let connection = connect(shared, address, shared.follow.order())?;
+    let (answer, connection) = introduce(shared, address, connection, purpose, term)?;
     let welcome = answer.log;
     wanted.check(&welcome).map_err(SessionError::Refused)?;
     continue_as(shared, &welcome, Entering::to_fetch)?;
@@ -240,7 +103,7 @@ pub(crate) fn fetch(
     let mut scratch = vec![0; SCRATCH];
     // The other node may have made more of its log persistent since it said where that ends: then
     // it sends that, too.
-    while shared.log.received().get() < wanted.upto {
+    while shared.store.log.received().get() < wanted.upto {
         fetched(shared, &mut receiver, welcome.term, &mut scratch, welcome.end)?;
     }
     Ok(())
@@ -248,13 +111,14 @@ pub(crate) fn fetch(
 
 /// From now on the other side is told what this one holds.
 fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
+    shared.linked(welcome.term);
     let mut state = shared.state();
     state.follower.linked(welcome);
     state.lag.forget();
     state.link.forget();
     state.passage.forget();
     drop(state);
-    shared.acks.connect(sender, welcome.term);
+    shared.store.acks.connect(sender, welcome.term);
 }
 
 /// Makes the own log a prefix of the sender's, and enters its terms.
@@ -307,14 +171,9 @@ impl Session<'_> {
 
     /// Takes in what has arrived.
     fn arrival(&mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
-        let header = match self.receiver.next(self.patience)? {
-            Some(Arrival::Frame(header)) => header,
-            Some(Arrival::Status) => return Ok(()),
-            None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
+        let Some(header) = next_frame(self.shared, &mut self.receiver, self.term, self.patience)? else {
+            return Ok(());
         };
-        if header.term != self.term {
-            return Err(fenced(&**self.shared, header.term));
-        }
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
@@ -381,10 +240,10 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
-        if self.shared.forms.is_some() {
+        if self.shared.store.forms.is_some() {
             return self.plain(header, note);
         }
-        let from = self.shared.log.received().get();
+        let from = self.shared.store.log.received().get();
         let plain = self.accept(header, note, from)?;
         self.ends.clear();
         self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
@@ -423,7 +282,7 @@ impl Session<'_> {
     fn arrives(&self, header: &Header, note: &BatchNote) -> Result<(Lsn, Lsn), SessionError> {
         let from = self.shared.state().follower.received();
         check_batch(header, note, from)?;
-        let (to, room) = (from.plus(u64::from(header.payload)), self.shared.log.free_until());
+        let (to, room) = (from.plus(u64::from(header.payload)), self.shared.store.log.free_until());
         if to > room {
             return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
         }
@@ -486,17 +345,6 @@ fn accept(shared: &Shared, to: Lsn) -> Result<Accepted, SessionError> {
     })
 }
 
-fn check_batch(header: &Header, note: &BatchNote, from: Lsn) -> Result<(), SessionError> {
-    if header.address != from.0 {
-        return Err(violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
-    }
-    let ascending = note.ends.windows(2).all(|pair| pair[0] < pair[1]);
-    if header.payload == 0 || !ascending || note.ends.first() == Some(&0) || note.ends.last() != Some(&header.payload) {
-        return Err(violation(format!("the ends of blocks in the batch at {from} are impossible")));
-    }
-    Ok(())
-}
-
 /// Decompresses what was `length` bytes of the batch at `from`.
 fn unpack(packed: &[u8], length: usize, from: Lsn, into: &mut Vec<u8>) -> Result<(), SessionError> {
     // No batch and no form is longer than a frame.
@@ -508,34 +356,6 @@ fn unpack(packed: &[u8], length: usize, from: Lsn, into: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// The next frame of a log that is fetched, before its bytes are: it continues at `from`, and ends
-/// at `until` at the latest.
-pub(crate) fn next_fetched(
-    shared: &impl Follows,
-    receiver: &mut tcp::Receiver,
-    term: Term,
-    (from, until): (Lsn, Lsn),
-) -> Result<(Header, BatchNote), SessionError> {
-    let header = receiver.receive()?;
-    if header.term != term || !shared.terms().admits(term) {
-        return Err(fenced(shared, header.term));
-    }
-    match Kind::from_code(header.kind) {
-        Some(Kind::Batch) => {}
-        Some(Kind::Goodbye) if header.payload == 0 => {
-            return Err(SessionError::Goodbye(wire::decode("goodbye", receiver.immediate())?));
-        }
-        _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
-    }
-    let note: BatchNote = wire::decode("batch", receiver.immediate())?;
-    check_batch(&header, &note, from)?;
-    let to = from.plus(u64::from(header.payload));
-    if to > until {
-        return Err(violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
-    }
-    Ok((header, note))
-}
-
 /// Takes in one frame of a log that is fetched.
 fn fetched(
     shared: &Shared,
@@ -544,13 +364,13 @@ fn fetched(
     scratch: &mut [u8],
     until: Lsn,
 ) -> Result<(), SessionError> {
-    let from = shared.log.received().get();
+    let from = shared.store.log.received().get();
     let (header, note) = next_fetched(shared, receiver, term, (from, until))?;
-    let (to, room) = (from.plus(u64::from(header.payload)), shared.log.free_until());
+    let (to, room) = (from.plus(u64::from(header.payload)), shared.store.log.free_until());
     if to > room {
         return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
     }
-    if shared.forms.is_some() {
+    if shared.store.forms.is_some() {
         // The candidate may remain a standby, which regenerates what follows.
         let mut blocks = vec![0; header.payload as usize];
         receiver.payload_into(&mut blocks)?;

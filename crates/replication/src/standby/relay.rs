@@ -99,10 +99,10 @@ impl RelayStage {
             state.follower.pass_on(welcome, shared.clock.now());
             state.follower.downward().unwrap_or_default()
         };
-        let (feed, received) = (&self.config.feed, shared.log.received().get());
+        let (feed, received) = (&self.config.feed, shared.store.log.received().get());
         let sender = Sender {
             cluster: welcome.cluster,
-            node: shared.node,
+            node: shared.node(),
             above: welcome.path(),
             term: welcome.term,
             history: welcome.history.clone(),
@@ -118,10 +118,10 @@ impl RelayStage {
             shared: Arc::clone(shared),
         });
         feed::committed(&*session, down);
-        if shared.promised_safety().is_some() {
+        if shared.level().is_some() {
             session.observe_peers();
         }
-        let sink = shared.log.attach(Arc::clone(&session) as _);
+        let sink = shared.store.log.attach(Arc::clone(&session) as _);
         assert_eq!(sink.from(), received, "what was received before is read back");
         *session.sink() = Some(sink);
         let watched = Arc::clone(&session);
@@ -191,7 +191,7 @@ impl Session {
         }
         // Without a store a standby that lacks more than the buffer keeps cannot be fed any more,
         // as with a primary.
-        if let Some(to) = decision.release.filter(|_| !self.shared.log.has_store())
+        if let Some(to) = decision.release.filter(|_| !self.shared.store.log.has_store())
             && let Some(sink) = self.sink().as_ref()
         {
             sink.release(to);
@@ -243,7 +243,7 @@ impl Feeder for Session {
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
-        self.shared.log.read(at, into)
+        self.shared.store.log.read(at, into)
     }
 
     /// The log is as its primary has made it.
@@ -277,7 +277,7 @@ impl Feeder for Session {
 
     /// What the primary has said of itself goes along, and has to be known.
     fn news(&self) {
-        if self.shared.promised_safety().is_some() {
+        if self.shared.level().is_some() {
             self.feeds.peers_changed();
         }
     }
@@ -286,14 +286,18 @@ impl Feeder for Session {
     fn met(&self, _: NodeId, _: &str, _: bool) {}
 
     fn peers_message(&self) -> Peers {
-        let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
+        let (standbys, safety) = self.shared.level().unwrap_or((0, Safety::OneSafe));
         let ahead = self.shared.ahead();
         let (mut peers, two_primaries) = {
-            let state = self.shared.state();
-            (state.peers.clone(), state.two_primaries.clone())
+            let known = self.shared.known();
+            (known.peers.clone(), known.two_primaries.clone())
         };
-        if peers.iter().all(|peer| peer.node != Some(self.shared.node)) {
-            peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone(), serves: true });
+        if peers.iter().all(|peer| peer.node != Some(self.shared.node())) {
+            peers.push(Peer {
+                node: Some(self.shared.node()),
+                address: self.shared.address().to_owned(),
+                serves: true,
+            });
         }
         Peers { peers, standbys, safety, ahead, two_primaries }
     }
@@ -309,12 +313,9 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, joins: Join, connection
 }
 
 fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Session>, Agreed), Refusal> {
-    // Whom this node only tries to reach need not be one: nodes without a primary would send others
-    // round in a circle.
-    let known = || shared.primary_address().filter(|_| shared.follow.following().is_some());
-    let elsewhere = || Refusal::NotPrimary { node: shared.node, primary: known() };
-    let lost = || Refusal::Later { node: shared.node, why: Wait::Lost };
-    let Some(stage) = &shared.relay else { return Err(elsewhere()) };
+    let elsewhere = || Refusal::NotPrimary { node: shared.node(), primary: shared.followed_address() };
+    let lost = || Refusal::Later { node: shared.node(), why: Wait::Lost };
+    let Some(stage) = &shared.store.relay else { return Err(elsewhere()) };
     let (asking, state) = (joins.asking(hello), shared.terms.get());
     let Some(session) = stage.session() else {
         return Err(if asking.is_counted(&state) { elsewhere() } else { lost() });

@@ -84,7 +84,7 @@ impl Shared {
         let mut state = self.state();
         // Whatever memory that takes.
         if state.follower.replay_until(to) {
-            self.changed.notify_all();
+            self.store.changed.notify_all();
         }
         while state.failure.is_none() && state.follower.replayed() < to && !self.stopping() {
             state = self.wait(state);
@@ -104,9 +104,9 @@ impl Shared {
                 return Some(from);
             }
             state = if state.follower.lacks_memory() {
-                self.changed.wait_timeout(state, LOOK_EVERY).expect("no code panics under this mutex").0
+                self.store.changed.wait_timeout(state, LOOK_EVERY).expect("no code panics under this mutex").0
             } else {
-                self.changed.wait(state).expect("no code panics under this mutex")
+                self.store.changed.wait(state).expect("no code panics under this mutex")
             };
         }
     }
@@ -115,17 +115,17 @@ impl Shared {
     /// or until a failover wants it; what is received is kept in the log's files, and acknowledged
     /// no more: as of a standby that makes nothing durable, commits soon wait for it no longer.
     fn mind_memory(&self, state: &mut State) {
-        let lacks = self.target.lacks_memory();
-        if lacks == state.follower.lacks_memory() || self.config.replay == ReplayMode::None {
+        let lacks = self.store.target.lacks_memory();
+        if lacks == state.follower.lacks_memory() || self.store.config.replay == ReplayMode::None {
             return;
         }
-        let files = self.log.has_store();
+        let files = self.store.log.has_store();
         state.follower.set_lacks_memory(lacks, files);
         let replayed = state.follower.replayed().0;
         if lacks {
             // What is not replayed is read from the files.
             if files {
-                self.log.note_replayed(Lsn::MAX);
+                self.store.log.note_replayed(Lsn::MAX);
             }
             tracing::warn!(
                 lsn = replayed,
@@ -140,16 +140,16 @@ impl Shared {
     /// Replays a piece that was taken.
     fn replay_piece(&self, from: Lsn, piece: &[Lsn]) {
         let to = *piece.last().expect("a piece has an end");
-        let outcome = self.persist_received(piece).and_then(|()| self.target.replay(from, to, piece));
+        let outcome = self.persist_received(piece).and_then(|()| self.store.target.replay(from, to, piece));
         match outcome {
             Ok(()) => {
                 // Before a cut that follows, which waits for this piece.
-                self.log.note_replayed(to);
+                self.store.log.note_replayed(to);
                 let decision = {
                     let mut state = self.state();
                     let decision = self.apply(&mut state, Event::Replayed(to));
                     if state.waiting > 0 || state.follower.is_replay_ready() {
-                        self.changed.notify_all();
+                        self.store.changed.notify_all();
                     }
                     decision
                 };
@@ -168,23 +168,23 @@ impl Shared {
     pub(super) fn replay_failed(&self, state: &mut State, error: ReplayError) {
         state.follower.replay_failed();
         state.failure = Some(error);
-        self.changed.notify_all();
+        self.store.changed.notify_all();
     }
 
     /// With persist-upon-replay, the threads that replay make all that was received durable before
     /// they replay any more of it, each its parts; when all have, the primary hears of it, and
     /// replay is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
     fn persist_received(&self, piece: &[Lsn]) -> Result<(), ReplayError> {
-        if !self.log.persists_upon_replay() {
+        if !self.store.log.persists_upon_replay() {
             return Ok(());
         }
         let mut ends = piece.to_vec();
         self.state().follower.waiting(&mut ends);
-        let (from, to) = (self.log.durable(), *ends.last().expect("a piece has an end"));
+        let (from, to) = (self.store.log.durable(), *ends.last().expect("a piece has an end"));
         // It may be already, after a restart, or with the piece before.
         if from < to {
-            self.target.persist(from, to, &ends, &self.log);
-            self.log.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.to_string() })?;
+            self.store.target.persist(from, to, &ends, &self.store.log);
+            self.store.log.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.to_string() })?;
             self.acknowledge(false);
         }
         Ok(())
@@ -194,17 +194,17 @@ impl Shared {
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
     pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>, piece: &mut Vec<Lsn>) {
-        let at_once = plain.is_some_and(|length| length <= SHORT) && self.target.is_prompt();
+        let at_once = plain.is_some_and(|length| length <= SHORT) && self.store.target.is_prompt();
         let (decision, from) = {
             let mut state = self.state();
             let decision = self.apply(&mut state, Event::Accepted(ends));
-            let taken = if decision.replay && at_once && !self.stopping() && !self.target.lacks_memory() {
+            let taken = if decision.replay && at_once && !self.stopping() && !self.store.target.lacks_memory() {
                 state.follower.next_piece(u64::MAX, piece)
             } else {
                 None
             };
             if decision.replay && taken.is_none() {
-                self.changed.notify_all();
+                self.store.changed.notify_all();
             }
             (decision, taken)
         };
@@ -212,7 +212,7 @@ impl Shared {
         if let Some(from) = from {
             // What is persistent as soon as it is received; replay is not on the commit's path.
             self.acknowledge(false);
-            let mut stint = self.replay_cpu.begin();
+            let mut stint = self.store.replay_cpu.begin();
             self.replay_piece(from, piece);
             stint.note();
         }
@@ -221,9 +221,9 @@ impl Shared {
 
 /// The replay thread.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut stint = shared.replay_cpu.begin();
+    let mut stint = shared.store.replay_cpu.begin();
     let mut piece = Vec::new();
-    while let Some(from) = shared.next_piece(shared.config.replay_piece, &mut piece) {
+    while let Some(from) = shared.next_piece(shared.store.config.replay_piece, &mut piece) {
         shared.replay_piece(from, &piece);
         stint.note();
     }

@@ -15,7 +15,7 @@ use crate::{
     checkpoints::{Keeper, KnownLog, OpenCheckpoint, PieceNote, serve},
     endpoint::Service,
     mirror::{Beginning, Checkpoints, MirrorConfig, Seed},
-    promotion::{PromoteOptions, promote_mirror},
+    promotion::PromoteOptions,
     status::LinkStatus,
     wire::{self, Hello, Kind, Purpose, Reply},
 };
@@ -258,7 +258,7 @@ fn no_commit_counts_on_a_mirror_below_its_checkpoints_end() {
     let status = it.primary.primary.status();
     assert!(status.standbys.is_empty() && status.observers.len() == 1, "{status:?}");
     let force = PromoteOptions { force: true, ..PromoteOptions::default() };
-    let refused = promote_mirror(&mirror.mirror, &force).unwrap_err().to_string();
+    let refused = mirror.mirror.promote(&force).unwrap_err().to_string();
     assert!(refused.contains("no state of it yet"), "{refused}");
     it.write(240);
     it.has(&mirror);
@@ -302,7 +302,7 @@ fn half_a_checkpoint_is_nothing() {
     let status = mirror.mirror.status();
     assert_eq!((status.end, status.floor, status.whole), (Lsn(0), Lsn(0), false));
     let force = PromoteOptions { force: true, ..PromoteOptions::default() };
-    let refused = promote_mirror(&mirror.mirror, &force).unwrap_err().to_string();
+    let refused = mirror.mirror.promote(&force).unwrap_err().to_string();
     assert!(refused.contains("no state of it yet"), "{refused}");
     it.primary.endpoint.set_service(Some(service));
     it.gives(Some(door()));
@@ -318,7 +318,7 @@ fn a_mirror_that_is_being_seeded_stops_and_is_led_elsewhere() {
     let ((half, is_half), (proceed, more)) = (mpsc::sync_channel(10), mpsc::channel());
     it.gives(Some(HalfDoor { door: Door(it.toy.clone(), history()), half, more: more.into() }));
     // Longer than the test takes.
-    let config = MirrorConfig { patience: PATIENCE * 10, ..small(FabricKind::Tcp) };
+    let config = patient(small(FabricKind::Tcp), PATIENCE * 10);
     let mirror = MirrorNode::new(2, "127.0.0.1:1".into(), config);
     let begun = Instant::now();
     for _ in 0..2 {

@@ -25,13 +25,15 @@ use freshet_log::{
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use tempfile::TempDir;
 
+pub use super::configs::*;
 use super::{gate, toy, toy::Toy};
 use crate::{
     endpoint::{CallError, Endpoint},
     feed::{FeedConfig, FeedFabric},
+    follow::{FollowConfig, FollowerId},
     forms::{Encoding, Regenerate},
     primary::{Primary, PrimaryConfig, PrimaryId},
-    standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
+    standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
     terms::{Terms, VolatileTerms},
     wire::{self, Hello, Purpose, Reply},
 };
@@ -495,16 +497,10 @@ pub fn fabrics() -> Vec<FabricKind> {
 }
 
 /// How the side that writes (0), or the other (1), uses its fabric.
-fn side(side: usize) -> FabricConfig {
+pub fn side(side: usize) -> FabricConfig {
     let devices = std::env::var("FRESHET_VERBS_DEVICES").unwrap_or_default();
     let device = devices.split(',').nth(side).map(|name| (name.to_owned(), 1, 1));
     FabricConfig { device, ..FabricConfig::default() }
-}
-
-/// A standby that is reached by this fabric.
-pub fn over(kind: FabricKind) -> StandbyConfig {
-    let fabric = StandbyFabric { kind, config: side(1), ..StandbyFabric::default() };
-    StandbyConfig { fabric, ..StandbyConfig::default() }
 }
 
 /// A standby that is to start: with an empty log, and nobody to follow.
@@ -566,22 +562,17 @@ impl NewStandby {
         let saved_tails = Some(log.directory.path().to_owned());
         let regenerates = config.encoding != Encoding::Bytes || directory.exists();
         let journal = Some(JournalPlace { directory, newest });
-        let config = StandbyConfig { back_off, saved_tails, journal, ..config };
+        let follow = FollowConfig { back_off, ..config.follow };
+        let config = StandbyConfig { follow, saved_tails, journal, ..config };
         let tape = Arc::new(Tape { regenerates, ..Tape::default() });
         let replayed = log.end();
         tape.state.lock().unwrap().upto = replayed.0;
-        let starting = Starting {
-            node,
-            credentials: credentials(node),
-            address: endpoint.address().to_string(),
-            upstream,
-            replayed,
-            global: Lsn::ZERO,
-            floor: Lsn::ZERO,
-        };
+        let address = endpoint.address().to_string();
+        let who = FollowerId { node, credentials: credentials(node), address, upstream };
+        let starting = Starting { replayed, global: Lsn::ZERO, floor: Lsn::ZERO };
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
         let receiver = log.receiver.lock().unwrap().take().expect("no other standby has it");
-        let standby = Standby::start(starting, config, (Arc::clone(&log.log), receiver), target, terms.clone())?;
+        let standby = Standby::start(who, starting, config, (Arc::clone(&log.log), receiver), target, terms.clone())?;
         endpoint.set_service(Some(standby.service()));
         let standby = Following(Some(standby), Arc::clone(&log));
         Ok(StandbyNode { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms })

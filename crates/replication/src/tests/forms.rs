@@ -9,15 +9,16 @@ use freshet_log::{BlockBuilder, BlockHeader, BlockKind};
 
 use super::{
     fixture::*,
-    mirroring::{MirrorNode, small},
+    mirroring::MirrorNode,
     toy::{Toy, ToyForms},
 };
 use crate::{
     endpoint::Endpoint,
     feed::FeedConfig,
+    follow::FollowConfig,
     forms::{Encoding, Wanted},
     primary::PrimaryConfig,
-    promotion::{PromoteOptions, promote},
+    promotion::PromoteOptions,
     standby::{StandbyConfig, originals},
     status::LinkStatus,
     terms::{Terms, VolatileTerms},
@@ -214,7 +215,7 @@ fn a_failover_finds_what_was_acknowledged() {
     are_named(&[(1, &primary.terms), (2, &standby.terms)], 2);
     drop(primary);
     let promoted = std::thread::scope(|scope| {
-        let promoted = scope.spawn(|| promote(&standby.standby, &PromoteOptions::default()));
+        let promoted = scope.spawn(|| standby.standby.promote(&PromoteOptions::default()));
         // It waits for that.
         toy.gate(Some(64 * 7));
         until("some of it is regenerated", || standby.log.end() == Lsn(64 * 7));
@@ -245,7 +246,7 @@ fn what_another_term_lacks_is_taken_back_before_it_is_regenerated() {
     drop(primary);
     let other = NewStandby::new(3).log(log).terms(terms).start();
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-    let promoted = promote(&other.standby, &options).unwrap();
+    let promoted = other.standby.promote(&options).unwrap();
     assert_eq!(promoted.start, common);
     let (log, terms) = (Arc::clone(&other.log), other.terms.clone());
     drop(other);
@@ -294,7 +295,7 @@ fn transactions(lengths: &[usize]) -> Vec<u8> {
 fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Lsn) {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);
-    let asking = StandbyConfig { peers, ..asking() };
+    let asking = StandbyConfig { follow: FollowConfig { peers, ..FollowConfig::default() }, ..asking() };
     let standby = NewStandby::new(2).following(primary.address()).config(asking).start();
     standby.joined();
     standby.tape.toy.gate(Some(64 * 10));
@@ -379,9 +380,9 @@ fn a_standby_stops_when_a_block_is_nowhere_and_names_the_nodes_it_asked() {
     assert!(why.contains("at 640") && why.contains(&liar.address()), "{why}");
     // An order to give it up is still obeyed.
     drop(liar);
-    assert!(promote(&standby.standby, &PromoteOptions::default()).is_err());
+    assert!(standby.standby.promote(&PromoteOptions::default()).is_err());
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-    assert_eq!(promote(&standby.standby, &options).unwrap().start, Lsn(640));
+    assert_eq!(standby.standby.promote(&options).unwrap().start, Lsn(640));
 }
 
 /// A mirror has no log, and what the lost block has written: so the block is not given up.
@@ -484,17 +485,17 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     let (standby, bytes, _) = bereft(vec![behind.address()]);
     standby.tape.toy.gate(None);
     let asked = behind.standby.status().term;
-    let refused = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
+    let refused = standby.standby.promote(&PromoteOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("at 640") && refused.contains(&behind.address()), "{refused}");
     assert_eq!(behind.standby.status().term, asked, "no node was asked for its promise");
     // Nor does another, as long as this one cannot say what it holds.
     let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &behind.terms)], 2);
-    let refused = promote(&behind.standby, &options).unwrap_err().to_string();
+    let refused = behind.standby.promote(&options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-    let promoted = promote(&standby.standby, &options).unwrap();
+    let promoted = standby.standby.promote(&options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (Lsn(640), bytes[..640].to_vec()));
 }
 
@@ -507,7 +508,7 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &candidate.terms)], 2);
-    let promoted = promote(&candidate.standby, &options).unwrap();
+    let promoted = candidate.standby.promote(&options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));
 }
 

@@ -13,6 +13,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, limit::TokenBucket
 use super::fixture::*;
 use crate::{
     endpoint::{CallError, Endpoint},
+    follow::FollowConfig,
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
@@ -68,7 +69,11 @@ fn a_slow_link_is_not_taken_for_a_silent_node() {
         config.feed.fabric.limit = Some(Arc::new(TokenBucket::gigabits(0.0032)));
         let primary = PrimaryNode::first(config);
         let end = (0..300).map(|_| primary.write(&[1000])).last().unwrap();
-        let patient = StandbyConfig { patience: Duration::from_millis(1), ..over(fabric) };
+        let patient = {
+            let over = over(fabric);
+            let patience = Duration::from_millis(1);
+            StandbyConfig { follow: FollowConfig { patience, ..over.follow }, ..over }
+        };
         let log = TestLog::received(1 << 19);
         let standby = NewStandby::new(2).following(primary.address()).config(patient).log(log).start();
         until("it has all", || standby.log.persisted() >= end);
@@ -193,7 +198,7 @@ fn a_standby_tries_each_of_those_that_it_knows() {
     std::thread::spawn(move || stranger.incoming().for_each(drop));
     let [one, two] = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned);
     for peers in [vec![one, primary.address(), two], vec![strange, primary.address()]] {
-        let settings = StandbyConfig { peers, ..StandbyConfig::default() };
+        let settings = following(FollowConfig { peers, ..FollowConfig::default() });
         let standby = NewStandby::new(2).config(settings).start();
         standby.standby.look_around();
         standby.joined();
@@ -250,7 +255,7 @@ fn corrupted(bare: bool) {
         }
     });
     let mut settings = StandbyConfig::default();
-    settings.fabric.config.bare = bare;
+    settings.follow.fabric.config.bare = bare;
     let standby = NewStandby::new(2).following(through).config(settings).start();
     standby.joined();
     flip.store(true, Ordering::SeqCst);
@@ -311,7 +316,7 @@ fn a_standby_whose_log_is_gone_is_refused_with_a_reason() {
         for _ in 0..20 {
             primary.write(&[64; 4]);
         }
-        let config = StandbyConfig { synchronous: member, ..StandbyConfig::default() };
+        let config = following(FollowConfig { synchronous: member, ..FollowConfig::default() });
         let standby = NewStandby::new(2).following(primary.address()).config(config).start();
         until("it is told why", || cannot_follow(standby.standby.status().link).is_some());
         let why = cannot_follow(standby.standby.status().link).unwrap();
@@ -407,7 +412,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         let primary = PrimaryNode::first(config(rule(safety, 1)));
         let first = StandbyNode::empty(2, &primary.address());
         first.joined();
-        let asynchronous = StandbyConfig { synchronous: false, ..StandbyConfig::default() };
+        let asynchronous = asynchronous(StandbyConfig::default());
         let upstream = Some(primary.address());
         let observer = NewStandby::new(3).upstream(upstream.clone()).config(asynchronous).start();
         observer.joined();
@@ -450,7 +455,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
 fn the_log_is_held_for_a_node_that_is_being_filled() {
     for member in [false, true] {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-        let config = StandbyConfig { member, ..StandbyConfig::default() };
+        let config = following(FollowConfig { member, ..FollowConfig::default() });
         let node = NewStandby::new(2).following(primary.address()).config(config).start();
         node.joined();
         let end = primary.write(&[64]);

@@ -8,7 +8,7 @@ use freshet_fabric::FabricKind;
 
 use super::{bootstrap::*, fixture::*, mirroring::*};
 use crate::{
-    promotion::{PromoteOptions, promote_mirror},
+    promotion::PromoteOptions,
     status::LinkStatus,
     terms::{Terms, VolatileTerms},
 };
@@ -83,7 +83,7 @@ fn a_mirror_keeps_what_it_knows_to_be_committed() {
             is_kept(&mirror, &next, &log);
             if promotes {
                 let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-                let promoted = promote_mirror(&mirror.mirror, &options).unwrap();
+                let promoted = mirror.mirror.promote(&options).unwrap();
                 assert_eq!((promoted.start.0, promoted.committed.0), (log.len() as u64, log.len() as u64));
                 assert!(mirror.records(promoted.start) == newest(&log));
                 continue;

@@ -20,7 +20,8 @@ use super::{bootstrap::Toys, fixture::*};
 use crate::{
     endpoint::Endpoint,
     feed::FeedConfig,
-    mirror::{Mirror, MirrorConfig, Mirroring, Rehearsal},
+    follow::FollowerId,
+    mirror::{Mirror, MirrorConfig, Rehearsal},
     primary::PrimaryConfig,
     status::LinkStatus,
     terms::{TermStore, TermStoreError, Terms, VolatileTerms},
@@ -31,13 +32,6 @@ pub struct MirrorNode {
     pub mirror: Mirror,
     pub endpoint: Endpoint,
     terms: Terms,
-}
-
-/// Small, so that it has to grow.
-pub fn small(kind: FabricKind) -> MirrorConfig {
-    let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
-    let back_off = (Duration::from_millis(1), Duration::from_millis(20));
-    MirrorConfig { head, undo, arena, back_off, fabric: over(kind).fabric, ..MirrorConfig::default() }
 }
 
 /// A primary that feeds a mirror over this fabric.
@@ -59,7 +53,7 @@ impl MirrorNode {
     pub fn try_with(node: u64, upstream: String, config: MirrorConfig, terms: Terms) -> io::Result<Self> {
         let (endpoint, node) = (open(node), NodeId(node));
         let address = endpoint.address().to_string();
-        let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
+        let who = FollowerId { node, credentials: credentials(node), address, upstream: Some(upstream) };
         let mirror = Mirror::start(who, config, terms.clone(), Arc::new(Toys))?;
         endpoint.set_service(Some(mirror.service()));
         Ok(Self { mirror, endpoint, terms })

@@ -21,7 +21,7 @@ use crate::{
     endpoint::CallError,
     feed::FeedConfig,
     forms::{Encoding, Forms},
-    promotion::{PromoteOptions, promote},
+    promotion::PromoteOptions,
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     wire::{Continue, Join, Purpose, Refusal, Wait},
@@ -48,7 +48,7 @@ fn relay_within(upstream: &str, kind: FabricKind, ack: RelayAck, timeout: Durati
 }
 
 fn below(kind: FabricKind) -> StandbyConfig {
-    StandbyConfig { synchronous: false, ..over(kind) }
+    asynchronous(over(kind))
 }
 
 fn leaf(upstream: &str, kind: FabricKind) -> StandbyNode {
@@ -108,7 +108,7 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
 fn a_chain_of_relays_passes_the_log_on() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let first = relay(&primary.address(), FabricKind::Tcp, RelayAck::Downstream);
-    let config = StandbyConfig { synchronous: false, ..relaying(FabricKind::Shm, RelayAck::Downstream, PATIENCE * 2) };
+    let config = asynchronous(relaying(FabricKind::Shm, RelayAck::Downstream, PATIENCE * 2));
     let second = NewStandby::new(3).following(first.address()).config(config).start();
     let leaf = leaf(&second.address(), FabricKind::Tcp);
     let end = primary.write(&[64; 20]);
@@ -196,7 +196,7 @@ fn a_cut_goes_down_to_the_leaf() {
         drop(primary);
         let heir = NewStandby::new(3).config(over(fabric)).log(log).terms(terms).start();
         let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-        let promoted = promote(&heir.standby, &options).unwrap();
+        let promoted = heir.standby.promote(&options).unwrap();
         assert_eq!(promoted.start, end);
         let primary = crown(heir, &promoted, config(rule(Safety::OneSafe, 2)));
         relay.standby.follow(&primary.address());
@@ -219,7 +219,7 @@ fn a_relay_that_takes_over_keeps_its_leaf() {
     leaf.shows(end);
     drop(primary);
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
-    let promoted = promote(&relay.standby, &options).unwrap();
+    let promoted = relay.standby.promote(&options).unwrap();
     let primary = crown(relay, &promoted, config(rule(Safety::OneSafe, 1)));
     let end = primary.write(&[64; 4]);
     leaf.shows(end);
@@ -369,7 +369,7 @@ fn a_relay_refuses_those_that_it_does_not_feed() {
 #[test]
 fn two_relays_do_not_follow_one_another() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
-    let own = || StandbyConfig { synchronous: false, ..relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2) };
+    let own = || asynchronous(relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2));
     let one = NewStandby::new(2).following(primary.address()).config(own()).start();
     one.joined();
     let two = NewStandby::new(3).following(one.address()).config(own()).start();
@@ -395,7 +395,7 @@ fn a_wish_for_another_form_travels_up() {
     let primary = PrimaryNode::first(config);
     let relay = |node: u64, upstream: &str, forms: &Arc<ToyForms>| {
         let mut config = relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2);
-        config.synchronous = node == 2;
+        config.follow.synchronous = node == 2;
         config.relay.as_mut().unwrap().feed.forms = Some(Arc::clone(forms) as _);
         NewStandby::new(node).following(upstream.to_owned()).config(config).start()
     };

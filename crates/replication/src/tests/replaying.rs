@@ -6,7 +6,7 @@ use freshet_log::persist::Method;
 
 use super::fixture::*;
 use crate::{
-    promotion::{PromoteOptions, promote},
+    promotion::PromoteOptions,
     standby::{ReplayMode, StandbyConfig},
 };
 
@@ -105,7 +105,7 @@ fn without_replay_the_log_flows_and_a_failover_replays_all_of_it() {
     assert_eq!((standby.tape.replayed(), status.replay), (Lsn(0), ReplayMode::None));
     are_named(&[(1, &primary.terms), (2, &standby.terms)], 2);
     drop(primary);
-    let promoted = promote(&standby.standby, &PromoteOptions::default()).unwrap();
+    let promoted = standby.standby.promote(&PromoteOptions::default()).unwrap();
     assert_eq!((promoted.start, standby.tape.replayed()), (end, end));
 }
 

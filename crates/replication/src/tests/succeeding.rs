@@ -10,7 +10,7 @@ use super::{fixture::*, mirroring::*};
 use crate::{
     endpoint::Service,
     mirror::MirrorConfig,
-    promotion::{PromoteError, PromoteOptions, Promoted, promote_mirror},
+    promotion::{PromoteError, PromoteOptions, Promoted},
     terms::{Terms, VolatileTerms},
     wire::{Hello, Peer, Purpose},
 };
@@ -78,7 +78,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
                 acknowledged
             });
             until("commits are acknowledged", || primary.primary.commit().committed() > Lsn(20_000));
-            let promoted = promote_mirror(&mirror.mirror, &PromoteOptions::default()).unwrap();
+            let promoted = mirror.mirror.promote(&PromoteOptions::default()).unwrap();
             (promoted, writing.join().unwrap())
         });
         assert!(
@@ -104,7 +104,7 @@ fn a_mirror_that_is_far_behind_takes_over() {
         for _ in 0..400 {
             primary.write(&[64, 200, 904]);
         }
-        let promoted = promote_mirror(&mirror.mirror, &knowing(primary.address(), 1)).unwrap();
+        let promoted = mirror.mirror.promote(&knowing(primary.address(), 1)).unwrap();
         assert_eq!(promoted.start, primary.log.end());
         assert!(mirror.mirror.memory().len() > regions);
         has(&mirror, &promoted, &primary.log);
@@ -133,7 +133,7 @@ fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
     until("the standby has all", || standby.log.persisted() == end);
     are_named(&[(1, &primary.terms), (2, mirror.terms()), (3, &standby.terms)], 2);
     drop(primary);
-    let promoted = promote_mirror(&mirror.mirror, &knowing(standby.address(), 3)).unwrap();
+    let promoted = mirror.mirror.promote(&knowing(standby.address(), 3)).unwrap();
     assert_eq!((promoted.start, promoted.committed), (end, standby.standby.status().visible));
     has(&mirror, &promoted, &standby.log);
     passes_on(&mirror, &promoted, &standby.log, before);
@@ -153,7 +153,7 @@ fn the_beginning_of_a_transaction_is_left_out() {
         let end = primary.write(&[64, 200]);
         let long = primary.long((0..parts + 1).map(|_| vec![1000]).collect());
         (0..parts).for_each(|_| _ = long.put());
-        let promoted = promote_mirror(&mirror.mirror, &knowing(primary.address(), 1)).unwrap();
+        let promoted = mirror.mirror.promote(&knowing(primary.address(), 1)).unwrap();
         assert_eq!((promoted.start, long.start), (end, end), "with {parts} parts of it");
         has(&mirror, &promoted, &primary.log);
         passes_on(&mirror, &promoted, &primary.log, before);
@@ -185,7 +185,7 @@ fn a_mirror_that_has_more_of_an_older_term_continues_the_later_one() {
     let next = PrimaryNode::lead(open(3), NodeId(3), config(rule(Safety::Quorum(2), 2)), log, terms);
     let end = next.write(&[64, 200]);
     are_named(&[(2, mirror.terms()), (3, &next.terms)], 2);
-    let promoted = promote_mirror(&mirror.mirror, &knowing(next.address(), 3)).unwrap();
+    let promoted = mirror.mirror.promote(&knowing(next.address(), 3)).unwrap();
     assert_eq!((promoted.start, promoted.term, mirror.mirror.status().undone_batches > 0), (end, Term(3), false));
     has(&mirror, &promoted, &next.log);
 }
@@ -204,7 +204,7 @@ fn a_mirror_without_room_does_not_take_over() {
         primary.write(&[64, 904]);
     }
     let options = PromoteOptions { deadline: Duration::from_secs(5), ..knowing(primary.address(), 1) };
-    match promote_mirror(&mirror.mirror, &options) {
+    match mirror.mirror.promote(&options) {
         Err(PromoteError::Fetch { source, .. }) => assert!(source.to_string().contains("mirror.bytes"), "{source}"),
         outcome => panic!("{outcome:?}"),
     }

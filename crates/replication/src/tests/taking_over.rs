@@ -17,16 +17,13 @@ use freshet_fabric::{
     tcp::Connection,
 };
 
-use super::{
-    fixture::*,
-    mirroring::{MirrorNode, small},
-};
+use super::{fixture::*, mirroring::MirrorNode};
 use crate::{
-    mirror::MirrorConfig,
+    follow::{FollowConfig, StandbyFabric},
     primary::PrimaryConfig,
-    promotion::{PromoteError, PromoteOptions, Promoted, promote},
+    promotion::{PromoteError, PromoteOptions, Promoted},
     restart::ask_others,
-    standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
+    standby::{RelayConfig, ReplayMode, StandbyConfig},
     status::LinkStatus,
     terms::{Terms, VolatileTerms},
     wire::{self, BatchNote, Hello, Join, Kind, Peer, Purpose, Refusal, Reply, Welcome},
@@ -66,7 +63,7 @@ fn a_standby_takes_over_and_the_other_follows() {
     primary.commits(end);
     drop(primary);
     let reader = Arc::clone(b.standby.visible());
-    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
     assert_eq!((promoted.term, promoted.start), (Term(2), end));
     let primary = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
     let end = primary.write(&[64; 8]);
@@ -90,7 +87,7 @@ fn what_only_another_standby_holds_is_fetched() {
     let end = primary.write(&[200; 90]);
     primary.commits(end);
     drop(primary);
-    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
     assert_eq!(promoted.start, end);
     assert!(a.log.bytes() == b.log.bytes());
 }
@@ -108,7 +105,7 @@ fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
     until("one of them has it", || a.log.persisted() == tail);
     assert_eq!(primary.primary.commit().outcome(tail), None);
     drop(primary);
-    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
     assert_eq!((promoted.start, promoted.committed), (tail, end));
     let primary = crown(a, &promoted, config(rule(Safety::VerySafe, 2)));
     b.log.stall(false);
@@ -139,7 +136,7 @@ fn a_candidate_asks_whom_others_know() {
     let emptied = NewStandby::new(4).following(a.address()).terms(terms).start();
     let known = vec![Peer { node: None, address: a.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
-    let promoted = promote(&emptied.standby, &options).unwrap();
+    let promoted = emptied.standby.promote(&options).unwrap();
     assert_eq!(promoted.start, end);
     let has_answered = |node: &StandbyNode| promoted.answered_at.contains(&node.address());
     assert!(has_answered(&a) && has_answered(&b), "{promoted:?}");
@@ -183,13 +180,13 @@ fn who_has_yielded_is_not_named_as_the_primary() {
             ask_others(NodeId(1), &credentials, &terms, &[address.to_owned()], PATIENCE).leads.is_some()
         };
         if mirrors {
-            let config = MirrorConfig { patience, ..small(FabricKind::Tcp) };
+            let config = patient(small(FabricKind::Tcp), patience);
             let mirror = MirrorNode::new(4, primary.address(), config);
             let address = mirror.endpoint.address().to_string();
             announce(&address);
             until("the mirror no longer names it", || !asks(&address));
         } else {
-            let config = StandbyConfig { patience, ..StandbyConfig::default() };
+            let config = following(FollowConfig { patience, ..FollowConfig::default() });
             let standby = NewStandby::new(4).following(primary.address()).config(config).start();
             announce(&standby.address());
             until("the standby no longer names it", || !asks(&standby.address()));
@@ -238,10 +235,10 @@ fn too_few_votes_are_not_enough_unless_forced() {
     drop(primary);
     drop(b);
     let options = PromoteOptions::default();
-    let error = promote(&a.standby, &options).unwrap_err();
+    let error = a.standby.promote(&options).unwrap_err();
     assert!(matches!(error, PromoteError::TooFew { answered: 1, needed: 2, .. }), "{error}");
     assert_eq!(a.terms.get().fence.highest(), Term(1), "a hopeless attempt disturbs nobody");
-    let promoted = promote(&a.standby, &PromoteOptions { force: true, ..options }).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions { force: true, ..options }).unwrap();
     assert_eq!(promoted.term, Term(2));
 }
 
@@ -257,7 +254,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     b.standby.follow("127.0.0.1:1");
     until("it is alone", || old.primary.status().standbys.iter().all(|standby| !standby.connected));
     let lost = old.write(&[128; 3]);
-    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
     let new = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
     let fresh = new.write(&[64; 2]);
     new.commits(fresh);
@@ -314,7 +311,7 @@ fn what_a_primary_has_acknowledged_alone_it_keeps() {
         until("it is alone", || old.primary.status().standbys.iter().all(|standby| !standby.connected));
         let alone = old.write(&[128; 3]);
         old.commits(alone);
-        let promoted = promote(&standby.standby, &PromoteOptions { force: true, ..PromoteOptions::default() }).unwrap();
+        let promoted = standby.standby.promote(&PromoteOptions { force: true, ..PromoteOptions::default() }).unwrap();
         assert_eq!(promoted.start, end);
         let new = crown(standby, &promoted, config(rule(Safety::TwoSafe, 1)));
         if is_fenced {
@@ -344,7 +341,7 @@ fn a_living_primary_is_deposed_without_loss() {
         end = old.write(&[64; 3]);
     }
     old.commits(end);
-    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
     assert_eq!(promoted.start, end, "the old primary was asked for what it held");
     assert!(matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
     let new = crown(a, &promoted, config(rule(Safety::OneSafe, 2)));
@@ -377,7 +374,7 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
     until("it knows that it is not in sync", || standby.standby.status().in_sync == Some(false));
     let address = primary.address();
     drop(primary);
-    let error = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
+    let error = standby.standby.promote(&PromoteOptions::default()).unwrap_err().to_string();
     assert!(error.contains("acknowledged commits might be lost") && error.contains(&address), "{error}");
 }
 
@@ -390,7 +387,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
     let upstream = listener.address().unwrap();
     let local = LocalListener::bind("node", upstream).unwrap();
-    let kind = config.fabric.kind;
+    let kind = config.follow.fabric.kind;
     let standby = NewStandby::new(2).following(upstream.to_string()).config(config).start();
     let deadline = std::time::Instant::now() + PATIENCE;
     let server = credentials(NodeId(1)).server();
@@ -449,7 +446,8 @@ fn place(sender: &mut Sender, at: Lsn) -> Lsn {
 }
 
 fn appliance(kind: FabricKind) -> StandbyConfig {
-    StandbyConfig { fabric: StandbyFabric { kind, appliance: true, ..StandbyFabric::default() }, ..over(kind) }
+    let fabric = StandbyFabric { kind, appliance: true, ..StandbyFabric::default() };
+    following(FollowConfig { fabric, ..FollowConfig::default() })
 }
 
 /// Its receiving thread is behind when the candidate comes; and whatever the primary does then, it
@@ -467,7 +465,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
         let (mut counts, mut taking_in) = (first, None);
         if kind == FabricKind::Shm {
             // The other side is not asked.
-            taking_in = Some(standby.standby.shared.receiver.lock().unwrap());
+            taking_in = Some(standby.standby.shared.store.receiver.lock().unwrap());
             for _ in 0..2 {
                 counts = place(&mut sender, counts);
                 sender.read_back(counts.0).unwrap();
@@ -619,7 +617,7 @@ fn half_a_transaction_is_left_behind() {
         a.shows(end);
         drop(primary);
         assert_eq!(a.standby.visible().get(), end);
-        let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+        let promoted = a.standby.promote(&PromoteOptions::default()).unwrap();
         assert_eq!((promoted.start, a.log.end()), (end, end));
         assert_eq!(a.tape.cuts(), [end.0]);
         // No node says anything but for a reason.

@@ -391,7 +391,7 @@ impl World {
             return self.mirror_next(node);
         }
         let mirror = self.mirror(node);
-        mirror.state.linked(entered, &welcome);
+        mirror.state.linked(entered);
         (mirror.noted, mirror.base) = (Some(mirror.state.floor()), welcome.cut_at);
         (mirror.exposed, mirror.offered) = (true, Some(id));
         mirror.session += 1;
@@ -400,6 +400,7 @@ impl World {
         let description = contents.description().map_err(damaged)?;
         let state = &mut self.nodes[node];
         state.link = Some(Link { connection: id, term: Some(welcome.term) });
+        state.view.linked(welcome.term);
         if !state.disk.terms.fence.admits(welcome.term) {
             return self.unlink(node);
         }

@@ -32,8 +32,6 @@ mod snapshot;
 mod taking;
 mod working;
 
-use std::time::Duration;
-
 use freshet_base::{Lsn, NodeId};
 use freshet_cluster::{
     mirror::MirrorState,
@@ -65,9 +63,6 @@ use crate::{
     scenario::Broken,
     world::World,
 };
-
-/// How long a node that leads, or is about to, may be silent.
-const SILENCE: Duration = Duration::from_millis(30);
 
 /// A node whose memory is a mirror.
 pub(crate) struct Mirror {
@@ -114,7 +109,7 @@ impl Mirror {
         Self {
             memory: empty(),
             noted: None,
-            state: MirrorState::new(node, synchronous, SILENCE),
+            state: MirrorState::new(node, synchronous),
             ready: false,
             exposed: false,
             offered: None,
@@ -213,7 +208,7 @@ impl World {
         if let Some(taking) = mirror.taking.take() {
             mirror.left = taking.under_way();
         }
-        mirror.state = MirrorState::new(id, synchronous, SILENCE);
+        mirror.state = MirrorState::new(id, synchronous);
         (mirror.ready, mirror.exposed, mirror.takes_over) = (false, true, false);
         (mirror.bootstrap, mirror.reading, mirror.stands) = (None, None, None);
         mirror.session += 1;
@@ -271,7 +266,7 @@ impl World {
     /// landed.
     pub(crate) fn take_memory_back(&mut self, node: usize) -> Result<(), Violation> {
         self.cut_off(node);
-        self.mirror(node).state.closed();
+        self.nodes[node].view.closed();
         self.mirror_next(node)
     }
 

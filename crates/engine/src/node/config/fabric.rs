@@ -4,7 +4,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
-use freshet_replication::{feed::FeedFabric, standby::StandbyFabric};
+use freshet_replication::{feed::FeedFabric, follow::StandbyFabric};
 use serde::{Deserialize, Serialize};
 
 use super::SettingError;

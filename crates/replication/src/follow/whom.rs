@@ -13,7 +13,7 @@ use freshet_base::{
 };
 use freshet_fabric::tcp::Closer;
 
-use super::{Follows, receive::SessionError};
+use super::{SessionError, Shared, Store};
 use crate::{status::LinkStatus, wire::Refusal};
 
 /// Why a standby does not follow anybody yet.
@@ -401,20 +401,20 @@ fn next_of(others: &BTreeSet<String>, last: &str) -> Option<String> {
 }
 
 /// The receiving thread.
-pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
-    let (first, longest) = shared.back_off();
+pub(crate) fn run<S: Store>(shared: &Arc<Shared<S>>) {
+    let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node().0 | 1;
     // Of those that are tried in turn.
     let mut last = String::new();
-    let follow = shared.follow();
+    let follow = &shared.follow;
     let first_upstream = follow.upstream();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
     let mut end_feeds = || {
         let now = follow.breaks();
         if std::mem::replace(&mut breaks, now) != now {
-            shared.end_feeds();
+            S::end_feeds(shared);
         }
     };
     while let Some((upstream, order)) = follow.next() {
@@ -448,12 +448,12 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
             (_, Some(Refusal::Later { .. } | Refusal::Circle { .. })) => follow.met_relay(order),
             // What the primary has no more will not come however often it is asked. A standby may
             // yet find it with another one.
-            (_, Some(Refusal::LogGone { .. })) if !shared.is_member() => follow.fail(outcome.to_string()),
+            (_, Some(Refusal::LogGone { .. })) if !shared.config.member => follow.fail(outcome.to_string()),
             // One of the others may know more.
             (error, _)
                 if error.found_none() && shared.is_counted() && !follow.is_relayed() && follow.order() == order =>
             {
-                let mut others: BTreeSet<_> = shared.known().into_iter().map(|peer| peer.address).collect();
+                let mut others: BTreeSet<_> = shared.peers().into_iter().map(|peer| peer.address).collect();
                 others.extend(first_upstream.clone());
                 others.retain(|other| *other != upstream && other != shared.address());
                 if let Some(next) = next_of(&others, &last) {
@@ -473,8 +473,8 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
         follow.ended(order, &outcome, pause / 2 + jitter);
         end_feeds();
     }
-    shared.end_feeds();
-    shared.disconnected();
+    S::end_feeds(shared);
+    S::disconnected(shared);
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+//! Answers those who connect to a node that follows another.
+
+use freshet_base::{Term, sync::Arc};
+use freshet_fabric::tcp::Connection;
+
+use super::{Shared, Store, announced, observe_term};
+use crate::{
+    endpoint::{Service, answer, refuse},
+    originals::serve_originals,
+    promotion::consulted,
+    wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
+};
+
+pub(crate) struct FollowService<S>(pub Arc<Shared<S>>);
+
+impl<S: Store> Service for FollowService<S> {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        let shared = &self.0;
+        let not_primary = || Refusal::NotPrimary { node: shared.node(), primary: shared.followed_address() };
+        if shared.stopping() {
+            return refuse(connection, not_primary());
+        }
+        let cluster = shared.terms.get().cluster;
+        if let Err(refusal) = check_hello(shared.node(), cluster, &hello) {
+            return refuse(connection, refusal);
+        }
+        match hello.purpose.clone() {
+            Purpose::Join(join) => S::join(shared, &hello, join, connection),
+            Purpose::Consult { term, binding, comes_back } => {
+                let reply = consulted(shared, &hello, term, binding, comes_back);
+                answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
+            }
+            Purpose::Identify => match cluster {
+                Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
+                None => refuse(connection, not_primary()),
+            },
+            // The endpoint answers before it gets here.
+            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+                refuse(connection, Refusal::Violation("this is not a question to a role".into()));
+            }
+            // Of those below a relay, the primary knows nothing.
+            Purpose::BeginAgain { .. } => refuse(connection, not_primary()),
+            Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
+            Purpose::Announce { claim, address } => {
+                let term = claim.term_entry.term;
+                let reply = match observe_term(shared, &hello, term) {
+                    // It was told to follow somebody who may be a relay, and will know in a moment.
+                    Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {
+                        Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost })
+                    }
+                    Ok(()) => {
+                        announced(shared, &hello, term, address);
+                        Reply::Noted
+                    }
+                    Err(refusal) => Reply::Refused(refusal),
+                };
+                answer(connection, term, &reply);
+            }
+            Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
+            Purpose::Fetch { term, log } => match observe_term(shared, &hello, term) {
+                Ok(()) => S::serve_log(shared, &hello, term, &log, connection),
+                Err(refusal) => refuse(connection, refusal),
+            },
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How standbys and mirrors of tests are set up.
+
+use std::time::Duration;
+
+use freshet_fabric::FabricKind;
+
+use super::fixture::side;
+use crate::{
+    follow::{FollowConfig, StandbyFabric},
+    mirror::MirrorConfig,
+    standby::StandbyConfig,
+};
+
+/// A standby that is reached by this fabric.
+pub fn over(kind: FabricKind) -> StandbyConfig {
+    let fabric = StandbyFabric { kind, config: side(1), ..StandbyFabric::default() };
+    following(FollowConfig { fabric, ..FollowConfig::default() })
+}
+
+/// A standby that follows so.
+pub fn following(follow: FollowConfig) -> StandbyConfig {
+    StandbyConfig { follow, ..StandbyConfig::default() }
+}
+
+/// The same standby, for which no commit waits.
+pub fn asynchronous(config: StandbyConfig) -> StandbyConfig {
+    StandbyConfig { follow: FollowConfig { synchronous: false, ..config.follow }, ..config }
+}
+
+/// Small, so that it has to grow.
+pub fn small(kind: FabricKind) -> MirrorConfig {
+    let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
+    let back_off = (Duration::from_millis(1), Duration::from_millis(20));
+    let follow = FollowConfig { back_off, ..over(kind).follow };
+    MirrorConfig { follow, head, undo, arena, ..MirrorConfig::default() }
+}
+
+/// The same mirror, with a primary that may be silent for so long.
+pub fn patient(config: MirrorConfig, patience: Duration) -> MirrorConfig {
+    MirrorConfig { follow: FollowConfig { patience, ..config.follow }, ..config }
+}
