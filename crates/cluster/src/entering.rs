@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 
 use freshet_base::{Lsn, NodeId, Term};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     handshake::{Refusal, Welcome, check_welcome},
@@ -87,7 +88,7 @@ pub struct Entering {
 }
 
 /// The steps are done. Only so a node begins to follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
 pub struct Entered {
     cut_at: Lsn,

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::Moment;
 
 /// Ends of blocks in the newest stretch of the log: batch ends and partition ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Boundaries {
     ends: VecDeque<Lsn>,
     limit: usize,
@@ -92,7 +92,7 @@ pub enum Mode {
 }
 
 /// Sizes and times of shipping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowConfig {
     /// No frame carries more bytes, unless a single block does.
     pub frame: u64,
@@ -155,7 +155,7 @@ pub enum FlowError {
 }
 
 /// The shipping state of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {
     config: FlowConfig,
     shipped: Lsn,

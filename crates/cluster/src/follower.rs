@@ -15,6 +15,7 @@
 //! persistent). A node that began with a fuzzy checkpoint shows nothing before it has replayed the
 //! log up to the checkpoint's end (the floor): below, it is no state of the database.
 
+mod event;
 mod queue;
 
 use std::time::Duration;
@@ -22,9 +23,10 @@ use std::time::Duration;
 use freshet_base::{Lsn, NodeId, Term, check};
 use serde::{Deserialize, Serialize};
 
+pub use self::event::{Ack, Decision, Event, Piece, Room, Seen, Show};
 use self::queue::Queue;
 use crate::{
-    Moment, commit_rule,
+    Moment,
     commit_rule::Member,
     entering::{Entered, Held},
     handshake::Welcome,
@@ -87,7 +89,7 @@ freshet_base::named!(ReplayMode, "replay policy", {
 });
 
 /// How a relay acknowledges for those below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayRules {
     /// What it acknowledges to whom it follows.
     pub ack: RelayAck,
@@ -98,7 +100,7 @@ pub struct RelayRules {
 }
 
 /// A standby's parameters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FollowerConfig {
     /// When batches are replayed and acknowledged.
     pub replay: ReplayMode,
@@ -123,73 +125,8 @@ pub struct Begun {
     pub floor: Lsn,
 }
 
-/// What a standby holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
-    /// Its log is persistent up to here (and replayed, if replay is synchronous).
-    pub persisted: Lsn,
-    /// Ready to receive up to here.
-    pub may_send_until: Lsn,
-    /// Replayed up to here.
-    pub replayed: Lsn,
-    /// Its readers see up to here.
-    pub visible: Lsn,
-}
-
-/// How far a node may be sent the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Up to here.
-    pub until: Lsn,
-    /// Other room is worth telling when it is this much more or less, in bytes.
-    pub step: u64,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// The primary, or the relay above, says that this is globally persistent.
-    Global(Lsn),
-    /// Blocks have arrived up to here in another form, from which they are regenerated: they are of
-    /// this log, may be persistent as that, and are not part of it yet.
-    Arrived(Lsn),
-    /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
-    /// ascending.
-    Accepted(&'a [Lsn]),
-    /// The log is persistent up to here.
-    Persisted(Lsn),
-    /// The piece that ends here is replayed.
-    Replayed(Lsn),
-    /// Of a relay: something happened below.
-    Below(commit_rule::Event),
-}
-
-/// What has to be done now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Decision {
-    /// Readers see everything up to here from now on.
-    pub show: Option<Lsn>,
-    /// There is something to replay, where there was nothing before.
-    pub replay: bool,
-    /// Of a relay: those below are to be told that this is globally persistent.
-    pub down: Option<Lsn>,
-    /// Of a relay: what lies below this is here, and globally persistent. It may end within a
-    /// transaction, so those below are not told, but no room has to be kept for it.
-    pub release: Option<Lsn>,
-    /// Of a relay: the place of one of those below is another than before.
-    pub places: bool,
-}
-
-/// The log has to be cut below what readers have seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// What they have seen.
-    pub visible: Lsn,
-}
-
 /// The connection to whom this node follows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Link {
     term: Term,
     relayed: bool,
@@ -204,7 +141,7 @@ struct Link {
 
 /// What is passed on while the log just continues: the term, and through whom it comes, are the
 /// same, and nothing was cut.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Passing {
     rule: Relay,
     term: Term,
@@ -212,7 +149,7 @@ struct Passing {
 }
 
 /// A standby's state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Follower {
     me: NodeId,
     config: FollowerConfig,
@@ -367,62 +304,75 @@ impl Follower {
         self.link.as_ref().is_some_and(|link| link.term == term) && fence.admits(term)
     }
 
-    /// Takes an event in, and says what follows. `transaction_end` says where the last transaction
-    /// ends at or below an LSN: nothing is shown of one that is not there as a whole.
-    pub fn apply(&mut self, event: Event<'_>, now: Moment, transaction_end: impl Fn(Lsn) -> Lsn) -> Decision {
-        let (down, release) = (self.downward(), self.releasable());
-        let mut decision = Decision::default();
-        match event {
+    /// Takes an event in, and says what follows.
+    pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
+        self.step(|it, decision| match event {
             Event::Global(global) => {
-                if global >= self.global {
-                    (self.global, self.global_is_known) = (global, true);
+                if global >= it.global {
+                    (it.global, it.global_is_known) = (global, true);
                 }
-                if let Some(passing) = &mut self.passing {
+                if let Some(passing) = &mut it.passing {
                     passing.rule.observe_global(global);
                 }
             }
-            Event::Arrived(to) => self.received = self.received.max(to),
-            Event::Accepted(ends) => {
-                self.received = ends.last().copied().unwrap_or_default().max(self.received);
-                decision.replay = self.queue.push(ends);
-            }
+            Event::Arrived(to) => it.received = it.received.max(to),
             Event::Persisted(to) => {
-                self.persisted = self.persisted.max(to);
-                if let Some(passing) = &mut self.passing {
+                it.persisted = it.persisted.max(to);
+                if let Some(passing) = &mut it.passing {
                     decision.places = passing.rule.persisted(to, now).changed;
                 }
             }
             Event::Replayed(to) => {
-                self.queue.done(to);
-                self.back();
+                it.queue.done(to);
+                it.back();
             }
             Event::Below(event) => {
-                if let Some(passing) = &mut self.passing {
+                if let Some(passing) = &mut it.passing {
                     decision.places = passing.rule.downstream(event, now).changed;
                 }
             }
-        }
-        decision.show = self.show(transaction_end);
+        })
+    }
+
+    /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
+    /// ascending.
+    pub fn accepted(&mut self, ends: &[Lsn]) -> Decision {
+        self.step(|it, decision| {
+            it.received = ends.last().copied().unwrap_or_default().max(it.received);
+            decision.replay = it.queue.push(ends);
+        })
+    }
+
+    fn step(&mut self, change: impl FnOnce(&mut Self, &mut Decision)) -> Decision {
+        let (down, release) = (self.downward(), self.releasable());
+        let mut decision = Decision::default();
+        change(self, &mut decision);
+        decision.show = self.may_show();
         decision.down = self.downward().filter(|now| down.is_none_or(|before| *now > before));
         decision.release = self.releasable().filter(|now| release.is_none_or(|before| *now > before));
         self.check();
         decision
     }
 
-    fn show(&mut self, transaction_end: impl Fn(Lsn) -> Lsn) -> Option<Lsn> {
+    /// Up to where readers may see, if that is more than they do.
+    fn may_show(&self) -> Option<Show> {
         let least = self.replayed().min(self.global).min(self.persisted);
-        if least <= self.visible {
-            return None;
-        }
         // What a primary announces always stands between transactions, whether the end is
         // remembered here or not.
-        let at_global = self.global_is_known && least == self.global;
-        let whole = if at_global { least } else { transaction_end(least) };
-        let shown = whole >= self.floor && whole > self.visible;
+        let is_end = self.global_is_known && least == self.global;
+        let show = if is_end { Show::To(least) } else { Show::Below(least) };
+        (least > self.visible).then_some(show)
+    }
+
+    /// Readers see everything up to `to`, as was decided, from now on. Says whether they do: not
+    /// below the floor, and not if it is no more than before.
+    pub fn shown(&mut self, to: Lsn) -> bool {
+        let shown = to >= self.floor && to > self.visible;
         if shown {
-            self.visible = whole;
+            self.visible = to;
+            self.check();
         }
-        shown.then_some(whole)
+        shown
     }
 
     fn check(&self) {
@@ -449,23 +399,24 @@ impl Follower {
         self.config.replay.acknowledges(self.persisted, self.replayed())
     }
 
-    /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
-    /// wants to know that, if there is more room, or less, that is worth telling, or `force`; and
-    /// only if `admits` says, now, that the connection's term counts. (The fence is looked at after
-    /// `persisted` was: see [`Follower::persisted`].)
-    pub fn ack(&mut self, room: Room, now: Moment, force: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
-        let Room { until: credit, step } = room;
+    /// Whether something is to be acknowledged: more is persistent than the primary knows, or
+    /// visible and it wants to know that, there is more room, or less, that is worth telling, or
+    /// `force`; and only if the connection's term counts. `fence` is as it is now: looked at after
+    /// `persisted` was (see [`Follower::persisted`]).
+    pub fn owes_ack(&self, room: Room, force: bool, fence: &Fence) -> bool {
+        let Some(link) = self.link.as_ref().filter(|_| !self.unnoted) else { return false };
+        let shows = link.reports_visible && self.visible > link.visible;
+        let changed = room.until.0.abs_diff(link.credit.0) >= room.step;
+        (shows || changed || force || self.to_acknowledge() > link.acked) && fence.admits(link.term)
+    }
+
+    /// What is acknowledged now, if there is a connection.
+    pub fn ack(&mut self, room: Room, now: Moment) -> Option<Ack> {
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
-        let shows = link.reports_visible && visible > link.visible;
-        let changed = credit.0.abs_diff(link.credit.0) >= step;
-        if !(shows || changed || force || persisted > link.acked) || !admits(link.term) {
-            return None;
-        }
         link.acked = link.acked.max(persisted);
-        link.credit = credit;
-        (link.visible, link.last) = (visible, now);
-        Some(Ack { persisted, may_send_until: credit, replayed, visible })
+        (link.credit, link.visible, link.last) = (room.until, visible, now);
+        Some(Ack { persisted, may_send_until: room.until, replayed, visible })
     }
 
     /// When something was acknowledged last on the present connection.
@@ -482,10 +433,9 @@ impl Follower {
     }
 
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
-    /// longer): puts ends of blocks into `piece`, the last one being its end, and says where
-    /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
-    pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
-        self.queue.next(limit, piece)
+    /// longer). [`Event::Replayed`] follows, or [`Follower::replay_failed`].
+    pub fn next_piece(&mut self, limit: u64) -> Option<Piece> {
+        self.queue.next(limit)
     }
 
     /// Appends the ends of blocks that wait for replay, behind what was taken.
@@ -578,7 +528,7 @@ impl Follower {
     }
 
     /// The end of the log, as far as it has arrived. What has arrived in another form than that of
-    /// blocks is handed to replay only when it has become part of the log ([`Event::Accepted`]).
+    /// blocks is handed to replay only when it has become part of the log ([`Follower::accepted`]).
     pub fn received(&self) -> Lsn {
         self.received
     }

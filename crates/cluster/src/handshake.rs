@@ -311,7 +311,7 @@ fn at(primary: &Option<String>) -> String {
 }
 
 /// The side that has the log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sender {
     /// Its cluster.
     pub cluster: ClusterId,

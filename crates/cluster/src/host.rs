@@ -8,8 +8,8 @@
 //!
 //! [`Host`] is told what has happened. Its driver has the log and the connections, and asks for
 //! each feed what to do next ([`Host::next`]). What the commit rule has to hear, a primary's own or
-//! a relay's ([`crate::relay`]), is returned as a [`commit_rule::Event`]; the driver passes it on
-//! in the order in which it was returned.
+//! a relay's ([`crate::relay`]), is returned as a [`crate::commit_rule::Event`]; the driver passes
+//! it on in the order in which it was returned.
 //!
 //! A node has one feed at most: a newer connection takes the place of an older one, which does
 //! not count any more. With the appliance method (Query Fresh, section 2.3) the host
@@ -20,10 +20,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Moment,
-    commit_rule::{Event, Member, Place},
+    commit_rule::Event,
     flow::{Boundaries, Flow, FlowConfig, FlowError, Mode, Next},
     follower::Ack,
     handshake::{Agreed, Continue, Refusal, Sender, Wait, consider},
@@ -82,7 +83,7 @@ impl Asking<'_> {
 }
 
 /// A node that is fed from now on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReplicaState {
     /// Itself.
     pub node: NodeId,
@@ -138,7 +139,7 @@ pub struct Note {
 }
 
 /// One feed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Feed {
     /// Whom it feeds.
     pub node: NodeId,
@@ -172,7 +173,7 @@ impl Feed {
 }
 
 /// A node's feeds, during one term.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     sender: Sender,
     flow: FlowConfig,
@@ -357,7 +358,7 @@ impl Host {
     }
 
     /// A record of an in-sync set is being written (the largest LSN), or ends at `end`.
-    pub fn recorded(&mut self, end: Lsn) {
+    pub fn set_recorded(&mut self, end: Lsn) {
         self.recorded = end;
     }
 
@@ -366,10 +367,8 @@ impl Host {
         self.peers += 1;
     }
 
-    /// The places of standbys with respect to the in-sync set.
-    pub fn placed<'m>(&mut self, members: impl Iterator<Item = (NodeId, &'m Member)>) {
-        let in_sync: Vec<_> =
-            members.filter(|(_, member)| member.place == Place::InSync).map(|(node, _)| node).collect();
+    /// These standbys are in sync.
+    pub fn placed(&mut self, in_sync: &[NodeId]) {
         self.feeds.values_mut().for_each(|feed| feed.in_sync = in_sync.contains(&feed.node));
     }
 

@@ -113,7 +113,7 @@ pub struct InSyncSet {
 }
 
 /// What commits count on: how the sets of a term are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counting {
     /// [`InSyncSet::quorum`].
     pub quorum: Option<u32>,

@@ -18,6 +18,7 @@
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`promotion`] | who may take over, and by which steps |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
+//! | [`recording`] | nothing: it records what happened to these machines, and replays it |
 //! | [`mirror`] | how a primary feeds the memory of a mirror, and what that is worth |
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod meeting;
 pub mod mirror;
 mod moment;
 pub mod promotion;
+pub mod recording;
 pub mod relay;
 pub mod term;
 pub mod view;

@@ -31,7 +31,7 @@ pub struct Claim {
 }
 
 /// The other of two terms of one number, as the commit rule sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rival {
     /// What its log holds.
     pub acknowledged: Acknowledged,

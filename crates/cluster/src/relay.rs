@@ -9,8 +9,8 @@
 //! Downwards a relay adds nothing: those below are told to be globally persistent what the relay
 //! was told, and no more; terms, and with them fences, pass through. What they hold is in no quorum
 //! and no in-sync set of the primary, so a candidate gains nothing by asking them and counts them
-//! for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below
-//! consults the relay's primary and its synchronous standbys as everybody does. One that led
+//! for nothing (`synchronous` is false in their [`crate::promotion::LogState`]); a candidate from
+//! below consults the relay's primary and its synchronous standbys as everybody does. One that led
 //! before, and may be in the in-sync set, has to follow the primary itself until it is on record
 //! that it is not.
 //!
@@ -43,7 +43,7 @@ pub enum RelayAck {
 freshet_base::named!(RelayAck, "acknowledgement of a relay", { Own: "own", Downstream: "downstream" });
 
 /// A relay's state while it follows one primary.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Relay {
     ack: RelayAck,
     persisted: Lsn,

@@ -321,7 +321,7 @@ pub struct TermState {
     /// node knew of terms and sets is not. Only the latest eight.
     pub former: Vec<u64>,
     /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
-    /// below ([`crate::follower::NotEntered::Acknowledged`]). Noted now and then.
+    /// below ([`crate::entering::NotEntered::Acknowledged`]). Noted now and then.
     pub committed: Lsn,
 }
 

@@ -15,13 +15,14 @@ pub use compare::Break;
 pub use compare::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Certifier, Isolation, Lsn, Rid, Safety};
-pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck, wanted::Wanted};
+pub use freshet_cluster::{flow::Mode as FeedMode, recording, relay::RelayAck, wanted::Wanted};
 pub use freshet_fabric::FabricKind;
 pub use freshet_log::{
     DurableError,
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
 pub use freshet_mirror::format as mirror_format;
+pub use freshet_replication::tape;
 pub use freshet_replication::{
     primary::VisibleWanted,
     status::{Load as StandbyLoad, PrimaryStatus, RoundTrips, StandbyStatus},

@@ -120,8 +120,8 @@ pub(crate) enum Command {
     /// with the checkpoint; keeps database and log in memory. The node may be running, unless its
     /// log has several streams. Fails if a transaction gives something else.
     Verify(VerifyOptions),
-    /// Inspect files: a log, a saved tail of one, checkpoints, or mismatches. Their node may be
-    /// running.
+    /// Inspect files: a log, a saved tail of one, checkpoints, mismatches, or events. Their node
+    /// may be running.
     #[command(subcommand)]
     Inspect(Inspect),
     /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
@@ -414,6 +414,11 @@ pub(crate) enum Inspect {
     ///
     /// Fails if there are some.
     Mismatches(InspectMismatches),
+    /// Show what happened to a node's state machines, from the file that `record-events` names, and
+    /// replay it.
+    ///
+    /// Fails if one of them decides otherwise now.
+    Events(InspectEvents),
 }
 
 /// Options of `freshet inspect mismatches`.
@@ -423,6 +428,18 @@ pub(crate) struct InspectMismatches {
     /// what `freshet verify` has written.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+}
+
+/// Options of `freshet inspect events`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectEvents {
+    /// The file. What is beside it with `.1` behind its name was written before, and is shown
+    /// first.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Replay the events, and show only which of them are decided otherwise now.
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 /// Options of `freshet inspect log`.

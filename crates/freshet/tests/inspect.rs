@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, path::Path, process::Command};
 
-use common::{Writer, connect, create_journal, program, start};
+use common::{Writer, connect, create_journal, in_sync, program, start, wait_until};
 
 fn inspect(what: &str, path: &Path, more: &[&str]) -> (bool, String) {
     let output = Command::new(program()).args(["inspect", what]).arg(path).args(more).output().unwrap();
@@ -70,4 +70,39 @@ fn streams_and_checkpoints_are_shown_while_a_node_works() {
     fs::remove_file(&largest).unwrap();
     let (whole, text) = inspect("checkpoint", path, &[]);
     assert!(!whole && text.contains(largest.to_str().unwrap()), "{text}");
+}
+
+/// A cluster in which a failover takes place decides all of it once more.
+#[test]
+fn events_are_recorded_and_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+    let (of_a, of_b) = (directory.path().join("a.events"), directory.path().join("b.events"));
+    let (path_a, path_b) = (of_a.to_str().unwrap(), of_b.to_str().unwrap());
+    let mut primary = start(&a, &["--standbys", "1", "--record-events", path_a]);
+    let mut standby = start(&b, &["--join", &primary.ready().listen, "--record-events", path_b]);
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    let client = connect(&primary);
+    create_journal(&client);
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(500);
+    // What is being written is read as far as it is there.
+    let (same, text) = inspect("events", &of_a, &["--quiet"]);
+    assert!(same && text.contains(" 0 of these"), "{text}");
+    primary.kill();
+    drop(writer.stop());
+    let promoted = Command::new(program()).args(["promote", "--force", &standby.ready().address]).output().unwrap();
+    assert!(promoted.status.success(), "{promoted:?}");
+    connect(&standby).checkpoint(false, common::SOON).unwrap();
+    assert!(standby.stop(common::SOON).unwrap().success(), "{}", standby.messages());
+    for (file, machines) in [(&of_a, &["Rule(", "Host("][..]), (&of_b, &["Follower(", "Rule("])] {
+        let (same, text) = inspect("events", file, &[]);
+        assert!(same && text.contains(" 0 of these are decided otherwise"), "{text}");
+        for machine in machines {
+            assert!(text.contains(machine), "{machine} in {}", file.display());
+        }
+    }
+    fs::write(&of_a, b"something else").unwrap();
+    let (same, text) = inspect("events", &of_a, &[]);
+    assert!(!same && text.contains("it is no file of events"), "{text}");
 }

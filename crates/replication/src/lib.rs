@@ -45,6 +45,7 @@ pub mod restart;
 mod rights;
 pub mod standby;
 pub mod status;
+pub mod tape;
 pub mod terms;
 pub mod wire;
 

@@ -364,7 +364,7 @@ pub(crate) fn consulted<S: Store>(
 /// Turns a node that follows into the primary of a new term; it rests for good then. When that
 /// fails it follows its primary again.
 pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    let (fence, mut peers) = (shared.terms.get().fence, shared.peers());
+    let (fence, mut peers) = (shared.terms.fence(), shared.peers());
     if options.comes_back
         && let Some((living, primary)) =
             shared.living().filter(|(living, _)| living.outranks(shared.node(), fence.highest()))

@@ -6,7 +6,8 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
     promotion::Promotion,
-    term::{LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
+    recording::Recorder,
+    term::{Fence, LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -56,11 +57,13 @@ impl TermStore for VolatileTerms {
     }
 }
 
-/// A node's terms: one per node, shared by its roles. Every change is durable before it is visible.
+/// A node's terms, and where it is recorded what happens to its machines: one per node, shared by
+/// its roles. Every change of the terms is durable before it is visible.
 #[derive(Clone)]
 pub struct Terms {
     kept: Arc<Mutex<Kept>>,
     store: Arc<dyn TermStore>,
+    recorder: Recorder,
 }
 
 struct Kept {
@@ -116,7 +119,20 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        Self { kept: Arc::new(Mutex::new(Kept { state, remembered: BTreeMap::new() })), store }
+        let kept = Arc::new(Mutex::new(Kept { state, remembered: BTreeMap::new() }));
+        Self { kept, store, recorder: Recorder::default() }
+    }
+
+    /// What happens is recorded there.
+    #[must_use]
+    pub fn recording(self, recorder: Recorder) -> Self {
+        recorder.terms(&self.get());
+        Self { recorder, ..self }
+    }
+
+    /// Where it is recorded what happens.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -143,6 +159,11 @@ impl Terms {
     /// As things stand.
     pub fn get(&self) -> TermState {
         self.lock().state.clone()
+    }
+
+    /// Which terms count. Cheap.
+    pub fn fence(&self) -> Fence {
+        self.lock().state.fence
     }
 
     /// Whether a frame of `term` may be taken in. Cheap.
@@ -280,6 +301,7 @@ impl Terms {
         if next != *state {
             self.store.save(&next)?;
             log_change(state, &next);
+            self.recorder.terms(&next);
             *state = next;
         }
         Ok(result)

@@ -8,8 +8,17 @@ use crate::{
     node::Role,
     one_sided::Memory,
     scenario::Broken,
-    world::{Crash, What, World},
+    world::{What, World},
 };
+
+/// How a node ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Crash {
+    /// What it had written and not synced is read by the next process.
+    Process,
+    /// Only what is on its disk is left.
+    Power,
+}
 
 impl World {
     pub(crate) fn fault(&mut self) {

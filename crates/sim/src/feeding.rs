@@ -9,17 +9,19 @@ use freshet_cluster::{
     host::{Acked, Asking, Host, Note, ReplicaState},
     in_sync::InSyncSet,
     promotion::Inheritance,
+    recording::Recorded,
     term::{self, NotBegun},
 };
 
 use crate::{
     checks::Violation,
+    faults::Crash,
     log::Block,
     mirror::{Records, state_at},
     net::{ConnectionId, Message},
     node::{Lead, Role},
     scenario::Broken,
-    world::{CLUSTER, Crash, Own, What, World, Writes},
+    world::{CLUSTER, Own, What, World, Writes},
 };
 
 /// A node that wants to follow another.
@@ -63,6 +65,7 @@ impl World {
         let me = state.disk.terms.holder(state.id);
         let rule = CommitRule::new(rule, end, now).known_committed(known);
         let rule = rule.recorded(me, term, succession, &answered, now);
+        let rule = Recorded::new(rule, &state.recorder);
         let acknowledged = state.disk.log.transaction_end(known.0);
         let records = if with_rows { state_at(&state.disk.log, end.0) } else { Records::new() };
         state.role = Role::Primary(Box::new(Lead { term, rule, records, acknowledged }));
@@ -160,7 +163,8 @@ impl World {
     /// `node` feeds others with its log from its end on.
     pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
         let end = Lsn(self.nodes[node].disk.log.end());
-        let mut host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
+        let host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
+        let mut host = Recorded::new(host, &self.nodes[node].recorder);
         if host.sender().above.is_empty() || self.nodes[node].view.level().is_some() {
             host.peers_changed();
         }
@@ -383,7 +387,7 @@ impl World {
         let lead = self.nodes[node].lead().expect("it leads");
         let (term, acknowledged) = (lead.term, lead.rule.acknowledged());
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            let fed = |host: &Host| host.feed_of(self.nodes[other].id).is_some();
+            let fed = |host: &Recorded<Host>| host.feed_of(self.nodes[other].id).is_some();
             if !self.nodes[node].host.as_ref().is_some_and(fed) {
                 self.connect(node, other, Message::Announce { term, acknowledged });
             }

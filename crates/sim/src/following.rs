@@ -11,7 +11,7 @@ use freshet_cluster::{
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
     promotion::Answer,
-    term::{TermState, Verdict},
+    term::{Fence, TermState, Verdict},
 };
 
 use crate::{
@@ -271,29 +271,24 @@ impl World {
     fn wipe(&mut self, node: usize) -> Result<(), Violation> {
         self.crash(node);
         let state = &mut self.nodes[node];
-        let fresh = Node::new(node, true, None, state.follows);
+        let fresh = Node::new(node, true, None, state.follows, &state.recorder);
         let fence = state.disk.terms.fence;
         state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
-        state.mirror = state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous)));
+        state.mirror =
+            state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous, &state.recorder)));
         let incarnation = Some(self.unique());
         self.nodes[node].disk.terms.incarnation = incarnation;
         Ok(())
     }
 
     /// The follower hears what has happened, and what it says is carried out.
-    pub(crate) fn apply_to_follower(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
+    pub(crate) fn apply_to_follower(&mut self, node: usize, event: follower::Event) -> Result<(), Violation> {
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
             follower::Event::Global(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Global(Lsn::MAX),
             event => event,
         };
-        let state = &mut self.nodes[node];
-        let log = &state.disk.log;
-        let whole = |at: Lsn| match broken {
-            Broken::ViewWithinTransactions => at,
-            _ => Lsn(log.transaction_end(at.0)),
-        };
-        let decision = state.follower.apply(event, now, whole);
+        let decision = self.nodes[node].follower.apply(event, now);
         if matches!(event, follower::Event::Global(_)) && self.dice.one_in(8) {
             let state = &mut self.nodes[node];
             let noted = state.disk.log.transaction_end(state.follower.global().0.min(state.disk.sure));
@@ -302,11 +297,25 @@ impl World {
         self.carry_out(node, decision)
     }
 
+    /// Whole blocks are part of the log.
+    fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+        let decision = self.nodes[node].follower.accepted(ends);
+        self.carry_out(node, decision)?;
+        self.replay(node);
+        Ok(())
+    }
+
     fn carry_out(&mut self, node: usize, decision: Decision) -> Result<(), Violation> {
-        let state = &self.nodes[node];
+        let state = &mut self.nodes[node];
+        let log = &state.disk.log;
+        let end = |at: Lsn| match self.scenario.broken {
+            Broken::ViewWithinTransactions => at,
+            _ => Lsn(log.transaction_end(at.0)),
+        };
+        let shown = decision.show.map(|show| show.end(end)).filter(|to| state.follower.shown(*to));
         let shown = match self.scenario.broken {
-            Broken::ViewAheadOfPersistence => Some(state.disk.log.transaction_end(state.follower.replayed().0)),
-            _ => decision.show.map(|show| show.0),
+            Broken::ViewAheadOfPersistence => Some(log.transaction_end(state.follower.replayed().0)),
+            _ => shown.map(|to| to.0),
         };
         if let Some(shown) = shown.filter(|shown| *shown > state.visible && state.lead().is_none()) {
             self.check_view(node, shown)?;
@@ -387,8 +396,7 @@ impl World {
         // Behind what came in another form, all of that is to be part of the log.
         self.drain(node)?;
         self.filled(node, Lsn(from), &ends)?;
-        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
-        self.replay(node);
+        self.accept(node, &ends)?;
         Ok(follows)
     }
 
@@ -420,8 +428,7 @@ impl World {
         }
         let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
         let ends: Vec<Lsn> = state.arrived.drain(..count).collect();
-        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
-        self.replay(node);
+        self.accept(node, &ends)?;
         self.regenerate(node);
         Ok(())
     }
@@ -429,12 +436,7 @@ impl World {
     /// All that has arrived is regenerated.
     pub(crate) fn drain(&mut self, node: usize) -> Result<(), Violation> {
         let ends: Vec<Lsn> = self.nodes[node].arrived.drain(..).collect();
-        if ends.is_empty() {
-            return Ok(());
-        }
-        self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
-        self.replay(node);
-        Ok(())
+        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
     }
 
     /// The same for the end of another log, which has room.
@@ -444,11 +446,7 @@ impl World {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        if !ends.is_empty() {
-            self.apply_to_follower(node, follower::Event::Accepted(&ends))?;
-            self.replay(node);
-        }
-        Ok(())
+        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
     }
 
     /// Says what is persistent here, and how much room there is.
@@ -457,12 +455,13 @@ impl World {
         let until = self.continuation(node).may_send_until;
         let state = &mut self.nodes[node];
         let Some(Link { connection, term: Some(_) }) = state.link else { return };
-        let fence = state.disk.terms.fence;
-        let admits = |term| fence.admits(term) || broken == Broken::OldTermAccepted;
-        let force = force || broken == Broken::AckBeforePersist;
-        let Some(mut ack) = state.follower.ack(Room { until, ..state.follower.room() }, now, force, admits) else {
-            return;
+        let fence = match broken {
+            Broken::OldTermAccepted => Fence::new(Term(0), None),
+            _ => state.disk.terms.fence,
         };
+        let (force, room) = (force || broken == Broken::AckBeforePersist, Room { until, ..state.follower.room() });
+        let owes = state.follower.owes_ack(room, force, &fence);
+        let Some(mut ack) = owes.then(|| state.follower.ack(room, now)).flatten() else { return };
         if broken == Broken::AckBeforePersist {
             ack = Ack { persisted: Lsn(state.disk.log.end()), ..ack };
         }
@@ -470,12 +469,9 @@ impl World {
     }
 
     pub(crate) fn replay(&mut self, node: usize) {
-        let mut piece = Vec::new();
         let state = &mut self.nodes[node];
-        if state.follower.next_piece(PIECE, &mut piece).is_none() {
-            return;
-        }
-        let to = piece.last().expect("a piece has an end").0;
+        let Some(piece) = state.follower.next_piece(PIECE) else { return };
+        let to = piece.ends.last().expect("a piece has an end").0;
         state.replaying = Some(to);
         let cuts = state.cuts;
         let slow = if self.dice.one_in(25) { 40 } else { 1 };

@@ -50,6 +50,7 @@ pub mod shapes;
 mod world;
 
 pub use checks::{Property, Violation};
+use freshet_cluster::recording::Recorder;
 pub use scenario::{Broken, Dying, Scenario};
 
 /// What happened in a run in which nothing was violated: enough to see that the run was worth
@@ -103,12 +104,20 @@ pub struct Report {
 /// # Errors
 /// The first [`Violation`].
 pub fn run(scenario: Scenario, seed: u64) -> Result<Report, Violation> {
-    world::World::new(scenario, seed).run()
+    record(scenario, seed, &Recorder::default())
+}
+
+/// The same, and records what happens to the nodes' machines.
+///
+/// # Errors
+/// The first [`Violation`].
+pub fn record(scenario: Scenario, seed: u64, recorder: &Recorder) -> Result<Report, Violation> {
+    world::World::new(scenario, seed, recorder).run()
 }
 
 /// Runs it again, and returns all that happens, event by event.
 pub fn trace(scenario: Scenario, seed: u64) -> Vec<String> {
-    let mut world = world::World::new(scenario, seed);
+    let mut world = world::World::new(scenario, seed, &Recorder::default());
     world.trace = Some(Vec::new());
     // It ends as it did.
     let _ = world.run();

@@ -13,6 +13,7 @@ use freshet_cluster::{
     follower::{Begun, Follower, FollowerConfig},
     host::Host,
     promotion::{Fetch, LogState, Promotion},
+    recording::{Recorded, Recorder},
     term::{Fence, Living, TermState},
     view::ClusterView,
 };
@@ -54,9 +55,11 @@ pub(crate) struct Node {
     pub returns: bool,
     pub link: Option<Link>,
     pub reconnects: bool,
+    /// Where it is recorded what happens to its machines.
+    pub recorder: Recorder,
     /// What it knows of its cluster while it does not lead.
     pub view: ClusterView,
-    pub follower: Follower,
+    pub follower: Recorded<Follower>,
     /// Ends of blocks that have arrived in another form, and are not regenerated yet.
     pub arrived: VecDeque<Lsn>,
     /// Where the piece ends that is being replayed.
@@ -64,7 +67,7 @@ pub(crate) struct Node {
     /// What its readers see.
     pub visible: u64,
     /// If others are fed from this node's log.
-    pub host: Option<Host>,
+    pub host: Option<Recorded<Host>>,
     /// When it looks whether something is to be sent.
     pub wakes: Option<u64>,
     pub candidate: Option<Candidate>,
@@ -116,7 +119,7 @@ pub(crate) enum Role {
 /// A primary's state.
 pub(crate) struct Lead {
     pub term: Term,
-    pub rule: CommitRule,
+    pub rule: Recorded<CommitRule>,
     /// What the records are at the end of the log, where transactions write rows.
     pub records: Records,
     /// Clients were told up to here.
@@ -148,7 +151,13 @@ pub(crate) struct Candidate {
 }
 
 impl Node {
-    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, follows: FollowerConfig) -> Self {
+    pub fn new(
+        index: usize,
+        synchronous: bool,
+        upstream: Option<usize>,
+        follows: FollowerConfig,
+        recorder: &Recorder,
+    ) -> Self {
         Self {
             id: NodeId(index as u64),
             synchronous,
@@ -182,7 +191,8 @@ impl Node {
             link: None,
             reconnects: false,
             view: ClusterView::new(SILENCE),
-            follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
+            follower: Recorded::new(Follower::new(NodeId(index as u64), follows, Begun::default()), recorder),
+            recorder: recorder.clone(),
             arrived: VecDeque::new(),
             replaying: None,
             visible: 0,
@@ -264,7 +274,7 @@ impl Node {
         let begun = Begun { received: end, persisted: end, replayed: end, floor, ..Begun::default() };
         // What had arrived is regenerated.
         self.arrived.clear();
-        self.follower = Follower::new(self.id, self.follows, begun);
+        self.follower = Recorded::new(Follower::new(self.id, self.follows, begun), &self.recorder);
         self.view = ClusterView::new(SILENCE);
     }
 }

@@ -13,6 +13,7 @@ use freshet_cluster::{
     follower::{self, FollowerConfig, RelayRules, ReplayMode},
     in_sync::{Holder, InSyncSet, Succession},
     promotion::Inheritance,
+    recording::Recorder,
     term::{Fence, TermEntry, may_come_back},
 };
 
@@ -123,15 +124,6 @@ pub(crate) enum Writes {
     Rows { last: bool },
 }
 
-/// How a node ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Crash {
-    /// What it had written and not synced is read by the next process.
-    Process,
-    /// Only what is on its disk is left.
-    Power,
-}
-
 /// A cluster and everything around it.
 pub(crate) struct World {
     pub scenario: Scenario,
@@ -163,7 +155,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub fn new(scenario: Scenario, seed: u64) -> Self {
+    pub fn new(scenario: Scenario, seed: u64, recorder: &Recorder) -> Self {
         let nodes: Vec<Node> = (0..scenario.nodes())
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
@@ -179,8 +171,8 @@ impl World {
                     capacity: ring(&scenario),
                     relay: relays.then_some(rules),
                 };
-                let mut node = Node::new(index, synchronous, below.then_some(1), follows);
-                node.mirror = scenario.is_mirror(index).then(|| Box::new(Mirror::new(node.id, synchronous)));
+                let mut node = Node::new(index, synchronous, below.then_some(1), follows, recorder);
+                node.mirror = scenario.is_mirror(index).then(|| Box::new(Mirror::new(node.id, synchronous, recorder)));
                 node
             })
             .collect();
@@ -611,7 +603,7 @@ impl World {
         let block = self.block(node, term, Writes::Set(set));
         let end = Lsn(block.end());
         if let Some(host) = &mut self.nodes[node].host {
-            host.recorded(end);
+            host.set_recorded(end);
         }
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;

@@ -19,7 +19,7 @@ pub enum WhenMissing {
 }
 
 /// The rule's parameters, fixed for one term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleConfig {
     /// What a commit promises.
     pub safety: Safety,

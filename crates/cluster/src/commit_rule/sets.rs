@@ -1,11 +1,12 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use freshet_base::{Lsn, NodeId, Term};
+use serde::{Deserialize, Serialize};
 
 use crate::in_sync::{Counting, Holder, InSyncSet, Succession};
 
 /// The in-sync sets of a term that matter: the one in effect, and those after it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sets {
     me: Holder,
     counting: Counting,
@@ -17,7 +18,7 @@ pub(super) struct Sets {
     begun: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Link {
     set: InSyncSet,
     /// Where its block ends, when it is in the log of this term.

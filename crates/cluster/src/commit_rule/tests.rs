@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::meeting::Rival;
 
 mod counted;
-
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 

@@ -3,6 +3,9 @@
 use std::collections::VecDeque;
 
 use freshet_base::Lsn;
+use serde::{Deserialize, Serialize};
+
+use super::Piece;
 
 /// Ends of blocks that wait for replay; when there are more, every second one is forgotten, which
 /// makes pieces longer.
@@ -10,7 +13,7 @@ const WAITING: usize = 1 << 16;
 /// Where replay waits to be asked for, ends of blocks closer together than this are of no use.
 const APART: u64 = 1 << 20;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Queue {
     replayed: Lsn,
     /// Replayed, or being replayed, up to here.
@@ -86,12 +89,11 @@ impl Queue {
     }
 
     /// Takes the next piece of at most `limit` bytes; it is being replayed from now on.
-    pub fn next(&mut self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
+    pub fn next(&mut self, limit: u64) -> Option<Piece> {
         if !self.is_ready() {
             return None;
         }
-        let from = self.taken;
-        piece.clear();
+        let (from, mut piece) = (self.taken, Vec::new());
         while let Some(end) = self.ends.front().copied() {
             if !piece.is_empty() && end.since(from) > limit {
                 break;
@@ -101,7 +103,7 @@ impl Queue {
         }
         self.taken = *piece.last().expect("there was one");
         self.running = true;
-        Some(from)
+        Some(Piece { from, ends: piece })
     }
 
     /// Appends the ends of blocks that wait.

@@ -4,8 +4,7 @@ use freshet_base::{ClusterId, Safety};
 
 use super::*;
 use crate::{
-    commit_rule::CommitRule,
-    commit_rule::RuleConfig,
+    commit_rule::{CommitRule, Place, RuleConfig},
     in_sync::{Holder, InSyncSet},
     term::TermHistory,
 };
@@ -115,11 +114,11 @@ fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
     let event = Some(Event::Acked { standby: B, persisted: Lsn(130) });
     assert_eq!(host.read_back(1, Lsn(130)).unwrap().event, event);
-    host.recorded(Lsn::MAX);
+    host.set_recorded(Lsn::MAX);
     assert!(!host.counts_read_back(1));
-    host.recorded(Lsn(131));
+    host.set_recorded(Lsn(131));
     assert!(!host.counts_read_back(1));
-    host.recorded(Lsn(130));
+    host.set_recorded(Lsn(130));
     assert!(host.counts_read_back(1));
     let mut other = shipped(false);
     let _ = other.acked(1, &ack(130, 1000)).unwrap();
@@ -168,10 +167,14 @@ fn notes_state_whether_a_standby_is_in_sync() {
     let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Lsn(100), ms(0));
     let mut host = shipped(false);
     let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(100), synchronous: true }, ms(0));
-    host.placed(rule.members());
+    let in_sync = |rule: &CommitRule| {
+        let members = rule.members().filter(|(_, member)| member.place == Place::InSync);
+        members.map(|(node, _)| node).collect::<Vec<_>>()
+    };
+    host.placed(&in_sync(&rule));
     assert!(host.shipped(1, None, ms(6)).unwrap().in_sync);
     let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Lsn(0), synchronous: false }, ms(0));
-    host.placed(rule.members());
+    host.placed(&in_sync(&rule));
     assert!(!host.shipped(1, None, ms(6)).unwrap().in_sync);
 }
 

@@ -11,6 +11,7 @@
 //! as a log may.
 
 use freshet_base::{Lsn, NodeId, check};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     entering::{Entered, Held},
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// What a mirror knows of its memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MirrorState {
     me: NodeId,
     /// Commits may count on it.

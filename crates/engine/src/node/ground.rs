@@ -9,7 +9,7 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Lsn, NodeId, private};
-use freshet_cluster::term::TermState;
+use freshet_cluster::{recording::Recorder, term::TermState};
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
@@ -17,6 +17,7 @@ use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
     follow::{FollowConfig, FollowerId},
+    tape,
     terms::{Terms, VolatileTerms},
 };
 
@@ -92,6 +93,15 @@ pub(super) fn random() -> Result<u128, StartError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// Where it is recorded what happens, if it is to be.
+fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
+    let opened = config.record_events.as_deref().map(|path| {
+        let failed = |cause| StartError::System(format!("record-events, {}: {cause}", path.display()));
+        tape::recorder(path).map_err(failed)
+    });
+    Ok(opened.transpose()?.unwrap_or_default())
+}
+
 impl Ground {
     pub fn find(config: &NodeConfig) -> Result<Self, StartError> {
         if config.domain == Domain::None {
@@ -133,6 +143,7 @@ impl Ground {
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
         let credentials = membership::of_node(config, directory.path(), (id, cluster), is_first)?;
+        let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
@@ -145,6 +156,7 @@ impl Ground {
         let incarnation = store.as_ref().map(|_| random()).transpose()?.map(|number| number as u64);
         let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
+        let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
 

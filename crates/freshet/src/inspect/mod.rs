@@ -2,6 +2,7 @@
 //! them.
 
 mod checkpoint;
+mod events;
 mod log;
 mod mismatches;
 
@@ -20,6 +21,7 @@ pub(crate) fn run(options: &Inspect) -> Result<ExitCode, Failure> {
         Inspect::Log(options) => log::show(options, &mut out),
         Inspect::Checkpoint(options) => checkpoint::show(options, &mut out),
         Inspect::Mismatches(options) => mismatches::show(options, &mut out),
+        Inspect::Events(options) => events::show(options, &mut out),
     };
     match shown.and_then(|sound| Ok(out.flush().map(|()| sound)?)) {
         Ok(true) => Ok(ExitCode::SUCCESS),

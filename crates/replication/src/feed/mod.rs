@@ -29,6 +29,7 @@ use freshet_cluster::{
     commit_rule::{Event, Member, Place},
     handshake::Sender,
     host::{FeedId, Host, ReplicaState},
+    recording::{Recorded, Recorder},
     wanted::Shows,
 };
 use freshet_fabric::cpu::Meter;
@@ -140,7 +141,7 @@ pub(crate) struct Feeds {
 
 /// What all threads that feed share. No log and no connection is waited for under its mutex.
 pub(crate) struct State {
-    pub host: Host,
+    pub host: Recorded<Host>,
     shippers: BTreeMap<FeedId, Arc<Shipper>>,
     /// Where those were reached who came, also if another node is there by now.
     addresses: BTreeMap<NodeId, String>,
@@ -202,12 +203,12 @@ impl State {
 
 impl Feeds {
     /// Nobody yet, of the log that ends where `sender` says.
-    pub fn new(config: FeedConfig, sender: Sender, clock: Clock) -> Self {
+    pub fn new(config: FeedConfig, sender: Sender, clock: Clock, recorder: &Recorder) -> Self {
         let config = config.of_link();
         Self {
             term: sender.term,
             state: Mutex::new(State {
-                host: Host::new(sender, config.flow, config.boundaries),
+                host: Recorded::new(Host::new(sender, config.flow, config.boundaries), recorder),
                 shippers: BTreeMap::new(),
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
@@ -247,7 +248,9 @@ impl Feeds {
 
     /// Notes which members are in sync, for them to be told.
     pub fn note_places(&self, places: &BTreeMap<NodeId, Member>) {
-        self.state().host.placed(places.iter().map(|(node, member)| (*node, member)));
+        let in_sync = places.iter().filter(|(_, member)| member.place == Place::InSync);
+        let in_sync: Vec<_> = in_sync.map(|(node, _)| *node).collect();
+        self.state().host.placed(&in_sync);
         self.changes.note();
     }
 

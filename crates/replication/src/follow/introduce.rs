@@ -122,7 +122,7 @@ pub(crate) fn violation(what: String) -> SessionError {
 
 /// Nothing is taken in of this term any more, or of another one than the connection's.
 pub(crate) fn fenced<S: Store>(shared: &Shared<S>, term: Term) -> SessionError {
-    let state = shared.terms.get().fence;
+    let state = shared.terms.fence();
     SessionError::Refused(Refusal::Fenced {
         asked: term,
         highest: state.highest(),

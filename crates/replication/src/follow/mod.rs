@@ -297,7 +297,7 @@ impl<S: Store> Shared<S> {
 
     /// The term under which this node lives, and where its primary is, as far as that is known.
     pub fn living(&self) -> Option<(Living, Option<String>)> {
-        let fence = self.terms.get().fence;
+        let fence = self.terms.fence();
         let known = self.known();
         let (living, hearsay) = known.view.living(&fence, self.clock.now())?;
         let address = hearsay.then(|| known.announced_address.clone());

@@ -44,6 +44,7 @@ use freshet_base::{
 use freshet_cluster::{
     Moment,
     mirror::MirrorState,
+    recording::Recorded,
     term::{TermHistory, TermState},
 };
 use freshet_fabric::{
@@ -122,7 +123,7 @@ pub(crate) type Shared = follow::Shared<MemoryStore>;
 
 /// What a mirror knows of what it holds.
 struct State {
-    mirror_state: MirrorState,
+    mirror_state: Recorded<MirrorState>,
     /// The last of the log that a candidate has got, for those who have less.
     fetched_log: FetchedLog,
     /// A checkpoint comes.
@@ -144,7 +145,7 @@ struct State {
 }
 
 impl State {
-    fn new(mirror_state: MirrorState) -> Self {
+    fn new(mirror_state: Recorded<MirrorState>) -> Self {
         Self {
             mirror_state,
             fetched_log: FetchedLog::default(),
@@ -326,7 +327,10 @@ fn found(memory: &mut Memory, terms: &Terms, nothing: MirrorState) -> io::Result
                 let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
                 tracing::info!(end, under_way, undone, "this mirror finds the memory that it had, and continues");
                 let mirror_state = nothing.found(found.end, memory.floor());
-                return Ok(State { undone: found.undone as u64, ..State::new(mirror_state) });
+                return Ok(State {
+                    undone: found.undone as u64,
+                    ..State::new(Recorded::new(mirror_state, terms.recorder()))
+                });
             }
             Ok(None) => {}
             Err(RecoverError::Damaged(cause)) => {
@@ -343,7 +347,7 @@ fn found(memory: &mut Memory, terms: &Terms, nothing: MirrorState) -> io::Result
         // Nothing of it is in this memory.
         terms.adopt(cluster, TermHistory::default()).map_err(io::Error::other)?;
     }
-    Ok(State::new(nothing))
+    Ok(State::new(Recorded::new(nothing, terms.recorder())))
 }
 
 impl Shared {
@@ -453,7 +457,7 @@ impl Shared {
         let known = observed.filter(|(_, at)| is_new(*at));
         MirrorStatus {
             node: self.node(),
-            term: self.terms.get().fence.highest(),
+            term: self.terms.fence().highest(),
             link: self.follow.status(),
             fabric: self.config.fabric.kind,
             one_sided: self.config.fabric.kind.is_one_sided(),

@@ -11,13 +11,14 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
+    commit_rule::{CommitRule, Event, Member, Refusal, Standing},
     in_sync::InSyncSet,
     meeting::Acknowledged,
+    recording::{Recorded, Recorder},
 };
 use freshet_log::{Log, TransactionEnds};
 
-use super::PrimaryId;
+use super::{PrimaryConfig, PrimaryId};
 use crate::{bell::Bell, clock::Clock};
 
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
@@ -62,7 +63,7 @@ pub struct CommitStage {
 
 #[derive(Debug)]
 struct State {
-    rule: CommitRule,
+    rule: Recorded<CommitRule>,
     /// Where transactions end. The rule knows blocks only.
     ends: TransactionEnds,
     /// When an event was applied to the rule last.
@@ -70,7 +71,14 @@ struct State {
 }
 
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, who: &PrimaryId, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
+    pub(crate) fn new(
+        config: &PrimaryConfig,
+        who: &PrimaryId,
+        clock: Clock,
+        log: Arc<Log>,
+        recorder: &Recorder,
+    ) -> Self {
+        let &PrimaryConfig { rule: config, uncommitted, .. } = config;
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.
@@ -79,6 +87,7 @@ impl CommitStage {
         if let Some(succession) = &who.succession {
             rule = rule.recorded(who.holder, who.term, succession.clone(), &who.answered, now);
         }
+        let rule = Recorded::new(rule, recorder);
         Self {
             log,
             uncommitted,

@@ -171,7 +171,7 @@ impl Primary {
     /// What the system says when a thread cannot be started.
     pub fn start(who: PrimaryId, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
-        let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
+        let commit = CommitStage::new(&config, &who, clock, Arc::clone(&log), terms.recorder());
         let mut peers: Vec<Peer> =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         peers.retain(|peer| peer.address != who.address);
@@ -192,7 +192,7 @@ impl Primary {
             keep_alive_ms: config.feed.keep_alive_ms(),
         };
         let shared = Arc::new(Shared {
-            feeds: Feeds::new(config.feed.clone(), sender, clock),
+            feeds: Feeds::new(config.feed.clone(), sender, clock, terms.recorder()),
             config,
             who,
             terms,
@@ -431,9 +431,9 @@ impl Shared {
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
-            self.feeds.state().host.recorded(Lsn::MAX);
+            self.feeds.state().host.set_recorded(Lsn::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
-            self.feeds.state().host.recorded(end);
+            self.feeds.state().host.set_recorded(end);
             self.apply(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {

@@ -23,7 +23,7 @@ impl StandbyWaits {
     }
 }
 
-/// A commit waits until standbys show it ([`Primary::want_visible`]).
+/// A commit waits until standbys show it ([`super::Primary::want_visible`]).
 pub struct VisibleWanted(pub(super) Arc<Shared>);
 
 impl Drop for VisibleWanted {

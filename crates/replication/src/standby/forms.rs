@@ -275,7 +275,7 @@ impl Complete for Completing {
             Some(Err(error)) => return Err(error.to_string()),
             Some(Ok(_)) => {}
         }
-        shared.accepted(&ends, None, &mut Vec::new());
+        shared.accepted(&ends, None);
         let waiting = {
             let mut state = shared.state();
             state.originals.completed(shared.store.log.received().get());

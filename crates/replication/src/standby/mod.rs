@@ -32,6 +32,7 @@ pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
     follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
+    recording::Recorded,
     term::TermState,
 };
 use freshet_fabric::cpu::Meter;
@@ -97,7 +98,7 @@ pub(crate) type Shared = follow::Shared<LogStore>;
 
 /// What the threads of a standby share. No log, table or connection is waited for under its mutex.
 pub(crate) struct State {
-    pub follower: Follower,
+    pub follower: Recorded<Follower>,
     lag: LagMeter,
     link: LinkMeter,
     arrivals: Arrivals,
@@ -112,7 +113,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn new(follower: Follower) -> Self {
+    fn new(follower: Recorded<Follower>) -> Self {
         Self {
             follower,
             lag: LagMeter::default(),
@@ -182,7 +183,7 @@ impl Standby {
             forms,
             asks: AtomicBool::new(config.encoding != Encoding::Bytes),
             visible: Arc::new(Watermark::new(follower.visible())),
-            state: Mutex::new(State::new(follower)),
+            state: Mutex::new(State::new(Recorded::new(follower, terms.recorder()))),
             changed: Condvar::new(),
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
@@ -375,12 +376,15 @@ impl Shared {
 
     /// Tells the follower what has happened, and has readers see what they may.
     /// [`Shared::carry_out`] does the rest, without the mutex.
-    fn apply(&self, state: &mut State, event: Event<'_>) -> Decision {
+    fn apply(&self, state: &mut State, event: Event) -> Decision {
         let now = self.clock.now();
-        let decision = state.follower.apply(event, now, |at| self.store.log.transaction_end(at));
-        if let Some(visible) = decision.show {
-            self.store.visible.advance(visible);
-            state.passage.visible(visible, now);
+        let decision = state.follower.apply(event, now);
+        if let Some(show) = decision.show {
+            let to = show.end(|at| self.store.log.transaction_end(at));
+            if state.follower.shown(to) {
+                self.store.visible.advance(to);
+                state.passage.visible(to, now);
+            }
         }
         decision
     }
@@ -436,7 +440,8 @@ impl Shared {
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, force);
-            let ack = state.follower.ack(room, self.clock.now(), force, |term| self.terms.admits(term));
+            let owes = state.follower.owes_ack(room, force, &self.terms.fence());
+            let ack = if owes { state.follower.ack(room, self.clock.now()) } else { None };
             let proof = &self.store.config.proof;
             let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
             let asks = || Asks { own, below: below(), in_doubt, equal_at };
@@ -500,50 +505,6 @@ impl Shared {
             capacity: self.store.log.capacity(),
             may_send_until: self.store.log.free_until(),
         }
-    }
-
-    /// With the appliance method, the primary takes what it has read back for persistent, without
-    /// asking; and what has arrived in another form is persistent as that: blocks until all that
-    /// has arrived is part of the log and persistent there. To be called when no primary can write
-    /// here any more.
-    ///
-    /// # Errors
-    /// Why it is not by `deadline`.
-    pub(crate) fn settle(&self, deadline: Instant) -> Result<(), String> {
-        // What counts as persistent, or has counted, is so in the log itself from now on.
-        let counted = || self.state().follower.persisted();
-        let counts = if self.config.fabric.appliance { Lsn::MAX } else { self.held().max(counted()) };
-        self.drain(Some(deadline))?;
-        let received = self.store.log.received().get().min(counts);
-        if received <= self.store.log.durable() {
-            return Ok(());
-        }
-        if !self.store.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
-            let persisted = self.store.log.durable();
-            return Err(format!(
-                "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Gives up what has arrived and cannot be regenerated, because of `why`: when this returns,
-    /// all that has arrived is part of the log.
-    ///
-    /// # Errors
-    /// Why this node cannot continue.
-    pub(crate) fn give_up_missing(&self, why: &str) -> Result<(), String> {
-        let (complete, arrived) = (self.store.log.received().get(), self.state().follower.received());
-        if complete < arrived {
-            tracing::warn!(
-                cause = why,
-                from = complete.0,
-                to = arrived.0,
-                "what has arrived and could not be executed again is given up, as ordered"
-            );
-            self.cut(complete, true)?;
-        }
-        Ok(())
     }
 
     /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and
@@ -624,7 +585,7 @@ impl Shared {
             node: self.node(),
             replay: self.store.config.replay,
             encoding: self.encoding(),
-            term: self.terms.get().fence.highest(),
+            term: self.terms.fence().highest(),
             link: self.follow.status(),
             in_sync: lag.in_sync(now).filter(|_| follows),
             silence: lag.silence(now),

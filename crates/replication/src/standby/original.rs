@@ -175,7 +175,7 @@ impl Asking {
             addresses,
             credentials: shared.who.credentials.clone(),
             hello: shared.hello(Purpose::Originals),
-            term: shared.terms.get().fence.highest(),
+            term: shared.terms.fence().highest(),
             patience: shared.config.patience,
         };
         (asking, kept)

@@ -65,7 +65,6 @@ pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection)
         unpacked: Vec::new(),
         form: Vec::new(),
         ends: Vec::new(),
-        piece: Vec::new(),
     };
     let error = loop {
         // What it takes in until then, it has taken in before it answers anybody who speaks for a
@@ -146,7 +145,6 @@ struct Session<'a> {
     unpacked: Vec<u8>,
     form: Vec<u8>,
     ends: Vec<Lsn>,
-    piece: Vec<Lsn>,
 }
 
 impl Session<'_> {
@@ -247,7 +245,7 @@ impl Session<'_> {
         let plain = self.accept(header, note, from)?;
         self.ends.clear();
         self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
-        self.shared.accepted(&self.ends, plain.then_some(header.payload), &mut self.piece);
+        self.shared.accepted(&self.ends, plain.then_some(header.payload));
         Ok(())
     }
 
@@ -389,7 +387,7 @@ fn fetched(
     receiver.payload_done()?;
     accept(shared, to)?;
     let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
-    shared.accepted(&ends, None, &mut Vec::new());
+    shared.accepted(&ends, None);
     shared.acknowledge(false);
     Ok(())
 }

@@ -111,7 +111,7 @@ impl RelayStage {
             keep_alive_ms: feed.keep_alive_ms(),
         };
         let session = Arc::new(Session {
-            feeds: Feeds::new(feed.clone(), sender, shared.clock),
+            feeds: Feeds::new(feed.clone(), sender, shared.clock, shared.terms.recorder()),
             above: welcome.path(),
             watch: Bell::default(),
             sink: Mutex::new(None),

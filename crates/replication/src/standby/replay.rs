@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use freshet_base::{Lsn, sync::Arc};
-use freshet_cluster::follower::Event;
+use freshet_cluster::follower::{Event, Piece};
 use freshet_log::Log;
 
 use super::{ReplayMode, Shared, State};
@@ -93,15 +93,15 @@ impl Shared {
     }
 
     /// Blocks for the next piece of at most `limit` bytes (more if a single block is longer).
-    fn next_piece(&self, limit: u64, piece: &mut Vec<Lsn>) -> Option<Lsn> {
+    fn next_piece(&self, limit: u64) -> Option<Piece> {
         let mut state = self.state();
         loop {
             if self.stopping() || state.failure.is_some() {
                 return None;
             }
             self.mind_memory(&mut state);
-            if let Some(from) = state.follower.next_piece(limit, piece) {
-                return Some(from);
+            if let Some(piece) = state.follower.next_piece(limit) {
+                return Some(piece);
             }
             state = if state.follower.lacks_memory() {
                 self.store.changed.wait_timeout(state, LOOK_EVERY).expect("no code panics under this mutex").0
@@ -138,9 +138,10 @@ impl Shared {
     }
 
     /// Replays a piece that was taken.
-    fn replay_piece(&self, from: Lsn, piece: &[Lsn]) {
-        let to = *piece.last().expect("a piece has an end");
-        let outcome = self.persist_received(piece).and_then(|()| self.store.target.replay(from, to, piece));
+    fn replay_piece(&self, piece: &Piece) {
+        let Piece { from, ref ends } = *piece;
+        let to = *ends.last().expect("a piece has an end");
+        let outcome = self.persist_received(ends).and_then(|()| self.store.target.replay(from, to, ends));
         match outcome {
             Ok(()) => {
                 // Before a cut that follows, which waits for this piece.
@@ -193,13 +194,13 @@ impl Shared {
     /// A batch was received; `plain` is how many bytes it has, if they are rows and marks only.
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
-    pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>, piece: &mut Vec<Lsn>) {
+    pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>) {
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.store.target.is_prompt();
-        let (decision, from) = {
+        let (decision, piece) = {
             let mut state = self.state();
-            let decision = self.apply(&mut state, Event::Accepted(ends));
+            let decision = state.follower.accepted(ends);
             let taken = if decision.replay && at_once && !self.stopping() && !self.store.target.lacks_memory() {
-                state.follower.next_piece(u64::MAX, piece)
+                state.follower.next_piece(u64::MAX)
             } else {
                 None
             };
@@ -209,11 +210,11 @@ impl Shared {
             (decision, taken)
         };
         self.carry_out(decision);
-        if let Some(from) = from {
+        if let Some(piece) = piece {
             // What is persistent as soon as it is received; replay is not on the commit's path.
             self.acknowledge(false);
             let mut stint = self.store.replay_cpu.begin();
-            self.replay_piece(from, piece);
+            self.replay_piece(&piece);
             stint.note();
         }
     }
@@ -222,9 +223,8 @@ impl Shared {
 /// The replay thread.
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut stint = shared.store.replay_cpu.begin();
-    let mut piece = Vec::new();
-    while let Some(from) = shared.next_piece(shared.store.config.replay_piece, &mut piece) {
-        shared.replay_piece(from, &piece);
+    while let Some(piece) = shared.next_piece(shared.store.config.replay_piece) {
+        shared.replay_piece(&piece);
         stint.note();
     }
 }

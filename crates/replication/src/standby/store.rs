@@ -173,3 +173,49 @@ impl Store for LogStore {
         serve_log(connection, &sender, 64 << 10, hello, log, |at, into| own.read(at, into));
     }
 }
+
+impl Shared {
+    /// With the appliance method, the primary takes what it has read back for persistent, without
+    /// asking; and what has arrived in another form is persistent as that: blocks until all that
+    /// has arrived is part of the log and persistent there. To be called when no primary can write
+    /// here any more.
+    ///
+    /// # Errors
+    /// Why it is not by `deadline`.
+    fn settle(&self, deadline: Instant) -> Result<(), String> {
+        // What counts as persistent, or has counted, is so in the log itself from now on.
+        let counted = || self.state().follower.persisted();
+        let counts = if self.config.fabric.appliance { Lsn::MAX } else { self.held().max(counted()) };
+        self.drain(Some(deadline))?;
+        let received = self.store.log.received().get().min(counts);
+        if received <= self.store.log.durable() {
+            return Ok(());
+        }
+        if !self.store.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
+            let persisted = self.store.log.durable();
+            return Err(format!(
+                "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Gives up what has arrived and cannot be regenerated, because of `why`: when this returns,
+    /// all that has arrived is part of the log.
+    ///
+    /// # Errors
+    /// Why this node cannot continue.
+    fn give_up_missing(&self, why: &str) -> Result<(), String> {
+        let (complete, arrived) = (self.store.log.received().get(), self.state().follower.received());
+        if complete < arrived {
+            tracing::warn!(
+                cause = why,
+                from = complete.0,
+                to = arrived.0,
+                "what has arrived and could not be executed again is given up, as ordered"
+            );
+            self.cut(complete, true)?;
+        }
+        Ok(())
+    }
+}

@@ -205,7 +205,7 @@ fn a_cut_goes_down_to_the_leaf() {
         assert!(leaf.log.bytes() == primary.log.bytes());
         assert_eq!((relay.tape.cuts(), leaf.tape.cuts()), (vec![promoted.start.0], vec![promoted.start.0]));
         assert_eq!(leaf.terms.get().history, promoted.history);
-        assert_eq!(leaf.terms.get().fence.highest(), Term(2));
+        assert_eq!(leaf.terms.fence().highest(), Term(2));
     }
 }
 

@@ -237,7 +237,7 @@ fn too_few_votes_are_not_enough_unless_forced() {
     let options = PromoteOptions::default();
     let error = a.standby.promote(&options).unwrap_err();
     assert!(matches!(error, PromoteError::TooFew { answered: 1, needed: 2, .. }), "{error}");
-    assert_eq!(a.terms.get().fence.highest(), Term(1), "a hopeless attempt disturbs nobody");
+    assert_eq!(a.terms.fence().highest(), Term(1), "a hopeless attempt disturbs nobody");
     let promoted = a.standby.promote(&PromoteOptions { force: true, ..options }).unwrap();
     assert_eq!(promoted.term, Term(2));
 }
@@ -479,7 +479,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
         };
         let address = standby.address();
         let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
-        until("it has promised", || standby.terms.get().fence.highest() == Term(4));
+        until("it has promised", || standby.terms.fence().highest() == Term(4));
         drop(taking_in);
         until("all that was read back is received", || standby.log.end() == counts);
         assert!(!asked.is_finished(), "{kind}: it is not persistent yet");
@@ -596,7 +596,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));
     assert_eq!(ship_in(Term(3), &mut sender, &mut receiver).0, Lsn(0));
-    assert_eq!(standby.terms.get().fence.highest(), Term(4));
+    assert_eq!(standby.terms.fence().highest(), Term(4));
 }
 
 #[test]

@@ -36,6 +36,7 @@ use freshet_base::{Lsn, NodeId};
 use freshet_cluster::{
     mirror::MirrorState,
     promotion::{Answer, LogState},
+    recording::{Recorded, Recorder},
     term::{TermHistory, TermState},
 };
 use freshet_fabric::memory::Region;
@@ -71,7 +72,7 @@ pub(crate) struct Mirror {
     /// Of the memory, as long as that counts for the next process: its floor.
     noted: Option<Lsn>,
     /// What the process knows of the memory.
-    pub state: MirrorState,
+    pub state: Recorded<MirrorState>,
     /// The process has found its memory, and answers others.
     pub ready: bool,
     /// A primary may have written into the memory since it was recovered.
@@ -105,11 +106,11 @@ fn no_log(at: Lsn) -> FetchedLog {
 
 impl Mirror {
     /// With memory in which nothing is.
-    pub fn new(node: NodeId, synchronous: bool) -> Self {
+    pub fn new(node: NodeId, synchronous: bool, recorder: &Recorder) -> Self {
         Self {
             memory: empty(),
             noted: None,
-            state: MirrorState::new(node, synchronous),
+            state: Recorded::new(MirrorState::new(node, synchronous), recorder),
             ready: false,
             exposed: false,
             offered: None,
@@ -203,12 +204,12 @@ impl World {
             work.posted.end(&mut self.dice);
         }
         let id = self.nodes[node].id;
-        let synchronous = self.nodes[node].synchronous;
+        let (synchronous, recorder) = (self.nodes[node].synchronous, self.nodes[node].recorder.clone());
         let mirror = self.mirror(node);
         if let Some(taking) = mirror.taking.take() {
             mirror.left = taking.under_way();
         }
-        mirror.state = MirrorState::new(id, synchronous);
+        mirror.state = Recorded::new(MirrorState::new(id, synchronous), &recorder);
         (mirror.ready, mirror.exposed, mirror.takes_over) = (false, true, false);
         (mirror.bootstrap, mirror.reading, mirror.stands) = (None, None, None);
         mirror.session += 1;

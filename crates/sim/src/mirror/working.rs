@@ -1,7 +1,7 @@
 //! What a node writes into its own memory, a few writes at a time: its process may end in between.
 
 use freshet_base::Lsn;
-use freshet_cluster::{entering::Entering, handshake::Welcome};
+use freshet_cluster::{entering::Entering, handshake::Welcome, mirror::MirrorState, recording::Recorded};
 use freshet_fabric::Place;
 
 use super::posted::Posted;
@@ -107,10 +107,12 @@ impl World {
     /// What an earlier process has left ends there.
     fn found(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         self.is_recovered_to(node, end)?;
+        let recorder = self.nodes[node].recorder.clone();
         let mirror = self.mirror(node);
         let noted = mirror.noted.expect("it has a memory that counts");
         // What the process that ended knew is forgotten already.
-        mirror.state = mirror.state.clone().found(end, noted);
+        let state = MirrorState::clone(&mirror.state).found(end, noted);
+        mirror.state = Recorded::new(state, &recorder);
         self.mirror_next(node)
     }
 

@@ -370,6 +370,13 @@ pub struct NodeConfig {
     /// Use `pmem` on a machine with persistent memory, `none` only for measuring.
     #[arg(long, value_name = "DOMAIN", help_heading = "Log")]
     pub domain: Domain,
+    /// A file in which the node records what it decides, and upon what, for `freshet inspect
+    /// events`, which replays that: the last 32 MiB at least, and no rows. See
+    /// docs/operations.md#when-a-cluster-does-what-it-should-not.
+    ///
+    /// Set it to find out why a cluster does what it should not.
+    #[arg(long, value_name = "FILE", help_heading = "Messages")]
+    pub record_events: Option<PathBuf>,
     /// A primary records in the log, beside what transactions did, what they were told to do, where
     /// they can be executed again. `freshet status` says how many.
     ///
@@ -433,6 +440,7 @@ impl Default for NodeConfig {
             certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,
+            record_events: None,
             record_inputs: false,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),

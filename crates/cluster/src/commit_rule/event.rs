@@ -1,0 +1,93 @@
+//! What happens to a commit rule, and what that leads to.
+
+use freshet_base::{Lsn, NodeId, Term};
+use serde::{Deserialize, Serialize};
+
+#[cfg(doc)]
+use super::CommitRule;
+#[cfg(doc)]
+use crate::in_sync::Holder;
+use crate::meeting::Rival;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The primary's own log is persistent up to here.
+    Durable(Lsn),
+    /// A standby connected (again); its log is persistent up to `persisted` and agrees with ours up
+    /// to there.
+    Joined {
+        /// Who.
+        standby: NodeId,
+        /// Which log it has: [`Holder::incarnation`].
+        incarnation: u64,
+        /// What is persistent there.
+        persisted: Lsn,
+        /// Whether commits may count on it.
+        synchronous: bool,
+    },
+    /// A standby reports what is persistent there.
+    Acked {
+        /// Who.
+        standby: NodeId,
+        /// What is persistent there.
+        persisted: Lsn,
+    },
+    /// A standby's connection was lost.
+    Left {
+        /// Who.
+        standby: NodeId,
+    },
+    /// A standby that is connected is about to begin again with an empty log: no commit is to count
+    /// on it, nor any set; or it is not to begin again, after all.
+    Excused {
+        /// Who.
+        standby: NodeId,
+        /// Whether it is.
+        excused: bool,
+    },
+    /// Nothing but the time has changed.
+    Tick,
+    /// This primary itself stood still until now, for longer than standbys may, and heard no node
+    /// in the meantime. Patience with standbys begins from now. Otherwise the primary would take
+    /// them for lost and continue alone, before it can hear that they follow another primary.
+    StoodStill,
+    /// The in-sync set of this number was written into the log, in a block that ends at `end`
+    /// ([`CommitRule::to_write`]).
+    Written {
+        /// Which set.
+        number: u64,
+        /// Where its block ends.
+        end: Lsn,
+    },
+    /// A node has promised this term to another, or the other says so itself. At most one of two
+    /// terms of one number can commit anything, unless commits count on nobody or a failover was
+    /// forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not, this
+    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
+    /// continues, and those who have promised themselves to the other follow when it leads in a
+    /// later term, after a restart.
+    Contested {
+        /// The term of both.
+        term: Term,
+        /// The other, if it was met.
+        rival: Option<Rival>,
+    },
+    /// A node showed proof of a later term: this one is over.
+    Fenced {
+        /// That term.
+        by: Term,
+    },
+}
+
+/// What an event led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Decision {
+    /// Up to here the client may be told "committed"; also the globally persistent LSN for
+    /// standbys.
+    pub committed: Lsn,
+    /// Whether the standing, or some member's place, is another than before.
+    pub changed: bool,
+    /// Whether there is an in-sync set to be written: see [`CommitRule::to_write`].
+    pub write: bool,
+}

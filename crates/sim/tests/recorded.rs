@@ -1,0 +1,72 @@
+//! What is recorded of a run is decided again: the machines have neither clock nor chance.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use freshet_cluster::recording::{Record, Recorder, Replay, State, Tape, What};
+use freshet_sim::{Scenario, record, shapes::Group};
+
+/// Records as a node writes them into its file; it begins again now and then.
+#[derive(Default)]
+struct Encoded {
+    records: Mutex<Vec<Vec<u8>>>,
+    machines: AtomicU64,
+}
+
+/// After this number of records it begins again.
+const AGAIN: usize = 3000;
+
+impl Tape for Encoded {
+    fn next_machine(&self) -> u64 {
+        self.machines.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn generation(&self) -> u64 {
+        (self.records.lock().unwrap().len() / AGAIN) as u64
+    }
+
+    fn record(&self, record: &Record) {
+        self.records.lock().unwrap().push(postcard::to_stdvec(record).unwrap());
+    }
+}
+
+/// Records a run, and replays it. Returns how many events were replayed, and what kinds of machines
+/// there were.
+fn replayed(scenario: Scenario, seed: u64) -> (usize, [bool; 4]) {
+    let tape = Arc::new(Encoded::default());
+    let outcome = record(scenario, seed, &Recorder::new(tape.clone()));
+    assert!(outcome.is_ok(), "{scenario:?}, seed {seed}: {outcome:?}");
+    let (mut replay, mut count, mut kinds) = (Replay::default(), 0, [false; 4]);
+    for bytes in tape.records.lock().unwrap().iter() {
+        let record: Record = postcard::from_bytes(bytes).unwrap();
+        if let What::State(state) = &record.what {
+            let kind = match state {
+                State::Rule(_) => 0,
+                State::Host(_) => 1,
+                State::Follower(_) => 2,
+                State::Mirror(_) => 3,
+            };
+            kinds[kind] = true;
+        }
+        let step = replay.step(&record).unwrap_or_else(|why| panic!("{scenario:?}, seed {seed}: {why}"));
+        assert!(step || matches!(record.what, What::State(_)), "{scenario:?}, seed {seed}: {record:?}");
+        count += usize::from(step);
+    }
+    (count, kinds)
+}
+
+#[test]
+fn machines_decide_again_what_they_decided() {
+    let mut total = 0;
+    for scenario in Group::ALL.into_iter().flat_map(Group::shapes) {
+        for seed in 20_171..20_174 {
+            let (count, kinds) = replayed(scenario, seed);
+            let expected = [true, true, true, scenario.mirrors > 0];
+            assert_eq!(kinds, expected, "{scenario:?}, seed {seed}");
+            total += count;
+        }
+    }
+    assert!(total > 100_000, "{total} events");
+}
