@@ -200,6 +200,7 @@ fn a_mirror_takes_over_while_its_primary_works() {
         let table = old.database().create_table(&definition()).unwrap().clone();
         churn(old.database(), &table, 0, 2000);
         wait_for("the mirror is whole", || is_whole(&mirror));
+        let begun = old.log().unwrap().filled();
         let (promotion, acknowledged) = std::thread::scope(|scope| {
             let clients: Vec<_> = (1..4)
                 .map(|n| {
@@ -209,7 +210,6 @@ fn a_mirror_takes_over_while_its_primary_works() {
                     })
                 })
                 .collect();
-            let begun = own(&mirror).end;
             wait_for("it is under load", || own(&mirror).end > begun.plus(100_000));
             let promotion = mirror.promote(false).unwrap();
             (promotion, clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>())

@@ -31,7 +31,7 @@ use freshet_replication::{
 };
 
 use super::{
-    Composition, Node,
+    Node,
     adapters::remembered_nodes,
     config::{Domain, NodeConfig},
     start::PATIENCE,
@@ -279,11 +279,8 @@ fn move_aside(
 impl Node {
     /// Whom it follows as a standby, at this moment, and where that is.
     pub fn follows(&self) -> Option<(NodeId, String)> {
-        match self.unless_taking_over().as_deref() {
-            Some(Composition::Standby(following)) => match following.standby.status().link {
-                LinkStatus::Following { node, address } => Some((node, address)),
-                _ => None,
-            },
+        match self.unless_taking_over()?.standby()?.standby.status().link {
+            LinkStatus::Following { node, address } => Some((node, address)),
             _ => None,
         }
     }

@@ -221,8 +221,8 @@ impl Node {
     /// None for other nodes. Never blocks.
     pub fn served_elsewhere(&self) -> Option<Vec<String>> {
         let composition = self.composition.try_lock().ok()?;
-        let Composition::Mirror(mirrored) = &*composition else { return None };
-        let others = mirrored.mirror.peers().into_iter().filter(|peer| peer.serves && peer.node != Some(self.id));
+        let others =
+            composition.mirror()?.mirror.peers().into_iter().filter(|peer| peer.serves && peer.node != Some(self.id));
         Some(others.map(|peer| peer.address).filter(|address| *address != self.address).collect())
     }
 
@@ -232,7 +232,8 @@ impl Node {
     pub fn rehearsed(&self, at: Option<Lsn>, deadline: Instant) -> Option<Result<StateHash, String>> {
         loop {
             let (end, memory) = {
-                let Composition::Mirror(mirrored) = &*self.composition() else { return None };
+                let composition = self.composition();
+                let mirrored = composition.mirror()?;
                 // In this order: what is below the end lies in the regions of now.
                 (mirrored.mirror.status().end, mirrored.mirror.memory())
             };

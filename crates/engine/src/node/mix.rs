@@ -14,7 +14,7 @@ use freshet_txn::{Core, WorkerError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Composition, Node};
+use super::Node;
 
 /// Bytes of log that are looked at, at most.
 const MOST: u64 = 1 << 20;
@@ -101,10 +101,7 @@ impl Node {
     /// # Errors
     /// See [`MixError`].
     pub fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, MixError> {
-        let log = match &*self.composition() {
-            Composition::Primary(lead) => Arc::clone(&lead.log),
-            _ => return Err(MixError::NotPrimary),
-        };
+        let log = self.composition().lead().map(|lead| Arc::clone(&lead.log)).ok_or(MixError::NotPrimary)?;
         let mut bytes = vec![0; log.filled().since(from).min(MOST) as usize];
         log.read(from, &mut bytes)?;
         let core = self.database.core();

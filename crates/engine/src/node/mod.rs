@@ -15,6 +15,7 @@ mod adapters;
 pub mod archive;
 pub mod begin_again;
 mod checkpoint;
+mod composition;
 mod config;
 mod fuzzy_snapshot;
 mod garbage_collector;
@@ -66,7 +67,7 @@ pub(crate) use self::{
     lead::ThisNode,
     start::{Parts, open_log},
 };
-use self::{checkpoint::Checkpointing, lead::Lead, mirror::Mirrored, standby::Following, sweep::Sweep};
+use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
@@ -103,24 +104,6 @@ pub enum Role {
     Failed,
     /// It was stopped.
     Stopped,
-}
-
-enum Composition {
-    Primary(Lead),
-    Standby(Following),
-    Mirror(Mirrored),
-    Failed,
-    Stopped,
-}
-
-impl Composition {
-    /// What feeds the standbys of a primary.
-    fn shipping(&self) -> Option<&Primary> {
-        match self {
-            Self::Primary(lead) => Some(&lead.shipping),
-            Self::Standby(_) | Self::Mirror(_) | Self::Failed | Self::Stopped => None,
-        }
-    }
 }
 
 /// A failover that succeeded.
@@ -279,13 +262,7 @@ impl Node {
 
     /// What it is at the moment.
     pub fn role(&self) -> Role {
-        match &*self.composition() {
-            Composition::Primary(_) => Role::Primary,
-            Composition::Standby(_) => Role::Standby,
-            Composition::Mirror(_) => Role::Mirror,
-            Composition::Failed => Role::Failed,
-            Composition::Stopped => Role::Stopped,
-        }
+        self.composition().role()
     }
 
     /// Whether it was the primary and another node's term has ended that: it commits nothing any
@@ -319,30 +296,20 @@ impl Node {
     /// What the log of this node waits for, or the journal of what has arrived, if it lacks room
     /// for its next file, or descriptors.
     pub fn log_out_of_space(&self) -> Option<freshet_log::OutOfSpace> {
-        match &*self.unless_taking_over()? {
-            Composition::Standby(following) => {
-                following.log.out_of_space().or_else(|| following.standby.out_of_space())
-            }
-            _ => self.log().and_then(|log| log.out_of_space()),
-        }
+        let composition = self.unless_taking_over()?;
+        let of_log = composition.log().and_then(|log| log.out_of_space());
+        of_log.or_else(|| composition.standby()?.standby.out_of_space())
     }
 
     /// The write or sync of this node's log that does not return, if there is one.
     pub fn log_hangs(&self) -> Option<freshet_log::Hang> {
-        match &*self.unless_taking_over()? {
-            Composition::Standby(following) => following.log.hangs(),
-            _ => self.log().and_then(|log| log.hangs()),
-        }
+        self.unless_taking_over()?.log()?.hangs()
     }
 
     /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one
     /// in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
-        match &*self.composition() {
-            Composition::Standby(following) => following.log.persistent_medium(),
-            Composition::Mirror(mirrored) => mirrored.mirror.persistent_medium(),
-            _ => self.log().and_then(|log| log.persistent_medium()),
-        }
+        self.composition().persistent_medium()
     }
 
     /// Blocks until a commit holds, or `deadline` passes.
@@ -371,7 +338,7 @@ impl Node {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(WaitError::Deadline);
             }
-            if matches!(*self.composition(), Composition::Stopped | Composition::Failed) {
+            if matches!(self.role(), Role::Stopped | Role::Failed) {
                 return Err(WaitError::Closed);
             }
             // Its log grows with its own transactions only, and nothing signals that.
@@ -398,8 +365,7 @@ impl Node {
 
     /// Of a standby: notes from now on who wants to follow it.
     fn stand_on_threshold(&self) -> Option<Arc<Threshold>> {
-        let Composition::Standby(following) = &*self.composition() else { return None };
-        let threshold = Arc::new(Threshold::new(following.standby.service()));
+        let threshold = Arc::new(Threshold::new(self.composition().standby()?.standby.service()));
         self.endpoint.set_service(Some(Arc::clone(&threshold) as _));
         Some(threshold)
     }
@@ -407,51 +373,29 @@ impl Node {
     /// Of a standby: blocks until it has followed another node, or `deadline` passes; says whether
     /// it has.
     fn wait_joined(&self, deadline: Instant) -> bool {
-        match &*self.composition() {
-            Composition::Standby(following) => following.standby.wait_joined(deadline).is_ok(),
-            _ => false,
-        }
+        self.composition().standby().is_some_and(|following| following.standby.wait_joined(deadline).is_ok())
     }
 
     /// Of a standby: since when it is trying to follow another node.
     fn tries_since(&self) -> Option<Instant> {
-        match &*self.composition() {
-            Composition::Standby(following) => following.standby.tries_since(),
-            _ => None,
-        }
+        self.composition().standby()?.standby.tries_since()
     }
 
     fn promotion(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();
-        let promoted = match &*composition {
-            Composition::Standby(following) => following.standby.promote(options),
-            Composition::Mirror(mirrored) => mirrored.mirror.promote(options),
-            _ => return Err(PromoteError::NotStandby),
-        };
+        let promoted = composition.promote(options).ok_or(PromoteError::NotStandby)?;
         let promoted = promoted.map_err(|cause| PromoteError::Promotion(Box::new(cause)))?;
-        let (lead, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
-            Composition::Standby(following) => (following.into_lead(self, &promoted), "restart it without `join`"),
-            Composition::Mirror(mirrored) => {
-                let remedy = "promote another node, or bring the old primary back; or restart this one and promote it \
-                              again, if it has mirror.keep-dir, and nothing there is damaged";
-                (mirrored.into_lead(self, &promoted), remedy)
-            }
-            _ => unreachable!("it was one of them a moment ago, under the same lock"),
-        };
-        let lead = lead.map_err(|why| PromoteError::Lead { why, remedy })?;
-        *composition = Composition::Primary(lead);
+        let follows = std::mem::replace(&mut *composition, Composition::Failed);
+        let leads = follows.into_lead(self, &promoted);
+        *composition = leads.map_err(|(why, remedy)| PromoteError::Lead { why, remedy })?;
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }
 
     /// Follows the primary at `address` from now on. Does nothing unless this node is a standby, or
     /// a mirror.
     pub fn follow(&self, address: &str) {
-        match &*self.composition() {
-            Composition::Standby(following) => following.standby.follow(address),
-            Composition::Mirror(mirrored) => mirrored.mirror.follow(address),
-            _ => {}
-        }
+        self.composition().follow(address);
     }
 
     /// Has the log come in this form from now on, without a restart. Without effect unless this
@@ -473,7 +417,7 @@ impl Node {
 
     /// From now on this node's memory may have this many bytes, if it is a mirror.
     pub fn set_mirror_bytes(&self, bytes: u64) {
-        if let Composition::Mirror(mirrored) = &*self.composition() {
+        if let Some(mirrored) = self.composition().mirror() {
             mirrored.mirror.allow(bytes);
         }
     }
@@ -484,15 +428,12 @@ impl Node {
     /// # Errors
     /// When it is no mirror, or does not hold more.
     pub fn refill(&self) -> Result<(), String> {
-        match &*self.composition() {
-            Composition::Mirror(mirrored) => mirrored.mirror.refill(),
-            _ => Err("this node is no mirror".into()),
-        }
+        self.composition().mirror().ok_or("this node is no mirror")?.mirror.refill()
     }
 
     /// Of a standby that was not told whom to follow: asks the others.
     fn look_around(&self) {
-        if let Composition::Standby(following) = &*self.composition() {
+        if let Some(following) = self.composition().standby() {
             following.standby.look_around();
         }
     }
@@ -517,18 +458,10 @@ impl Node {
             // A panic there was reported already.
             let _ = thread.join();
         }
-        if !matches!(composition, Composition::Failed | Composition::Stopped) {
+        if !matches!(composition.role(), Role::Failed | Role::Stopped) {
             tracing::debug!("the node stops");
         }
-        let stopped = match composition {
-            Composition::Primary(lead) => lead.stop(),
-            Composition::Standby(following) => following.stop(),
-            Composition::Mirror(mirrored) => {
-                mirrored.mirror.stop();
-                Ok(())
-            }
-            Composition::Failed | Composition::Stopped => Ok(()),
-        };
+        let stopped = composition.stop();
         // After the log, whose end ends a checkpoint's wait for it.
         if let Some(checkpointing) = self.checkpointing.get() {
             checkpointing.stop();
@@ -603,10 +536,8 @@ impl Node {
 
     /// Tails of the log that were saved before they were cut off.
     pub fn saved_tails(&self) -> Vec<PathBuf> {
-        match &*self.composition() {
-            Composition::Standby(following) => following.standby.status().saved_tails,
-            _ => Vec::new(),
-        }
+        let composition = self.composition();
+        composition.standby().map_or_else(Vec::new, |following| following.standby.status().saved_tails)
     }
 }
 

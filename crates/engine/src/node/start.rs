@@ -441,12 +441,8 @@ impl Parts {
     ) -> Result<Node, StartError> {
         let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, proof, .. } = self;
         let mut checkpointing = None;
-        let log = match &composition {
-            Composition::Primary(lead) => Some((&lead.log, None)),
-            Composition::Standby(following) => Some((&following.log, Some(following.standby.arrived()))),
-            Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
-        };
-        if let Some((log, arrived)) = log {
+        if let Some(log) = composition.log() {
+            let arrived = composition.standby().map(|following| following.standby.arrived());
             let parts = (&core, log, arrived, &proof);
             checkpointing = begin_checkpoints(&config, &ground, &endpoint, parts, checkpoint.as_ref())?;
         }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, Role, StartPhase, SweepStatus};
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -171,10 +171,10 @@ impl Node {
     /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
     /// of one, or neither leads nor follows, as while a failover is under way. Waits for none.
     pub fn staleness(&self) -> Option<Duration> {
-        match self.unless_taking_over().as_deref() {
-            Some(Composition::Primary(_)) => Some(Duration::ZERO),
-            Some(Composition::Standby(following)) => following.standby.status().age,
-            None | Some(Composition::Mirror(_) | Composition::Failed | Composition::Stopped) => None,
+        let composition = self.unless_taking_over()?;
+        match composition.lead() {
+            Some(_) => Some(Duration::ZERO),
+            None => composition.standby()?.standby.status().age,
         }
     }
 
@@ -182,13 +182,13 @@ impl Node {
     /// nothing unless this node is the primary. To be asked for before the commit that is waited
     /// for. Does not wait for a failover.
     pub fn want_visible(&self) -> Option<VisibleWanted> {
-        self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
+        self.unless_taking_over()?.shipping().map(Primary::want_visible)
     }
 
     /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
     /// says whether it is. Not if this node is not the primary: that takes until `deadline`, too.
     pub fn wait_for_standbys(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
-        let waits = self.unless_taking_over().as_deref().and_then(Composition::shipping).map(Primary::waits);
+        let waits = self.unless_taking_over().and_then(|composition| composition.shipping().map(Primary::waits));
         match waits {
             Some(waits) => waits.wait(wanted, until, deadline),
             None => {
@@ -198,42 +198,48 @@ impl Node {
         }
     }
 
+    fn role_status(&self, composition: &Composition) -> RoleStatus {
+        if let Some(lead) = composition.lead() {
+            let (core, log) = (self.database.core(), lead.log.statistics());
+            RoleStatus::Primary {
+                reserved: lead.log.reserved(),
+                filled: lead.log.filled(),
+                log_bytes: log.bytes,
+                batches: log.batches,
+                log_cpu: log.thread_cpu,
+                inputs: core.records_inputs().then(|| core.recorded()),
+                shipping: Box::new(lead.shipping.status()),
+            }
+        } else if let Some(following) = composition.standby() {
+            let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
+            RoleStatus::Standby {
+                own: Box::new(following.standby.status()),
+                apply: self.config.apply,
+                replayed_records: replay.records,
+                replay_threads_cpu: replay.cpu,
+                state_proof: self.state_proof(),
+                again: self.scheme.again(),
+                sampled: self.scheme.sampled(),
+            }
+        } else if let Some(mirrored) = composition.mirror() {
+            RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) }
+        } else if composition.role() == Role::Failed {
+            RoleStatus::Failed
+        } else {
+            RoleStatus::Stopped
+        }
+    }
+
     /// As things stand. Does not wait for a failover.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();
         let composition = self.unless_taking_over();
         let role = match composition.as_deref() {
+            Some(composition) => self.role_status(composition),
             None => {
                 let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
                 RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
             }
-            Some(Composition::Primary(lead)) => {
-                let log = lead.log.statistics();
-                RoleStatus::Primary {
-                    reserved: lead.log.reserved(),
-                    filled: lead.log.filled(),
-                    log_bytes: log.bytes,
-                    batches: log.batches,
-                    log_cpu: log.thread_cpu,
-                    inputs: core.records_inputs().then(|| core.recorded()),
-                    shipping: Box::new(lead.shipping.status()),
-                }
-            }
-            Some(Composition::Standby(following)) => {
-                let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
-                RoleStatus::Standby {
-                    own: Box::new(following.standby.status()),
-                    apply: self.config.apply,
-                    replayed_records: replay.records,
-                    replay_threads_cpu: replay.cpu,
-                    state_proof: self.state_proof(),
-                    again: self.scheme.again(),
-                    sampled: self.scheme.sampled(),
-                }
-            }
-            Some(Composition::Mirror(mirrored)) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },
-            Some(Composition::Failed) => RoleStatus::Failed,
-            Some(Composition::Stopped) => RoleStatus::Stopped,
         };
         drop(composition);
         let terms = self.terms.get();
