@@ -8,7 +8,7 @@ use freshet_base::NodeId;
 use crate::{
     Failure, advise, backup, checkpoint,
     client::{Client, ClientError},
-    config::Flags,
+    config::Given,
     demo::{self, DemoOptions, procedures::Tpcc},
     inspect, membership, promote,
     serve::{self, NodeOptions},
@@ -38,9 +38,10 @@ pub(crate) enum Command {
     ///
     /// Without any option: a primary with its log in ./freshet-data that only this machine can
     /// reach. Every key can be set in a file (--config), in the environment, or as a flag; later
-    /// sources override earlier ones. When the node is ready it prints one line: `ready` and a JSON
-    /// object with its addresses. It writes messages to standard error. SIGTERM and SIGINT end it
-    /// cleanly; on SIGHUP it reads its configuration again.
+    /// sources override earlier ones. -h shows the most common keys, and docs/configuration.md has
+    /// rare ones, too, which are not shown here. When the node is ready it prints one line: `ready`
+    /// and a JSON object with its addresses. It writes messages to standard error. SIGTERM and
+    /// SIGINT end it cleanly; on SIGHUP it reads its configuration again.
     Serve(Box<Serve>),
     /// Show the state of a node and its cluster.
     ///
@@ -129,12 +130,12 @@ pub(crate) enum Command {
     Node(Box<NodeOptions>),
 }
 
-/// Options of `freshet serve`.
+/// Options of `freshet serve`, and with `LABORATORY` of `freshet-lab node`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-pub struct Serve {
+pub struct Serve<const LABORATORY: bool = false> {
     #[command(flatten)]
-    pub(crate) flags: Flags,
+    pub(crate) flags: Given<LABORATORY>,
     /// End cleanly when standard input ends: for processes that start nodes.
     #[arg(long, hide = true)]
     pub(crate) while_stdin: bool,
@@ -469,7 +470,7 @@ impl Cli {
         freshet_base::private::umask();
         match self.command {
             Command::Demo(options) => demo::run(&options),
-            Command::Serve(options) => serve::run(&options, None),
+            Command::Serve(options) => serve::run(&options.flags.0, options.while_stdin, None),
             Command::Token(options) => membership::token(&options),
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),

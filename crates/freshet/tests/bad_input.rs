@@ -67,28 +67,6 @@ fn damage_below_the_watermark_stops_the_node_and_is_not_repaired_in_secret() {
 }
 
 #[test]
-fn a_truncated_or_missing_segment_is_noticed() {
-    let directory = tempfile::tempdir().unwrap();
-    let small = ["--log-segment-bytes", "65536"];
-    let marks = filled(directory.path(), &small);
-    let segments = segments(directory.path());
-    assert!(segments.len() > 2, "{segments:?}");
-    for segment in &segments[..2] {
-        let name = segment.file_name().unwrap().to_str().unwrap();
-        let bytes = fs::read(segment).unwrap();
-        fs::write(segment, &bytes[..10_000]).unwrap();
-        let message = refused(directory.path(), &small);
-        assert!(message.contains(name), "{message}");
-        inspect(directory.path(), &[]);
-        fs::remove_file(segment).unwrap();
-        refused(directory.path(), &small);
-        freshet_base::private::write(segment, &bytes).unwrap();
-    }
-    let node = start(directory.path(), &small);
-    assert_eq!(missing(&connect(&node), &marks), []);
-}
-
-#[test]
 fn foreign_files_are_not_taken_for_a_log() {
     let directory = tempfile::tempdir().unwrap();
     filled(directory.path(), &[]);
@@ -170,12 +148,10 @@ fn absurd_options_are_refused_by_name() {
         (&["--workers", "0"][..], "workers"),
         (&["--safety", "quorum:9"], "quorum"),
         (&["--safety", "quorum:0"], "quorum"),
-        (&["--log-segment-bytes", "5"], "segment-bytes"),
         (&["--log-buffer-bytes", "1099511627776"], "buffer-bytes"),
         (&["--join", "nowhere.invalid:1"], "nowhere.invalid"),
         (&["--join", "127.0.0.1:1"], "127.0.0.1:1"),
-        (&["--pin", "4000000"], "4000000"),
-        (&["--pin", "1000"], "1000"),
+        (&["--pin", "0"], "--pin"),
         (&["--config", "/nowhere.toml"], "nowhere.toml"),
     ] {
         let message = refused(&directory.path().join("data"), options);
@@ -488,33 +464,4 @@ fn a_refused_log_directory_stays_as_it_was() {
     assert!(!path("new").exists() && !good.exists());
     drop(node);
     drop(start(&other, &[]));
-}
-
-/// The file of the log's buffer is made new at each start: in the place of its own, and of no
-/// other.
-#[test]
-fn a_file_that_is_no_log_buffer_is_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name);
-    let file = path("named");
-    for text in ["precious", &"precious ".repeat(10_000)] {
-        fs::write(&file, text).unwrap();
-        for domain in ["pmem", "file"] {
-            let more = ["--domain", domain, "--log-buffer-file", file.to_str().unwrap()];
-            let message = refused(&path(domain), &more);
-            assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer"), "{message}");
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        }
-    }
-    // An empty one is taken, and one's own.
-    fs::write(&file, "").unwrap();
-    let more = ["--domain", "pmem", "--log-buffer-file", file.to_str().unwrap()];
-    for _ in 0..2 {
-        drop(start(&path("pmem"), &more));
-    }
-    let buffer = fs::read(&file).unwrap();
-    let message = refused(&path("another"), &more);
-    assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer of this node"), "{message}");
-    assert!(fs::read(&file).unwrap() == buffer);
-    drop(start(&path("pmem"), &more));
 }

@@ -13,7 +13,6 @@ use std::{
 
 use common::{SOON, connect, create_journal, flags, in_sync, program, start, wait_until, write};
 use freshet::children::NodeProcess;
-use freshet_workloads::journal::Mark;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, Signal, kill_process},
@@ -141,25 +140,6 @@ fn each_change_of_state_has_a_line() {
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!(last["message"], "the node has stopped");
     assert!(signal < text.lines().count() - 1);
-}
-
-/// The disk goes away under the node's feet.
-#[test]
-fn a_log_that_fails_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    let primary = Logging::start(directory.path(), "a", &["--log-segment-bytes", "65536"]);
-    let client = connect(&primary.node);
-    create_journal(&client);
-    while let Err(cause) = fs::remove_dir_all(directory.path().join("a")) {
-        // The node has made another segment in between.
-        assert_eq!(cause.kind(), std::io::ErrorKind::DirectoryNotEmpty);
-    }
-    let refused = (1..).find(|sequence| {
-        let mark = Mark { client: 1, sequence: *sequence };
-        client.call::<()>("journal/write", &mark, SOON).is_err()
-    });
-    let (_, line) = primary.wait_for(0, "the log has failed", |line| line["level"] == "error" && line["part"] == "log");
-    assert!(!line["cause"].as_str().unwrap().is_empty() && refused.is_some());
 }
 
 /// A pipe that is full, and stays so.

@@ -113,7 +113,7 @@ fn very_safe_waits_for_a_standby_that_died() {
 fn a_quorum_refuses_after_its_deadline_and_goes_on_when_it_can() {
     // Long enough for the first write to be waiting by then, on a busy machine too.
     let patience = ["--standby-timeout-ms", "1500", "--refuse-after-ms", "1500"];
-    let mut pair = pair(&[&["--safety", "quorum:2", "--on-loss", "refuse"], &patience[..]].concat());
+    let mut pair = pair(&[&["--safety", "quorum:2"], &patience[..]].concat());
     let client = connect(&pair.primary);
     write(&client, 1, 1, SOON).unwrap();
     pair.standby.pause();

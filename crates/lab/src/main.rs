@@ -72,9 +72,10 @@ enum Command {
     ///
     /// The same seed gives the same run on every machine.
     Simulate(SimulateOptions),
-    /// Run a node of a benchmark: as `freshet serve` does, with procedures for its clients.
+    /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md and
+    /// procedures for its clients.
     #[command(hide = true)]
-    Node(Box<NodeOptions>),
+    Node(Box<NodeOptions<true>>),
 }
 
 impl Command {

@@ -24,9 +24,11 @@ use serde_json::Value;
 /// How long anything may take before a test gives up; a test that passes never waits that long.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The program under test.
+/// The program under test: `freshet`, or in tests of the laboratory `freshet-lab`, whose nodes know
+/// more keys.
 pub fn program() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_freshet"))
+    let program = option_env!("CARGO_BIN_EXE_freshet").or(option_env!("CARGO_BIN_EXE_freshet-lab"));
+    PathBuf::from(program.expect("cargo names the programs of a package to its tests"))
 }
 
 /// Random numbers whose seed is printed, and taken from FRESHET_SEED.
@@ -56,7 +58,6 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
         ("--address", "127.0.0.1:0"),
         ("--listen", "127.0.0.1:0"),
         ("--sql-listen", "off"),
-        ("--log-segment-bytes", "1048576"),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),
         ("--directory", directory.to_str().unwrap()),
