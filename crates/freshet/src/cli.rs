@@ -9,8 +9,10 @@ use crate::{
     Failure, advise, backup, checkpoint,
     client::{Client, ClientError},
     config::Given,
-    demo::{self, DemoOptions, procedures::Tpcc},
-    inspect, membership, promote,
+    demo::{self, DemoOptions},
+    inspect, membership,
+    procedures::Tpcc,
+    promote,
     serve::{self, NodeOptions},
     status, verify,
 };
@@ -28,7 +30,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a
+    /// See it work: a primary and two standbys on this machine, a bank under load by SQL, a kill, a
     /// failover, and the proof that nothing is lost.
     ///
     /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was
@@ -125,7 +127,7 @@ pub(crate) enum Command {
     /// running.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
+    /// Run a node of a test: as `serve` does, with procedures for its clients.
     #[command(hide = true)]
     Node(Box<NodeOptions>),
 }

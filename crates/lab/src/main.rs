@@ -8,7 +8,6 @@
 //! | [`processes`] | nodes that are processes of their own |
 //! | [`readers`] | the procedures of its nodes |
 //! | [`simulate`] | simulated clusters, many seeds |
-//! | [`sql`] | a client |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,6 @@ mod pin;
 mod processes;
 mod readers;
 mod simulate;
-mod sql;
 mod torture;
 
 use std::{process::ExitCode, sync::Arc};
