@@ -76,8 +76,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts `program node`, which is `freshet serve` with procedures for tests and benchmarks,
-    /// with these flags and waits until it can serve.
+    /// Starts `program serve` with these flags and waits until it can serve.
     ///
     /// # Errors
     /// See [`SpawnError`]; no process is left then.
@@ -86,18 +85,7 @@ impl NodeProcess {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        Self::wait_for(Process::spawn(program, flags)?, patience)
-    }
-
-    /// The same with `program serve`.
-    ///
-    /// # Errors
-    /// See [`SpawnError`]; no process is left then.
-    pub(crate) fn serve(program: &Path, flags: Vec<OsString>, patience: Duration) -> Result<Self, SpawnError> {
-        Self::wait_for(Process::run(program, "serve", flags)?, patience)
-    }
-
-    fn wait_for((mut process, receiver): (Process, Announced), patience: Duration) -> Result<Self, SpawnError> {
+        let (mut process, receiver) = Process::spawn(program, flags)?;
         match receiver.recv_timeout(patience) {
             Ok(ready) => Ok(Self { process, ready }),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -143,33 +131,23 @@ pub struct Process {
     all_read: Mutex<mpsc::Receiver<()>>,
 }
 
-/// What a node says when it can serve comes out of it; it ends without that when the node does.
-pub type Announced = mpsc::Receiver<Ready>;
-
 /// How long the messages of a process that has ended may take. Only another process that has its
 /// standard error takes so long.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Process {
-    /// Starts `program node` with these flags, and does not wait.
+    /// Starts `program serve` with these flags, and does not wait: what it says when it can serve
+    /// comes out of the receiver, which ends without that when the process does.
     ///
     /// # Errors
     /// [`SpawnError::Start`].
-    pub fn spawn<I>(program: &Path, flags: I) -> Result<(Self, Announced), SpawnError>
+    pub fn spawn<I>(program: &Path, flags: I) -> Result<(Self, mpsc::Receiver<Ready>), SpawnError>
     where
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        Self::run(program, "node", flags.into_iter().map(Into::into))
-    }
-
-    fn run(
-        program: &Path,
-        what: &str,
-        flags: impl IntoIterator<Item = OsString>,
-    ) -> Result<(Self, Announced), SpawnError> {
         let mut command = Command::new(program);
-        command.args([what, "--while-stdin"]).args(flags);
+        command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In a process group of its own: so it does not get the terminal's signals, and the kernel
         // continues it, if it is stopped, when the process that started it has ended. Then it finds

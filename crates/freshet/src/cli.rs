@@ -1,6 +1,6 @@
 //! What a user may say.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
@@ -10,11 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, membership,
-    procedures::Tpcc,
-    promote,
-    serve::{self, NodeOptions},
-    status, verify,
+    inspect, membership, promote, serve, status, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -127,9 +123,6 @@ pub(crate) enum Command {
     /// running.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Run a node of a test: as `serve` does, with procedures for its clients.
-    #[command(hide = true)]
-    Node(Box<NodeOptions>),
 }
 
 /// Options of `freshet serve`, and with `LABORATORY` of `freshet-lab node`.
@@ -487,7 +480,6 @@ impl Cli {
             Command::Restore(options) => backup::restore(&options),
             Command::Verify(options) => verify::run(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Node(options) => serve::node(&options, |isolation| Arc::new(Tpcc::new(isolation))),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
 //! | [`sql_client`] | a client of the SQL server, for the demo, the laboratory and tests |
-//! | [`procedures`] | what tests and benchmarks call at their nodes |
+//! | [`procedures`] | what benchmarks call at nodes of the laboratory |
 //! | [`serve`], [`status`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |

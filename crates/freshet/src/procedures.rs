@@ -1,4 +1,4 @@
-//! What tests and benchmarks call at their nodes.
+//! What benchmarks call at their nodes.
 //!
 //! | procedure | input | returns |
 //! |---|---|---|

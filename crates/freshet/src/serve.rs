@@ -59,13 +59,12 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Options of a node that also runs procedures for its clients. With `LABORATORY` it knows all
-/// keys.
+/// Options of a node of the laboratory: it knows all keys, and runs procedures for its clients.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-pub struct NodeOptions<const LABORATORY: bool = false> {
+pub struct NodeOptions {
     #[command(flatten)]
-    serve: Serve<LABORATORY>,
+    serve: Serve<true>,
     /// Threads that execute procedures.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
@@ -79,8 +78,8 @@ pub struct NodeOptions<const LABORATORY: bool = false> {
 ///
 /// # Errors
 /// When the node cannot start, or does not end cleanly.
-pub fn node<const LABORATORY: bool>(
-    options: &NodeOptions<LABORATORY>,
+pub fn node(
+    options: &NodeOptions,
     procedures: impl FnOnce(Isolation) -> Arc<dyn Procedures>,
 ) -> Result<ExitCode, Failure> {
     let Serve { flags, while_stdin } = &options.serve;

@@ -145,8 +145,7 @@ fn directories_that_cannot_be_used_are_named() {
 fn absurd_options_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     for (options, text) in [
-        (&["--workers", "0"][..], "workers"),
-        (&["--safety", "quorum:9"], "quorum"),
+        (&["--safety", "quorum:9"][..], "quorum"),
         (&["--safety", "quorum:0"], "quorum"),
         (&["--log-buffer-bytes", "1099511627776"], "buffer-bytes"),
         (&["--join", "nowhere.invalid:1"], "nowhere.invalid"),
@@ -236,76 +235,6 @@ fn a_limit_on_file_sizes_is_an_error_and_not_a_death() {
     // Whatever was begun does not stand in the way of a second attempt.
     let node = start(&data, &[]);
     create_journal(&connect(&node));
-}
-
-#[test]
-fn a_full_disk_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("disk");
-    fs::create_dir(&data).unwrap();
-    // A file system of its own, in a namespace of its own, that a copy is made of before it goes.
-    let probe = Command::new("unshare").args(["-rm", "true"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
-    }
-    let (disk, copy) = (data.display(), directory.path().join("copy"));
-    let text = format!(
-        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=4m none {disk} || exit 77\n\
-         {} \"$@\"\nresult=$?\ncp -r {disk} {}\nexit $result' sh \"$@\"\n",
-        program().display(),
-        copy.display()
-    );
-    let script = common::script(directory.path(), &text);
-    let mut node = match NodeProcess::start(&script, flags(&data.join("log"), &[]), SOON) {
-        Ok(node) => node,
-        Err(refusal) => {
-            assert!(refusal.to_string().contains("77"), "{refusal}");
-            return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
-        }
-    };
-    let client = connect(&node);
-    create_journal(&client);
-    let mut acknowledged = Vec::new();
-    let mut failure = String::new();
-    'full: for round in 0..200 {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        for number in 0..500 {
-            let mark = Mark { client: 1, sequence: round * 500 + number };
-            let ask = freshet::client::Client::call_request("journal/write", &mark, SOON);
-            let sender = sender.clone();
-            if client.send(ask, move |arrived| drop(sender.send((mark, arrived.answer)))).is_err() {
-                break 'full;
-            }
-        }
-        drop(sender);
-        for (mark, answer) in receiver {
-            match answer {
-                freshet::protocol::Answer::Committed { .. } => acknowledged.push(mark),
-                other => failure = format!("{other:?}"),
-            }
-        }
-        if !failure.is_empty() {
-            break;
-        }
-    }
-    assert!(acknowledged.len() > 100, "{} acknowledged, then {failure}", acknowledged.len());
-    assert!(failure.contains("waits for room") && failure.contains("try again"), "{failure}");
-    // Those who only read are still served: what is here is here.
-    assert!(client.status(SOON).is_ok());
-    // The script is not the node: it is the end of its input that ends it.
-    let status = node.stop_by_input(SOON).unwrap();
-    assert!(status.success(), "nothing is open: what could not be written was refused and rolled back");
-    let messages = node.messages();
-    assert!(
-        messages.lines().filter(|line| line.contains(" WARN  log: the log waits for room")).count() == 1,
-        "{messages}"
-    );
-    assert!(!messages.contains(" ERROR ") && messages.contains("there is little room on the disk"), "{messages}");
-    drop(node);
-    let node = start(&copy.join("log"), &[]);
-    let client = connect(&node);
-    assert_eq!(missing(&client, &acknowledged), []);
-    write(&client, 2, 1, SOON).unwrap();
 }
 
 /// What is in a directory.

@@ -74,7 +74,7 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
     let mut last = freshet_base::Lsn::ZERO;
     for round in 0..12 {
         let pair = [[0, 1], [1, 2], [2, 0]][round % 3];
-        let compared = compare(pair.map(|node| &clients[node]), SOON).unwrap();
+        let compared = compare(pair.map(|node| &*clients[node]), SOON).unwrap();
         assert_eq!(compared.difference, None, "round {round}");
         assert!(compared.tables > 3 && compared.records > 0 && compared.at >= last, "{compared:?}");
         last = compared.at;
@@ -93,14 +93,14 @@ fn nodes_are_the_same_under_load_and_the_first_record_that_differs_is_named() {
     assert!(!sql.run("SELECT count(*) FROM things WHERE v <> ''").unwrap().is_empty());
     let broken = clients[1].state(StateAsk::Break { what: Break::Row, seed: 3 }, SOON).unwrap();
     let StateAnswer::Broken(Some(broken)) = broken else { panic!("{broken:?}") };
-    let compared = compare([&clients[0], &clients[1]], SOON).unwrap();
+    let compared = compare([&*clients[0], &*clients[1]], SOON).unwrap();
     let difference = compared.difference.unwrap();
     assert_eq!(broken, format!("Row of table {:?}, record {}", difference.table, difference.rid));
     assert_eq!(difference.lsns[0], difference.lsns[1]);
     let (output, printed) = verify(&bytes, &primary);
     assert!(!output.status.success() && printed.contains("the same version with another row"), "{printed}");
     assert!(printed.contains(&format!("record {}", difference.rid)) && !printed.contains("secret"), "{printed}");
-    assert_eq!(compare([&clients[0], &clients[2]], SOON).unwrap().difference, None);
+    assert_eq!(compare([&*clients[0], &*clients[2]], SOON).unwrap().difference, None);
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
     // This domain has something to say at the start.
     let flags = flags(&directory.path().join("a"), &["--domain", "pmem"]);
     let mut command = Command::new(program());
-    command.args(["node"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+    command.args(["serve"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
     let mut child = Child(command.spawn().unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
     let stdout = child.0.stdout.take().unwrap();
@@ -190,7 +190,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
     let line = receiver.recv_timeout(SOON).expect("it is ready, whether anybody reads or not");
     let ready: Value = serde_json::from_str(line.strip_prefix("ready ").unwrap()).unwrap();
     let address = ready["address"].as_str().unwrap();
-    let client = freshet::client::Client::connect(address, SOON).unwrap();
+    let client = common::Connected::at(address, Path::new(ready["sql_socket"].as_str().unwrap()));
     create_journal(&client);
     for sequence in 1..100 {
         write(&client, 1, sequence, SOON).unwrap();

@@ -72,8 +72,8 @@ enum Command {
     Simulate(SimulateOptions),
     /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md and
     /// procedures for its clients.
-    #[command(hide = true)]
-    Node(Box<NodeOptions<true>>),
+    #[command(hide = true, alias = "serve")]
+    Node(Box<NodeOptions>),
 }
 
 impl Command {

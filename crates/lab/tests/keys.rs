@@ -3,9 +3,13 @@
 #[path = "../../freshet/tests/common/mod.rs"]
 mod common;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
-use common::{SOON, Writer, connect, create_journal, missing, refused, start, wait_for_message};
+use common::{
+    SOON, Writer, connect, create_journal, flags, missing, program, refused, start, wait_for_message, wait_until, write,
+};
+use freshet::children::NodeProcess;
+use freshet_testing::{Missing, skip};
 use freshet_workloads::journal::Mark;
 
 #[test]
@@ -48,10 +52,7 @@ fn a_log_that_fails_is_reported() {
         // The node has made another segment in between.
         assert_eq!(cause.kind(), std::io::ErrorKind::DirectoryNotEmpty);
     }
-    let refused = (1..).find(|sequence| {
-        let mark = Mark { client: 1, sequence: *sequence };
-        client.call::<()>("journal/write", &mark, SOON).is_err()
-    });
+    let refused = (1..).find(|sequence| write(&client, 1, *sequence, SOON).is_err());
     wait_for_message(&node, "the log has failed");
     let messages = node.messages();
     let line = messages.lines().find(|line| line.contains("the log has failed")).unwrap();
@@ -85,6 +86,58 @@ fn a_file_that_is_no_log_buffer_is_left_alone() {
     assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer of this node"), "{message}");
     assert!(fs::read(&file).unwrap() == buffer);
     drop(start(&path("pmem"), &more));
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("disk");
+    fs::create_dir(&data).unwrap();
+    // A file system of its own, in a namespace of its own, that a copy is made of before it goes.
+    let probe = Command::new("unshare").args(["-rm", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
+    }
+    let (disk, copy) = (data.display(), directory.path().join("copy"));
+    let text = format!(
+        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=4m none {disk} || exit 77\n\
+         {} \"$@\"\nresult=$?\ncp -r {disk} {}\nexit $result' sh \"$@\"\n",
+        program().display(),
+        copy.display()
+    );
+    let script = common::script(directory.path(), &text);
+    let small = ["--log-segment-bytes", "1048576"];
+    let mut node = match NodeProcess::start(&script, flags(&data.join("log"), &small), SOON) {
+        Ok(node) => node,
+        Err(refusal) => {
+            assert!(refusal.to_string().contains("exit status: 77"), "{refusal}");
+            return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
+        }
+    };
+    let client = connect(&node);
+    create_journal(&client);
+    let writer = Writer::start(connect(&node), 1);
+    wait_until(&node, "the log waits for room", |status| status["log_waits"].is_string());
+    let common::Written { acknowledged, open, refused } = writer.stop();
+    assert!(acknowledged.len() > 100 && open.is_empty(), "{} acknowledged, {open:?}", acknowledged.len());
+    let waits = |(_, why): &(Mark, String)| why.contains("waits for room") && why.contains("try again");
+    assert!(!refused.is_empty() && refused.iter().all(waits), "{refused:?}");
+    // Those who only read are still served: what is here is here.
+    assert!(client.status(SOON).is_ok());
+    // The script is not the node: it is the end of its input that ends it.
+    let status = node.stop_by_input(SOON).unwrap();
+    assert!(status.success(), "nothing is open: what could not be written was refused and rolled back");
+    let messages = node.messages();
+    assert!(
+        messages.lines().filter(|line| line.contains(" WARN  log: the log waits for room")).count() == 1,
+        "{messages}"
+    );
+    assert!(!messages.contains(" ERROR ") && messages.contains("there is little room on the disk"), "{messages}");
+    drop(node);
+    let node = start(&copy.join("log"), &small);
+    let client = connect(&node);
+    assert_eq!(missing(&client, &acknowledged), []);
+    write(&client, 2, 1, SOON).unwrap();
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Cluster {
             Some(join) => flags.extend(["--join".into(), join.into()]),
             None => flags.push("--new-cluster".into()),
         }
-        Ok(NodeProcess::serve(&std::env::current_exe()?, flags, PATIENCE)?)
+        Ok(NodeProcess::start(&std::env::current_exe()?, flags, PATIENCE)?)
     }
 
     /// How many nodes there are, dead or alive.
