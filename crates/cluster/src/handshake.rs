@@ -116,7 +116,7 @@ pub enum Refusal {
     /// The standby's ring, or a mirror's undo ring, cannot hold what is sent at once.
     #[error(
         "a log buffer, or a mirror's undo ring, of {capacity} bytes is too small for this primary: set \
-         log.buffer-bytes there, or mirror.undo-bytes of a mirror, to at least {needed}"
+         log.buffer-bytes there to at least {needed}"
     )]
     BufferTooSmall {
         /// The one that is too small.

@@ -39,7 +39,7 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, ForceFenceBy, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings, Mix,
-    MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
+    MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
     SettingError, SweepCounts, SweepSettings, SweepStatus,
 };
 pub use scheme::{

@@ -76,8 +76,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts `program node`, which is `freshet serve` with procedures for the demo and benchmarks,
-    /// with these flags and waits until it can serve.
+    /// Starts `program serve` with these flags and waits until it can serve.
     ///
     /// # Errors
     /// See [`SpawnError`]; no process is left then.
@@ -137,7 +136,7 @@ pub struct Process {
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Process {
-    /// Starts it with these flags, and does not wait: what it says when it can serve
+    /// Starts `program serve` with these flags, and does not wait: what it says when it can serve
     /// comes out of the receiver, which ends without that when the process does.
     ///
     /// # Errors
@@ -148,7 +147,7 @@ impl Process {
         I::Item: Into<OsString>,
     {
         let mut command = Command::new(program);
-        command.args(["node", "--while-stdin"]).args(flags.into_iter().map(Into::into));
+        command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In a process group of its own: so it does not get the terminal's signals, and the kernel
         // continues it, if it is stopped, when the process that started it has ended. Then it finds

@@ -1,6 +1,6 @@
 //! What a user may say.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
@@ -8,11 +8,9 @@ use freshet_base::NodeId;
 use crate::{
     Failure, advise, backup, checkpoint,
     client::{Client, ClientError},
-    config::Flags,
-    demo::{self, DemoOptions, procedures::Tpcc},
-    inspect, membership, promote,
-    serve::{self, NodeOptions},
-    status, verify,
+    config::Given,
+    demo::{self, DemoOptions},
+    inspect, membership, promote, serve, status, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -28,7 +26,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a
+    /// See it work: a primary and two standbys on this machine, a bank under load by SQL, a kill, a
     /// failover, and the proof that nothing is lost.
     ///
     /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was
@@ -38,9 +36,10 @@ pub(crate) enum Command {
     ///
     /// Without any option: a primary with its log in ./freshet-data that only this machine can
     /// reach. Every key can be set in a file (--config), in the environment, or as a flag; later
-    /// sources override earlier ones. When the node is ready it prints one line: `ready` and a JSON
-    /// object with its addresses. It writes messages to standard error. SIGTERM and SIGINT end it
-    /// cleanly; on SIGHUP it reads its configuration again.
+    /// sources override earlier ones. -h shows the most common keys, and docs/configuration.md has
+    /// rare ones, too, which are not shown here. When the node is ready it prints one line: `ready`
+    /// and a JSON object with its addresses. It writes messages to standard error. SIGTERM and
+    /// SIGINT end it cleanly; on SIGHUP it reads its configuration again.
     Serve(Box<Serve>),
     /// Show the state of a node and its cluster.
     ///
@@ -124,17 +123,14 @@ pub(crate) enum Command {
     /// may be running.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
-    #[command(hide = true)]
-    Node(Box<NodeOptions>),
 }
 
-/// Options of `freshet serve`.
+/// Options of `freshet serve`, and with `LABORATORY` of `freshet-lab node`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-pub struct Serve {
+pub struct Serve<const LABORATORY: bool = false> {
     #[command(flatten)]
-    pub(crate) flags: Flags,
+    pub(crate) flags: Given<LABORATORY>,
     /// End cleanly when standard input ends: for processes that start nodes.
     #[arg(long, hide = true)]
     pub(crate) while_stdin: bool,
@@ -486,7 +482,7 @@ impl Cli {
         freshet_base::private::umask();
         match self.command {
             Command::Demo(options) => demo::run(&options),
-            Command::Serve(options) => serve::run(&options, None),
+            Command::Serve(options) => serve::run(&options.flags.0, options.while_stdin, None),
             Command::Token(options) => membership::token(&options),
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),
@@ -501,7 +497,6 @@ impl Cli {
             Command::Restore(options) => backup::restore(&options),
             Command::Verify(options) => verify::run(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Node(options) => serve::node(&options, |isolation| Arc::new(Tpcc::new(isolation))),
         }
     }
 }

@@ -6,6 +6,8 @@
 //! | [`cli`], [`config`] | what a user may say, and what follows from it |
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
+//! | [`sql_client`] | a client of the SQL server, for the demo, the laboratory and tests |
+//! | [`procedures`] | what benchmarks call at nodes of the laboratory |
 //! | [`serve`], [`status`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
@@ -21,7 +23,7 @@ pub mod children;
 mod cli;
 pub mod client;
 mod config;
-pub mod demo;
+mod demo;
 mod descriptors;
 mod disk;
 mod ending;
@@ -32,6 +34,7 @@ mod memory;
 pub mod messages;
 mod notify;
 pub mod pin;
+pub mod procedures;
 pub mod process;
 mod promote;
 pub mod protocol;
@@ -39,6 +42,7 @@ mod reload;
 pub mod serve;
 pub mod server;
 mod sql;
+pub mod sql_client;
 pub mod status;
 pub mod units;
 pub mod verify;

@@ -30,7 +30,7 @@ use crate::{
     begin_again::{BeginAgain, Outlook},
     certificates::CertificateWatch,
     cli::Serve,
-    config::Settings,
+    config::{Flags, Settings},
     descriptors::{self, Descriptors},
     disk::DiskWatch,
     ending::{Ending, Event},
@@ -59,12 +59,12 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Options of a node that also runs procedures for its clients.
+/// Options of a node of the laboratory: it knows all keys, and runs procedures for its clients.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct NodeOptions {
     #[command(flatten)]
-    serve: Serve,
+    serve: Serve<true>,
     /// Threads that execute procedures.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
@@ -82,16 +82,20 @@ pub fn node(
     options: &NodeOptions,
     procedures: impl FnOnce(Isolation) -> Arc<dyn Procedures>,
 ) -> Result<ExitCode, Failure> {
-    run(&options.serve, Some((procedures(options.isolation), options.workers.into())))
+    let Serve { flags, while_stdin } = &options.serve;
+    run(&flags.0, *while_stdin, Some((procedures(options.isolation), options.workers.into())))
 }
 
-/// Runs a node, with procedures on this many threads if there are any.
-pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usize)>) -> Result<ExitCode, Failure> {
+/// Procedures, and on how many threads they are run.
+type Served = (Arc<dyn Procedures>, usize);
+
+/// Runs a node, with procedures if there are any.
+pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
-    let ending = Ending::listen(options.while_stdin)?;
-    let settings = Settings::gather(&options.flags)?;
+    let ending = Ending::listen(while_stdin)?;
+    let settings = Settings::gather(flags)?;
     let messages = messages::begin(settings.server.log.format, &settings.server.log.level)?;
-    let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
+    let file = flags.config.as_ref().map(|file| tracing::field::display(file.display()));
     let keys = settings.to_json().to_string();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -203,7 +207,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     );
     notify::ready("ready");
     let things = reload::things(&messages, &node, sql.as_ref(), &settings);
-    let mut reload = Reload::new(&options.flags, &settings, things);
+    let mut reload = Reload::new(flags, &settings, things);
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;

@@ -67,28 +67,6 @@ fn damage_below_the_watermark_stops_the_node_and_is_not_repaired_in_secret() {
 }
 
 #[test]
-fn a_truncated_or_missing_segment_is_noticed() {
-    let directory = tempfile::tempdir().unwrap();
-    let small = ["--log-segment-bytes", "65536"];
-    let marks = filled(directory.path(), &small);
-    let segments = segments(directory.path());
-    assert!(segments.len() > 2, "{segments:?}");
-    for segment in &segments[..2] {
-        let name = segment.file_name().unwrap().to_str().unwrap();
-        let bytes = fs::read(segment).unwrap();
-        fs::write(segment, &bytes[..10_000]).unwrap();
-        let message = refused(directory.path(), &small);
-        assert!(message.contains(name), "{message}");
-        inspect(directory.path(), &[]);
-        fs::remove_file(segment).unwrap();
-        refused(directory.path(), &small);
-        freshet_base::private::write(segment, &bytes).unwrap();
-    }
-    let node = start(directory.path(), &small);
-    assert_eq!(missing(&connect(&node), &marks), []);
-}
-
-#[test]
 fn foreign_files_are_not_taken_for_a_log() {
     let directory = tempfile::tempdir().unwrap();
     filled(directory.path(), &[]);
@@ -167,15 +145,12 @@ fn directories_that_cannot_be_used_are_named() {
 fn absurd_options_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     for (options, text) in [
-        (&["--workers", "0"][..], "workers"),
-        (&["--safety", "quorum:9"], "quorum"),
+        (&["--safety", "quorum:9"][..], "quorum"),
         (&["--safety", "quorum:0"], "quorum"),
-        (&["--log-segment-bytes", "5"], "segment-bytes"),
         (&["--log-buffer-bytes", "1099511627776"], "buffer-bytes"),
         (&["--join", "nowhere.invalid:1"], "nowhere.invalid"),
         (&["--join", "127.0.0.1:1"], "127.0.0.1:1"),
-        (&["--pin", "4000000"], "4000000"),
-        (&["--pin", "1000"], "1000"),
+        (&["--pin", "0"], "--pin"),
         (&["--config", "/nowhere.toml"], "nowhere.toml"),
     ] {
         let message = refused(&directory.path().join("data"), options);
@@ -260,76 +235,6 @@ fn a_limit_on_file_sizes_is_an_error_and_not_a_death() {
     // Whatever was begun does not stand in the way of a second attempt.
     let node = start(&data, &[]);
     create_journal(&connect(&node));
-}
-
-#[test]
-fn a_full_disk_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("disk");
-    fs::create_dir(&data).unwrap();
-    // A file system of its own, in a namespace of its own, that a copy is made of before it goes.
-    let probe = Command::new("unshare").args(["-rm", "true"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
-    }
-    let (disk, copy) = (data.display(), directory.path().join("copy"));
-    let text = format!(
-        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=4m none {disk} || exit 77\n\
-         {} \"$@\"\nresult=$?\ncp -r {disk} {}\nexit $result' sh \"$@\"\n",
-        program().display(),
-        copy.display()
-    );
-    let script = common::script(directory.path(), &text);
-    let mut node = match NodeProcess::start(&script, flags(&data.join("log"), &[]), SOON) {
-        Ok(node) => node,
-        Err(refusal) => {
-            assert!(refusal.to_string().contains("77"), "{refusal}");
-            return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
-        }
-    };
-    let client = connect(&node);
-    create_journal(&client);
-    let mut acknowledged = Vec::new();
-    let mut failure = String::new();
-    'full: for round in 0..200 {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        for number in 0..500 {
-            let mark = Mark { client: 1, sequence: round * 500 + number };
-            let ask = freshet::client::Client::call_request("journal/write", &mark, SOON);
-            let sender = sender.clone();
-            if client.send(ask, move |arrived| drop(sender.send((mark, arrived.answer)))).is_err() {
-                break 'full;
-            }
-        }
-        drop(sender);
-        for (mark, answer) in receiver {
-            match answer {
-                freshet::protocol::Answer::Committed { .. } => acknowledged.push(mark),
-                other => failure = format!("{other:?}"),
-            }
-        }
-        if !failure.is_empty() {
-            break;
-        }
-    }
-    assert!(acknowledged.len() > 100, "{} acknowledged, then {failure}", acknowledged.len());
-    assert!(failure.contains("waits for room") && failure.contains("try again"), "{failure}");
-    // Those who only read are still served: what is here is here.
-    assert!(client.status(SOON).is_ok());
-    // The script is not the node: it is the end of its input that ends it.
-    let status = node.stop_by_input(SOON).unwrap();
-    assert!(status.success(), "nothing is open: what could not be written was refused and rolled back");
-    let messages = node.messages();
-    assert!(
-        messages.lines().filter(|line| line.contains(" WARN  log: the log waits for room")).count() == 1,
-        "{messages}"
-    );
-    assert!(!messages.contains(" ERROR ") && messages.contains("there is little room on the disk"), "{messages}");
-    drop(node);
-    let node = start(&copy.join("log"), &[]);
-    let client = connect(&node);
-    assert_eq!(missing(&client, &acknowledged), []);
-    write(&client, 2, 1, SOON).unwrap();
 }
 
 /// What is in a directory.
@@ -488,33 +393,4 @@ fn a_refused_log_directory_stays_as_it_was() {
     assert!(!path("new").exists() && !good.exists());
     drop(node);
     drop(start(&other, &[]));
-}
-
-/// The file of the log's buffer is made new at each start: in the place of its own, and of no
-/// other.
-#[test]
-fn a_file_that_is_no_log_buffer_is_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name);
-    let file = path("named");
-    for text in ["precious", &"precious ".repeat(10_000)] {
-        fs::write(&file, text).unwrap();
-        for domain in ["pmem", "file"] {
-            let more = ["--domain", domain, "--log-buffer-file", file.to_str().unwrap()];
-            let message = refused(&path(domain), &more);
-            assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer"), "{message}");
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        }
-    }
-    // An empty one is taken, and one's own.
-    fs::write(&file, "").unwrap();
-    let more = ["--domain", "pmem", "--log-buffer-file", file.to_str().unwrap()];
-    for _ in 0..2 {
-        drop(start(&path("pmem"), &more));
-    }
-    let buffer = fs::read(&file).unwrap();
-    let message = refused(&path("another"), &more);
-    assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer of this node"), "{message}");
-    assert!(fs::read(&file).unwrap() == buffer);
-    drop(start(&path("pmem"), &more));
 }

@@ -160,7 +160,7 @@ fn falsify(directory: &Path, text: &[u8]) {
 fn a_log_is_verified_and_what_differs_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");
-    let more = ["--record-inputs", "--checkpoint-interval-s", "0"].map(str::to_owned);
+    let more = ["--record-inputs".to_owned()];
     let flags: Vec<_> = open_sql(&directory.path().join("access")).into_iter().chain(more).collect();
     let mut node = start(&path, &flags.iter().map(String::as_str).collect::<Vec<_>>());
     let sql = Sql::connect(&node);
@@ -251,7 +251,7 @@ fn has_text(directory: &Path, text: &str) -> bool {
 fn words_of_statements_keep_no_data() {
     let directory = tempfile::tempdir().unwrap();
     let (rows, access) = (directory.path().join("rows"), open_sql(&directory.path().join("access")));
-    let kept = ["--record-inputs", "--checkpoint-interval-s", "0", "--checkpoint-dir", rows.to_str().unwrap()];
+    let kept = ["--record-inputs", "--checkpoint-dir", rows.to_str().unwrap()];
     let access = access.iter().map(String::as_str);
     let node = start(&directory.path().join("a"), &access.chain(kept).collect::<Vec<_>>());
     let sql = Sql::connect(&node);

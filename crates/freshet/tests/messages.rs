@@ -13,7 +13,6 @@ use std::{
 
 use common::{SOON, connect, create_journal, flags, in_sync, program, start, wait_until, write};
 use freshet::children::NodeProcess;
-use freshet_workloads::journal::Mark;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, Signal, kill_process},
@@ -143,25 +142,6 @@ fn each_change_of_state_has_a_line() {
     assert!(signal < text.lines().count() - 1);
 }
 
-/// The disk goes away under the node's feet.
-#[test]
-fn a_log_that_fails_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    let primary = Logging::start(directory.path(), "a", &["--log-segment-bytes", "65536"]);
-    let client = connect(&primary.node);
-    create_journal(&client);
-    while let Err(cause) = fs::remove_dir_all(directory.path().join("a")) {
-        // The node has made another segment in between.
-        assert_eq!(cause.kind(), std::io::ErrorKind::DirectoryNotEmpty);
-    }
-    let refused = (1..).find(|sequence| {
-        let mark = Mark { client: 1, sequence: *sequence };
-        client.call::<()>("journal/write", &mark, SOON).is_err()
-    });
-    let (_, line) = primary.wait_for(0, "the log has failed", |line| line["level"] == "error" && line["part"] == "log");
-    assert!(!line["cause"].as_str().unwrap().is_empty() && refused.is_some());
-}
-
 /// A pipe that is full, and stays so.
 fn full_pipe() -> (std::io::PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -198,7 +178,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
     // This domain has something to say at the start.
     let flags = flags(&directory.path().join("a"), &["--domain", "pmem"]);
     let mut command = Command::new(program());
-    command.args(["node"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+    command.args(["serve"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
     let mut child = Child(command.spawn().unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
     let stdout = child.0.stdout.take().unwrap();
@@ -210,7 +190,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
     let line = receiver.recv_timeout(SOON).expect("it is ready, whether anybody reads or not");
     let ready: Value = serde_json::from_str(line.strip_prefix("ready ").unwrap()).unwrap();
     let address = ready["address"].as_str().unwrap();
-    let client = freshet::client::Client::connect(address, SOON).unwrap();
+    let client = common::Connected::at(address, Path::new(ready["sql_socket"].as_str().unwrap()));
     create_journal(&client);
     for sequence in 1..100 {
         write(&client, 1, sequence, SOON).unwrap();

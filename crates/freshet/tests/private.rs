@@ -47,9 +47,9 @@ fn set(path: &Path, mode: u32) {
 fn what_is_made_is_its_users_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let (data, log, rows, buffer) = (path("a/data"), path("log"), path("rows"), path("buffer"));
+    let (data, log, rows) = (path("a/data"), path("log"), path("rows"));
     let (backup, restored, standby) = (path("backup"), path("restored"), path("standby"));
-    let more = [("--log-dir", &log), ("--checkpoint-dir", &rows), ("--log-buffer-file", &buffer)];
+    let more = [("--log-dir", &log), ("--checkpoint-dir", &rows)];
     let more: Vec<&str> = more.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]).collect();
     let node = start_with_umask(directory.path(), "000", &data, &[&more[..], &["--domain", "pmem"]].concat());
     create_journal(&connect(&node));
@@ -58,7 +58,7 @@ fn what_is_made_is_its_users_alone() {
     run("000", &["backup", "--node", &node.ready().listen, backup.to_str().unwrap()]);
     run("000", &["restore", "--backup", backup.to_str().unwrap(), restored.to_str().unwrap()]);
     let _standby = start_with_umask(directory.path(), "000", &standby, &["--join", &node.ready().listen]);
-    for made in [path("a"), log, rows, buffer, backup, restored, standby] {
+    for made in [path("a"), log, rows, backup, restored, standby] {
         assert_eq!(open_to_others(&made), []);
     }
 }

@@ -62,27 +62,30 @@ fn show(node: &NodeProcess, setting: &str) -> String {
 #[test]
 fn what_can_change_changes_and_what_cannot_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let node = start(directory.path(), "standby-timeout-ms = 700\n[sql]\nstatement-timeout-ms = 1000\n");
-    assert_eq!(show(&node, "statement_timeout"), "1s");
+    let node = start(directory.path(), "standby-timeout-ms = 700\n[sql]\nstatement-memory-bytes = 4194304\n");
+    assert_eq!(show(&node, "freshet.query_memory"), "4MB");
     let mut old = Client::open(address(&node), "freshet").unwrap();
-    let text = "standby-timeout-ms = 800\n[log]\nlevel = \"info,engine=debug\"\n[sql]\nstatement-timeout-ms = 2000\n";
+    let text =
+        "standby-timeout-ms = 800\n[log]\nlevel = \"info,engine=debug\"\n[sql]\nstatement-memory-bytes = 8388608\n";
     fs::write(directory.path().join("node.toml"), text).unwrap();
     hang_up(&node);
     let messages = wait_for(&node, "the configuration is reloaded", 1);
     let has = |words: &[&str]| {
         assert!(messages.lines().any(|line| words.iter().all(|word| line.contains(word))), "{words:?}: {messages}")
     };
-    has(&["a setting has changed", "key=sql.statement-timeout-ms", "before=1000", "now=2000"]);
+    has(&["a setting has changed", "key=sql.statement-memory-bytes", "before=4194304", "now=8388608"]);
     has(&["a setting has changed", "key=log.level", "before=info", "now=\"info,engine=debug\""]);
     has(&[" WARN ", "only when the node is started again", "key=standby-timeout-ms", "in_force=700", "configured=800"]);
     has(&["the configuration is reloaded", "changed=2", "waiting=1"]);
-    assert_eq!(show(&node, "statement_timeout"), "2s");
+    assert_eq!(show(&node, "freshet.query_memory"), "8MB");
     // A session that is there keeps what it began with.
-    assert_eq!(old.rows("SHOW statement_timeout"), [["1s"]]);
+    assert_eq!(old.rows("SHOW freshet.query_memory"), [["4MB"]]);
 
     // One error, and nothing changes.
     for (times, broken) in
-        ["[sql]\nstatement-timeout-ms = 3000\nnonsense = 1\n", "[sql", "[log]\nlevel = \"loud\"\n"].iter().enumerate()
+        ["[sql]\nstatement-memory-bytes = 16777216\nnonsense = 1\n", "[sql", "[log]\nlevel = \"loud\"\n"]
+            .iter()
+            .enumerate()
     {
         fs::write(directory.path().join("node.toml"), broken).unwrap();
         hang_up(&node);
@@ -93,7 +96,7 @@ fn what_can_change_changes_and_what_cannot_is_reported() {
     fs::remove_file(directory.path().join("node.toml")).unwrap();
     hang_up(&node);
     wait_for(&node, "the configuration is not reloaded", 4);
-    assert_eq!(show(&node, "statement_timeout"), "2s");
+    assert_eq!(show(&node, "freshet.query_memory"), "8MB");
 }
 
 /// A certificate for 127.0.0.1, in files.

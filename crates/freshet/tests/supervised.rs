@@ -6,7 +6,7 @@ mod common;
 
 use std::{
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{SOON, flags, missing, program, random};
-use freshet::{client::Client, protocol::Answer};
+use common::{Connected, SOON, flags, missing, program, random};
+use freshet::{client::Client, sql_client::Session};
 use freshet_base::Lsn;
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
@@ -31,6 +31,7 @@ fn ports<const N: usize>() -> [u16; N] {
 /// A process, and the supervisor that starts it again.
 struct Supervised {
     address: String,
+    socket: PathBuf,
     child: Arc<Mutex<Child>>,
     stop: Arc<AtomicBool>,
     errors: PathBuf,
@@ -39,7 +40,7 @@ struct Supervised {
 
 fn spawn(flags: &[String], errors: &PathBuf) -> Child {
     let mut command = Command::new(program());
-    command.args(["node", "--while-stdin"]).args(flags);
+    command.args(["serve", "--while-stdin"]).args(flags);
     // Flags alone decide.
     std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FRESHET_")).for_each(
         |name| {
@@ -51,9 +52,12 @@ fn spawn(flags: &[String], errors: &PathBuf) -> Child {
 }
 
 impl Supervised {
-    fn start(directory: PathBuf, address: String, more: &[&str]) -> Self {
+    fn start(directory: PathBuf, address: String, sql: u16, more: &[&str]) -> Self {
         let errors = directory.with_extension("err");
-        let flags = flags(&directory, &[&["--address", &address], more].concat());
+        let sockets = directory.parent().unwrap();
+        let (socket, sql) = (sockets.join(format!(".s.PGSQL.{sql}")), format!("127.0.0.1:{sql}"));
+        let own = ["--address", &address, "--sql-listen", &sql, "--sql-socket-directory", sockets.to_str().unwrap()];
+        let flags = flags(&directory, &[&own, more].concat());
         let child = Arc::new(Mutex::new(spawn(&flags, &errors)));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = {
@@ -68,7 +72,11 @@ impl Supervised {
                 }
             })
         };
-        Self { address, child, stop, errors, thread: Some(thread) }
+        Self { address, socket, child, stop, errors, thread: Some(thread) }
+    }
+
+    fn connect(&self) -> Connected {
+        Connected::at(&self.address, &self.socket)
     }
 
     fn kill(&self) {
@@ -111,17 +119,21 @@ struct Acknowledged {
 }
 
 /// Writes to one node for as long as that takes anything, and then again.
-fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, acknowledged: &Mutex<Vec<Acknowledged>>) {
+fn write(node: usize, socket: &Path, stop: &AtomicBool, sequence: &AtomicU64, acknowledged: &Mutex<Vec<Acknowledged>>) {
     let patience = Duration::from_secs(2);
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(10));
-        let Ok(client) = Client::connect(address, patience) else { continue };
+        let Ok(mut session) = Session::open(socket, "freshet", patience) else { continue };
+        if session.run("SET freshet.commit_lsns = on").is_err() {
+            continue;
+        }
         loop {
             let mark = Mark { client: node as u64, sequence: sequence.fetch_add(1, Ordering::SeqCst) };
             let asked = Instant::now();
-            match client.ask(Client::call_request("journal/write", &mark, patience), patience) {
-                Ok(Answer::Committed { lsn: Some(lsn), .. }) => {
+            match session.run(&common::insert(mark)) {
+                Ok(_) => {
                     let at = Instant::now();
+                    let lsn = Lsn(session.parameter("freshet.last_commit").unwrap().parse().unwrap());
                     acknowledged.lock().unwrap().push(Acknowledged { node, asked, at, lsn, mark });
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -186,7 +198,7 @@ fn rounds() -> u32 {
 fn whatever_ends_is_started_again_and_one_leads() {
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
-    let ports = ports::<6>();
+    let ports = ports::<9>();
     let address = |port: usize| format!("127.0.0.1:{}", ports[port]);
     let quorum = ["--safety", "quorum:2", "--standbys", "2"];
     let first = address(3);
@@ -196,7 +208,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
             let join = if node == 0 { &[][..] } else { &join };
             let more = [&["--listen", &listen], &quorum[..], join].concat();
             let path = directory.path().join(["a", "b", "c"][node]);
-            let process = Supervised::start(path, address(node), &more);
+            let process = Supervised::start(path, address(node), ports[6 + node], &more);
             if node == 0 {
                 wait(|| process.is_primary(), "a primary");
             }
@@ -205,14 +217,14 @@ fn whatever_ends_is_started_again_and_one_leads() {
         .collect();
     let in_sync = || nodes[0].status().is_some_and(|status| common::in_sync(&status) == 2);
     wait(in_sync, "two standbys");
-    Client::connect(&nodes[0].address, SOON).unwrap().call::<()>("journal/create", &(), SOON).unwrap();
+    common::create_journal(&nodes[0].connect());
     let (stop, sequence) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let writers: Vec<_> = (0..3)
         .map(|node| {
             let (stop, sequence, acknowledged) = (Arc::clone(&stop), Arc::clone(&sequence), Arc::clone(&acknowledged));
-            let address = nodes[node].address.clone();
-            std::thread::spawn(move || write(node, &address, &stop, &sequence, &acknowledged))
+            let socket = nodes[node].socket.clone();
+            std::thread::spawn(move || write(node, &socket, &stop, &sequence, &acknowledged))
         })
         .collect();
     commits(&acknowledged, Instant::now(), SOON).unwrap();
@@ -272,7 +284,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
     assert_one_log(&mut acknowledged);
     let marks: Vec<Mark> = acknowledged.iter().map(|acknowledged| acknowledged.mark).collect();
     let primary = nodes.iter().position(Supervised::is_primary).unwrap();
-    let client = Client::connect(&nodes[primary].address, SOON).unwrap();
+    let client = nodes[primary].connect();
     assert_eq!(missing(&client, &marks), []);
     for node in nodes.iter().enumerate().filter(|(node, _)| *node != primary).map(|(_, node)| node) {
         common::assert_same_state(&client, &Client::connect(&node.address, SOON).unwrap());

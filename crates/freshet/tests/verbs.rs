@@ -27,8 +27,7 @@ use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
 /// A standby with these is a mirror; with memory for what the tests write, and room to grow.
-const MIRROR: [&str; 6] =
-    ["--mirror-bytes", "536870912", "--mirror-undo-bytes", "4194304", "--mirror-directory-bytes", "1048576"];
+const MIRROR: [&str; 4] = ["--mirror-bytes", "536870912", "--mirror-directory-bytes", "1048576"];
 
 /// Every acknowledged commit is on the standby, and a standby that is away is waited for.
 const SAFE: [&str; 6] = ["--safety", "very-safe", "--standbys", "1", "--standby-timeout-ms", "10000"];
@@ -108,7 +107,7 @@ fn commits_reach_the_standby() {
 fn what_was_read_back_counts_as_acknowledged() {
     // The appliance method (Query Fresh, section 2.3); what lies under the buffers here is no
     // persistent memory.
-    let pair = pair(&["--domain", "pmem", "--log-group-commit", "passive"], &["--fabric-appliance", "true"]);
+    let pair = pair(&["--domain", "pmem"], &["--fabric-appliance", "true"]);
     let writer = Writer::start(connect(&pair.primary), 1);
     writer.wait_for(200);
     let written = writer.stop();

@@ -8,7 +8,6 @@
 //! | [`processes`] | nodes that are processes of their own |
 //! | [`readers`] | the procedures of its nodes |
 //! | [`simulate`] | simulated clusters, many seeds |
-//! | [`sql`] | a client |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,6 @@ mod pin;
 mod processes;
 mod readers;
 mod simulate;
-mod sql;
 mod torture;
 
 use std::{process::ExitCode, sync::Arc};
@@ -72,8 +70,9 @@ enum Command {
     ///
     /// The same seed gives the same run on every machine.
     Simulate(SimulateOptions),
-    /// Run a node of a benchmark: as `freshet serve` does, with procedures for its clients.
-    #[command(hide = true)]
+    /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md and
+    /// procedures for its clients.
+    #[command(hide = true, alias = "serve")]
     Node(Box<NodeOptions>),
 }
 

@@ -19,7 +19,7 @@ use std::{
 };
 
 use freshet::{
-    demo::procedures::Tpcc,
+    procedures::Tpcc,
     protocol::Call,
     server::{
         Host,

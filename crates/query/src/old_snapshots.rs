@@ -162,8 +162,8 @@ impl Looks {
 /// The error of who holds what is condemned.
 #[cold]
 pub fn too_old() -> SqlError {
-    let detail = "The transaction was open for longer than the server's setting sql.snapshot-max-age-ms allows, or it \
-                  kept more old versions in memory than it may (sql.snapshot-max-bytes).";
+    let detail = "The transaction kept more old versions in memory than the server's setting sql.snapshot-max-bytes \
+                  allows, or it was open for longer than the server allows.";
     SqlError::new(SqlState::new("72000"), "snapshot too old").with_detail(detail)
 }
 

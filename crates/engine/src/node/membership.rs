@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Node,
-    config::{NodeConfig, SettingError},
+    config::{NodeConfig, SettingError, headings::COMMON},
     ground::random,
     start::{ASK_EVERY, PATIENCE, StartError},
 };
@@ -34,7 +34,7 @@ pub struct MembershipSettings {
     /// `join`.
     ///
     /// Set it for a new node on another machine.
-    #[arg(id = "member-token-file", long, value_name = "FILE")]
+    #[arg(id = "member-token-file", long, value_name = "FILE", help_heading = COMMON)]
     pub token_file: Option<PathBuf>,
     /// This node's certificate, in PEM, with the intermediate ones up to the authority's. None:
     /// Freshet makes it, its key and the authority's certificate.

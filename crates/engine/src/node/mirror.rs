@@ -99,7 +99,7 @@ impl Parts {
             follow: ground.follows(config)?,
             fetched: config.log.buffer_bytes as u64 / 2,
             aside: ground.directory.as_ref().map(|directory| directory.path().join("mirror-aside")),
-            ..config.mirror.config(ground.id, config.persistence(ground.id)?.map(|log| log.method))
+            ..config.mirror.config(&config.log, ground.id, config.persistence(ground.id)?.map(|log| log.method))
         };
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
         let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;

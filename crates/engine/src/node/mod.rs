@@ -72,8 +72,8 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, ForceFenceBy,
-        GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnLoss, OnMismatch, ProofSettings, SettingError,
-        SweepSettings,
+        GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnMismatch, ProofSettings, SettingError,
+        SweepSettings, headings,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},

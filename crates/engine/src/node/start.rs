@@ -113,7 +113,7 @@ pub enum StartError {
     /// Others may have gone on without this node.
     #[error(
         "this node was the primary, and others may have continued without it: {0}. Start the others; \
-         if they do not know each other, name them in `peers`; `force-primary` makes it the primary all the same, and may lose acknowledged commits"
+         if they do not know each other, name them in `peers`; `--force-primary` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unanswered(Box<super::PromoteError>),
     /// The same node is running elsewhere.

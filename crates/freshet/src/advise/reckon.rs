@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use freshet_engine::{MirrorSettings, mirror_format, scheme::inputs::weigh};
+use freshet_engine::{LogSettings, MirrorSettings, mirror_format, scheme::inputs::weigh};
 use serde::{Deserialize, Serialize};
 
 use super::constants::{
@@ -468,8 +468,8 @@ impl<'c> Case<'c> {
 
     /// What the memory of a mirror with the usual settings takes.
     fn mirror_bytes(&self) -> f64 {
-        let MirrorSettings { undo_bytes, directory_bytes, .. } = MirrorSettings::default();
-        self.slots_bytes() + (undo_bytes + directory_bytes) as f64
+        let mirror = MirrorSettings::default();
+        self.slots_bytes() + (mirror.undo(&LogSettings::default()) + mirror.directory_bytes) as f64
     }
 
     /// Whether the link is too narrow for bytes: a standby that gets inputs stays with them until

@@ -1,15 +1,13 @@
-//! docs/configuration.md against the documentation of the keys, which are the doc comments of their
-//! fields.
+//! docs/configuration.md and docs/laboratory.md against the documentation of the keys, which are
+//! the doc comments of their fields.
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use clap::{Arg, ArgAction, Args, Command};
+use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::Value;
 
-use super::{
-    Settings,
-    flags::{documentation, name_of, shown, words},
-};
+use super::flags::{Keys, documentation, name_of, shown, words};
+use crate::cli::Cli;
 
 const BEGIN: &str = "<!-- keys: ";
 const END: &str = "<!-- end of keys -->\n";
@@ -81,41 +79,58 @@ fn table(args: &[&Arg], defaults: &BTreeMap<String, Value>) -> String {
     table
 }
 
-/// Each table of docs/configuration.md is made of the fields' doc comments. `UPDATE_DOCS=1` writes
-/// it.
-#[test]
-fn the_document_is_made_of_the_fields_comments() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let document = fs::read_to_string(&path).unwrap();
-    let command = Settings::augment_args_for_update(Command::new("keys"));
-    let defaults = Settings::default().keys();
-    let mut made = String::new();
-    let mut keys = 0;
-    let mut rest = document.as_str();
+/// A document with its tables of keys as they should be, and how many keys they have.
+fn made(document: &str) -> (String, usize) {
+    let (args, defaults): (Vec<_>, _) = (Keys::Laboratory.args().collect(), Keys::Laboratory.defaults());
+    let (mut made, mut keys, mut rest) = (String::new(), 0, document);
     while let Some((before, after)) = rest.split_once(BEGIN) {
         let (heading, after) = after.split_once(" -->\n").expect("a heading ends in its line");
-        let args: Vec<_> = command.get_arguments().filter(|arg| arg.get_help_heading() == Some(heading)).collect();
+        let args: Vec<_> = args.iter().filter(|arg| arg.get_help_heading() == Some(heading)).collect();
         assert!(!args.is_empty(), "no key is below {heading}");
         keys += args.len();
         let (_, after) = after.split_once(END).expect("keys have an end");
         made.push_str(&format!("{before}{BEGIN}{heading} -->\n{}{END}", table(&args, &defaults)));
         rest = after;
     }
-    made.push_str(rest);
-    assert_eq!(keys, defaults.len(), "each key is below one heading");
-    if env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &made).unwrap();
+    (made + rest, keys)
+}
+
+/// Each table of docs/configuration.md and docs/laboratory.md is made of the fields' doc comments.
+/// `UPDATE_DOCS=1` writes it.
+#[test]
+fn the_documents_are_made_of_the_fields_comments() {
+    let product = Keys::Product.defaults().len();
+    for (name, expected) in [("configuration", product), ("laboratory", Keys::Laboratory.defaults().len() - product)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{name}.md"));
+        let (made, keys) = made(&fs::read_to_string(&path).unwrap());
+        assert_eq!(keys, expected, "each key is below one heading of docs/{name}.md");
+        if env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, &made).unwrap();
+        }
+        let document = fs::read_to_string(&path).unwrap();
+        let differs = document.lines().zip(made.lines()).find(|(is, should)| is != should);
+        assert!(document == made, "write docs/{name}.md with UPDATE_DOCS=1: {differs:?}");
     }
-    let document = fs::read_to_string(&path).unwrap();
-    let differs = document.lines().zip(made.lines()).find(|(is, should)| is != should);
-    assert!(document == made, "write docs/configuration.md with UPDATE_DOCS=1: {differs:?}");
+}
+
+/// What an operator has to look through stays short. A key that only tests, benchmarks and
+/// experiments set gets the heading `LABORATORY`, one that is seldom set is hidden from the help.
+#[test]
+fn keys_and_options_are_few() {
+    assert!(Keys::Product.defaults().len() <= 55, "{} keys", Keys::Product.defaults().len());
+    let mut cli = Cli::command();
+    cli.build();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let shown = serve.get_arguments().filter(|arg| !arg.is_hide_set());
+    let (short, long): (Vec<&Arg>, Vec<&Arg>) = shown.partition(|arg| !arg.is_hide_short_help_set());
+    assert!(short.len() <= 25 && short.len() + long.len() <= 50, "{} and {} options", short.len(), long.len());
 }
 
 /// Both paragraphs of each key.
 #[test]
 fn every_key_has_its_meaning_and_when_to_change_it() {
-    for arg in Settings::augment_args_for_update(Command::new("keys")).get_arguments() {
-        let (meaning, when) = documentation(arg);
+    for arg in Keys::Laboratory.args() {
+        let (meaning, when) = documentation(&arg);
         for text in [meaning, when] {
             assert!(text.len() > 10 && text.ends_with('.') && !text.contains('\n'), "{}: {text:?}", arg.get_id());
         }

@@ -2,8 +2,8 @@
 //! override earlier ones.
 //!
 //! A key is a field of [`NodeConfig`] or [`ServerSettings`], with its documentation, and is spelled
-//! the same everywhere: `log.interval-us` in the file, `FRESHET_LOG_INTERVAL_US` in the
-//! environment, `--log-interval-us` as a flag.
+//! the same everywhere: `log.buffer-bytes` in the file, `FRESHET_LOG_BUFFER_BYTES` in the
+//! environment, `--log-buffer-bytes` as a flag.
 
 #[cfg(test)]
 mod docs;
@@ -26,7 +26,7 @@ use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
 pub(crate) use self::{
-    flags::Flags,
+    flags::{Flags, Given},
     server::{ServerSettings, SqlListen, SqlSettings},
 };
 
@@ -53,7 +53,7 @@ pub(crate) enum ConfigError {
         cause: io::Error,
     },
     /// The file is not TOML, or has a value that does not fit.
-    #[error("configuration file {path}: {cause}(`freshet serve --help` lists all keys)")]
+    #[error("configuration file {path}: {cause}(docs/configuration.md lists all keys)")]
     File {
         /// The path of the configuration file.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub(crate) enum ConfigError {
         cause: toml::de::Error,
     },
     /// The file has a key that does not exist.
-    #[error("configuration file {path}, line {line}: unknown key {key} (`freshet serve --help` lists all keys)")]
+    #[error("configuration file {path}, line {line}: unknown key {key} (docs/configuration.md lists all keys)")]
     Unknown {
         /// The path of the configuration file.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub(crate) enum ConfigError {
         key: String,
     },
     /// The environment names a key that does not exist.
-    #[error("environment variable {0} is not known: `freshet serve --help` lists all")]
+    #[error("environment variable {0} is not known: docs/configuration.md lists all keys")]
     Environment(String),
     /// A value that no node can run with.
     #[error("{setting}: {remedy}")]
@@ -89,9 +89,9 @@ impl Settings {
     /// # Errors
     /// See [`ConfigError`].
     pub(crate) fn gather(flags: &Flags) -> Result<Self, ConfigError> {
-        flags::check_environment(std::env::vars_os())?;
+        flags::check_environment(flags.keys, std::env::vars_os())?;
         let mut settings = match &flags.config {
-            Some(path) => Self::read(path)?,
+            Some(path) => Self::read(path, &flags.keys.defaults())?,
             None => Self::default(),
         };
         flags.apply(&mut settings);
@@ -101,21 +101,18 @@ impl Settings {
 
     /// The engine and the server each take their keys from the file; a key that neither has is an
     /// error.
-    fn read(path: &Path) -> Result<Self, ConfigError> {
+    fn read(path: &Path, known: &BTreeMap<String, Value>) -> Result<Self, ConfigError> {
         fn part<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigError> {
             toml::from_str(text).map_err(|cause| ConfigError::File { path: path.to_owned(), cause })
         }
         let text =
             fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { path: path.to_owned(), cause })?;
-        let settings = Self { node: part(&text, path)?, server: part(&text, path)? };
         let table = DeTable::parse(&text).map_err(|cause| ConfigError::File { path: path.to_owned(), cause })?;
-        match unknown(table.get_ref(), "", &Self::default().keys()) {
-            Some((key, at)) => {
-                let line = 1 + text[..at].matches('\n').count();
-                Err(ConfigError::Unknown { path: path.to_owned(), line, key })
-            }
-            None => Ok(settings),
+        if let Some((key, at)) = unknown(table.get_ref(), "", known) {
+            let line = 1 + text[..at].matches('\n').count();
+            return Err(ConfigError::Unknown { path: path.to_owned(), line, key });
         }
+        Ok(Self { node: part(&text, path)?, server: part(&text, path)? })
     }
 
     /// Whether a node can run with it.

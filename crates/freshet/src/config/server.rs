@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Args;
-use freshet_engine::SettingError;
+use freshet_engine::{
+    SettingError,
+    node::headings::{COMMON, LABORATORY},
+};
 use freshet_query::session::settings::Bounds;
 use serde::{Deserialize, Serialize};
 
@@ -25,17 +28,17 @@ pub(crate) struct ServerSettings {
     /// free one. See docs/operations.md#who-may-look-after-a-node.
     ///
     /// Change it when they are on other machines.
-    #[arg(long, value_name = "ADDRESS", help_heading = "Addresses")]
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
     pub(crate) address: SocketAddr,
     /// Every client that reaches `address` over TCP may ask for the status.
     ///
     /// Set it for a monitor without a certificate.
-    #[arg(long, help_heading = "Addresses")]
+    #[arg(long, help_heading = "Membership")]
     pub(crate) open_status: bool,
     /// The processors that the node may use, like `0` or `0,2-3`. None: all.
     ///
     /// Set it to keep nodes apart on one machine.
-    #[arg(long, value_name = "CPUS", help_heading = "Resources")]
+    #[arg(long, value_name = "CPUS", help_heading = LABORATORY)]
     pub(crate) pin: Option<Cpus>,
     /// What the node says about itself.
     #[command(flatten)]
@@ -48,7 +51,7 @@ pub(crate) struct ServerSettings {
 /// What the node says about itself. In a file these keys are in the table `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
-#[command(next_help_heading = "Messages")]
+#[command(next_help_heading = "Log")]
 pub(crate) struct MessageSettings {
     /// The format of messages on standard error.
     ///
@@ -60,7 +63,7 @@ pub(crate) struct MessageSettings {
     /// `postgres`), as in `info,replication=debug`.
     ///
     /// Change it when you look for something.
-    #[arg(id = "log-level", long, value_name = "LEVELS")]
+    #[arg(id = "log-level", long, value_name = "LEVELS", help_heading = COMMON)]
     pub(crate) level: Levels,
 }
 
@@ -114,7 +117,7 @@ pub(crate) struct SqlSettings {
     /// nowhere.
     ///
     /// Change it to an address that others reach.
-    #[arg(id = "sql-listen", long, value_name = "ADDRESS")]
+    #[arg(id = "sql-listen", long, value_name = "ADDRESS", help_heading = COMMON)]
     pub(crate) listen: SqlListen,
     /// The directory of the Unix socket `.s.PGSQL.<port>`, with the port of `sql.listen`; `off`: no
     /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700;
@@ -122,26 +125,26 @@ pub(crate) struct SqlSettings {
     /// exist, and its mode says who may connect.
     ///
     /// Use `/run/postgresql` or the like for clients of other users.
-    #[arg(id = "sql-socket-directory", long, value_name = "DIR")]
+    #[arg(id = "sql-socket-directory", long, value_name = "DIR", help_heading = COMMON)]
     pub(crate) socket_directory: Option<PathBuf>,
     /// A file that says which clients get in and how they authenticate, with the lines of
     /// PostgreSQL's `pg_hba.conf`. None: the user who runs the server, and root, need no password
     /// at the Unix socket; all others need their role's. See docs/operations.md#who-may-log-in.
     ///
     /// Set it where clients come over a network.
-    #[arg(id = "sql-access", long, value_name = "FILE")]
+    #[arg(id = "sql-access", long, value_name = "FILE", help_heading = COMMON)]
     pub(crate) access: Option<PathBuf>,
     /// How many clients at once, 1 to 10000. Each has a thread, and places among the node's
     /// workers.
     ///
     /// Raise it for many clients without a pooler.
-    #[arg(id = "sql-connections", long, value_name = "N")]
+    #[arg(id = "sql-connections", long, value_name = "N", help_heading = COMMON)]
     pub(crate) connections: usize,
     /// How many of them one role may have that is no superuser and has no CONNECTION LIMIT of its
     /// own, so that no role keeps all others out. 0: nine tenths.
     ///
     /// Lower it where strangers may log in.
-    #[arg(id = "sql-role-connections", long, value_name = "N")]
+    #[arg(id = "sql-role-connections", long, value_name = "N", help_heading = LABORATORY)]
     pub(crate) role_connections: usize,
     /// The superuser that a new node has, without a password, and the database named after it
     /// (docs/sql.md#databases).
@@ -152,12 +155,12 @@ pub(crate) struct SqlSettings {
     /// The certificates with which TLS is offered, in PEM, the server's own first. None: no TLS.
     ///
     /// Set it when clients come over a network.
-    #[arg(id = "sql-tls-certificates", long, value_name = "FILE")]
+    #[arg(id = "sql-tls-certificates", long, value_name = "FILE", help_heading = COMMON)]
     pub(crate) tls_certificates: Option<PathBuf>,
     /// The key of these certificates, in PEM.
     ///
     /// Set it with them.
-    #[arg(id = "sql-tls-key", long, value_name = "FILE")]
+    #[arg(id = "sql-tls-key", long, value_name = "FILE", help_heading = COMMON)]
     pub(crate) tls_key: Option<PathBuf>,
     /// The authorities that must have signed clients' certificates, in PEM. Clients without a
     /// certificate are refused only if a rule of the access file says `cert` or `clientcert`.
@@ -173,47 +176,48 @@ pub(crate) struct SqlSettings {
     #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
     pub(crate) memory_bytes: u64,
     /// How much memory one session may keep: its cursors and portals, prepared statements, settings
-    /// and parameters, and the statement that it runs. No more than `sql.memory-bytes`.
+    /// and parameters, and the statement that it runs. No less than `sql.statement-memory-bytes`,
+    /// and no more than `sql.memory-bytes`.
     ///
     /// Lower it where strangers may log in.
-    #[arg(id = "sql-session-memory-bytes", long, value_name = "BYTES")]
+    #[arg(id = "sql-session-memory-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub(crate) session_memory_bytes: u64,
     /// How much memory a statement or a cursor may keep: sorts, groups, hash tables, results that
-    /// wait. No more than a session. `freshet.query_memory` begins with this, and no role can set
-    /// it higher.
+    /// wait. No more than `sql.memory-bytes`. A session may keep 1 GiB, or as much as a statement.
+    /// `freshet.query_memory` begins with this, and no role can set it higher.
     ///
     /// Raise it for large sorts.
-    #[arg(id = "sql-statement-memory-bytes", long, value_name = "BYTES")]
+    #[arg(id = "sql-statement-memory-bytes", long, value_name = "BYTES", hide = true)]
     pub(crate) statement_memory_bytes: u64,
     /// `statement_timeout` of sessions that do not set it. 0: none.
     ///
     /// Set it where a forgotten statement would be in the way of others.
-    #[arg(id = "sql-statement-timeout-ms", long, value_name = "MS")]
+    #[arg(id = "sql-statement-timeout-ms", long, value_name = "MS", help_heading = LABORATORY)]
     pub(crate) statement_timeout_ms: u64,
     /// `idle_in_transaction_session_timeout` of sessions that do not set it. 0: none. An open
     /// transaction keeps old versions in memory.
     ///
     /// Set it where clients forget to commit.
-    #[arg(id = "sql-idle-in-transaction-timeout-ms", long, value_name = "MS")]
+    #[arg(id = "sql-idle-in-transaction-timeout-ms", long, value_name = "MS", help_heading = LABORATORY)]
     pub(crate) idle_in_transaction_timeout_ms: u64,
     /// How old the snapshot of an open transaction may be. Beyond that the transaction ends with
     /// 72000, whatever its role has set: at once if it is idle. 0: as old as it likes. See
     /// docs/sql.md#old-snapshots.
     ///
     /// Set it where nobody is to hold old versions for longer.
-    #[arg(id = "sql-snapshot-max-age-ms", long, value_name = "MS")]
+    #[arg(id = "sql-snapshot-max-age-ms", long, value_name = "MS", help_heading = LABORATORY)]
     pub(crate) snapshot_max_age_ms: u64,
     /// How much memory old versions may take that are kept for open transactions. Beyond that the
     /// transaction with the oldest snapshot ends with 72000. 0: a quarter of `memory-bytes`. Where
     /// tables have used up `memory-bytes`, a 64th of that.
     ///
     /// Raise it for long reports beside many changes.
-    #[arg(id = "sql-snapshot-max-bytes", long, value_name = "BYTES")]
+    #[arg(id = "sql-snapshot-max-bytes", long, value_name = "BYTES", hide = true)]
     pub(crate) snapshot_max_bytes: u64,
     /// `idle_session_timeout` of sessions that do not set it. 0: none.
     ///
     /// Set it where clients without a pooler leave connections open.
-    #[arg(id = "sql-idle-session-timeout-ms", long, value_name = "MS")]
+    #[arg(id = "sql-idle-session-timeout-ms", long, value_name = "MS", help_heading = LABORATORY)]
     pub(crate) idle_session_timeout_ms: u64,
 }
 
@@ -322,11 +326,11 @@ impl SqlSettings {
             0 => (available / 4) as usize,
             bytes => bytes as usize,
         };
-        let session_memory = memory.min(self.session_memory_bytes as usize);
+        let session_memory = memory.min(self.session_memory_bytes.max(self.statement_memory_bytes) as usize);
         Bounds {
             memory,
             session_memory,
-            statement_memory: session_memory.min(self.statement_memory_bytes as usize),
+            statement_memory: memory.min(self.statement_memory_bytes as usize),
             statement_timeout: Duration::from_millis(self.statement_timeout_ms),
             idle_in_transaction_timeout: Duration::from_millis(self.idle_in_transaction_timeout_ms),
             idle_session_timeout: Duration::from_millis(self.idle_session_timeout_ms),

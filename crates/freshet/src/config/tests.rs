@@ -1,15 +1,25 @@
 use clap::Parser;
 use freshet_base::Safety;
 
-use super::*;
+use super::{flags::Keys, *};
 use crate::cli::{Cli, Command};
 
 fn flags(args: &[&str]) -> Flags {
     let args = ["freshet", "serve"].iter().chain(args);
     match Cli::try_parse_from(args).unwrap().command {
-        Command::Serve(serve) => serve.flags,
+        Command::Serve(serve) => serve.flags.0,
         _ => unreachable!("serve was parsed"),
     }
+}
+
+/// As `freshet-lab node` takes them.
+fn laboratory(args: &[&str]) -> Flags {
+    #[derive(Parser)]
+    struct Node {
+        #[command(flatten)]
+        flags: Given<true>,
+    }
+    Node::try_parse_from(["node"].iter().chain(args)).unwrap().flags.0
 }
 
 fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -22,12 +32,12 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn flags_beat_the_file() {
     let (_directory, path) =
-        written("replay-threads = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ninterval-us = 5\n");
+        written("replay-threads = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ntransaction-bytes = 70000\n");
     let path = path.to_str().unwrap();
     let settings = Settings::gather(&flags(&["--config", path, "--replay-threads", "3"])).unwrap();
     assert_eq!(
-        (settings.node.replay_threads, settings.node.log.interval_us, settings.node.safety),
-        (3, 5, Safety::Quorum(2))
+        (settings.node.replay_threads, settings.node.log.transaction_bytes, settings.node.safety),
+        (3, 70_000, Safety::Quorum(2))
     );
     assert_eq!(settings.node.refuse_after_ms, Settings::default().node.refuse_after_ms);
 }
@@ -48,6 +58,10 @@ fn unknown_keys_are_named_with_their_file() {
         ("wokers = 7", "line 1: unknown key wokers"),
         ("[log]\nsegment = 5", "line 2: unknown key log.segment"),
         ("log = 5", "line 1"),
+        ("new-cluster = true", "line 1: unknown key new-cluster"),
+        ("pin = \"0\"", "line 1: unknown key pin"),
+        ("sweep.interval-s = 7", "line 1: unknown key sweep"),
+        ("[log]\nlevel = \"warn\"\nstreams = 7", "line 3: unknown key log.streams"),
         ("standbys = 1\nlog.dir = []\nlog.dirs = []", "line 3: unknown key log.dirs"),
         ("[unknown]\nkey = 1", "line 1: unknown key unknown"),
         ("safety = \"3-safe\"", "3-safe"),
@@ -59,10 +73,25 @@ fn unknown_keys_are_named_with_their_file() {
     let message = Settings::gather(&flags(&["--config", "/nowhere/node.toml"])).unwrap_err().to_string();
     assert!(message.contains("/nowhere/node.toml"), "{message}");
     let unknown = [("FRESHET_WOKERS".into(), "7".into()), ("PATH".into(), "".into())];
-    let message = flags::check_environment(unknown.into_iter()).unwrap_err().to_string();
+    let message = flags::check_environment(Keys::Laboratory, unknown.into_iter()).unwrap_err().to_string();
     assert!(message.contains("FRESHET_WOKERS"), "{message}");
     let known = [("FRESHET_STANDBYS".into(), "7".into()), ("FRESHET_SEED".into(), "".into())];
-    flags::check_environment(known.into_iter()).unwrap();
+    flags::check_environment(Keys::Product, known.into_iter()).unwrap();
+}
+
+/// `freshet serve` knows them no more than keys that nobody knows.
+#[test]
+fn the_laboratorys_keys_are_unknown_to_the_product() {
+    let product = Keys::Product.defaults();
+    for key in Keys::Laboratory.defaults().into_keys().filter(|key| !product.contains_key(key)) {
+        let flag = format!("--{}", flags::name_of(&key));
+        let refused = Cli::try_parse_from(["freshet", "serve", &flag]).unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::UnknownArgument, "{refused}");
+        let variable =
+            [(format!("FRESHET_{}", flags::name_of(&key).to_uppercase().replace('-', "_")).into(), "".into())];
+        flags::check_environment(Keys::Product, variable.clone().into_iter()).unwrap_err();
+        flags::check_environment(Keys::Laboratory, variable.into_iter()).unwrap();
+    }
 }
 
 const MIRROR: [&str; 4] = ["--join", "127.0.0.1:7401", "--mirror-bytes", "1073741824"];
@@ -99,39 +128,34 @@ fn absurd_values_are_refused_by_name() {
             "--mirror-bytes 1073741824: set fabric.kind to shm or tcp",
         ),
     ] {
-        let message = Settings::gather(&flags(args)).unwrap_err().to_string();
+        let message = Settings::gather(&laboratory(args)).unwrap_err().to_string();
         assert!(message.starts_with(setting), "{message}");
     }
     let (_directory, path) = written("[log]\nepoch-ms = 0\n");
     let path = path.to_str().unwrap();
-    let message = Settings::gather(&flags(&["--config", path, "--standbys", "1"])).unwrap_err().to_string();
+    let message = Settings::gather(&laboratory(&["--config", path, "--standbys", "1"])).unwrap_err().to_string();
     let expected = format!("configuration file {path}: log.epoch-ms = 0: use a number from 1 to 60000");
     assert_eq!(message, expected);
-    for args in [["--standbys", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]]
-    {
+    for args in [["--standbys", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--domain", "tape"]] {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }
 }
 
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
-/// does. Users have these keys in their files and scripts: lines are added here, and none is
-/// changed or removed.
-const KEYS: [(&str, &str, &str); 101] = [
+/// does. Users have those of the product in their files and scripts: lines are added here, and none
+/// of these is changed or removed.
+const KEYS: [(&str, &str, &str); 98] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
     ("join", "\"primary:7401\"", "primary:7401"),
-    ("bootstrap-from", "\"mirror:7401\"", "mirror:7401"),
     ("advertise", "\"me:7501\"", "me:7501"),
     ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
     ("safety", "\"quorum:2\"", "quorum:2"),
     ("standbys", "2", "2"),
-    ("on-loss", "\"refuse\"", "refuse"),
     ("least-in-sync", "1", "1"),
     ("asynchronous", "true", "true"),
     ("restart-timeout-s", "7", "7"),
-    ("force-primary", "true", "true"),
-    ("new-cluster", "true", "true"),
     ("relay-standbys", "3", "3"),
     ("relay-ack", "\"downstream\"", "downstream"),
     ("standby-timeout-ms", "70", "70"),
@@ -166,6 +190,7 @@ const KEYS: [(&str, &str, &str); 101] = [
     ("member.authority", "\"authority.crt\"", "authority.crt"),
     ("domain", "\"pmem\"", "pmem"),
     ("certifier", "\"ssn\"", "ssn"),
+    ("record-events", "\"events\"", "events"),
     ("record-inputs", "true", "true"),
     ("log.buffer-bytes", "131072", "131072"),
     ("log.uncommitted-bytes", "70000", "70000"),
@@ -231,13 +256,13 @@ fn every_key_is_read_from_files_flags_and_variables() {
     let given = |key: &str| !["fabric.appliance", "mirror.bytes"].contains(&key);
     let lines = KEYS.iter().filter(|(key, ..)| given(key)).map(|(key, value, _)| format!("{key} = {value}\n"));
     let (_directory, path) = written(&lines.collect::<String>());
-    let from_file = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap();
+    let from_file = Settings::gather(&laboratory(&["--config", path.to_str().unwrap()])).unwrap();
     let arguments: Vec<String> = KEYS
         .iter()
         .filter(|(key, ..)| given(key))
         .flat_map(|(key, _, value)| [format!("--{}", flag_of(key)), (*value).to_owned()])
         .collect();
-    let from_flags = Settings::gather(&flags(&arguments.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    let from_flags = Settings::gather(&laboratory(&arguments.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
     assert_eq!(from_file, from_flags);
 
     let (values, defaults) = (from_file.keys(), Settings::default().keys());
@@ -245,14 +270,14 @@ fn every_key_is_read_from_files_flags_and_variables() {
     for (key, ..) in KEYS {
         assert_eq!(values[key] != defaults[key], given(key), "{key} is {}", values[key]);
         let variable = format!("FRESHET_{}", flag_of(key).to_uppercase().replace('-', "_"));
-        flags::check_environment([(variable.into(), "".into())].into_iter()).unwrap();
+        flags::check_environment(Keys::Laboratory, [(variable.into(), "".into())].into_iter()).unwrap();
     }
 }
 
 /// Both ways of writing what is true or false, and of writing lists.
 #[test]
 fn flags_may_leave_out_true_and_repeat_lists() {
-    for key in ["open-status", "asynchronous", "force-primary", "fabric.huge-pages", "fabric.compress"] {
+    for key in ["open-status", "asynchronous", "record-inputs", "fabric.compress"] {
         let settings = Settings::gather(&flags(&[&format!("--{}", flag_of(key))])).unwrap();
         assert_eq!(settings.keys()[key], serde_json::Value::Bool(true), "{key}");
     }

@@ -13,10 +13,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Teller;
-use crate::{Failure, children::NodeProcess, client::Client, interruption::Interruption, units};
+use crate::{Failure, children::NodeProcess, client::Client, interruption::Interruption, sql_client::Session, units};
 
 /// How long a node may take for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The role of all sessions.
+pub(crate) const USER: &str = "freshet";
 
 /// The names of the three nodes, and of their directories.
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -26,6 +29,8 @@ pub(crate) struct Cluster {
     nodes: Vec<Node>,
     primary: usize,
     directory: TempDir,
+    /// How many sessions each node serves.
+    sessions: usize,
 }
 
 struct Node {
@@ -35,12 +40,12 @@ struct Node {
 
 impl Cluster {
     /// Starts a primary and two standbys.
-    pub(crate) fn start(base: Option<&Path>, teller: &Teller) -> Result<Self, Failure> {
+    pub(crate) fn start(base: Option<&Path>, sessions: usize, teller: &Teller) -> Result<Self, Failure> {
         let base = base.map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = tempfile::Builder::new().prefix("freshet-demo-").tempdir_in(&base).map_err(|cause| {
             Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
         })?;
-        let mut cluster = Self { nodes: Vec::new(), primary: 0, directory };
+        let mut cluster = Self { nodes: Vec::new(), primary: 0, directory, sessions };
         for number in 0..NAMES.len() {
             let join = cluster.nodes.first().and_then(|first| first.process.as_ref());
             let join = join.map(|process| process.ready().listen.clone());
@@ -58,15 +63,14 @@ impl Cluster {
     fn spawn(&self, number: usize, join: Option<&str>) -> Result<NodeProcess, Failure> {
         let directory = self.directory.path().join(NAMES[number]).into_os_string();
         let mut flags: Vec<OsString> = ["--directory".into(), directory].into();
-        let any = "127.0.0.1:0";
+        let (any, sessions) = ("127.0.0.1:0", self.sessions.to_string());
         for (name, value) in [
             ("--address", any),
             ("--listen", any),
             ("--sql-listen", any),
-            ("--sql-connections", "8"),
+            ("--sql-connections", &sessions),
             ("--safety", "quorum:2"),
             ("--standbys", "2"),
-            ("--workers", "2"),
             ("--replay-threads", "1"),
         ] {
             flags.extend([name.into(), value.into()]);
@@ -103,8 +107,15 @@ impl Cluster {
     }
 
     /// Where its SQL clients connect.
-    pub(crate) fn sql_socket(&self, number: usize) -> Option<&Path> {
-        self.nodes[number].process.as_ref().and_then(|process| process.ready().sql_socket.as_deref())
+    pub(crate) fn sql_socket(&self, number: usize) -> Result<&Path, Failure> {
+        let process = self.nodes[number].process.as_ref();
+        let socket = process.and_then(|process| process.ready().sql_socket.as_deref());
+        socket.ok_or_else(|| Failure::new(format!("node {} serves no SQL", self.name(number))))
+    }
+
+    /// A session with a node.
+    pub(crate) fn session(&self, number: usize) -> Result<Session, Failure> {
+        Ok(Session::open(self.sql_socket(number)?, USER, PATIENCE)?)
     }
 
     fn pid(&self, number: usize) -> u32 {

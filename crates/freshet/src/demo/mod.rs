@@ -1,13 +1,13 @@
 //! `freshet demo`: a cluster on one machine that loses its primary, and nothing else.
 //!
-//! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of
-//! TPC-C runs on the primary while the standbys are read; the primary is killed; a standby is
-//! promoted and the load continues there; the old primary comes back as a standby; and then
-//! everything is proved.
+//! The story, in order: three nodes start; a bank is loaded; somebody works with psql; transfers
+//! run on the primary while the standbys are read; the primary is killed; a standby is promoted and
+//! the load continues there; the old primary comes back as a standby; and then everything is
+//! proved. All of it is SQL, by the nodes' Unix sockets.
 
+mod bank;
 mod cluster;
 mod load;
-pub mod procedures;
 mod proof;
 mod readers;
 mod sql;
@@ -20,13 +20,12 @@ use std::{
 };
 
 use clap::Args;
-use freshet_workloads::tpcc::population::{Population, Scale};
 use indicatif::ProgressBar;
 
 use self::{
+    bank::Bank,
     cluster::{Cluster, PATIENCE},
     load::Load,
-    procedures::LoadTpcc,
     readers::Readers,
     sql::Psql,
     table::Table,
@@ -35,7 +34,7 @@ use crate::{
     Failure,
     client::{Client, ClientError},
     interruption::Interruption,
-    units::{grouped, loading_style, now_micros},
+    units::{grouped, loading_style},
 };
 
 /// Options of `freshet demo`.
@@ -45,16 +44,16 @@ pub(crate) struct DemoOptions {
     /// loading and the proof take additional time.
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
     seconds: u64,
-    /// How many warehouses TPC-C has.
-    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
-    warehouses: u16,
+    /// How many branches the bank has, each with 10 tellers and 5,000 accounts.
+    #[arg(long, value_name = "B", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    branches: u32,
     /// The directory below which the nodes keep their logs, in a directory of their own that is
     /// removed at the end. [default: where temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
-    /// Terminals of TPC-C, each with one transaction at a time.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    terminals: u16,
+    /// Sessions that write, each with one transaction at a time.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    sessions: u16,
     /// The seed of all random numbers.
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
     seed: u64,
@@ -73,9 +72,10 @@ impl Teller {
 pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let interruption = Interruption::listen()?;
     let teller = Teller(Instant::now());
-    let mut cluster = Cluster::start(options.dir.as_deref(), &teller)?;
-    let population = Population { scale: Scale::new(options.warehouses), seed: options.seed, loaded_at: now_micros() };
-    fill(&cluster, population, &teller, &interruption)?;
+    // Readers, psql and the proof have sessions, too.
+    let mut cluster = Cluster::start(options.dir.as_deref(), usize::from(options.sessions) + 8, &teller)?;
+    let bank = Bank { branches: options.branches };
+    fill(&cluster, bank, &teller, &interruption)?;
     cluster.wait_in_sync(2, &interruption)?;
     teller.print("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
 
@@ -84,8 +84,8 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
         psql.before(&cluster, &teller)?;
     }
 
-    let load = Load::start(&population, options.seed, options.terminals, cluster.address(cluster.primary()))?;
-    let mut readers = Readers::start(&population, options.seed, &cluster)?;
+    let load = Load::start(bank, options.seed, options.sessions, cluster.sql_socket(cluster.primary())?)?;
+    let mut readers = Readers::start(bank, options.seed, &cluster)?;
     let half = Duration::from_millis(options.seconds * 500);
     Table::show(&cluster, &load, &readers, half, &interruption)?;
 
@@ -102,7 +102,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let (term, at) = cluster.promote_next()?;
     let took_over = killed.elapsed();
     let primary = cluster.primary();
-    load.go_on_at(cluster.address(primary));
+    load.go_on_at(cluster.sql_socket(primary)?);
     teller.print(format!(
         "{} is promoted: primary of term {term}, which begins at {at}; that took {:.0} ms",
         cluster.name(primary),
@@ -127,8 +127,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     readers.stop();
     let result = load.stop()?;
     teller.print(format!(
-        "the load has ended: {} transactions, {} of them with a mark that has to be found",
-        grouped(result.transactions),
+        "the load has ended: {} transactions, each with a line of the history that has to be found",
         grouped(result.acknowledged.len() as u64)
     ));
     let lost = proof::prove(&cluster, &result, &teller, &interruption)?;
@@ -142,39 +141,26 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Loads TPC-C on the primary, and shows how far it is.
-fn fill(
-    cluster: &Cluster,
-    population: Population,
-    teller: &Teller,
-    interruption: &Interruption,
-) -> Result<(), Failure> {
-    let client = cluster.connect(cluster.primary())?;
-    let bar = ProgressBar::new(freshet_workloads::tpcc::load::expected_rows(&population));
+/// Loads the bank on the primary, and shows how far it is.
+fn fill(cluster: &Cluster, bank: Bank, teller: &Teller, interruption: &Interruption) -> Result<(), Failure> {
+    let mut session = cluster.session(cluster.primary())?;
+    let bar = ProgressBar::new(bank.rows());
     bar.set_style(loading_style());
     let begun = Instant::now();
-    let order = LoadTpcc { population, threads: 1 };
-    let loading = thread::scope(|scope| -> Result<(), Failure> {
-        let loader = scope.spawn(|| client.call::<Population>("tpcc/load", &order, Duration::from_secs(600)));
-        while !loader.is_finished() {
-            if let Ok(progress) = client.call::<u64>("tpcc/progress", &(), PATIENCE) {
-                bar.set_position(progress.result);
-            }
-            thread::sleep(Duration::from_millis(100));
-            if let Err(failure) = interruption.check() {
-                client.close();
-                return Err(failure);
-            }
-        }
-        loader.join().map_err(|_| Failure::new("the thread that loads panicked"))??;
+    for table in bank::TABLES {
+        session.run(table)?;
+    }
+    let loading = bank.inserts().try_for_each(|(rows, insert)| {
+        interruption.check()?;
+        session.run(&insert)?;
+        bar.inc(rows);
         Ok(())
     });
     bar.finish_and_clear();
-    loading?;
-    let rows = client.call::<u64>("tpcc/progress", &(), PATIENCE)?.result;
-    let (warehouses, seconds) = (population.scale.warehouses, begun.elapsed().as_secs_f64());
-    teller.print(format!("TPC-C with {warehouses} warehouse(s) is loaded: {} rows in {seconds:.1} s", grouped(rows)));
-    Ok(())
+    loading.map(|()| {
+        let (rows, seconds) = (grouped(bank.rows()), begun.elapsed().as_secs_f64());
+        teller.print(format!("a bank with {} branches is loaded: {rows} rows in {seconds:.1} s", bank.branches));
+    })
 }
 
 /// Connects, however long the node takes to be there.

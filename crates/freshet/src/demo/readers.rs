@@ -1,4 +1,4 @@
-//! Clients that read on the standbys: TPC-C's two transactions that change nothing.
+//! Clients that read on the standbys.
 
 use std::{
     sync::{
@@ -9,25 +9,20 @@ use std::{
     time::Duration,
 };
 
-use freshet_workloads::{
-    random::Random,
-    tpcc::{
-        input::{Kind, Request, Terminal},
-        outcome::Outcome,
-        population::Population,
-        text::Constants,
-    },
-};
+use freshet_workloads::random::Random;
 
-use super::{cluster::Cluster, connect_patiently};
-use crate::{Failure, units::now_micros};
+use super::{
+    bank::Bank,
+    cluster::{Cluster, USER},
+};
+use crate::{Failure, sql_client::Session};
 
 /// Between two transactions of a reader: it is there to see, not to compete for the processors.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// One reader for each standby.
 pub(crate) struct Readers {
-    population: Population,
+    bank: Bank,
     seed: u64,
     stop: Arc<AtomicBool>,
     /// What each node's reader has read, by the node's number.
@@ -37,9 +32,9 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Starts a reader on every standby. It stays there when the standby becomes the primary.
-    pub(crate) fn start(population: &Population, seed: u64, cluster: &Cluster) -> Result<Self, Failure> {
+    pub(crate) fn start(bank: Bank, seed: u64, cluster: &Cluster) -> Result<Self, Failure> {
         let mut readers = Self {
-            population: *population,
+            bank,
             seed,
             stop: Arc::default(),
             counts: (0..cluster.size()).map(|_| AtomicU64::new(0)).collect(),
@@ -53,19 +48,13 @@ impl Readers {
 
     /// Starts a reader on this node.
     pub(crate) fn read_on(&mut self, cluster: &Cluster, number: usize) -> Result<(), Failure> {
-        let constants = Constants::of_run(self.population.constants(), &mut Random::stream(self.seed, u64::MAX));
-        let mut terminal = Terminal::new(&self.population, constants, self.seed, 1_000_000 + number as u64, 1);
-        let address = cluster.address(number).to_owned();
+        let (bank, mut random) = (self.bank, Random::stream(self.seed, 1_000_000 + number as u64));
+        let socket = cluster.sql_socket(number)?.to_owned();
         let (stop, counts) = (Arc::clone(&self.stop), Arc::clone(&self.counts));
         self.threads.push(thread::Builder::new().name("reader".to_owned()).spawn(move || {
-            let patience = Duration::from_secs(5);
-            let Ok(client) = connect_patiently(&address, patience) else { return };
-            for kind in [Kind::OrderStatus, Kind::StockLevel].into_iter().cycle() {
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let request = Request { mark: None, input: terminal.next_of(kind, now_micros()) };
-                if client.call::<Outcome>("tpcc/run", &request, patience).is_ok() {
+            let Ok(mut session) = Session::open(&socket, USER, Duration::from_secs(5)) else { return };
+            while !stop.load(Ordering::Relaxed) {
+                if session.run(&bank.question(&mut random)).is_ok() {
                     counts[number].fetch_add(1, Ordering::Relaxed);
                 }
                 thread::sleep(PAUSE);

@@ -11,22 +11,22 @@ use crate::Failure;
 
 /// The statements before the primary dies, which it executes.
 const BEFORE: &[&str] = &[
-    "CREATE TABLE account (id serial PRIMARY KEY, owner text NOT NULL, balance numeric(12, 2) CHECK (balance >= 0))",
-    "INSERT INTO account (owner, balance) VALUES ('ann', 100), ('bob', 20), ('cid', 5) RETURNING id, owner",
-    "BEGIN; UPDATE account SET balance = balance - 30 WHERE id = 1; UPDATE account SET balance = balance + 30 WHERE id = 2; COMMIT",
-    "UPDATE account SET balance = balance - 1000 WHERE owner = 'cid'",
+    "CREATE TABLE purse (id serial PRIMARY KEY, owner text NOT NULL, balance numeric(12, 2) CHECK (balance >= 0))",
+    "INSERT INTO purse (owner, balance) VALUES ('ann', 100), ('bob', 20), ('cid', 5) RETURNING id, owner",
+    "BEGIN; UPDATE purse SET balance = balance - 30 WHERE id = 1; UPDATE purse SET balance = balance + 30 WHERE id = 2; COMMIT",
+    "UPDATE purse SET balance = balance - 1000 WHERE owner = 'cid'",
 ];
 
 /// What a standby is asked then.
 const ON_STANDBY: &[&str] = &[
-    "SELECT owner, balance, rank() OVER (ORDER BY balance DESC), sum(balance) OVER () AS of FROM account ORDER BY owner",
-    "DELETE FROM account",
+    "SELECT owner, balance, rank() OVER (ORDER BY balance DESC), sum(balance) OVER () AS of FROM purse ORDER BY owner",
+    "DELETE FROM purse",
 ];
 
 /// What the new primary is asked.
 const AFTER: &[&str] = &[
-    "UPDATE account SET balance = balance + 1 WHERE id IN (SELECT id FROM account ORDER BY balance LIMIT 1) RETURNING owner, balance",
-    "\\d account",
+    "UPDATE purse SET balance = balance + 1 WHERE id IN (SELECT id FROM purse ORDER BY balance LIMIT 1) RETURNING owner, balance",
+    "\\d purse",
 ];
 
 /// psql, if it is installed.
@@ -71,8 +71,8 @@ impl Psql {
     }
 
     fn run(&self, cluster: &Cluster, node: usize, what: &str, sql: &[&str], teller: &Teller) -> Result<(), Failure> {
-        let Some((host, port)) = cluster.sql_socket(node).and_then(place) else {
-            return Err(Failure::new(format!("node {} serves no SQL", cluster.name(node))));
+        let Some((host, port)) = place(cluster.sql_socket(node)?) else {
+            return Err(Failure::new(format!("node {} has a strange socket", cluster.name(node))));
         };
         teller.print(format!("psql -h {host} -p {port} -U freshet  ({what}, {})", cluster.name(node)));
         for statement in sql {

@@ -394,7 +394,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }
         Ask::Call(call) => {
             let Some(procedures) = &shared.procedures else {
-                let reason = "this node has no procedures: only nodes of the demo and of benchmarks have".to_owned();
+                let reason = "this node has no procedures: only nodes of benchmarks have".to_owned();
                 return reply.send(Answer::Refused { reason });
             };
             if let Some(answer) = procedures.answer_at_once(&shared.host, &call) {

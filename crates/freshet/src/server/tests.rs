@@ -22,7 +22,7 @@ use freshet_membership::{Enrolment, Identity, NewKey};
 use super::*;
 use crate::{
     client::{Client, ClientError},
-    demo::procedures::{LoadTpcc, Tpcc},
+    procedures::{LoadTpcc, Tpcc},
     protocol::{self, Answer, Ask, Call, Frames, MAX_FRAME, Response, VERSION},
 };
 

@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::{
+    collections::HashSet,
+    ops::Deref,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -15,8 +16,8 @@ use std::{
 
 use freshet::{
     children::{NodeProcess, Process, SpawnError},
-    client::{Arrived, Client, ClientError},
-    protocol::Answer,
+    client::Client,
+    sql_client::{Reply, Session, SqlFailure},
 };
 use freshet_workloads::{journal::Mark, random::Random};
 use serde_json::Value;
@@ -24,9 +25,11 @@ use serde_json::Value;
 /// How long anything may take before a test gives up; a test that passes never waits that long.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The program under test.
+/// The program under test: `freshet`, or in tests of the laboratory `freshet-lab`, whose nodes know
+/// more keys.
 pub fn program() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_freshet"))
+    let program = option_env!("CARGO_BIN_EXE_freshet").or(option_env!("CARGO_BIN_EXE_freshet-lab"));
+    PathBuf::from(program.expect("cargo names the programs of a package to its tests"))
 }
 
 /// Random numbers whose seed is printed, and taken from FRESHET_SEED.
@@ -55,8 +58,7 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
     for (name, value) in [
         ("--address", "127.0.0.1:0"),
         ("--listen", "127.0.0.1:0"),
-        ("--sql-listen", "off"),
-        ("--log-segment-bytes", "1048576"),
+        ("--sql-listen", "127.0.0.1:0"),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),
         ("--directory", directory.to_str().unwrap()),
@@ -76,9 +78,9 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
 /// Flags that have a node's SQL server on a free port let the first role in by TCP without a
 /// password; others show theirs. `file` is written.
 pub fn open_sql(file: &Path) -> Vec<String> {
-    std::fs::write(file, "host all freshet 127.0.0.1/32 trust\nhost all all all scram-sha-256\n").unwrap();
-    let file = file.to_str().unwrap();
-    let flags = ["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", "off", "--sql-access", file];
+    let rules = "local all freshet trust\nhost all freshet 127.0.0.1/32 trust\nhost all all all scram-sha-256\n";
+    std::fs::write(file, rules).unwrap();
+    let flags = ["--sql-listen", "127.0.0.1:0", "--sql-access", file.to_str().unwrap()];
     flags.map(str::to_owned).to_vec()
 }
 
@@ -115,9 +117,49 @@ pub fn wait_for_message(process: &Process, text: &str) {
     }
 }
 
-/// Connects to a node's clients' port.
-pub fn connect(node: &NodeProcess) -> Client {
-    Client::connect(&node.ready().address, SOON).unwrap()
+/// A client of a node's control port, and of its SQL server.
+pub struct Connected {
+    control: Client,
+    socket: PathBuf,
+    session: Mutex<Option<Session>>,
+}
+
+impl Deref for Connected {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.control
+    }
+}
+
+impl Connected {
+    /// A client of the node with this control port and this Unix socket for SQL.
+    pub fn at(address: &str, socket: &Path) -> Self {
+        let control = Client::connect(address, SOON).unwrap();
+        Self { control, socket: socket.to_owned(), session: Mutex::default() }
+    }
+
+    /// A session.
+    fn session(&self) -> Result<Session, SqlFailure> {
+        Session::open(&self.socket, "freshet", 2 * SOON)
+    }
+
+    /// Runs a statement, waiting so long at most.
+    pub fn run(&self, sql: &str, patience: Duration) -> Result<Reply, SqlFailure> {
+        let mut kept = self.session.lock().unwrap();
+        let mut session = kept.take().map_or_else(|| self.session(), Ok)?;
+        session.run(&format!("SET statement_timeout = {}", patience.as_millis()))?;
+        let result = session.run(sql);
+        if result.as_ref().err().is_none_or(|failure| !failure.is_open()) {
+            *kept = Some(session);
+        }
+        result
+    }
+}
+
+/// Connects to a node.
+pub fn connect(node: &NodeProcess) -> Connected {
+    Connected::at(&node.ready().address, node.ready().sql_socket.as_deref().unwrap())
 }
 
 /// A node's status.
@@ -159,22 +201,27 @@ pub fn assert_same_state(primary: &Client, standby: &Client) {
 }
 
 /// Makes the journal.
-pub fn create_journal(client: &Client) {
-    client.call::<()>("journal/create", &(), SOON).unwrap();
+pub fn create_journal(client: &Connected) {
+    let journal = "CREATE TABLE IF NOT EXISTS journal (client bigint, sequence bigint, PRIMARY KEY (client, sequence))";
+    client.run(journal, SOON).unwrap();
+}
+
+/// The statement that writes a mark.
+pub fn insert(mark: Mark) -> String {
+    format!("INSERT INTO journal VALUES ({}, {})", mark.client, mark.sequence)
 }
 
 /// Writes a mark, waiting so long at most.
-pub fn write(client: &Client, client_number: u64, sequence: u64, patience: Duration) -> Result<(), ClientError> {
-    client.call::<()>("journal/write", &Mark { client: client_number, sequence }, patience).map(drop)
+pub fn write(client: &Connected, client_number: u64, sequence: u64, patience: Duration) -> Result<(), SqlFailure> {
+    client.run(&insert(Mark { client: client_number, sequence }), patience).map(drop)
 }
 
 /// Those of the marks that a node does not have.
-pub fn missing(client: &Client, marks: &[Mark]) -> Vec<Mark> {
-    let mut missing = Vec::new();
-    for part in marks.chunks(50_000) {
-        missing.extend(client.call::<Vec<Mark>>("journal/missing", &part, SOON).unwrap().result);
-    }
-    missing
+pub fn missing(client: &Connected, marks: &[Mark]) -> Vec<Mark> {
+    let rows = client.run("SELECT client, sequence FROM journal", SOON).unwrap().rows;
+    let mark = |row: &Vec<String>| Mark { client: row[0].parse().unwrap(), sequence: row[1].parse().unwrap() };
+    let there: HashSet<Mark> = rows.iter().map(mark).collect();
+    marks.iter().filter(|mark| !there.contains(mark)).copied().collect()
 }
 
 /// A session that waits for each answer.
@@ -205,11 +252,12 @@ impl Sql {
     }
 }
 
-/// A client that keeps some marks under way until it is stopped or its connection ends.
+/// Sessions that each write one mark after the other until they are stopped or their connections
+/// end.
 pub struct Writer {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
-    thread: JoinHandle<Written>,
+    threads: Vec<JoinHandle<Written>>,
 }
 
 /// What a [`Writer`] was told.
@@ -220,58 +268,51 @@ pub struct Written {
     pub refused: Vec<(Mark, String)>,
 }
 
-/// Requests of a writer that are under way.
-const UNDER_WAY: u64 = 32;
+/// Sessions of a writer.
+const SESSIONS: usize = 8;
 
 impl Writer {
     /// Starts to write marks of `number`.
-    pub fn start(client: Client, number: u64) -> Self {
-        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let thread = {
-            let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
-            std::thread::spawn(move || Self::run(&client, number, &stop, &count))
+    pub fn start(client: Connected, number: u64) -> Self {
+        let (stop, count, sequence) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let begin = || {
+            let session = client.session().unwrap();
+            let (stop, count, sequence) = (Arc::clone(&stop), Arc::clone(&count), Arc::clone(&sequence));
+            std::thread::spawn(move || Self::run(session, number, &stop, &count, &sequence))
         };
-        Self { stop, count, thread }
+        let threads = (0..SESSIONS).map(|_| begin()).collect();
+        Self { stop, count, threads }
     }
 
-    fn run(client: &Client, number: u64, stop: &AtomicBool, count: &AtomicU64) -> Written {
-        let written = Arc::new(Mutex::new(Written::default()));
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..UNDER_WAY {
-            sender.send(()).unwrap();
-        }
-        let mut sequence = 0;
-        let mut left = UNDER_WAY;
-        while receiver.recv().is_ok() {
-            left -= 1;
-            if stop.load(Ordering::Relaxed) {
-                if left == 0 {
-                    break;
+    fn run(mut session: Session, client: u64, stop: &AtomicBool, count: &AtomicU64, sequence: &AtomicU64) -> Written {
+        let mut written = Written::default();
+        while !stop.load(Ordering::Relaxed) {
+            let mark = Mark { client, sequence: sequence.fetch_add(1, Ordering::Relaxed) + 1 };
+            let failure = match session.run(&insert(mark)) {
+                Ok(_) => {
+                    written.acknowledged.push(mark);
+                    count.fetch_add(1, Ordering::Relaxed);
+                    continue;
                 }
-                continue;
-            }
-            sequence += 1;
-            let mark = Mark { client: number, sequence };
-            let witness = Witness { mark, written: Arc::clone(&written), sender: sender.clone(), reported: false };
-            let ask = Client::call_request("journal/write", &mark, SOON);
-            left += 1;
-            if client.send(ask, |arrived| witness.report(arrived)).is_err() {
+                Err(failure) => failure,
+            };
+            let is_over = matches!(failure, SqlFailure::Lost(_) | SqlFailure::Server { fatal: true, .. });
+            let list = if failure.is_open() { &mut written.open } else { &mut written.refused };
+            list.push((mark, failure.to_string()));
+            if is_over {
                 break;
             }
-            count.store(written.lock().unwrap().acknowledged.len() as u64, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
         }
-        client.close();
-        // Whatever is still under way is told when the connection has ended.
-        drop(sender);
-        while receiver.recv_timeout(SOON).is_ok() {}
-        std::mem::take(&mut *written.lock().unwrap())
+        written
     }
 
     /// Blocks until this many marks are acknowledged.
     pub fn wait_for(&self, marks: u64) {
         let deadline = Instant::now() + SOON;
-        while self.count.load(Ordering::Relaxed) < marks {
-            assert!(Instant::now() < deadline && !self.thread.is_finished(), "nothing is acknowledged any more");
+        while self.count() < marks {
+            let is_over = self.threads.iter().all(JoinHandle::is_finished);
+            assert!(Instant::now() < deadline && !is_over, "nothing is acknowledged any more");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -281,43 +322,21 @@ impl Writer {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Waits until the connection ends by itself.
+    /// Waits until the connections end by themselves.
     pub fn join(self) -> Written {
-        self.thread.join().unwrap()
+        let mut all = Written::default();
+        for thread in self.threads {
+            let written = thread.join().unwrap();
+            all.acknowledged.extend(written.acknowledged);
+            all.open.extend(written.open);
+            all.refused.extend(written.refused);
+        }
+        all
     }
 
     /// Lets what is under way come to its end.
     pub fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
-}
-
-struct Witness {
-    mark: Mark,
-    written: Arc<Mutex<Written>>,
-    sender: mpsc::Sender<()>,
-    reported: bool,
-}
-
-impl Witness {
-    fn report(mut self, arrived: Arrived) {
-        self.reported = true;
-        let mut written = self.written.lock().unwrap();
-        match arrived.answer {
-            Answer::Committed { .. } => written.acknowledged.push(self.mark),
-            Answer::OutcomeOpen { reason } => written.open.push((self.mark, reason)),
-            Answer::Refused { reason } => written.refused.push((self.mark, reason)),
-            other => panic!("a mark cannot be {other:?}"),
-        }
-    }
-}
-
-impl Drop for Witness {
-    fn drop(&mut self) {
-        if !self.reported {
-            self.written.lock().unwrap().open.push((self.mark, "the connection was lost".to_owned()));
-        }
-        let _ = self.sender.send(());
+        self.join()
     }
 }

@@ -8,9 +8,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, Safety, cpu};
-use freshet_engine::{
-    Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, Recorded, ReplayMode, node::RoleStatus,
-};
+use freshet_engine::{Database, Domain, FabricEncryption, Node, NodeConfig, Recorded, ReplayMode, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
     tpcc::{consistency, tables::Tables},
@@ -175,7 +173,6 @@ impl Subject {
             listen: ([127, 0, 0, 1], 0).into(),
             safety: common.safety,
             standbys: common.followers(),
-            on_loss: OnLoss::Block,
             // Loading is no reason to give a standby up.
             standby_timeout_ms: 30_000,
             workers,

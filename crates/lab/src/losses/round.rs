@@ -18,7 +18,7 @@ use super::{
     plan::{Fate, Form, Kind, Middle, Plan, name},
     promise,
 };
-use crate::sql::{Session, SqlFailure};
+use freshet::sql_client::{Session, SqlFailure};
 use freshet::{Failure, interruption::Interruption};
 
 /// How long a cluster of new nodes may take to be whole.

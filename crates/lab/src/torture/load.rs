@@ -12,7 +12,7 @@ use freshet_workloads::random::Random;
 use super::history::{
     ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Read, Write,
 };
-use crate::sql::{Reply, Session, SqlFailure};
+use freshet::sql_client::{Reply, Session, SqlFailure};
 
 /// The superuser of a new database.
 pub(super) const USER: &str = "freshet";
@@ -315,12 +315,9 @@ impl Client<'_> {
             Err((committing, failure)) => {
                 self.load.judge(&failure, self.node, &format!("client {}", self.number));
                 let harmless = is_harmless(&failure);
-                let open = match &failure {
-                    SqlFailure::Lost(_) => true,
-                    SqlFailure::Server { code, fatal, .. } => *fatal || code == "40003" || code.starts_with("08"),
-                };
                 let text = failure.to_string();
-                let outcome = if committing && open { Outcome::Open(text) } else { Outcome::Refused(text) };
+                let outcome =
+                    if committing && failure.is_open() { Outcome::Open(text) } else { Outcome::Refused(text) };
                 (outcome, harmless && session.run("ROLLBACK").is_ok())
             }
         };

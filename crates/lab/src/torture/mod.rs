@@ -42,7 +42,7 @@ use self::{
     nemesis::{Done, Nemesis},
     shape::{Fabric, Shape},
 };
-use crate::sql::Session;
+use freshet::sql_client::Session;
 use freshet::{Failure, interruption::Interruption, units::grouped};
 
 /// How long nodes may take to be in sync after the load has ended, and to answer when all is quiet.

@@ -9,7 +9,7 @@ use std::{
 use freshet_workloads::random::Random;
 
 use super::{Fault, cluster::Cluster, history::History, load};
-use crate::sql::Session;
+use freshet::sql_client::Session;
 use freshet::{Failure, client::ClientError, interruption::Interruption};
 
 /// How long a failover may take.

@@ -108,8 +108,7 @@ pub enum BufferError {
     },
     /// Something else is there.
     #[error(
-        "{file} is not empty and is not a log buffer of this node: name another file (log-buffer-file), or an empty one; \
-         nothing was changed",
+        "{file} is not empty and is not a log buffer of this node: move it away; nothing was changed",
         file = .0.display()
     )]
     Foreign(PathBuf),

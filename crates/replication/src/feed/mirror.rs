@@ -53,8 +53,8 @@ pub(super) enum NoMirror {
     #[error("{0}")]
     Room(NoRoom),
     #[error(
-        "a block of the log is longer than half of the {undo} bytes of its undo ring: set mirror.undo-bytes there to \
-         at least {needed}"
+        "a block of the log is longer than half of the {undo} bytes of its undo ring: set log.buffer-bytes there to at \
+         least {needed}"
     )]
     Block { undo: u64, needed: u64 },
     #[error("{0}: restart it, or, if it runs another version, run the same one on both nodes")]

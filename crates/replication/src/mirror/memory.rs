@@ -148,7 +148,7 @@ impl Memory {
             return Err("it was found to be damaged".to_owned());
         }
         if !left.regions.iter().map(|region| region.bytes).take(firsts.len()).eq(firsts.iter().copied()) {
-            return Err("mirror.directory-bytes or mirror.undo-bytes was changed".to_owned());
+            return Err("mirror.directory-bytes or log.buffer-bytes was changed".to_owned());
         }
         let regions = left.regions.iter().enumerate().map(|(number, region)| kept.find(number, *region).map(Arc::new));
         self.regions = regions.collect::<io::Result<_>>().map_err(|cause| cause.to_string())?;

@@ -369,7 +369,7 @@ fn a_mirror_that_cannot_be_kept_is_explained_on_both_sides() {
         LinkStatus::Failed { why } => why.contains(wanted),
         _ => false,
     };
-    until("it says what to set", || explains("mirror.undo-bytes of a mirror, to at least 2048"));
+    until("it says what to set", || explains("log.buffer-bytes there to at least 2048"));
 }
 
 /// A transaction writes over more than its undo ring holds, again and again; and the primary is

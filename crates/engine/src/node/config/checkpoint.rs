@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::SettingError;
+use super::{
+    SettingError,
+    headings::{COMMON, LABORATORY},
+};
 
 /// When and how checkpoints are written. Only a node with a directory writes any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
@@ -16,19 +19,19 @@ pub struct CheckpointSettings {
     /// first, and no other node's. None: `checkpoints` in `directory`.
     ///
     /// Set it when there are several devices: one thread writes to each.
-    #[arg(id = "checkpoint-dir", long, value_name = "DIR", value_delimiter = ',')]
+    #[arg(id = "checkpoint-dir", long, value_name = "DIR", value_delimiter = ',', help_heading = COMMON)]
     pub dir: Vec<PathBuf>,
     /// Into how many files a table is written on each device, 1 to 64: this many threads can read
     /// it side by side at a restart.
     ///
     /// Use `replay-threads` divided by the number of devices.
-    #[arg(id = "checkpoint-files", long, value_name = "N")]
+    #[arg(id = "checkpoint-files", long, value_name = "N", help_heading = LABORATORY)]
     pub files: u32,
     /// A checkpoint begins this many seconds after the last one ended, once the log has grown by a
     /// quarter of the checkpoint's bytes and by 16 MiB. 0: only on demand.
     ///
     /// Raise it when checkpoints keep a device busy.
-    #[arg(id = "checkpoint-interval-s", long, value_name = "S")]
+    #[arg(id = "checkpoint-interval-s", long, value_name = "S", help_heading = LABORATORY)]
     pub interval_s: u64,
     /// A checkpoint begins when the log has grown by this many bytes, before the interval has
     /// passed.
@@ -39,12 +42,12 @@ pub struct CheckpointSettings {
     /// A checkpoint's files are synced after this many bytes each. 0: once at the end.
     ///
     /// Lower it when syncs of the log stall while a checkpoint is written.
-    #[arg(id = "checkpoint-sync-bytes", long, value_name = "BYTES")]
+    #[arg(id = "checkpoint-sync-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub sync_bytes: u64,
     /// How much of a processor each checkpointer may take, 1 to 100.
     ///
     /// Raise it when processors are idle; lower it when throughput dips.
-    #[arg(id = "checkpoint-cpu-percent", long, value_name = "PERCENT")]
+    #[arg(id = "checkpoint-cpu-percent", long, value_name = "PERCENT", help_heading = LABORATORY)]
     pub cpu_percent: u32,
     /// Log below a checkpoint is kept as long as it reaches no further back than this many bytes
     /// from the checkpoint's end.

@@ -7,7 +7,7 @@ use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_replication::{feed::FeedFabric, follow::StandbyFabric};
 use serde::{Deserialize, Serialize};
 
-use super::SettingError;
+use super::{SettingError, headings::LABORATORY};
 
 /// How nodes write into one another's memory. A standby says by which fabric its primary does; the
 /// other keys each node says for itself.
@@ -27,24 +27,24 @@ pub struct FabricSettings {
     /// before going to sleep, at most 10000.
     ///
     /// Try 50 where each node has a processor to spare; never where processors are short.
-    #[arg(id = "fabric-spin-us", long, value_name = "US")]
+    #[arg(id = "fabric-spin-us", long, value_name = "US", help_heading = LABORATORY)]
     pub spin_us: u64,
     /// With `shm` and `verbs`: mailboxes are in huge pages, if the system has some to spare.
     ///
     /// Set it where huge pages are set aside.
-    #[arg(id = "fabric-huge-pages", long)]
+    #[arg(id = "fabric-huge-pages", long, help_heading = LABORATORY)]
     pub huge_pages: bool,
     /// How many gigabits (10^9 bits) per second this node sends at most to all others together, up
     /// to 100000. 0: no limit.
     ///
     /// Set it to leave others their share of a network card, or to measure.
-    #[arg(id = "fabric-bandwidth-gbit", long, value_name = "GBIT")]
+    #[arg(id = "fabric-bandwidth-gbit", long, value_name = "GBIT", hide = true)]
     pub bandwidth_gbit: f64,
     /// On a primary: batches are compressed with LZ4. `freshet status` shows what that costs
     /// (`pack_cpu`) and saves (`packed_bytes`).
     ///
     /// Set it where the network is narrower than the log and a processor is idle.
-    #[arg(id = "fabric-compress", long)]
+    #[arg(id = "fabric-compress", long, hide = true)]
     pub compress: bool,
     /// On a standby in domain `pmem`: what its primary has written and read back is persistent and
     /// needs no acknowledgement ("appliance", Query Fresh, section 2.3). Not with `replay`
@@ -53,12 +53,12 @@ pub struct FabricSettings {
     ///
     /// Set it only where writes from the network go around the processor's caches, or the caches
     /// survive a loss of power.
-    #[arg(id = "fabric-appliance", long)]
+    #[arg(id = "fabric-appliance", long, hide = true)]
     pub appliance: bool,
     /// With `verbs`: the RDMA device, NAME:PORT:GID-INDEX. Empty: the first that is up.
     ///
     /// Set it when there are several.
-    #[arg(id = "fabric-device", long, value_name = "DEVICE")]
+    #[arg(id = "fabric-device", long, value_name = "DEVICE", hide = true)]
     pub device: String,
     /// How nodes encrypt what they send over TCP after they have authenticated, which they do in
     /// any case. Without encryption, an attacker who controls the network can read and change it.

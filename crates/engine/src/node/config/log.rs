@@ -11,7 +11,10 @@ use freshet_log::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::SettingError;
+use super::{
+    SettingError,
+    headings::{COMMON, LABORATORY},
+};
 
 /// When blocks become durable, and when that is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
@@ -64,81 +67,81 @@ pub struct LogSettings {
     /// in the meantime, it is rolled back.
     ///
     /// Raise it for slow links to standbys; lower it to keep writers close to what is committed.
-    #[arg(id = "log-uncommitted-bytes", long, value_name = "BYTES")]
+    #[arg(id = "log-uncommitted-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub uncommitted_bytes: u64,
     /// How much log one transaction may write, 65536 to 274877906944: its rows, and 32 bytes for
     /// each. One longer than an eighth of the buffer is put there part by part, while other commits
     /// wait. Until it commits it is kept in memory.
     ///
     /// Raise it for loads in one transaction; lower it to keep loads from holding up others.
-    #[arg(id = "log-transaction-bytes", long, value_name = "BYTES")]
+    #[arg(id = "log-transaction-bytes", long, value_name = "BYTES", hide = true)]
     pub transaction_bytes: u64,
     /// Size of a log file, a multiple of 4096. It is fixed when the log is made, and ignored later.
     ///
     /// Lower it on small disks: log is removed by whole files.
-    #[arg(id = "log-segment-bytes", long, value_name = "BYTES")]
+    #[arg(id = "log-segment-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub segment_bytes: u64,
     /// A group commit of this size begins at once.
     ///
     /// Lower it for latency under load; raise it for fewer writes.
-    #[arg(id = "log-batch-bytes", long, value_name = "BYTES")]
+    #[arg(id = "log-batch-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub batch_bytes: u64,
     /// A group commit begins at the latest after this many microseconds, up to 10000000. In domain
     /// `pmem`: how often the log is looked at, at least 20.
     ///
     /// Raise it for throughput on few processors; lower it for latency.
-    #[arg(id = "log-interval-us", long, value_name = "US")]
+    #[arg(id = "log-interval-us", long, value_name = "US", help_heading = LABORATORY)]
     pub interval_us: u64,
     /// How much of the log a replay thread takes at a time, a power of two from 1024 on.
     ///
     /// Hardly ever.
-    #[arg(id = "log-partition-bytes", long, value_name = "BYTES")]
+    #[arg(id = "log-partition-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub partition_bytes: u64,
     /// How many streams a new log gets, 1 to 8. It is fixed when the log is made, and ignored
     /// later.
     ///
     /// Rather set `log.dir`.
-    #[arg(id = "log-streams", long, value_name = "N")]
+    #[arg(id = "log-streams", long, value_name = "N", help_heading = LABORATORY)]
     pub streams: usize,
     /// A directory for each stream, always in the same order: new or empty at first. There are as
     /// many streams as directories. None: below `directory`.
     ///
     /// Set it when one device cannot write the log as fast as it grows.
-    #[arg(id = "log-dir", long, value_name = "DIR", value_delimiter = ',')]
+    #[arg(id = "log-dir", long, value_name = "DIR", value_delimiter = ',', help_heading = COMMON)]
     pub dir: Vec<PathBuf>,
     /// How many successive workers belong to one stream, up to 256. 0: workers are dealt out to
     /// streams one by one.
     ///
     /// Use the number of a socket's processors where each stream has a device near one socket.
-    #[arg(id = "log-group-size", long, value_name = "N")]
+    #[arg(id = "log-group-size", long, value_name = "N", help_heading = LABORATORY)]
     pub group_size: usize,
     /// What decides to which stream a change goes: its worker, or its record id.
     ///
     /// For comparisons: on the machine measured neither is faster.
-    #[arg(id = "log-divide-by", long, value_name = "WHAT")]
+    #[arg(id = "log-divide-by", long, value_name = "WHAT", help_heading = LABORATORY)]
     pub divide_by: DivideBy,
     /// With `divide-by = "page"`: how many records of a table make a page.
     ///
     /// Lower it when few records are hot, to spread them.
-    #[arg(id = "log-page-records", long, value_name = "N")]
+    #[arg(id = "log-page-records", long, value_name = "N", help_heading = LABORATORY)]
     pub page_records: u64,
     /// On a standby: it asks for huge pages for its buffer in plain memory. It gets those that were
     /// set aside (`vm.nr_hugepages`) if there are enough, otherwise those that the kernel makes by
     /// itself (`shmem_enabled`).
     ///
     /// Set it with large buffers.
-    #[arg(id = "log-huge-pages", long)]
+    #[arg(id = "log-huge-pages", long, help_heading = LABORATORY)]
     pub huge_pages: bool,
     /// When blocks count as durable. With `passive`, stragglers are force-fenced
     /// (`log.force-fence`); in other domains than `pmem` it is the same as `pipelined`.
     ///
     /// `pipelined` is seldom behind: docs/benchmarks.md.
-    #[arg(id = "log-group-commit", long, value_name = "KIND")]
+    #[arg(id = "log-group-commit", long, value_name = "KIND", help_heading = LABORATORY)]
     pub group_commit: GroupCommit,
     /// With `group-commit = "epoch"`: the length of an epoch in milliseconds, 1 to 60000.
     ///
     /// Lower it for latency.
-    #[arg(id = "log-epoch-ms", long, value_name = "MS")]
+    #[arg(id = "log-epoch-ms", long, value_name = "MS", help_heading = LABORATORY)]
     pub epoch_ms: u64,
 
     /// The file that the buffer is, new or empty at first; for persistent memory, on a DAX file
@@ -146,44 +149,41 @@ pub struct LogSettings {
     ///
     /// Set it to a place on DAX; never while the file holds something
     /// (docs/operations.md#persistent-memory).
-    #[arg(id = "log-buffer-file", long, value_name = "FILE", help_heading = PERSISTENT)]
+    #[arg(id = "log-buffer-file", long, value_name = "FILE", help_heading = LABORATORY)]
     pub buffer_file: Option<PathBuf>,
     /// How stores become durable: `non-temporal`, `clwb`, `clflushopt`, `clflush` or `eadr`. `auto`
     /// takes the first of these that the processor has, except `eadr`. With `non-temporal`, a
     /// standby flushes what it receives by the next of them, since it is about to replay it.
     ///
     /// Use `eadr` if caches survive a loss of power, which only you can know.
-    #[arg(id = "log-persist-method", long, value_name = "METHOD", help_heading = PERSISTENT)]
+    #[arg(id = "log-persist-method", long, value_name = "METHOD", help_heading = LABORATORY)]
     pub persist_method: String,
     /// An artificial delay in nanoseconds for each insertion, and on a standby for each thread's
     /// share of a batch, that emulates slower memory; up to 1000000.
     ///
     /// For experiments.
-    #[arg(id = "log-persist-delay-ns", long, value_name = "NS", help_heading = PERSISTENT)]
+    #[arg(id = "log-persist-delay-ns", long, value_name = "NS", help_heading = LABORATORY)]
     pub persist_delay_ns: u64,
     /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds up to
     /// 1000000. `calibrated`: the time that this machine takes to write a KiB around its caches,
     /// measured at the start.
     ///
     /// For experiments.
-    #[arg(id = "log-persist-delay-per-kib", long, value_name = "NS", help_heading = PERSISTENT)]
+    #[arg(id = "log-persist-delay-per-kib", long, value_name = "NS", help_heading = LABORATORY)]
     pub persist_delay_per_kib: String,
     /// On a standby: its replay threads make durable what was received, each its share, before they
     /// replay it. Otherwise, and with `replay = "none"`, one thread does so by itself. With `eadr`
     /// and no delay it is durable when it is received.
     ///
     /// Use `false` where processors are many and received batches small, or to compare.
-    #[arg(id = "log-persist-upon-replay", long, help_heading = PERSISTENT)]
+    #[arg(id = "log-persist-upon-replay", long, help_heading = LABORATORY)]
     pub persist_upon_replay: bool,
     /// With `group-commit = "passive"`: how lagging workers are made to fence.
     ///
     /// Use `signal` where the kernel has no `membarrier(2)`.
-    #[arg(id = "log-force-fence", long, value_name = "HOW", help_heading = PERSISTENT)]
+    #[arg(id = "log-force-fence", long, value_name = "HOW", help_heading = LABORATORY)]
     pub force_fence: ForceFenceBy,
 }
-
-/// The heading of keys that count in domain `pmem` only.
-const PERSISTENT: &str = "Persistent memory";
 
 impl Default for LogSettings {
     fn default() -> Self {

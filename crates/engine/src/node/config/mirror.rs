@@ -9,7 +9,7 @@ use freshet_log::persist::Method as PersistMethod;
 use freshet_replication::mirror::MirrorConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{Domain, NodeConfig, SettingError};
+use super::{Domain, LogSettings, NodeConfig, SettingError, headings::LABORATORY};
 
 /// Whether a standby is a mirror: its memory holds rows instead of the log, and its primary keeps
 /// them up to date by itself.
@@ -24,19 +24,19 @@ pub struct MirrorSettings {
     /// Set it on a machine with memory to spare and no processors.
     #[arg(id = "mirror-bytes", long, value_name = "BYTES")]
     pub bytes: u64,
-    /// Of these, how many are for what must be put back when the primary fails while it writes; at
-    /// least the primary's `log.buffer-bytes`. For a transaction that writes over more it becomes
-    /// more, and stays so.
+    /// Of `mirror.bytes`, how many are for what must be put back when the primary fails while it
+    /// writes; at least the primary's `log.buffer-bytes`. 0: as many as this node's
+    /// `log.buffer-bytes`. For a transaction that writes over more it becomes more, and stays so.
     ///
     /// Raise it where transactions are long, so that they need not wait for that.
-    #[arg(id = "mirror-undo-bytes", long, value_name = "BYTES")]
+    #[arg(id = "mirror-undo-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub undo_bytes: u64,
-    /// Of these, how many are for the directory of what lies where: 64 for each 4096 records of a
-    /// table, or each MiB of longer ones, and for each 256 KiB of rows that lie elsewhere, and for
-    /// each table up to ten times as many; at least 64 KiB.
+    /// Of `mirror.bytes`, how many are for the directory of what lies where: 64 for each 4096
+    /// records of a table, or each MiB of longer ones, and for each 256 KiB of rows that lie
+    /// elsewhere, and for each table up to ten times as many; at least 64 KiB.
     ///
     /// Raise it for more than half a billion records, 100 GB of long ones, or 10,000 tables.
-    #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES")]
+    #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES", hide = true)]
     pub directory_bytes: u64,
     /// A directory for files in which the memory lies. A mirror whose process has ended finds it
     /// there, and continues. A restart of the machine makes it begin again, unless `domain` is
@@ -51,13 +51,13 @@ pub struct MirrorSettings {
     /// from then on, and is filled again from another node.
     ///
     /// Lower it where memory corrects no errors.
-    #[arg(id = "mirror-rehearse-s", long, value_name = "S")]
+    #[arg(id = "mirror-rehearse-s", long, value_name = "S", help_heading = LABORATORY)]
     pub rehearse_s: u64,
 }
 
 impl Default for MirrorSettings {
     fn default() -> Self {
-        Self { bytes: 0, undo_bytes: 64 << 20, directory_bytes: 8 << 20, keep_dir: None, rehearse_s: 86_400 }
+        Self { bytes: 0, undo_bytes: 0, directory_bytes: 8 << 20, keep_dir: None, rehearse_s: 86_400 }
     }
 }
 
@@ -72,14 +72,19 @@ impl MirrorSettings {
         self.bytes > 0
     }
 
+    /// How many bytes are for what must be put back, on a node with such a log.
+    pub fn undo(&self, log: &LogSettings) -> u64 {
+        if self.undo_bytes == 0 { log.buffer_bytes as u64 } else { self.undo_bytes }
+    }
+
     /// Whether a node that is configured so can be a mirror, if it is to be one.
     pub(super) fn check(&self, node: &NodeConfig) -> Result<(), SettingError> {
         if !self.is_wanted() {
             return Ok(());
         }
-        SettingError::within("mirror.undo-bytes", self.undo_bytes, LEAST..=1 << 40)?;
+        SettingError::within("mirror.undo-bytes", self.undo(&node.log), LEAST..=1 << 40)?;
         SettingError::within("mirror.directory-bytes", self.directory_bytes, LEAST..=1 << 38)?;
-        let least = self.undo_bytes + self.directory_bytes + LEAST;
+        let least = self.undo(&node.log) + self.directory_bytes + LEAST;
         SettingError::within("mirror.bytes", self.bytes, least..=1 << 50)?;
         let refuse = |remedy: &str| Err(SettingError::new("mirror.bytes", self.bytes, remedy));
         match node {
@@ -106,11 +111,11 @@ impl MirrorSettings {
     }
 
     /// The memory of this node. With a `method` what has arrived there is durable.
-    pub(crate) fn config(&self, node: NodeId, method: Option<PersistMethod>) -> MirrorConfig {
+    pub(crate) fn config(&self, log: &LogSettings, node: NodeId, method: Option<PersistMethod>) -> MirrorConfig {
         MirrorConfig {
             method,
             head: self.directory_bytes,
-            undo: self.undo_bytes,
+            undo: self.undo(log),
             arena: ARENA,
             most: self.bytes,
             directory: self.keep_dir.as_ref().map(|directory| directory.join(format!("mirror-{node}"))),

@@ -3,7 +3,8 @@
 //! A key is a field. Its doc comment is all the documentation that the key has: the first paragraph
 //! says what it means, the second when to change it. `freshet serve --help` shows it, and a test
 //! of the binary compares docs/configuration.md with it. A key of a table has the table's name and
-//! a dash in front of its id, which is its flag.
+//! a dash in front of its id, which is its flag. The heading of a field says who sets it:
+//! [`headings`].
 
 mod checkpoint;
 mod fabric;
@@ -11,6 +12,17 @@ mod log;
 mod mirror;
 mod proof;
 mod sweep;
+
+/// Headings of keys that decide where a key is known and shown.
+pub mod headings {
+    /// The most common keys.
+    pub const COMMON: &str = "Common";
+    /// What counts for one start: options of the command line, and no keys.
+    pub const ONE_START: &str = "For one start";
+    /// What only tests, benchmarks and experiments set: `freshet-lab node` knows these keys,
+    /// `freshet serve` does not.
+    pub const LABORATORY: &str = "Laboratory";
+}
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -29,6 +41,7 @@ use freshet_replication::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use self::headings::{COMMON, LABORATORY, ONE_START};
 pub use self::{
     checkpoint::CheckpointSettings,
     fabric::{FabricEncryption, FabricSettings},
@@ -43,7 +56,7 @@ use super::membership::MembershipSettings;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{key} = {value}: {remedy}")]
 pub struct SettingError {
-    /// The key, as a file writes it: `log.interval-us`.
+    /// The key, as a file writes it: `log.buffer-bytes`.
     pub key: &'static str,
     /// Its value.
     pub value: String,
@@ -81,17 +94,6 @@ pub enum Domain {
     Pmem,
     /// Nowhere: the log is in memory only.
     None,
-}
-
-/// What happens to commits when a primary lacks the standbys without which nothing commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnLoss {
-    /// They wait until it can be kept again.
-    #[default]
-    Block,
-    /// They are refused after `refuse-after-ms`, until it can be kept again.
-    Refuse,
 }
 
 /// What a node does when something speaks against what it has in memory.
@@ -169,33 +171,34 @@ pub struct NodeConfig {
     /// Where other nodes connect: address and port; port 0 takes a free one.
     ///
     /// Change it when nodes are on other machines.
-    #[arg(long, value_name = "ADDRESS", help_heading = "Addresses")]
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
     pub listen: SocketAddr,
     /// The `listen` address of the primary. It makes this node a standby, unless the node was
     /// promoted since and no other has become the primary. A primary that was succeeded follows its
     /// successor without this.
     ///
     /// Set it on every standby.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = COMMON)]
     pub join: Option<String>,
     /// The `listen` address of the node from which this one fetches the checkpoint that it begins
     /// with, when its directory is empty, if not from the one that it joins. A mirror gives its
     /// memory.
     ///
-    /// Set it to spare the primary, or where no other node has a checkpoint.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    /// Give it to spare the primary, or where no other node has a checkpoint.
+    #[serde(skip)]
+    #[arg(long, value_name = "HOST:PORT", help_heading = ONE_START)]
     pub bootstrap_from: Option<String>,
     /// How other nodes reach this one, if not at `listen`.
     ///
     /// Set it behind address translation, or when `listen` is a wildcard.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = COMMON)]
     pub advertise: Option<String>,
     /// The `listen` addresses of other nodes that failovers and restarts ask, besides those that
     /// the primary knows.
     ///
     /// Name all other nodes: then a failover also finds those that had not joined, and a primary
     /// that restarts finds those that do not `join` it.
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = "Addresses")]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = COMMON)]
     pub peers: Vec<String>,
 
     /// Where a commit must be persistent before its client hears of it. `1-safe`: here. `2-safe`:
@@ -204,23 +207,19 @@ pub struct NodeConfig {
     /// docs/operations.md#safety-levels.
     ///
     /// Choose it by what may be lost; the same on all nodes.
-    #[arg(long, value_name = "LEVEL", help_heading = "Safety")]
+    #[arg(long, value_name = "LEVEL", help_heading = COMMON)]
     pub safety: Safety,
     /// How many standbys the cluster has, 0 to 64. Under `very-safe` and `quorum:K`, which count
     /// them, a primary refuses further synchronous standbys.
     ///
     /// Change it with the cluster, on all nodes.
-    #[arg(long, value_name = "N", help_heading = "Safety")]
+    #[arg(long, value_name = "N", help_heading = COMMON)]
     pub standbys: u32,
-    /// What happens to commits when the safety level cannot be kept.
+    /// How many milliseconds commits wait when the safety level cannot be kept. Then they are
+    /// refused, until it can be kept again. At most 3600000; 0: they wait until it can be kept
+    /// again.
     ///
-    /// Use `refuse` where clients should get an error rather than wait.
-    #[arg(long, value_name = "POLICY", help_heading = "Safety")]
-    pub on_loss: OnLoss,
-    /// With `on-loss = "refuse"`: how many milliseconds commits wait before they are refused, 1 to
-    /// 3600000.
-    ///
-    /// Choose it by the clients' patience.
+    /// Set it where clients should get an error rather than wait.
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub refuse_after_ms: u64,
     /// With `2-safe`: commits wait when fewer standbys than this are in sync, instead of continuing
@@ -238,20 +237,20 @@ pub struct NodeConfig {
     /// none has taken over, 0 to 604800. See docs/operations.md#restart-of-a-whole-cluster.
     ///
     /// Choose it by the time that your nodes take to start.
-    #[arg(long, value_name = "S", help_heading = "Safety")]
+    #[arg(long, value_name = "S", help_heading = LABORATORY)]
     pub restart_timeout_s: u64,
     /// A primary that restarts asks no other node, although acknowledged commits may be lost.
     ///
-    /// Give it once, on the command line; never leave it in a file. It counts until another node
-    /// becomes the primary.
-    #[arg(long, help_heading = "Safety")]
+    /// Give it once. It counts until another node becomes the primary.
+    #[serde(skip)]
+    #[arg(long, help_heading = ONE_START)]
     pub force_primary: bool,
     /// This node, if it has no log yet, begins a new cluster. It has no effect on a node with a
     /// log.
     ///
-    /// Give it once, on the command line, to the first node of a new cluster; never leave it in a
-    /// file.
-    #[arg(long, help_heading = "Safety")]
+    /// Give it once, to the first node of a new cluster.
+    #[serde(skip)]
+    #[arg(long, help_heading = ONE_START)]
     pub new_cluster: bool,
     /// On a standby: it is a relay, meant to feed this many asynchronous standbys of its own. 0: it
     /// sends those that join it to the primary.
@@ -263,7 +262,7 @@ pub struct NodeConfig {
     /// hold too, except for those that stall longer than `standby-timeout-ms`.
     ///
     /// Use `downstream` where commits should wait for the relay's standbys.
-    #[arg(long, value_name = "WHAT", help_heading = "Safety")]
+    #[arg(long, value_name = "WHAT", help_heading = "Safety", hide = true)]
     pub relay_ack: RelayAck,
     /// After this many milliseconds without an acknowledgement a standby counts as lost, and leaves
     /// the in-sync set; 10 to 3600000.
@@ -277,7 +276,7 @@ pub struct NodeConfig {
     /// directory.
     ///
     /// Choose a place that lasts.
-    #[arg(long, value_name = "DIR", help_heading = "Resources")]
+    #[arg(long, value_name = "DIR", help_heading = COMMON)]
     pub directory: PathBuf,
     /// How much memory tables may take: their rows, old versions of these, indexes. Above,
     /// statements that add rows, change them or build indexes get 53200; reads, deletions, commits
@@ -286,13 +285,13 @@ pub struct NodeConfig {
     /// less `sql.memory-bytes`. See docs/operations.md#memory.
     ///
     /// Set it where other programs share the machine; the same on all nodes.
-    #[arg(long, value_name = "BYTES", help_heading = "Resources")]
+    #[arg(long, value_name = "BYTES", help_heading = COMMON)]
     pub memory_bytes: u64,
     /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1
     /// to 64.
     ///
     /// Use the number of processors for a fast restart.
-    #[arg(long, value_name = "N", help_heading = "Resources")]
+    #[arg(long, value_name = "N", help_heading = COMMON)]
     pub replay_threads: usize,
     /// When a standby replays. `pipelined`: by itself; it acknowledges what is persistent there.
     /// `synchronous`: before it acknowledges. `none`: only when it takes over or restarts.
@@ -308,7 +307,7 @@ pub struct NodeConfig {
     /// records.
     ///
     /// Only for comparisons.
-    #[arg(long, value_name = "HOW", help_heading = "Resources")]
+    #[arg(long, value_name = "HOW", help_heading = LABORATORY)]
     pub apply: Apply,
     /// In which form a standby asks for the log. What is acknowledged and not executed yet is kept
     /// in a journal in `directory`. Other than `bytes` not with `replay` `none`, nor with
@@ -324,20 +323,20 @@ pub struct NodeConfig {
     /// at most 3600000.
     ///
     /// Raise it where the primary's bursts matter more than how long a failover takes.
-    #[arg(long, value_name = "MS", help_heading = "Resources")]
+    #[arg(long, value_name = "MS", help_heading = LABORATORY)]
     pub backlog_ms: u64,
     /// What a standby does when a transaction that it executes again gives something else than its
     /// block's checksum demands. The block and what came out are noted in the file `mismatches` of
     /// `directory`, which `freshet inspect mismatches` shows.
     ///
     /// Use `stop` where a difference must be looked into before the node continues.
-    #[arg(long, value_name = "WHAT", help_heading = "Resources")]
+    #[arg(long, value_name = "WHAT", help_heading = LABORATORY)]
     pub on_mismatch: OnMismatch,
     /// What a node does when something speaks against what it has in memory, as the sweep or a mark
     /// finds out. See docs/operations.md#proof-of-the-state.
     ///
     /// Use `report` where stale or wrong answers are better than none.
-    #[arg(long, value_name = "WHAT", help_heading = "Safety")]
+    #[arg(long, value_name = "WHAT", help_heading = LABORATORY)]
     pub on_doubt: OnDoubt,
     /// On a standby, while the primary records inputs: in how many percent of the log, 0 to 100,
     /// transactions that were certified serializable by validation are executed once more, at their
@@ -347,7 +346,7 @@ pub struct NodeConfig {
     ///
     /// Raise it to find faults of the certifier sooner, for the processor time of executing these
     /// transactions.
-    #[arg(long, value_name = "PERCENT", help_heading = "Resources")]
+    #[arg(long, value_name = "PERCENT", help_heading = LABORATORY)]
     pub verify_sample: u32,
     /// What decides whether a serializable transaction commits. `validation`: nothing that it has
     /// read may have been changed since. `ssn`, the serial safety net: it may come before those
@@ -357,7 +356,7 @@ pub struct NodeConfig {
     ///
     /// Use `ssn`, on all nodes, where long transactions that read much and write little fail again
     /// and again.
-    #[arg(long, value_name = "CERTIFIER", help_heading = "Resources")]
+    #[arg(long, value_name = "CERTIFIER", help_heading = "Resources", hide = true)]
     pub certifier: Certifier,
     /// How many workers (sessions) there can be at once: for the server to say.
     #[serde(skip)]
@@ -368,21 +367,21 @@ pub struct NodeConfig {
     /// it, and a standby keeps all of it. See docs/operations.md#persistent-memory.
     ///
     /// Use `pmem` on a machine with persistent memory, `none` only for measuring.
-    #[arg(long, value_name = "DOMAIN", help_heading = "Log")]
+    #[arg(long, value_name = "DOMAIN", help_heading = "Resources")]
     pub domain: Domain,
     /// A file in which the node records what it decides, and upon what, for `freshet inspect
     /// events`, which replays that: the last 32 MiB at least, and no rows. See
     /// docs/operations.md#when-a-cluster-does-what-it-should-not.
     ///
     /// Set it to find out why a cluster does what it should not.
-    #[arg(long, value_name = "FILE", help_heading = "Messages")]
+    #[arg(long, value_name = "FILE", help_heading = "Resources")]
     pub record_events: Option<PathBuf>,
     /// A primary records in the log, beside what transactions did, what they were told to do, where
     /// they can be executed again. `freshet status` says how many.
     ///
     /// Set it to see whether a primary's transactions can be executed again, and how long their
     /// inputs are.
-    #[arg(long, help_heading = "Log")]
+    #[arg(long, hide = true, help_heading = "Resources")]
     pub record_inputs: bool,
     /// The log's sizes and times.
     #[command(flatten)]
@@ -417,8 +416,7 @@ impl Default for NodeConfig {
             peers: Vec::new(),
             safety: Safety::TwoSafe,
             standbys: 0,
-            on_loss: OnLoss::Block,
-            refuse_after_ms: 5_000,
+            refuse_after_ms: 0,
             least_in_sync: 0,
             asynchronous: false,
             restart_timeout_s: 600,
@@ -463,7 +461,7 @@ impl NodeConfig {
         SettingError::within("least-in-sync", self.least_in_sync, 0..=self.standbys.into())?;
         SettingError::within("standby-timeout-ms", self.standby_timeout_ms, 10..=3_600_000)?;
         SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
-        SettingError::within("refuse-after-ms", self.refuse_after_ms, 1..=3_600_000)?;
+        SettingError::within("refuse-after-ms", self.refuse_after_ms, 0..=3_600_000)?;
         SettingError::within("backlog-ms", self.backlog_ms, 0..=3_600_000)?;
         SettingError::within("verify-sample", self.verify_sample, 0..=100)?;
         if self.memory_bytes != 0 {
@@ -506,9 +504,9 @@ impl NodeConfig {
     pub(crate) fn rule(&self) -> Result<RuleConfig, SettingError> {
         let rule = RuleConfig {
             standby_timeout: Duration::from_millis(self.standby_timeout_ms),
-            when_missing: match self.on_loss {
-                OnLoss::Block => WhenMissing::Block,
-                OnLoss::Refuse => WhenMissing::RefuseAfter(Duration::from_millis(self.refuse_after_ms)),
+            when_missing: match self.refuse_after_ms {
+                0 => WhenMissing::Block,
+                ms => WhenMissing::RefuseAfter(Duration::from_millis(ms)),
             },
             floor: self.least_in_sync,
             ..RuleConfig::new(self.safety, self.standbys)

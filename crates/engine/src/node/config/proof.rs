@@ -3,12 +3,12 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::SettingError;
+use super::{SettingError, headings::LABORATORY};
 
 /// How often the nodes of a cluster compare their states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
-#[command(next_help_heading = "State proof")]
+#[command(next_help_heading = LABORATORY)]
 pub struct ProofSettings {
     /// A primary puts a mark into the log when transactions have made it grow by this many bytes
     /// since the last; at least 65536. At a mark, all nodes compare which records they have, at

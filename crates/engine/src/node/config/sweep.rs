@@ -3,12 +3,12 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::SettingError;
+use super::{SettingError, headings::LABORATORY};
 
 /// How often and how fast a node looks through all that it has in memory, in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
-#[command(next_help_heading = "Sweep")]
+#[command(next_help_heading = LABORATORY)]
 pub struct SweepSettings {
     /// A pass over all rows, words and index entries begins this many seconds after the last one
     /// ended. 0: none does. See docs/operations.md#proof-of-the-state.

@@ -194,7 +194,7 @@ fn a_mirror_that_takes_over_makes_tables_a_checkpoint_and_indexes() {
     assert_is(mirror(now()).failover_s, PROMOTE.value + tables + entries, Origin::Reckoned);
     // Beside the directory and the undo ring that a mirror has.
     let settings = MirrorSettings::default();
-    let others = (settings.undo_bytes + settings.directory_bytes) as f64;
+    let others = (settings.undo(&freshet_engine::LogSettings::default()) + settings.directory_bytes) as f64;
     assert_eq!(mirror(now()).memory_bytes, Some(128e6 + others));
 }
 

@@ -132,7 +132,7 @@ impl Bounds {
 
     /// The memory of one session.
     pub fn session(&self, server: &Arc<Pool>) -> Arc<Pool> {
-        let remedy = "Close cursors, deallocate statements, or raise the server's setting sql.session-memory-bytes.";
+        let remedy = "Close cursors, deallocate statements, or raise the server's setting sql.statement-memory-bytes.";
         server.below("session", self.session_memory, remedy)
     }
 }

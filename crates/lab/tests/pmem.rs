@@ -4,6 +4,7 @@
 //! DAX file system, and the nodes must find that out. `tests/vm/pmem` runs all of it in a virtual
 //! machine, and then the last two tests, between which that stops.
 
+#[path = "../../freshet/tests/common/mod.rs"]
 mod common;
 
 use std::{

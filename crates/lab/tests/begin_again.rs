@@ -2,15 +2,13 @@
 //! right, and waits for an operator where nobody can say which side is.
 #![cfg(debug_assertions)]
 
+#[path = "../../freshet/tests/common/mod.rs"]
 mod common;
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::path::Path;
 
 use common::{
-    SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, program, start, status,
+    SOON, Sql, Writer, assert_same_state, connect, create_journal, in_sync, missing, open_sql, start, status,
     wait_for_message, wait_until,
 };
 use freshet::children::NodeProcess;
@@ -39,13 +37,6 @@ fn proven(status: &Value) -> usize {
 
 fn leads_to(status: &Value) -> &str {
     status["doubt_leads_to"].as_str().unwrap_or_default()
-}
-
-fn freshet(command: &[&str]) -> (Output, String) {
-    let output = Command::new(program()).args(command).output().unwrap();
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    (output, text)
 }
 
 fn asides(directory: &Path) -> Vec<String> {
@@ -108,12 +99,12 @@ fn with_two_nodes_an_operator_chooses() {
     let writer = Writer::start(connect(&primary), 1);
     writer.wait_for(200);
     wait_until(&primary, "a standby that was compared", |status| proven(status) == 1 && in_sync(status) == 1);
-    let [here, there] = [&standby, &primary].map(|node| node.ready().address.clone());
+    let here = standby.ready().address.clone();
     // Nothing is to be done yet.
-    let (refused, output) = freshet(&["begin-again", &here]);
-    assert!(!refused.status.success() && output.contains("nothing speaks against"), "{output}");
-    let (refused, output) = freshet(&["begin-again", &there, "--force"]);
-    assert!(!refused.status.success() && output.contains("promote a standby first"), "{output}");
+    let refused = connect(&standby).begin_again(false, SOON).unwrap_err().to_string();
+    assert!(refused.contains("nothing speaks against"), "{refused}");
+    let refused = connect(&primary).begin_again(true, SOON).unwrap_err().to_string();
+    assert!(refused.contains("promote a standby first"), "{refused}");
     damage(&standby);
     let waits = wait_until(&standby, "that it waits", |status| leads_to(status).starts_with("waits for an operator"));
     let advice = leads_to(&waits);
@@ -124,9 +115,7 @@ fn with_two_nodes_an_operator_chooses() {
     for command in ["begin-again", "promote"] {
         assert!(advice.contains(&format!("freshet {command} {here}")), "{advice}");
     }
-    assert!(freshet(&["status", "--address", &here]).1.contains("waits for an operator"));
-    let (begins, output) = freshet(&["begin-again", &here]);
-    assert!(begins.status.success(), "{output}");
+    connect(&standby).begin_again(false, SOON).unwrap();
     wait_for_message(&standby, PROVED);
     wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
     assert_eq!(asides(directory), [""; 0]);
@@ -185,4 +174,36 @@ fn a_node_that_begins_again_joins_whom_it_can() {
     assert_eq!((&status(&standby)["node"], asides(directory)), (&before["node"], Vec::new()));
     let acknowledged = writer.stop().acknowledged;
     assert_eq!(missing(&connect(&standby), &acknowledged), []);
+}
+
+/// A standby that has found damage by itself shows nothing any more.
+#[test]
+fn a_standby_in_doubt_turns_readers_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    // With all three nodes: then a standby in doubt does not begin again by itself.
+    let begin = |name: &str, more: &[&str]| {
+        let access = open_sql(&directory.join(format!("{name}.access")));
+        let access: Vec<&str> = access.iter().map(String::as_str).collect();
+        begin(directory, name, &[&access, &["--safety", "quorum:3", "--standbys", "2"][..], more].concat())
+    };
+    let primary = begin("a", &[]);
+    let join = ["--join", primary.ready().listen.as_str()];
+    let [bad, good] = ["b", "c"].map(|name| begin(name, &join));
+    wait_until(&primary, "two standbys in sync", |status| in_sync(status) == 2);
+    let sql = Sql::connect(&primary);
+    sql.run("CREATE TABLE things (id int PRIMARY KEY, v text)").unwrap();
+    let rows: Vec<String> = (1..=500).map(|id| format!("({id}, 'thing')")).collect();
+    sql.run(&format!("INSERT INTO things VALUES {}", rows.join(", "))).unwrap();
+    let sql = Sql::connect(&bad);
+    let (at, ..) = connect(&primary).hash(None, SOON).unwrap();
+    connect(&bad).hash(Some(at), SOON).unwrap();
+    assert_eq!(sql.run("SELECT count(*) FROM things WHERE v <> ''").unwrap(), ["500"]);
+    connect(&bad).state(StateAsk::Break { what: Break::Row, seed: 3 }, SOON).unwrap();
+    wait_until(&bad, "its sweep finds the row", |status| status["doubt"].is_string());
+    let refused = sql.run("SELECT count(*) FROM things").unwrap_err();
+    assert_eq!(refused.code().map(|code| code.code().to_owned()), Some("XX001".to_owned()), "{refused:?}");
+    let refused = connect(&bad).promote(false, SOON).unwrap_err().to_string();
+    assert!(refused.contains("in doubt"), "{refused}");
+    assert!(!Sql::connect(&good).run("SELECT count(*) FROM things").unwrap().is_empty());
 }

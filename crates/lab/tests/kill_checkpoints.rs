@@ -2,6 +2,7 @@
 //! (emulated) persistent memory. Every acknowledged commit is there afterwards, nothing is there
 //! twice, and a checkpoint that was told to be installed counts.
 
+#[path = "../../freshet/tests/common/mod.rs"]
 mod common;
 
 use std::{
@@ -105,23 +106,14 @@ impl Book {
     }
 }
 
-/// Runs `freshet checkpoint`, kills the node while it is at work or soon after, and returns where
-/// the checkpoint begins if it was told to be installed.
+/// Asks for a checkpoint, kills the node while it is at work or soon after, and returns where the
+/// checkpoint begins if it was told to be installed.
 fn checkpoint_and_kill(node: &mut NodeProcess, pause: Duration) -> Option<u64> {
-    let mut command = Command::new(program());
-    command.args(["checkpoint", "--address", &node.ready().address]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let asking = command.spawn().unwrap();
+    let client = connect(node);
+    let asking = std::thread::spawn(move || client.checkpoint(false, SOON));
     std::thread::sleep(pause);
     node.kill();
-    let output = asking.wait_with_output().unwrap();
-    let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!printed.contains("panicked"), "{printed}");
-    if !output.status.success() {
-        assert_eq!(printed.lines().count(), 1, "one clear message: {printed}");
-        return None;
-    }
-    let start = printed.strip_prefix("checkpoint from @").or(printed.strip_prefix("checkpoint from "));
-    Some(start.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{printed}")))
+    asking.join().unwrap().ok().map(|(start, ..)| start.0)
 }
 
 /// Load, a checkpoint, kill -9, again and again on one directory.
@@ -228,7 +220,7 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
     let join = [&flags_of[..], &["--join", &primary.ready().listen]].concat();
     for _ in 0..2 * rounds() {
         let mut command = Command::new(program());
-        command.arg("serve").args(flags(&standby, &join)).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg("node").args(flags(&standby, &join)).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         std::thread::sleep(Duration::from_micros(random.below(300_000)));
         child.kill().unwrap();
@@ -263,14 +255,9 @@ fn a_checkpoint_that_runs_out_of_room_is_reported_and_comes_later() {
     let (begin, ..) = client.checkpoint(false, SOON).unwrap();
     let writer = Writer::start(connect(&node), 1);
     writer.wait_for(10_000);
-    let ask = || Command::new(program()).args(["checkpoint", "--address", &node.ready().address]).output().unwrap();
     for _ in 0..2 {
-        let output = ask();
-        let messages = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            !output.status.success() && messages.contains(".rows") && messages.contains("File too large"),
-            "{messages}"
-        );
+        let refused = client.checkpoint(false, SOON).unwrap_err().to_string();
+        assert!(refused.contains(".rows") && refused.contains("File too large"), "{refused}");
         let checkpoint = &status(&node)["checkpoint"];
         assert!(checkpoint["failure"].as_str().is_some_and(|why| why.contains("File too large")), "{checkpoint}");
         assert!(checkpoint["under_way"].is_null() && checkpoint["start"] == begin.0, "{checkpoint}");
@@ -280,7 +267,7 @@ fn a_checkpoint_that_runs_out_of_room_is_reported_and_comes_later() {
     }
     let pid = Pid::from_raw(i32::try_from(node.pid()).unwrap());
     prlimit(pid, Resource::Fsize, Rlimit { current: None, maximum: None }).unwrap();
-    assert!(ask().status.success());
+    client.checkpoint(false, SOON).unwrap();
     let checkpoint = &status(&node)["checkpoint"];
     assert!(checkpoint["failure"].is_null() && checkpoint["start"].as_u64() > Some(begin.0), "{checkpoint}");
     node.kill();

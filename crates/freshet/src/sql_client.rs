@@ -16,7 +16,7 @@ const LONGEST: usize = 256 << 20;
 
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum SqlFailure {
+pub enum SqlFailure {
     /// The server has refused it.
     #[error("{code}: {message}")]
     Server {
@@ -33,6 +33,21 @@ pub(crate) enum SqlFailure {
     Lost(String),
 }
 
+impl SqlFailure {
+    /// Whether what was under way may be done all the same.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Lost(_) => true,
+            Self::Server { code, fatal, .. } => *fatal || code == "40003" || code.starts_with("08"),
+        }
+    }
+
+    /// Whether another transaction was in the way.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Server { code, .. } if code == "40001" || code == "40P01")
+    }
+}
+
 impl From<io::Error> for SqlFailure {
     fn from(cause: io::Error) -> Self {
         Self::Lost(match cause.kind() {
@@ -44,16 +59,16 @@ impl From<io::Error> for SqlFailure {
 
 /// What a string of statements came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// The rows of all statements, one after another; an empty text for null.
-    pub(crate) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
     /// What each statement did.
-    pub(crate) tags: Vec<String>,
+    pub tags: Vec<String>,
 }
 
 /// A session. A wait for an answer lasts as long as its patience at most; the connection is of no
 /// use after a failure that is not [`SqlFailure::Server`], or is fatal.
-pub(crate) struct Session {
+pub struct Session {
     stream: BufReader<UnixStream>,
     parameters: HashMap<String, String>,
 }
@@ -75,7 +90,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 
 impl Session {
     /// Connects and begins a session, without a password.
-    pub(crate) fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
+    pub fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
         let stream = connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -87,23 +102,23 @@ impl Session {
     }
 
     /// From now on waits so long at most for an answer.
-    pub(crate) fn wait_for(&mut self, patience: Duration) -> Result<(), SqlFailure> {
+    pub fn wait_for(&mut self, patience: Duration) -> Result<(), SqlFailure> {
         Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
     /// Runs statements.
-    pub(crate) fn run(&mut self, sql: &str) -> Result<Reply, SqlFailure> {
+    pub fn run(&mut self, sql: &str) -> Result<Reply, SqlFailure> {
         self.send(Some(b'Q'), format!("{sql}\0").as_bytes())?;
         self.answer()
     }
 
     /// What the server has last reported a setting to be.
-    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+    pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
     /// Whether the server takes writers, as far as it has said.
-    pub(crate) fn takes_writers(&self) -> bool {
+    pub fn takes_writers(&self) -> bool {
         self.parameter("in_hot_standby") == Some("off")
     }
 

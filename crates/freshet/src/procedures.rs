@@ -1,4 +1,4 @@
-//! What the demo's clients call at its nodes; tests and benchmarks do as well.
+//! What benchmarks call at their nodes.
 //!
 //! | procedure | input | returns |
 //! |---|---|---|
