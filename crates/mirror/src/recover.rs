@@ -30,10 +30,13 @@
 //! of is flushed before it ends ([`Plan`]): rows that make a batch whole, the mark, what was put
 //! back.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::BuildHasherDefault,
+};
 
 use freshet_base::{
-    ClusterId, Lsn, NodeId, Rid, Term,
+    ClusterId, IdHasher, Lsn, NodeId, Rid, Term,
     sync::{AtomicU64, Ordering, fence},
 };
 use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
@@ -82,7 +85,13 @@ impl Batch {
 /// Memory, as it is with other bytes in some places.
 struct Shadow<'m> {
     memory: &'m [Region],
-    words: HashMap<(usize, u64), [u8; 8]>,
+    /// By region and number of the word ([`key`]).
+    words: HashMap<u64, [u8; 8], BuildHasherDefault<IdHasher>>,
+}
+
+/// A word of a region. A memory has fewer regions than 2^24, and a region fewer words than 2^40.
+fn key(region: usize, word: u64) -> u64 {
+    (region as u64) << 40 | word
 }
 
 impl Shadow<'_> {
@@ -93,7 +102,7 @@ impl Shadow<'_> {
         for (at, byte) in (place.offset..).zip(&*bytes) {
             let (region, word) = (place.region, at / 8);
             let memory = self.memory;
-            let entry = self.words.entry((region, word)).or_insert_with(|| {
+            let entry = self.words.entry(key(region, word)).or_insert_with(|| {
                 let mut bytes = [0; 8];
                 memory.load(Place { region, offset: word * 8 }, &mut bytes);
                 bytes
@@ -119,7 +128,7 @@ impl Bytes for Shadow<'_> {
         self.memory.load(from, into);
         let (first, last) = (from.offset / 8, (from.offset + into.len() as u64).div_ceil(8));
         for word in first..last {
-            let Some(bytes) = self.words.get(&(from.region, word)) else { continue };
+            let Some(bytes) = self.words.get(&key(from.region, word)) else { continue };
             for (at, byte) in (word * 8..).zip(bytes) {
                 if let Some(to) = at.checked_sub(from.offset).and_then(|at| into.get_mut(at as usize)) {
                     *to = *byte;
@@ -413,7 +422,7 @@ fn whole(memory: &[Region], batches: &[Batch], relied: &mut Vec<(Place, u64)>) -
     let ended = batches.iter().rposition(|batch| !batch.extent.continues).map_or(0, |last| last + 1);
     let (ended, begun) = batches.split_at(ended);
     let mut changes: Vec<Vec<Change>> = ended.iter().map(|batch| batch.changes(memory).collect()).collect();
-    let mut shadow = Shadow { memory, words: HashMap::new() };
+    let mut shadow = Shadow { memory, words: HashMap::default() };
     let near = |place: Place| (place.region, place.offset / NEAR);
     let looked_at: HashSet<_> = changes.iter().flatten().map(|change| near(change.place)).collect();
     let is_looked_at = |place: Place| {

@@ -413,7 +413,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
                 let history = shared.terms.begin(term, shared.node(), start, &succession)?;
                 shared.follow.lead(None);
-                drop(rest);
+                rest.for_good();
                 let answered_at = round.described.into_iter().map(|peer| peer.address).collect();
                 let peers = asked.peers;
                 return Ok(Promoted { term, start, committed, history, peers, succession, answered, answered_at });

@@ -1,6 +1,6 @@
 //! What a node must remember of terms across a restart.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
@@ -66,8 +66,17 @@ pub struct Terms {
     recorder: Recorder,
 }
 
+/// A role that ends when a later term is in force.
+pub(crate) trait Leads: Send + Sync {
+    /// This node has promised the term `by` to another, durably. Called before anybody hears of the
+    /// promise, by the thread that has made it.
+    fn promised(&self, by: Term);
+}
+
 struct Kept {
     state: TermState,
+    /// The term that this node leads, if it does.
+    leads: Option<Weak<dyn Leads>>,
     /// Where other nodes were reached last.
     remembered: BTreeMap<String, Option<NodeId>>,
 }
@@ -119,7 +128,7 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        let kept = Arc::new(Mutex::new(Kept { state, remembered: BTreeMap::new() }));
+        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new() }));
         Self { kept, store, recorder: Recorder::default() }
     }
 
@@ -294,15 +303,37 @@ impl Terms {
         })
     }
 
+    /// `term` begins to be led here: it ends as soon as this node promises a later one to another,
+    /// whichever of its listeners was asked. What was a standby a moment ago may still answer
+    /// candidates, and may have promised a later term since this one began.
+    pub(crate) fn lead(&self, term: Term, leads: &Arc<impl Leads + 'static>) {
+        let highest = {
+            let mut kept = self.lock();
+            let leads: Arc<dyn Leads> = Arc::clone(leads) as _;
+            kept.leads = Some(Arc::downgrade(&leads));
+            kept.state.fence.highest()
+        };
+        if highest > term {
+            leads.promised(highest);
+        }
+    }
+
     fn change<T, E: From<TermStoreError>>(&self, change: impl FnOnce(&mut TermState) -> Result<T, E>) -> Result<T, E> {
-        let state = &mut self.lock().state;
-        let mut next = state.clone();
+        let mut kept = self.lock();
+        let mut next = kept.state.clone();
         let result = change(&mut next)?;
-        if next != *state {
-            self.store.save(&next)?;
-            log_change(state, &next);
-            self.recorder.terms(&next);
-            *state = next;
+        if next == kept.state {
+            return Ok(result);
+        }
+        self.store.save(&next)?;
+        log_change(&kept.state, &next);
+        self.recorder.terms(&next);
+        let (highest, is_later) = (next.fence.highest(), next.fence.highest() > kept.state.fence.highest());
+        kept.state = next;
+        let leads = kept.leads.clone().filter(|_| is_later);
+        drop(kept);
+        if let Some(leads) = leads.and_then(|leads| leads.upgrade()) {
+            leads.promised(highest);
         }
         Ok(result)
     }

@@ -85,7 +85,14 @@ impl World {
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.later(node, 500, Own::Announce);
-        self.apply_to_rule(node, Event::Tick)?;
+        // It may have promised a later term since it began this one.
+        let highest = self.nodes[node].disk.terms.fence.highest();
+        let event = if highest > term && self.scenario.broken != Broken::PromiseWhileTakingOver {
+            Event::Fenced { by: highest }
+        } else {
+            Event::Tick
+        };
+        self.apply_to_rule(node, event)?;
         self.flush(node)
     }
 

@@ -264,6 +264,7 @@ impl World {
         state.cuts += 1;
         state.flushing = false;
         self.regenerate(node);
+        self.replay(node);
         Ok(())
     }
 

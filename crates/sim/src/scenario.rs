@@ -74,6 +74,8 @@ pub enum Broken {
     WrittenOverEarly,
     /// A mirror is fed on while its undo ring has what an earlier primary has left.
     RingNotCleared,
+    /// A node leads although it has promised a later term while it took over.
+    PromiseWhileTakingOver,
     /// What a mirror undoes for another log can be found again.
     CutNotSettled,
     /// A mirror that does not yet have all that belongs to its checkpoint gets the differences that

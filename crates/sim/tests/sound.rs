@@ -5,57 +5,60 @@ mod common;
 use common::{add, sweep};
 use freshet_sim::{Dying, Report, Scenario, run, shapes::Group};
 
-/// Runs the shapes of a group, each with this many seeds.
-fn all_of(group: Group, test: &str, seeds: u64) {
+/// How many seeds each shape gets.
+const SEEDS: u64 = 500;
+
+/// Runs the shapes of a group.
+fn all_of(group: Group, test: &str) {
     for scenario in group.shapes() {
-        let report = sweep(&format!("sound {test}"), scenario, seeds);
+        let report = sweep(&format!("sound {test}"), scenario, SEEDS);
         println!("{scenario:?}: {report:?}");
     }
 }
 
 #[test]
 fn two_safe() {
-    all_of(Group::TwoSafe, "two_safe", 330);
+    all_of(Group::TwoSafe, "two_safe");
 }
 
 #[test]
 fn quorum() {
-    all_of(Group::Quorum, "quorum", 330);
+    all_of(Group::Quorum, "quorum");
 }
 
 #[test]
 fn very_safe() {
-    all_of(Group::VerySafe, "very_safe", 330);
+    all_of(Group::VerySafe, "very_safe");
 }
 
 #[test]
 fn one_safe() {
-    all_of(Group::OneSafe, "one_safe", 330);
+    all_of(Group::OneSafe, "one_safe");
 }
 
 #[test]
 fn with_asynchronous_standbys() {
-    all_of(Group::Asynchronous, "with_asynchronous_standbys", 260);
+    all_of(Group::Asynchronous, "with_asynchronous_standbys");
 }
 
 #[test]
 fn with_cascaded_standbys() {
-    all_of(Group::Cascaded, "with_cascaded_standbys", 260);
+    all_of(Group::Cascaded, "with_cascaded_standbys");
 }
 
 #[test]
 fn one_sided() {
-    all_of(Group::OneSided, "one_sided", 330);
+    all_of(Group::OneSided, "one_sided");
 }
 
 #[test]
 fn with_the_appliance_method() {
-    all_of(Group::Appliance, "with_the_appliance_method", 330);
+    all_of(Group::Appliance, "with_the_appliance_method");
 }
 
 #[test]
 fn with_batches_in_another_form() {
-    all_of(Group::Forms, "with_batches_in_another_form", 260);
+    all_of(Group::Forms, "with_batches_in_another_form");
 }
 
 /// Whether it is one seed that was asked for, or everything was seen that mirrors do: something was
@@ -69,7 +72,7 @@ fn all_seen(report: &Report) {
 fn with_mirrors() {
     let mut total = Report::default();
     for scenario in Group::Mirrors.shapes() {
-        let report = sweep("sound with_mirrors", scenario, 100);
+        let report = sweep("sound with_mirrors", scenario, SEEDS);
         println!("{scenario:?}: {report:?}");
         add(&mut total, &report);
     }
@@ -80,7 +83,7 @@ fn with_mirrors() {
 fn with_mirrors_beside_standbys() {
     let mut total = Report::default();
     for scenario in Group::Mixed.shapes() {
-        let report = sweep("sound with_mirrors_beside_standbys", scenario, 100);
+        let report = sweep("sound with_mirrors_beside_standbys", scenario, SEEDS);
         println!("{scenario:?}: {report:?}");
         add(&mut total, &report);
     }
@@ -113,7 +116,7 @@ fn they_die_at_every_write() {
 
 #[test]
 fn with_force() {
-    all_of(Group::Forced, "with_force", 260);
+    all_of(Group::Forced, "with_force");
 }
 
 /// A seed is all that a run depends on.

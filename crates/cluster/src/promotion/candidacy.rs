@@ -64,6 +64,11 @@ impl LogState {
         (self.history.cut(end).last_term(), end)
     }
 
+    /// Whether it holds a block of this term.
+    fn has_some_of(&self, term: Term) -> bool {
+        self.history.cut(self.end).entries().iter().any(|entry| entry.term == term)
+    }
+
     /// The term in which its last block was written.
     fn written_in(&self) -> Option<TermEntry> {
         self.history.cut(self.end).entries().last().copied()
@@ -520,12 +525,12 @@ impl Candidacy {
         let me = Holder::new(self.me, self.mine.incarnation);
         let held = self.logs.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
         let logs: BTreeMap<_, _> = held.chain([(me, &self.mine)]).collect();
-        let has_some = |log: &LogState| log.rank().0 >= set.term;
+        // One that has a later term of another branch has nothing of this one.
         let lacking = |members: &BTreeSet<Holder>| {
             let logs: Vec<_> = members.iter().filter_map(|member| logs.get(member)).collect();
             let floor = logs.iter().filter_map(|log| log.set.as_ref()).map(|set| set.floor).min();
             let needed = members.len().saturating_sub(floor.unwrap_or(0).min(set.floor) as usize).max(1);
-            logs.len() >= needed && !logs.into_iter().any(|log| has_some(log))
+            logs.len() >= needed && !logs.into_iter().any(|log| log.has_some_of(set.term))
         };
         match &*set.before {
             [] => lacking(&set.members),

@@ -385,6 +385,13 @@ impl State {
 /// The receiving thread rests while this lives.
 pub(crate) struct Rest<'f>(&'f Follow);
 
+impl Rest<'_> {
+    /// It rests until it stops, for its log is made a primary's, or its memory a database.
+    pub fn for_good(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();

@@ -49,14 +49,34 @@ impl std::fmt::Debug for FuzzySnapshot {
     }
 }
 
-/// Asks until there is an answer other than an error that may pass, for as long as that may take.
-fn patiently<T, E>(mut ask: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) -> bool) -> Result<T, E> {
-    let deadline = Instant::now() + PATIENCE;
+/// Asks until there is an answer other than an error that may pass, as long as `waits` says, which
+/// may take its time.
+fn patiently<T, E>(
+    mut ask: impl FnMut() -> Result<T, E>,
+    may_pass: impl Fn(&E) -> bool,
+    waits: impl Fn() -> bool,
+) -> Result<T, E> {
     loop {
         match ask() {
-            Err(why) if may_pass(&why) && Instant::now() < deadline => thread::sleep(LOOK),
+            Err(why) if may_pass(&why) && waits() => {}
             answer => return answer,
         }
+    }
+}
+
+/// What looks damaged may just be written: says, after a pause, whether to look again. What is
+/// being written is whole after [`PATIENCE`] if its primary lives. One that has died leaves it as
+/// it is, and is silent; when that is noticed, the memory is another session's.
+fn writing(shared: &Shared, session: u64) -> impl Fn() -> bool {
+    let (begun, deadline) = (shared.clock.now(), Instant::now() + PATIENCE);
+    move || {
+        let is_heard = || shared.state().observed.is_some_and(|(_, at)| at > begun);
+        let is_silent = || shared.follow.following().is_some() && !is_heard();
+        let waits = Instant::now() < deadline || is_silent() && shared.memory().session() == session;
+        if waits {
+            thread::sleep(LOOK);
+        }
+        waits
     }
 }
 
@@ -106,7 +126,7 @@ impl FuzzySnapshots {
         };
         // Its directory may just be written.
         let begin = || freshet_mirror::FuzzySnapshot::begin(regions.clone(), start);
-        let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. }));
+        let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. }), writing(&shared, session));
         if self.0.memory().session() != session {
             return Err(NotRead::Now(TAKEN_BACK.into()));
         }
@@ -132,7 +152,8 @@ impl FuzzySnapshot {
     }
 
     /// Calls `visit` for the records of a chunk that have not changed since the start, deleted ones
-    /// with no row. Blocks for up to four seconds while the primary is writing one of them.
+    /// with no row. Blocks for up to four seconds while the primary is writing one of them, and
+    /// while it is silent.
     ///
     /// # Errors
     /// Why the fuzzy snapshot is given up.
@@ -141,15 +162,7 @@ impl FuzzySnapshot {
     }
 
     pub(super) fn visited(&mut self, chunk: usize, visit: impl FnMut(Rid, Lsn, Option<&[u8]>)) -> Result<(), NotRead> {
-        let deadline = Instant::now() + PATIENCE;
-        let again = || {
-            let is_time = Instant::now() < deadline;
-            if is_time {
-                thread::sleep(LOOK);
-            }
-            is_time
-        };
-        let visited = self.read.visit(chunk, again, visit);
+        let visited = self.read.visit(chunk, writing(&self.shared, self.session), visit);
         // What has happened to the memory may have damaged what was read.
         self.check().map_err(NotRead::Now)?;
         visited.map_err(NotRead::Damaged)
@@ -165,7 +178,12 @@ impl FuzzySnapshot {
             let (announced, mark) = (self.shared.state().mirror_state.announced(), self.shared.memory().mark());
             Some(announced.max(mark)).filter(|committed| *committed >= least).ok_or(())
         };
-        let committed = patiently(committed, |()| true);
+        let deadline = Instant::now() + PATIENCE;
+        let waits = || {
+            thread::sleep(LOOK);
+            Instant::now() < deadline
+        };
+        let committed = patiently(committed, |()| true, waits);
         // Of another primary it may be another log.
         self.check()?;
         Ok(committed.unwrap_or(least))

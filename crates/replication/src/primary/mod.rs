@@ -42,7 +42,7 @@ use crate::{
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
-    terms::Terms,
+    terms::{Leads, Terms},
     wire::{self, Peer, Peers, Refusal},
 };
 
@@ -207,6 +207,7 @@ impl Primary {
             meetings: Mutex::default(),
             term_entry,
         });
+        shared.terms.lead(shared.who.term, &shared);
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
         let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
         primary.shared.feeds.peers_changed();
@@ -517,6 +518,13 @@ impl Shared {
             ahead: feeds.ahead(),
             two_primaries: self.meetings().clone(),
         }
+    }
+}
+
+/// It ends, whichever listener was asked for the promise.
+impl Leads for Shared {
+    fn promised(&self, by: Term) {
+        self.fence(by);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
-use freshet_cluster::term::{TermEntry, TermHistory, TermState};
+use freshet_base::{Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
+use freshet_cluster::term::{TermEntry, TermHistory, TermState, Verdict};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
-use super::{fixture::*, mirroring::*};
+use super::{fixture::*, mirroring::*, taking_over::crown};
 use crate::{
     endpoint::Service,
     mirror::MirrorConfig,
@@ -209,4 +209,32 @@ fn a_mirror_without_room_does_not_take_over() {
         outcome => panic!("{outcome:?}"),
     }
     assert!(mirror.mirror.status().end > end, "what has come is there");
+}
+
+/// What has taken over answers candidates as a standby until it leads. A promise of a later
+/// term in between, or from then on, ends its term at once.
+#[test]
+fn a_promise_while_a_node_takes_over_ends_its_term() {
+    for before in [true, false] {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let standby = StandbyNode::empty(2, &primary.address());
+        standby.joined();
+        let end = primary.write(&[64]);
+        until("it has it", || standby.log.persisted() == end);
+        drop(primary);
+        let promoted = standby.standby.promote(&PromoteOptions::default()).unwrap();
+        let terms = standby.terms.clone();
+        let promise = || terms.observe(Term(promoted.term.0 + 1), NodeId(9)).unwrap();
+        if before {
+            assert_eq!(promise(), Verdict::Raised);
+        }
+        let next = crown(standby, &promoted, config(rule(Safety::OneSafe, 1)));
+        if !before {
+            assert!(!next.primary.is_fenced());
+            assert_eq!(promise(), Verdict::Raised);
+        }
+        assert!(next.primary.is_fenced());
+        let after = next.write(&[64]);
+        assert!(matches!(next.primary.commit().outcome(after), Some(Err(OutcomeOpen::Fenced(Term(3))))));
+    }
 }

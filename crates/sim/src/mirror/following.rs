@@ -75,6 +75,9 @@ impl World {
 
     /// Connects to the primary: for a checkpoint, if what is here is of no use.
     pub(crate) fn mirror_follows(&mut self, node: usize, primary: usize) {
+        if self.mirror(node).takes_over {
+            return;
+        }
         if !self.mirror(node).is_recovered() || self.mirror(node).stands.is_some() {
             return self.reconnect(node);
         }

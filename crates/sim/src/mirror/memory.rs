@@ -29,7 +29,7 @@ impl Registered for Plain {
 
 /// Zeros.
 pub(super) fn region(bytes: u64) -> Region {
-    Arc::new(Plain((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
+    Arc::new(Plain(vec![0; bytes as usize / 8].into_iter().map(AtomicU64::new).collect()))
 }
 
 /// Memory in which nothing is.

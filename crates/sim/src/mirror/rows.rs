@@ -70,7 +70,13 @@ fn draw(records: &Records, dice: &mut Dice) -> (Id, RecordKind, Row) {
     let id = (fid, rid);
     let first = (fid, Rid(rid.0 - rid.0 % SLOTS));
     let usual = if fid.0 == 3 { 480 } else { 40 };
-    let bytes = |length: u64, dice: &mut Dice| (0..length).map(|_| dice.draw() as u8).collect::<Vec<u8>>();
+    let bytes = |length: u64, dice: &mut Dice| {
+        let mut bytes = vec![0; length as usize];
+        for some in bytes.chunks_mut(8) {
+            some.copy_from_slice(&dice.draw().to_le_bytes()[..some.len()]);
+        }
+        bytes
+    };
     if records.range(first..(fid, Rid(first.1.0 + SLOTS))).next().is_none() {
         // It says how long slots are.
         return (id, RecordKind::Insert, Some(bytes(usual, dice).into()));

@@ -84,7 +84,7 @@ impl World {
         let id = self.mirror(node).offered;
         let writes = id.filter(|id| self.cards || !self.nodes[self.net.connections[*id].ends[1]].memory.stopped);
         let posted = writes.and_then(|id| self.net.connections[id].posted.take());
-        let is_fed = posted.is_some();
+        let is_fed = posted.as_ref().is_some_and(|posted| !posted.over);
         let (posted, landed) = (RefCell::new(posted), RefCell::new(Vec::new()));
         let land = || {
             let list = posted.borrow_mut().as_mut().and_then(|posted| posted.land());

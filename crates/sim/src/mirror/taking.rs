@@ -263,7 +263,8 @@ impl World {
         }
         state.candidate = None;
         self.mirror(node).takes_over = true;
-        let pause = self.dice.between(100, 4000);
+        let longest = if self.dice.one_in(4) { 40_000 } else { 4000 };
+        let pause = self.dice.between(100, longest);
         self.later(node, pause, Own::TakenOver(term, Box::new(inheritance)));
         Ok(())
     }

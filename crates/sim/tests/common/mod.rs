@@ -1,5 +1,15 @@
 //! Seeds: how many, from where, and what to say of one that fails.
 
+use std::{
+    num::NonZero,
+    panic::{catch_unwind, resume_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
 use freshet_sim::{Broken, Property, Report, Scenario, Violation, run, trace};
 
 /// This number of events are printed of a seed that fails, all with `FRESHET_SIM_TRACE`.
@@ -18,31 +28,47 @@ fn factor() -> u64 {
     std::env::var("FRESHET_SIM_FACTOR").map_or(1, |text| text.parse().expect("FRESHET_SIM_FACTOR is a number"))
 }
 
-/// Runs a scenario with many seeds; nothing may be violated. `test` is what to run again, as "file
-/// name".
+/// Runs a scenario with many seeds, on all processors; nothing may be violated. `test` is what to
+/// run again, as "file name".
 #[allow(dead_code, reason = "not every test wants it")]
 pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
-    let mut total = Report::default();
     let (first, only) = seed();
     let seeds = if only { 1 } else { seeds * factor() };
-    for seed in first..first + seeds {
-        // State machines assert what must hold.
-        let outcome = std::panic::catch_unwind(|| run(scenario, seed));
-        let outcome = outcome.map_err(|_| format!("seed {seed} has panicked"));
-        match outcome.and_then(|outcome| outcome.map_err(|violation| violation.to_string())) {
-            Ok(report) => add(&mut total, &report),
-            Err(violation) => {
-                let trace = std::panic::catch_unwind(|| trace(scenario, seed)).unwrap_or_default();
-                let last = if std::env::var_os("FRESHET_SIM_TRACE").is_some() { trace.len() } else { LAST };
-                trace.iter().skip(trace.len().saturating_sub(last)).for_each(|event| println!("{event}"));
-                panic!(
-                    "{scenario:?}\n{violation}\nagain: FRESHET_SEED={seed} cargo test -p freshet-sim \
-                     --test {test} -- --nocapture"
-                )
+    let (next, total) = (AtomicU64::new(first), Mutex::new(Report::default()));
+    let some = || {
+        let mut own = Report::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::SeqCst);
+            if seed >= first + seeds {
+                break add(&mut total.lock().unwrap(), &own);
             }
+            add(&mut own, &one(test, scenario, seed));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(seeds as usize);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(some)).collect();
+        some();
+        others.into_iter().for_each(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    });
+    total.into_inner().unwrap()
+}
+
+fn one(test: &str, scenario: Scenario, seed: u64) -> Report {
+    // State machines assert what must hold.
+    let outcome = catch_unwind(|| run(scenario, seed)).map_err(|_| format!("seed {seed} has panicked"));
+    match outcome.and_then(|outcome| outcome.map_err(|violation| violation.to_string())) {
+        Ok(report) => report,
+        Err(violation) => {
+            let trace = catch_unwind(|| trace(scenario, seed)).unwrap_or_default();
+            let last = if std::env::var_os("FRESHET_SIM_TRACE").is_some() { trace.len() } else { LAST };
+            trace.iter().skip(trace.len().saturating_sub(last)).for_each(|event| println!("{event}"));
+            panic!(
+                "{scenario:?}\n{violation}\nagain: FRESHET_SEED={seed} cargo test -p freshet-sim \
+                 --test {test} -- --nocapture"
+            )
         }
     }
-    total
 }
 
 /// Adds what has happened in another run.

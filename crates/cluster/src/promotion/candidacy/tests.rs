@@ -98,6 +98,12 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     // Of three members, one that lacks it says nothing.
     let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
     assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { answered: 1, needed: 2 });
+    // A later term is not something of this one: both members of the set before have gone another
+    // way, so what node 2 has written after them was never in effect.
+    let mine = log(&[(2, 0), (3, 40)], 70, record(8, 3, &[1, 2, 3], &[&[1, 3]]));
+    let others = log(&[(2, 0), (4, 30)], 60, record(8, 5, &[1, 3], &[&[1, 3]]));
+    let candidate = at(2, &mine, &[(1, &others), (3, &others)]);
+    assert_eq!(candidate.newest_set(), others.set);
 }
 
 /// Nothing is committed in a term before a record of it: what was written in one whose record is
