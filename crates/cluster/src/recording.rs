@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   event ─▶ Recorded<machine> ─▶ outcome
-//!                   └─▶ tape: state, event, outcome, event, outcome, …
+//!     └───────▶ tape ◀──────────────┘      state, event, outcome, event, outcome, …
 //!   tape ─▶ Replay: the same machine, the same events; the same outcomes, or it stops
 //! ```
 //!
 //! A machine is changed by its methods only, and has neither clock nor chance, so its methods are
 //! its events. [`Recorded`] has a machine and lets nobody change it but through the events that are
-//! listed here; each goes to the node's [`Tape`], if it has one, with what came of it. A machine's
-//! state is recorded before its first event, and again whenever a tape begins again, so that it can
-//! be read from the middle. What happened in production is a test case then: [`Replay`] asserts
+//! listed here; each goes to the node's [`Tape`], if it has one, before it happens, since the process
+//! may end over it; and then what came of it. A machine's state is recorded before its first event,
+//! and again whenever a tape begins again, so that it can be read from the middle. What happened in production is a test case then: [`Replay`] asserts
 //! that each machine decides the same again.
 
 use std::{
@@ -83,18 +83,25 @@ pub struct Record {
 /// See [`Record`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum What {
+    /// A process of this version begins to record, or does so again after it could not. It does not
+    /// know the machines that were recorded before.
+    Begins {
+        /// Which.
+        version: String,
+    },
     /// It is this.
     State(State),
     /// The node remembers this of terms from now on. That is no machine's state.
     Terms(Box<TermState>),
-    /// Something happened.
-    Event {
-        /// What.
-        event: Event,
-        /// What came of it, in words.
-        outcome: String,
-    },
+    /// Something is about to happen.
+    Event(Event),
+    /// What came of the event before, in words, unless nothing did. Where this is missing at the end,
+    /// the process has ended in between.
+    Outcome(String),
 }
+
+/// How the outcome reads that is not recorded.
+const NOTHING: &str = "()";
 
 /// A machine as it was.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,22 +166,23 @@ impl<M> Deref for Recorded<M> {
 
 #[expect(private_bounds, reason = "only the machines that are listed here are recorded")]
 impl<M: Machine> Recorded<M> {
-    /// Something is about to happen: what it is, if that is recorded.
-    fn begins(&mut self, event: impl FnOnce() -> M::Event) -> Option<M::Event> {
-        let tape = self.recorder.0.as_ref()?;
+    /// Something is about to happen.
+    fn begins(&mut self, event: impl FnOnce() -> M::Event) {
+        let Some(tape) = &self.recorder.0 else { return };
         let generation = Some(tape.generation());
         if self.known_to != generation {
             self.known_to = generation;
             tape.record(&Record { machine: self.number, what: What::State(self.machine.state()) });
         }
-        Some(event())
+        tape.record(&Record { machine: self.number, what: What::Event(M::event(event())) });
     }
 
     /// It has happened.
-    fn happened(&self, event: Option<M::Event>, outcome: &impl Debug) {
-        if let (Some(event), Some(tape)) = (event, &self.recorder.0) {
-            let what = What::Event { event: M::event(event), outcome: format!("{outcome:?}") };
-            tape.record(&Record { machine: self.number, what });
+    fn happened(&self, outcome: &impl Debug) {
+        let Some(tape) = &self.recorder.0 else { return };
+        let outcome = format!("{outcome:?}");
+        if outcome != NOTHING {
+            tape.record(&Record { machine: self.number, what: What::Outcome(outcome) });
         }
     }
 }
@@ -220,9 +228,9 @@ macro_rules! recorded {
             $(
                 #[doc = concat!("See `", stringify!($method), "` of the machine.")]
                 pub fn $method(&mut self, $($arg: recorded!(@takes $stored $(, $given)?)),*) -> $out {
-                    let event = self.begins(|| $events::$event { $($arg: $arg.to_owned()),* });
+                    self.begins(|| $events::$event { $($arg: $arg.to_owned()),* });
                     let outcome = self.machine.$method($($arg),*);
-                    self.happened(event, &outcome);
+                    self.happened(&outcome);
                     outcome
                 }
             )*
@@ -303,7 +311,20 @@ pub struct Differs {
 
 /// Replays a tape.
 #[derive(Debug, Default)]
-pub struct Replay(BTreeMap<u64, State>);
+pub struct Replay(BTreeMap<u64, Replayed>);
+
+/// A machine of a tape.
+#[derive(Debug)]
+struct Replayed {
+    state: State,
+    /// Its last event, and what has come of it now, if the tape has still to say what came of it.
+    pending: Option<(Event, String)>,
+}
+
+/// What comes of an event over which the machine panics.
+const STOPS: &str = "nothing: it stops";
+/// What comes of an event that a machine of this kind does not have.
+const OTHER: &str = "nothing: it is another machine";
 
 impl Replay {
     /// The next record. Says whether it was replayed: what comes before the state of its machine
@@ -313,29 +334,50 @@ impl Replay {
     /// [`Differs`]; the machine is left out then, until its state is recorded again.
     pub fn step(&mut self, record: &Record) -> Result<bool, Differs> {
         let &Record { machine, ref what } = record;
-        let differs = |event: String, was: String, is: String| Err(Differs { machine, event, was, is });
+        let differs = |event: String, was: &str, is: String| Err(Differs { machine, event, was: was.to_owned(), is });
         match what {
-            What::State(state) => match self.0.insert(machine, state.clone()) {
-                Some(is) if format!("{is:?}") != format!("{state:?}") => {
-                    differs("its state".into(), format!("{state:?}"), format!("{is:?}"))
-                }
-                known => Ok(known.is_some()),
-            },
+            What::Begins { .. } => {
+                self.0.clear();
+                Ok(false)
+            }
             What::Terms(_) => Ok(false),
-            What::Event { event, outcome } => {
-                let Some(mut state) = self.0.remove(&machine) else { return Ok(false) };
-                let is = catch_unwind(AssertUnwindSafe(|| happen(&mut state, event)));
-                match is {
-                    Ok(Some(is)) if is == *outcome => {
-                        self.0.insert(machine, state);
+            What::State(state) => match self.0.insert(machine, Replayed { state: state.clone(), pending: None }) {
+                None => Ok(false),
+                Some(Replayed { pending: Some((event, is)), .. }) => differs(format!("{event:?}"), NOTHING, is),
+                Some(Replayed { state: is, .. }) if format!("{is:?}") != format!("{state:?}") => {
+                    differs("its state".into(), &format!("{state:?}"), format!("{is:?}"))
+                }
+                Some(_) => Ok(true),
+            },
+            What::Event(event) => {
+                let Some(mut known) = self.0.remove(&machine) else { return Ok(false) };
+                if let Some((event, is)) = known.pending {
+                    return differs(format!("{event:?}"), NOTHING, is);
+                }
+                let is = catch_unwind(AssertUnwindSafe(|| happen(&mut known.state, event)));
+                let is = is.map_or(STOPS.into(), |is| is.unwrap_or(OTHER.into()));
+                known.pending = Some((event.clone(), is)).filter(|(_, is)| is != NOTHING);
+                self.0.insert(machine, known);
+                Ok(true)
+            }
+            What::Outcome(outcome) => {
+                let Some(mut known) = self.0.remove(&machine) else { return Ok(false) };
+                match known.pending.take() {
+                    Some((_, is)) if is == *outcome => {
+                        self.0.insert(machine, known);
                         Ok(true)
                     }
-                    Ok(Some(is)) => differs(format!("{event:?}"), outcome.clone(), is),
-                    Ok(None) => differs(format!("{event:?}"), outcome.clone(), "nothing: it is another machine".into()),
-                    Err(_) => differs(format!("{event:?}"), outcome.clone(), "nothing: it stops".into()),
+                    Some((event, is)) => differs(format!("{event:?}"), outcome, is),
+                    None => differs("the event before".into(), outcome, NOTHING.into()),
                 }
             }
         }
+    }
+
+    /// At the end of a tape: the machines that stop over their last event, and that event.
+    pub fn stopped(&self) -> impl Iterator<Item = (u64, &Event)> {
+        let last = self.0.iter().filter_map(|(machine, known)| Some((*machine, known.pending.as_ref()?)));
+        last.filter(|(_, (_, is))| is == STOPS).map(|(machine, (event, _))| (machine, event))
     }
 }
 
@@ -396,25 +438,63 @@ mod tests {
     #[test]
     fn what_was_recorded_is_decided_again() {
         let records = taped();
-        assert_eq!(records.len(), 6, "four events, and the state before the first and the third");
+        assert_eq!(
+            records.len(),
+            8,
+            "four events, two of them with outcomes, and the state before the first and third"
+        );
         let mut replay = Replay::default();
         let replayed: Vec<_> = records.iter().map(|record| replay.step(record).unwrap()).collect();
-        assert_eq!(replayed, [false, true, true, true, true, true]);
+        assert_eq!(replayed, [false, true, true, true, true, true, true, true]);
         let mut from_the_middle = Replay::default();
         let replayed: Vec<_> = records[1..].iter().map(|record| from_the_middle.step(record).unwrap()).collect();
-        assert_eq!(replayed, [false, false, false, true, true]);
+        assert_eq!(replayed, [false, false, false, true, true, true, true]);
+        // Another process has machines of the same numbers.
+        let begins = Record { machine: 0, what: What::Begins { version: "1".into() } };
+        assert_eq!(replay.step(&begins), Ok(false));
+        assert_eq!(replay.step(&records[0]), Ok(false));
+    }
+
+    /// What a process ends over is the last thing on its tape, and ends a replay in the same way.
+    #[test]
+    fn an_event_that_ends_the_process_is_recorded() {
+        let tape = Arc::new(Memory::default());
+        let config = follower::FollowerConfig { replay: follower::ReplayMode::Pipelined, capacity: 1000, relay: None };
+        let it = Follower::new(NodeId(2), config, follower::Begun::default());
+        let mut it = Recorded::new(it, &Recorder::new(tape.clone()));
+        let now = Moment(0);
+        let _ = it.apply(follower::Event::Global(Lsn(100)), now);
+        let persisted = follower::Event::Persisted(Lsn(100));
+        catch_unwind(AssertUnwindSafe(|| it.apply(persisted, now))).expect_err("nothing was received");
+        let mut replay = Replay::default();
+        for record in tape.records.lock().unwrap().iter() {
+            replay.step(record).unwrap();
+        }
+        let stopped: Vec<_> = replay.stopped().map(|(machine, event)| (machine, format!("{event:?}"))).collect();
+        assert!(matches!(&stopped[..], [(0, event)] if event.contains("Persisted")), "{stopped:?}");
     }
 
     #[test]
     fn another_decision_stops_a_replay() {
         let mut records = taped();
-        let What::Event { outcome, .. } = &mut records[4].what else { panic!("it is the cut") };
+        let What::Outcome(outcome) = &mut records[5].what else { panic!("it is the cut") };
         *outcome = "Done".into();
         let mut replay = Replay::default();
         let outcomes: Vec<_> = records.iter().map(|record| replay.step(record)).collect();
-        assert!(outcomes[..4].iter().all(Result::is_ok));
-        assert_eq!(outcomes[4].as_ref().unwrap_err().was, "Done");
-        assert_eq!(outcomes[5], Ok(false), "its machine is left out");
+        assert!(outcomes[..5].iter().all(Result::is_ok));
+        assert_eq!(outcomes[5].as_ref().unwrap_err().was, "Done");
+        assert_eq!(outcomes[6], Ok(false), "its machine is left out");
+        // An outcome that is missing, or was none.
+        for (at, removed) in [(5, 5), (6, 6)] {
+            let mut records = taped();
+            if at == 5 {
+                records.remove(removed);
+            } else {
+                records.insert(at, records[5].clone());
+            }
+            let mut replay = Replay::default();
+            assert!(records.iter().map(|record| replay.step(record)).any(|step| step.is_err()), "{at}");
+        }
         // An event that was left out shows in the next state.
         let mut records = taped();
         records.remove(2);

@@ -96,8 +96,13 @@ pub(super) fn random() -> Result<u128, StartError> {
 /// Where it is recorded what happens, if it is to be.
 fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
     let opened = config.record_events.as_deref().map(|path| {
-        let failed = |cause| StartError::System(format!("record-events, {}: {cause}", path.display()));
-        tape::recorder(path).map_err(failed)
+        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        if whole(path).starts_with(whole(&config.directory)) {
+            // It would be lost with the directory when the node begins again.
+            let why = format!("record-events, {}: choose a file outside of the node's directory", path.display());
+            return Err(StartError::Config(why));
+        }
+        tape::recorder(path).map_err(|cause| StartError::System(format!("record-events, {cause}")))
     });
     Ok(opened.transpose()?.unwrap_or_default())
 }

@@ -93,7 +93,7 @@ impl Line<'_> {
             Format::Text => {
                 // A String takes everything.
                 let _ = write!(line, "{time} {:<5} {part}: ", level.to_uppercase());
-                plain(&fields.message, &mut line);
+                line.push_str(&plain(&fields.message));
                 for (name, value) in &fields.others {
                     let _ = match value {
                         Value::String(text) if is_word(text) => write!(line, " {name}={text}"),
@@ -122,8 +122,10 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Without characters that end a line or control a terminal.
-fn plain(text: &str, into: &mut String) {
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
     for char in text.chars() {
-        if char.is_control() { into.extend(char.escape_default()) } else { into.push(char) }
+        if char.is_control() { plain.extend(char.escape_default()) } else { plain.push(char) }
     }
+    plain
 }

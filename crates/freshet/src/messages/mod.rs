@@ -32,6 +32,7 @@ use tracing::{
 };
 
 pub use self::levels::Levels;
+pub(crate) use self::line::plain;
 use self::{
     limit::{Admission, Limit},
     line::{Fields, Line},

@@ -157,7 +157,10 @@ pub(crate) fn observe_term<S: Store>(shared: &Shared<S>, hello: &Hello, term: Te
             "the primary of before may still write into this node's memory, which is being taken from it: ask again";
         return Err(Refusal::Failed(why.to_owned()));
     }
-    S::settles(shared, deadline).map_err(Refusal::Failed)
+    S::settles(shared, deadline).map_err(Refusal::Failed)?;
+    // What was promised before it stops ends the term that it begins then. After that its log may
+    // have more than is known here, and a candidate would do without.
+    if shared.stopping() { Err(shared.not_primary()) } else { Ok(()) }
 }
 
 /// How this node asks to be fed with what continues `log`. Its store says what else there is to

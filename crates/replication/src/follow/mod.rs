@@ -256,6 +256,11 @@ impl<S: Store> Shared<S> {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// To those who have to ask another node.
+    pub fn not_primary(&self) -> Refusal {
+        Refusal::NotPrimary { node: self.node(), primary: self.followed_address() }
+    }
+
     /// The thread that follows ends, and so does its connection.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);

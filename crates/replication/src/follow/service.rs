@@ -16,9 +16,8 @@ pub(crate) struct FollowService<S>(pub Arc<Shared<S>>);
 impl<S: Store> Service for FollowService<S> {
     fn serve(&self, hello: Hello, connection: Connection) {
         let shared = &self.0;
-        let not_primary = || Refusal::NotPrimary { node: shared.node(), primary: shared.followed_address() };
         if shared.stopping() {
-            return refuse(connection, not_primary());
+            return refuse(connection, shared.not_primary());
         }
         let cluster = shared.terms.get().cluster;
         if let Err(refusal) = check_hello(shared.node(), cluster, &hello) {
@@ -32,14 +31,14 @@ impl<S: Store> Service for FollowService<S> {
             }
             Purpose::Identify => match cluster {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
-                None => refuse(connection, not_primary()),
+                None => refuse(connection, shared.not_primary()),
             },
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             // Of those below a relay, the primary knows nothing.
-            Purpose::BeginAgain { .. } => refuse(connection, not_primary()),
+            Purpose::BeginAgain { .. } => refuse(connection, shared.not_primary()),
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;

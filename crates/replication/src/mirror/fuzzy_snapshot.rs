@@ -65,12 +65,12 @@ fn patiently<T, E>(
 }
 
 /// What looks damaged may just be written: says, after a pause, whether to look again. What is
-/// being written is whole after [`PATIENCE`] if its primary lives. One that has died leaves it as
-/// it is, and is silent; when that is noticed, the memory is another session's.
+/// being written is whole after [`PATIENCE`] if its primary is alive then. One that has died leaves
+/// it as it is, and is silent; when that is noticed, the memory is another session's.
 fn writing(shared: &Shared, session: u64) -> impl Fn() -> bool {
-    let (begun, deadline) = (shared.clock.now(), Instant::now() + PATIENCE);
+    let (alive, deadline) = (shared.clock.now().after(PATIENCE), Instant::now() + PATIENCE);
     move || {
-        let is_heard = || shared.state().observed.is_some_and(|(_, at)| at > begun);
+        let is_heard = || shared.state().observed.is_some_and(|(_, at)| at >= alive);
         let is_silent = || shared.follow.following().is_some() && !is_heard();
         let waits = Instant::now() < deadline || is_silent() && shared.memory().session() == session;
         if waits {

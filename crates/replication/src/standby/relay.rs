@@ -313,16 +313,15 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, joins: Join, connection
 }
 
 fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Session>, Agreed), Refusal> {
-    let elsewhere = || Refusal::NotPrimary { node: shared.node(), primary: shared.followed_address() };
     let lost = || Refusal::Later { node: shared.node(), why: Wait::Lost };
-    let Some(stage) = &shared.store.relay else { return Err(elsewhere()) };
+    let Some(stage) = &shared.store.relay else { return Err(shared.not_primary()) };
     let (asking, state) = (joins.asking(hello), shared.terms.get());
     let Some(session) = stage.session() else {
-        return Err(if asking.is_counted(&state) { elsewhere() } else { lost() });
+        return Err(if asking.is_counted(&state) { shared.not_primary() } else { lost() });
     };
     let agreed = session.feeds.state().host.agree(&asking, &state);
     let agreed = agreed.map_err(|refusal| match refusal {
-        Refusal::NotPrimary { .. } => elsewhere(),
+        Refusal::NotPrimary { .. } => shared.not_primary(),
         refusal => {
             let concerns_all = matches!(
                 refusal,
