@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A machine is changed by its methods only, and has neither clock nor chance, so its methods are
-//! its events. [`Recorded`] has a machine and lets nobody change it but through the events that are
-//! listed here; each goes to the node's [`Tape`], if it has one, before it happens, since the process
-//! may end over it; and then what came of it. A machine's state is recorded before its first event,
-//! and again whenever a tape begins again, so that it can be read from the middle. What happened in production is a test case then: [`Replay`] asserts
-//! that each machine decides the same again.
+//! its events. [`Recorded`] has a machine and lets nobody change it but through the events that
+//! are listed here; each goes to the node's [`Tape`], if it has one, before it happens, since the
+//! process may end over it; and then what came of it. A machine's state is recorded before its
+//! first event, and again whenever a tape begins again, so that it can be read from the middle.
+//! What happened in production is a test case then: [`Replay`] asserts that each machine decides
+//! the same again.
 
 use std::{
     collections::BTreeMap,
@@ -95,8 +96,8 @@ pub enum What {
     Terms(Box<TermState>),
     /// Something is about to happen.
     Event(Event),
-    /// What came of the event before, in words, unless nothing did. Where this is missing at the end,
-    /// the process has ended in between.
+    /// What came of the event before, in words, unless nothing did. Where this is missing at the
+    /// end, the process has ended in between.
     Outcome(String),
 }
 

@@ -91,7 +91,7 @@ fn events_are_recorded_and_replayed() {
     // What is being written is read as far as it is there.
     let (same, text) = inspect("events", &of_a, &["--quiet"]);
     assert!(same && text.contains(" 0 of these"), "{text}");
-    // Another process goes on in the same file.
+    // Another process continues the same file.
     assert!(standby.stop(common::SOON).unwrap().success(), "{}", standby.messages());
     standby = start(&b, &["--join", &primary.ready().listen, "--record-events", path_b]);
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);

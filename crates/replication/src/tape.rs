@@ -41,7 +41,7 @@ pub enum TapeError {
     /// What the system says.
     #[error("{}: {source}", path.display())]
     System {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
         /// That.
         source: io::Error,
