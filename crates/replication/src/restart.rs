@@ -50,8 +50,7 @@ pub fn ask_others(
     let latest = state.fence.highest();
     let purpose = Purpose::Consult { term: latest, binding: false, comes_back: Some(latest) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
-    let peer = |address: &String| Peer { node: None, address: address.clone(), serves: true };
-    let mut asked = Asked::known(addresses.iter().map(peer).collect());
+    let mut asked = Asked::known(addresses.iter().cloned().map(Peer::at).collect());
     let (mut others, mut leads, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
     let mut from = 0;
     loop {

@@ -381,6 +381,13 @@ pub struct Peer {
     pub serves: bool,
 }
 
+impl Peer {
+    /// One that was never met, as far as is known here.
+    pub fn at(address: String) -> Self {
+        Self { node: None, address, serves: true }
+    }
+}
+
 /// Everyone whom the primary knows, itself included, and what everyone has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {

@@ -359,12 +359,7 @@ impl Parts {
             self.scheme = scheme::of(&self.config, None, None, self.end)?;
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
-        let known: Vec<_> = self
-            .ground
-            .known(&self.config)
-            .into_iter()
-            .map(|address| Peer { node: None, address, serves: true })
-            .collect();
+        let known: Vec<_> = self.ground.known(&self.config).into_iter().map(Peer::at).collect();
         let options = PromoteOptions {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),

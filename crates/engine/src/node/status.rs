@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, Role, StartPhase, SweepStatus};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -199,34 +199,34 @@ impl Node {
     }
 
     fn role_status(&self, composition: &Composition) -> RoleStatus {
-        if let Some(lead) = composition.lead() {
-            let (core, log) = (self.database.core(), lead.log.statistics());
-            RoleStatus::Primary {
-                reserved: lead.log.reserved(),
-                filled: lead.log.filled(),
-                log_bytes: log.bytes,
-                batches: log.batches,
-                log_cpu: log.thread_cpu,
-                inputs: core.records_inputs().then(|| core.recorded()),
-                shipping: Box::new(lead.shipping.status()),
+        match composition {
+            Composition::Primary(lead) => {
+                let (core, log) = (self.database.core(), lead.log.statistics());
+                RoleStatus::Primary {
+                    reserved: lead.log.reserved(),
+                    filled: lead.log.filled(),
+                    log_bytes: log.bytes,
+                    batches: log.batches,
+                    log_cpu: log.thread_cpu,
+                    inputs: core.records_inputs().then(|| core.recorded()),
+                    shipping: Box::new(lead.shipping.status()),
+                }
             }
-        } else if let Some(following) = composition.standby() {
-            let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
-            RoleStatus::Standby {
-                own: Box::new(following.standby.status()),
-                apply: self.config.apply,
-                replayed_records: replay.records,
-                replay_threads_cpu: replay.cpu,
-                state_proof: self.state_proof(),
-                again: self.scheme.again(),
-                sampled: self.scheme.sampled(),
+            Composition::Standby(following) => {
+                let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
+                RoleStatus::Standby {
+                    own: Box::new(following.standby.status()),
+                    apply: self.config.apply,
+                    replayed_records: replay.records,
+                    replay_threads_cpu: replay.cpu,
+                    state_proof: self.state_proof(),
+                    again: self.scheme.again(),
+                    sampled: self.scheme.sampled(),
+                }
             }
-        } else if let Some(mirrored) = composition.mirror() {
-            RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) }
-        } else if composition.role() == Role::Failed {
-            RoleStatus::Failed
-        } else {
-            RoleStatus::Stopped
+            Composition::Mirror(mirrored) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },
+            Composition::Failed => RoleStatus::Failed,
+            Composition::Stopped => RoleStatus::Stopped,
         }
     }
 

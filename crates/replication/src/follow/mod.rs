@@ -207,10 +207,9 @@ pub(crate) struct Known {
 impl<S: Store> Shared<S> {
     /// It follows nobody before [`run`] is called.
     pub fn new(who: FollowerId, config: FollowConfig, terms: Terms, clock: Clock, store: S) -> Self {
-        let peer = |address: &String| Peer { node: None, address: address.clone(), serves: true };
         let known = Known {
             view: ClusterView::new(config.patience),
-            peers: config.peers.iter().map(peer).collect(),
+            peers: config.peers.iter().cloned().map(Peer::at).collect(),
             ahead: Vec::new(),
             two_primaries: Vec::new(),
             announced_address: String::new(),

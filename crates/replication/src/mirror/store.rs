@@ -101,7 +101,7 @@ impl Store for MemoryStore {
     }
 
     fn join(shared: &Arc<Shared>, _: &Hello, _: Join, connection: Connection) {
-        refuse(connection, Refusal::NotPrimary { node: shared.node(), primary: shared.followed_address() });
+        refuse(connection, shared.not_primary());
     }
 
     /// What is here in the place of a block: rows, which may be of a log that has it. Then the

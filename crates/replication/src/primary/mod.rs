@@ -172,8 +172,7 @@ impl Primary {
     pub fn start(who: PrimaryId, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
         let commit = CommitStage::new(&config, &who, clock, Arc::clone(&log), terms.recorder());
-        let mut peers: Vec<Peer> =
-            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
+        let mut peers: Vec<Peer> = config.peers.iter().cloned().map(Peer::at).collect();
         peers.retain(|peer| peer.address != who.address);
         peers.push(Peer { node: Some(who.node), address: who.address.clone(), serves: true });
         let history = terms.get().history;

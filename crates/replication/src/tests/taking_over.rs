@@ -134,7 +134,7 @@ fn a_candidate_asks_whom_others_know() {
     let state = TermState { cluster: Some(CLUSTER), ..TermState::empty() };
     let terms = Terms::new(state, Arc::new(VolatileTerms));
     let emptied = NewStandby::new(4).following(a.address()).terms(terms).start();
-    let known = vec![Peer { node: None, address: a.address(), serves: true }];
+    let known = vec![Peer::at(a.address())];
     let options = PromoteOptions { safety: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
     let promoted = emptied.standby.promote(&options).unwrap();
     assert_eq!(promoted.start, end);
