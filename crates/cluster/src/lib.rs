@@ -11,6 +11,7 @@
 //! | [`host`] | who is fed with the log, and what each of them counts for |
 //! | [`flow`] | what is shipped to one of them next |
 //! | [`entering`] | by which steps a node continues with another node's log |
+//! | [`upstream`] | whom a node follows, and whom it tries next |
 //! | [`view`] | what a node that follows knows of its cluster |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
@@ -37,6 +38,7 @@ pub mod promotion;
 pub mod recording;
 pub mod relay;
 pub mod term;
+pub mod upstream;
 pub mod view;
 pub mod wanted;
 

@@ -34,7 +34,7 @@ const ROUNDS: u32 = 16;
 const FETCHES: u32 = 2;
 
 /// The level under which commits were made that must not be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
     /// What they promised.
     pub safety: Safety,
@@ -57,7 +57,7 @@ impl Level {
 }
 
 /// What a promotion is to keep to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Rules {
     /// What was promised.
     pub level: Level,
@@ -68,7 +68,7 @@ pub struct Rules {
 }
 
 /// Whom a former primary waits for before it leads again, whatever the level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComesBack {
     /// Another node has to answer.
     pub asks: bool,
@@ -88,7 +88,7 @@ pub struct Question {
 }
 
 /// What one of them says. A node that says nothing is not heard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// Its log is like this.
     Log(LogState),
@@ -215,7 +215,7 @@ pub enum Stopped {
 }
 
 /// A promotion that is under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Promotion {
     candidacy: Candidacy,
     rules: Rules,
@@ -257,13 +257,16 @@ impl Promotion {
         &self.rules
     }
 
-    /// Raises the candidate's own `fence`, if the next question asks for a promise. The fence has
-    /// to be durable before any node is asked.
+    /// What the candidate's own `fence` is from now on: it rises if the next question asks for a
+    /// promise. That has to be durable before any node is asked.
     ///
     /// # Errors
     /// When there is no larger term.
-    pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
-        if self.binding { self.candidacy.raise(fence) } else { Ok(()) }
+    pub fn raise(&mut self, mut fence: Fence) -> Result<Fence, LastTerm> {
+        if self.binding {
+            self.candidacy.raise(&mut fence)?;
+        }
+        Ok(fence)
     }
 
     /// Begins a round: what to ask every other node. The candidate's own log is `mine` now.
@@ -368,12 +371,12 @@ mod tests {
     fn it_sounds_out_consults_fetches_and_finishes() {
         let mut state = state();
         let mut it = Promotion::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
-        it.raise(&mut state.fence).unwrap();
+        state.fence = it.raise(state.fence).unwrap();
         assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
         assert!(!it.question(log(50)).binding);
         it.observe(NodeId(3), Answer::Log(log(80)));
         assert_eq!(it.decide(0), Step::Ask);
-        it.raise(&mut state.fence).unwrap();
+        state.fence = it.raise(state.fence).unwrap();
         assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
         let question = it.question(log(50));
         assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });

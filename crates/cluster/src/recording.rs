@@ -19,6 +19,7 @@ use std::{
     fmt::{self, Debug},
     ops::Deref,
     panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
 };
 
 use freshet_base::{Lsn, NodeId, sync::Arc};
@@ -32,8 +33,10 @@ use crate::{
     follower::{self, Ack, Follower, Piece, Room, Seen},
     handshake::Welcome,
     host::{Acked, FeedId, Host, Joined, Note, ReplicaState},
-    mirror::{Cut, MirrorState},
-    term::TermState,
+    mirror::{Cut, MirrorFeed, MirrorState},
+    promotion::{Answer, LogState, Promotion, Question, Step},
+    term::{Fence, LastTerm, TermState},
+    upstream::{Announced, Ended, Next, Order, Upstream},
 };
 
 /// Where records go.
@@ -115,6 +118,12 @@ pub enum State {
     Follower(Box<Follower>),
     /// Of a mirror.
     Mirror(Box<MirrorState>),
+    /// Of a primary: how one mirror is fed.
+    Feed(Box<MirrorFeed>),
+    /// Of a candidate.
+    Promotion(Box<Promotion>),
+    /// Of a node that follows another: whom.
+    Upstream(Box<Upstream>),
 }
 
 /// Something that happened to a machine.
@@ -125,6 +134,9 @@ pub enum Event {
     Host(HostEvent),
     Follower(FollowerEvent),
     Mirror(MirrorEvent),
+    Feed(FeedEvent),
+    Promotion(PromotionEvent),
+    Upstream(UpstreamEvent),
 }
 
 /// A machine whose every change is an event.
@@ -296,6 +308,39 @@ recorded!(MirrorState, Mirror, MirrorEvent {
     Cut { at: Lsn, end: Lsn } = cut -> Cut;
 });
 
+recorded!(MirrorFeed, Feed, FeedEvent {
+    Posted { token: u64, batch: Option<Lsn>, mark: Option<Lsn> } = posted -> ();
+    Complete { upto: u64 } = complete -> Option<Lsn>;
+    Acknowledged { counts: bool } = acknowledged -> bool;
+    Note { now: Moment } = note -> Lsn;
+    AsksForRegion { now: Moment } = asks_for_region -> bool;
+    RegionAnswered { granted: bool, now: Moment } = region_answered -> ();
+});
+
+recorded!(Promotion, Promotion, PromotionEvent {
+    Raise { fence: Fence } = raise -> Result<Fence, LastTerm>;
+    Question { mine: LogState } = question -> Question;
+    Observe { node: NodeId, answer: Answer } = observe -> ();
+    Decide { silent: u32 } = decide -> Step;
+    FetchFailed {} = fetch_failed -> bool;
+});
+
+recorded!(Upstream, Upstream, UpstreamEvent {
+    Lead { address: Option<String> } = lead -> ();
+    Announced { node: NodeId, address: String => &str } = announced -> Announced;
+    LookElsewhere { order: Order, address: String => &str } = look_elsewhere -> ();
+    NextAttempt {} = next_attempt -> Next;
+    Offer { order: Order } = offer -> bool;
+    Revoked {} = revoked -> ();
+    Revoke { risen: bool } = revoke -> Order;
+    Joined { node: NodeId, above: Vec<NodeId> => &[NodeId] } = joined -> ();
+    Ended { order: Order, why: Ended => &Ended, known: Vec<String> => &[String], draw: u64 } = ended -> Duration;
+    Rest {} = rest -> ();
+    EndRest {} = end_rest -> ();
+    Fail {} = fail -> ();
+    Stop {} = stop -> ();
+});
+
 /// A machine decides otherwise than it did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("machine {machine}, at {event}: it decided {was}, and decides {is} now")]
@@ -389,6 +434,9 @@ fn happen(state: &mut State, event: &Event) -> Option<String> {
         (State::Host(machine), Event::Host(event)) => Some(machine.happen(event)),
         (State::Follower(machine), Event::Follower(event)) => Some(machine.happen(event)),
         (State::Mirror(machine), Event::Mirror(event)) => Some(machine.happen(event)),
+        (State::Feed(machine), Event::Feed(event)) => Some(machine.happen(event)),
+        (State::Promotion(machine), Event::Promotion(event)) => Some(machine.happen(event)),
+        (State::Upstream(machine), Event::Upstream(event)) => Some(machine.happen(event)),
         _ => None,
     }
 }

@@ -254,7 +254,7 @@ impl Fence {
 
 /// A term that a node lives under: the primary itself, a node that follows it, or one that has
 /// heard from it a moment ago.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Living {
     /// Its term.
     pub term: Term,

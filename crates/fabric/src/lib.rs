@@ -202,7 +202,7 @@ impl Write<'_> {
 
 /// Names a list that was posted. Of two lists, the later one has the larger token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Token(u64);
+pub struct Token(pub u64);
 
 /// Posts work to a connection. Owned by one thread at a time. After an error it is of no more use.
 pub trait QueuePair: Send {

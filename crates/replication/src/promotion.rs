@@ -19,6 +19,7 @@ use freshet_cluster::{
     handshake::{Sender, check_comes_back, consider},
     in_sync::{InSyncSet, Succession},
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped, Witness},
+    recording::Recorded,
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -381,7 +382,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
         peers.push(peer.clone());
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
-    let mut promotion = Promotion::new(shared.node(), S::log_state(shared), &shared.terms.get(), rules);
+    let mut promotion = shared.terms.promotion(shared.node(), S::log_state(shared), rules);
     let mut asked = Asked::known(peers);
     let mut again = AGAIN;
     loop {
@@ -389,12 +390,11 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
         while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
             round = consult(shared, &mut promotion, &asked, options.patience)?;
         }
-        let peers = &asked.peers;
         match promotion.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
                 // One that was heard before may be silent now.
-                let known = || peers.iter().find(|peer| peer.node == Some(wanted.from));
+                let known = || asked.peers.iter().find(|peer| peer.node == Some(wanted.from));
                 let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
                 let from = round.address(wanted.from).unwrap_or_else(known);
                 tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
@@ -454,7 +454,7 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
 /// One round: asks every other node at once.
 fn consult<S: Store>(
     shared: &Shared<S>,
-    promotion: &mut Promotion,
+    promotion: &mut Recorded<Promotion>,
     asked: &Asked,
     patience: Duration,
 ) -> Result<Round, PromoteError> {

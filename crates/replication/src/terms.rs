@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
-    promotion::Promotion,
-    recording::Recorder,
+    promotion::{LogState, Promotion, Rules},
+    recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
 };
 
@@ -206,8 +206,16 @@ impl Terms {
     ///
     /// # Errors
     /// [`RaiseError`]: then nothing has changed here, and no node may be asked for a promise.
-    pub fn raise_for(&self, promotion: &mut Promotion) -> Result<(), RaiseError> {
-        self.change(|state| Ok(promotion.raise(&mut state.fence)?))
+    pub fn raise_for(&self, promotion: &mut Recorded<Promotion>) -> Result<(), RaiseError> {
+        self.change(|state| {
+            state.fence = promotion.raise(state.fence)?;
+            Ok(())
+        })
+    }
+
+    /// The promotion of `node`, this one, whose log is `mine`.
+    pub(crate) fn promotion(&self, node: NodeId, mine: LogState, rules: Rules) -> Recorded<Promotion> {
+        Recorded::new(Promotion::new(node, mine, &self.get(), rules), &self.recorder)
     }
 
     /// Whether an honest node can have reached `term`, as far as this one knows.

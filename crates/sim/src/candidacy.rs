@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Lsn, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
     entering::Entering,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
+    recording::Recorded,
     term::{Living, Verdict},
 };
 
@@ -19,6 +20,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::Candidate,
     scenario::Broken,
+    upstream::address,
     world::{CLUSTER, Own, World},
 };
 
@@ -28,8 +30,10 @@ const PATIENCE: u64 = 15_000;
 impl World {
     /// The operator wants `node` to take over.
     pub(crate) fn promote(&mut self, node: usize, force: bool) -> Result<(), Violation> {
-        self.unfollow(node)?;
-        self.end_feeds(node);
+        if self.nodes[node].mirror.as_ref().is_some_and(|mirror| mirror.stands()) {
+            return Ok(());
+        }
+        self.rest(node)?;
         match self.nodes[node].mirror {
             Some(_) => self.mirror_stands(node, force),
             None => self.stand(node, force, false),
@@ -52,17 +56,22 @@ impl World {
             let answered = Default::default();
             return self.begin_term(node, term, Inheritance { succession, committed, answered });
         }
-        self.unfollow(node)?;
-        self.end_feeds(node);
+        self.rest(node)?;
         self.stand(node, false, true)
+    }
+
+    /// Follows nobody, and feeds nobody, until it leads or gives up.
+    fn rest(&mut self, node: usize) -> Result<(), Violation> {
+        self.steer(node, |upstream| upstream.rest())?;
+        self.end_feeds(node);
+        Ok(())
     }
 
     pub(crate) fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
         if let Some(mirror) = &self.nodes[node].mirror
             && !(mirror.is_database() && (force || mirror.has_vote()))
         {
-            self.reconnect(node);
-            return Ok(());
+            return self.end_rest(node);
         }
         self.drain(node)?;
         let state = &self.nodes[node];
@@ -74,11 +83,10 @@ impl World {
         let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
         let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
-            promotion,
+            promotion: Recorded::new(promotion, &state.recorder),
             fence: state.disk.terms.fence,
             comes_back,
-            round: 0,
-            primary: None,
+            round: state.rounds,
             asked: VecDeque::new(),
             fetching: None,
         };
@@ -86,7 +94,8 @@ impl World {
         if self.scenario.appliance && !self.is_settled(node) {
             // What counts for a primary is this log's before others are compared with it.
             self.flush(node)?;
-            self.later(node, 500, Own::Fetched(0));
+            let round = self.nodes[node].rounds;
+            self.later(node, 500, Own::Fetched(round));
             return Ok(());
         }
         self.consult(node)
@@ -101,7 +110,8 @@ impl World {
         {
             state.disk.terms.fence = candidate.fence;
         }
-        candidate.promotion.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
+        let raised = candidate.promotion.raise(state.disk.terms.fence);
+        state.disk.terms.fence = raised.expect("a simulation does not use all terms up");
         candidate.fence = state.disk.terms.fence;
         let question = candidate.promotion.question(mine);
         candidate.round += 1;
@@ -133,16 +143,10 @@ impl World {
         }
         self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
-            let state = &mut self.nodes[node];
-            match state.disk.terms.fence.observe(term, name) {
-                Verdict::Refused { highest, .. } => {
-                    let primary = if state.lead().is_some() { Some(node) } else { state.primary };
-                    self.send(id, node, Message::Refused { highest, primary });
-                    return Ok(());
-                }
-                Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
+            if let Some(highest) = self.promise_term(node, term, name)? {
+                self.send(id, node, Message::Refused { highest });
+                return Ok(());
             }
-            self.drain(node)?;
             if comes_back.is_none() {
                 self.observe_primary_of(node, term, name);
             }
@@ -157,23 +161,30 @@ impl World {
         self.nodes[node].view.observe_primary(Living { term, node: leading }, now);
     }
 
-    /// The fence has risen to `term`: whatever was of an earlier one is over.
-    fn yield_to(&mut self, node: usize, term: Term) -> Result<(), Violation> {
+    /// Promises `term` to the node `name`: whatever was of an earlier one is over when it is
+    /// answered. If it has promised a later one, that is returned.
+    pub(crate) fn promise_term(&mut self, node: usize, term: Term, name: NodeId) -> Result<Option<Term>, Violation> {
+        let risen = match self.nodes[node].disk.terms.fence.observe(term, name) {
+            Verdict::Refused { highest, .. } => return Ok(Some(highest)),
+            Verdict::Raised => true,
+            Verdict::Current => false,
+        };
         if self.nodes[node].lead().is_some() {
-            return self.apply_to_rule(node, Event::Fenced { by: term });
+            self.apply_to_rule(node, Event::Fenced { by: term })?;
+            return Ok(None);
         }
         let earlier = |candidate: &Candidate| candidate.promotion.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
-            self.give_up(node);
+            self.give_up(node)?;
         }
         if self.scenario.broken != Broken::OldTermAccepted {
-            let of_before = |link: &crate::node::Link| link.term.is_some_and(|of| of < term);
-            if self.nodes[node].link.as_ref().is_some_and(of_before) {
-                self.unlink(node)?;
+            self.steer(node, |upstream| upstream.revoke(risen))?;
+            if risen {
+                self.end_feeds(node);
             }
-            self.end_feeds(node);
         }
-        Ok(())
+        self.drain(node)?;
+        Ok(None)
     }
 
     /// One who was asked has answered.
@@ -196,8 +207,7 @@ impl World {
             if candidate.promotion.fetch_failed() {
                 return self.consult(node);
             }
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         }
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
@@ -219,19 +229,24 @@ impl World {
     }
 
     /// Gives the candidacy up.
-    pub(crate) fn give_up(&mut self, node: usize) {
-        let Some(candidate) = self.nodes[node].candidate.take() else { return };
+    pub(crate) fn give_up(&mut self, node: usize) -> Result<(), Violation> {
+        let Some(candidate) = self.nodes[node].candidate.take() else { return Ok(()) };
+        // What has a time in this candidacy has none in the next.
+        self.nodes[node].rounds = candidate.round + 1;
         let pause = self.dice.between(5000, 30_000);
         for id in candidate.asked.iter().copied().chain(candidate.fetching.map(|(id, _)| id)) {
             self.hang_up(id, node);
         }
-        if let Some(primary) = candidate.primary.filter(|primary| *primary != node) {
-            self.nodes[node].primary = Some(primary);
-        }
         if self.nodes[node].returns {
             self.later(node, pause, Own::Restart);
         }
+        self.end_rest(node)
+    }
+
+    fn end_rest(&mut self, node: usize) -> Result<(), Violation> {
+        self.steer(node, |upstream| upstream.end_rest())?;
         self.reconnect(node);
+        Ok(())
     }
 
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
@@ -257,10 +272,10 @@ impl World {
             Step::Stop(why) => {
                 self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
                 if let Stopped::Superseded { living, .. } = why {
-                    candidate.primary = Some(living.node.0 as usize);
+                    let primary = Some(address(living.node.0 as usize));
+                    self.steer(node, |upstream| upstream.lead(primary))?;
                 }
-                self.give_up(node);
-                Ok(())
+                self.give_up(node)
             }
         }
     }
@@ -282,8 +297,7 @@ impl World {
         }
         if state.disk.log.end() < state.disk.floor {
             // It is no state of the database.
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         }
         self.finish_replay(node)?;
         // A transaction of which not everything is there never was.
@@ -306,23 +320,19 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        let refused = match state.disk.terms.fence.observe(term, name) {
-            Verdict::Refused { highest, .. } => Some(highest),
-            // A mirror has no log to give.
-            Verdict::Raised | Verdict::Current => state.mirror.as_ref().map(|_| term),
-        };
-        if let Some(highest) = refused {
-            self.send(id, node, Message::Refused { highest, primary: None });
+        // A mirror has no log to give.
+        let is_mirror = state.mirror.is_some();
+        if let Some(highest) = self.promise_term(node, term, name)?.or(is_mirror.then_some(term)) {
+            self.send(id, node, Message::Refused { highest });
             return Ok(());
         }
-        let end = Lsn(state.disk.synced);
-        self.drain(node)?;
+        let end = Lsn(self.nodes[node].disk.synced);
         let sender = self.sender(node, term, Vec::new(), end);
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
             return self.check_begun_twice(node, from);
         };
         if welcome.cut_at.0 < self.nodes[node].disk.kept {
-            self.send(id, node, Message::Refused { highest: term, primary: None });
+            self.send(id, node, Message::Refused { highest: term });
             return Ok(());
         }
         let blocks = self.nodes[node].disk.log.between(welcome.cut_at.0, end.0).to_vec();
@@ -345,8 +355,7 @@ impl World {
             if candidate.promotion.fetch_failed() {
                 return self.consult(node);
             }
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         }
         if state.mirror.is_some() {
             // It asks no more before all of that is in its memory.
@@ -355,12 +364,10 @@ impl World {
         }
         let held = state.follower.held(&state.disk.terms, false);
         let Ok(entering) = Entering::to_fetch(&held, welcome, &state.disk.terms) else {
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         };
         if self.enter(node, welcome, entering)? != Enters::Entered {
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         }
         self.take_in_all(node, blocks)?;
         self.flush(node)?;

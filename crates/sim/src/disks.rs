@@ -112,7 +112,7 @@ impl World {
         self.note(|| format!("node {node} begins with another disk"));
         let state = &self.nodes[node];
         self.lost_disks.insert(state.disk.terms.holder(state.id));
-        let fresh = Node::new(node, state.synchronous, state.upstream, state.follows, &state.recorder);
+        let fresh = Node::new(node, state.synchronous, state.relay, state.follows, &state.recorder);
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
         let incarnation = Some(self.unique());
         let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };

@@ -173,7 +173,7 @@ impl World {
         state.role = Role::Standby;
         state.flushing = false;
         state.replaying = None;
-        state.reconnects = false;
+        (state.over, state.tries) = (None, None);
         state.link = None;
         state.host = None;
         state.wakes = None;

@@ -11,6 +11,7 @@ use freshet_cluster::{
     promotion::Inheritance,
     recording::Recorded,
     term::{self, NotBegun},
+    upstream::Ended,
 };
 
 use crate::{
@@ -153,7 +154,7 @@ impl World {
             self.apply_to_follower(node, follower::Event::Persisted(Lsn(to)))?;
             self.acknowledge(node, false);
             if leaves && self.scenario.broken != Broken::RelayNotLeft {
-                self.unlink(node)?;
+                self.unlink(node, Ended::Lost)?;
             }
             self.settled_now(node);
         }
@@ -204,7 +205,8 @@ impl World {
         let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
         let (agreed, host) = match (agreed, &mut state.host) {
             (Some(Ok(agreed)), _) if agreed.welcome.cut_at.0 < state.disk.kept => {
-                self.send(id, node, Message::Gone { from: agreed.welcome.cut_at });
+                let why = Refusal::LogGone { from: agreed.welcome.cut_at, why: String::new() };
+                self.send(id, node, Message::NotFed { why });
                 return Ok(());
             }
             (Some(Ok(agreed)), Some(host)) => (agreed, host),
@@ -238,10 +240,6 @@ impl World {
         let &Joining { node: from, id, fence, .. } = joining;
         let leads = self.nodes[node].leads();
         match why {
-            Some(Refusal::NoteSet { set }) => {
-                self.send(id, node, Message::NoteSet { set: *set });
-                Ok(())
-            }
             Some(Refusal::SameTermTwice { .. }) => self.check_begun_twice(node, from),
             Some(
                 Refusal::HoldsMore { at, committed, .. } | Refusal::MirrorHoldsMore { here: at, end: committed, .. },
@@ -251,14 +249,10 @@ impl World {
                 self.holds_more(from, (term, at, committed))
             }
             why => {
-                let state = &self.nodes[node];
-                let primary = state.primary.filter(|_| !leads);
-                let highest = state.disk.terms.fence.highest().max(fence);
-                self.send(id, node, Message::Refused { highest, primary });
-                match why {
-                    Some(Refusal::Fenced { .. }) if leads => self.apply_to_rule(node, Event::Fenced { by: fence }),
-                    _ => Ok(()),
-                }
+                let fenced = leads && matches!(why, Some(Refusal::Fenced { .. }));
+                let why = why.unwrap_or_else(|| self.nodes[node].not_primary());
+                self.send(id, node, Message::NotFed { why });
+                if fenced { self.apply_to_rule(node, Event::Fenced { by: fence }) } else { Ok(()) }
             }
         }
     }

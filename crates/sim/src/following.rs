@@ -12,6 +12,7 @@ use freshet_cluster::{
     meeting::{Acknowledged, Rival},
     promotion::Answer,
     term::{Fence, TermState, Verdict},
+    upstream::Ended,
 };
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
     scenario::Broken,
+    upstream::{address, counted},
     world::{Own, World, ring},
 };
 
@@ -38,33 +40,6 @@ pub(crate) enum Enters {
 }
 
 impl World {
-    /// Connects to the primary, unless there is a connection, or something better to do.
-    pub(crate) fn follow(&mut self, node: usize) {
-        let state = &self.nodes[node];
-        if !state.up || state.lead().is_some() || state.candidate.is_some() || state.link.is_some() {
-            return;
-        }
-        // One that may be in the in-sync set has to answer to the primary itself, until it is on
-        // record that it is not.
-        let counted = state.is_counted() && self.scenario.broken != Broken::RelayNotLeft;
-        let upstream = state.upstream.filter(|_| !counted);
-        let Some(primary) = upstream.or(state.primary).filter(|primary| *primary != node) else {
-            return self.reconnect(node);
-        };
-        if self.nodes[node].mirror.is_some() {
-            return self.mirror_follows(node, primary);
-        }
-        self.nodes[node].memory.file += 1;
-        let state = &self.nodes[node];
-        let holds = state.follower.acknowledged(&state.disk.terms);
-        let log = Continue { persisted: state.follower.to_acknowledge(), ..self.continuation(node) };
-        let fence = state.disk.terms.fence.highest();
-        let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
-        let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds };
-        let connection = self.connect(node, primary, join);
-        self.nodes[node].link = Some(Link { connection, term: None });
-    }
-
     /// What `node` remembers of terms.
     pub(crate) fn known_terms(&self, node: usize) -> TermState {
         let state = self.nodes[node].disk.terms.clone();
@@ -98,42 +73,6 @@ impl World {
         }
     }
 
-    /// Later.
-    pub(crate) fn reconnect(&mut self, node: usize) {
-        let pause = self.dice.between(500, 8000);
-        if !std::mem::replace(&mut self.nodes[node].reconnects, true) {
-            self.later(node, pause, Own::Reconnect);
-        }
-    }
-
-    /// Gives the connection to the primary up.
-    pub(crate) fn unlink(&mut self, node: usize) -> Result<(), Violation> {
-        self.unfollow(node)?;
-        self.reconnect(node);
-        Ok(())
-    }
-
-    /// The same of a node that may have ended.
-    pub(crate) fn unlink_if_up(&mut self, node: usize) -> Result<(), Violation> {
-        if self.nodes[node].up { self.unlink(node) } else { Ok(()) }
-    }
-
-    /// The same, and makes no other.
-    pub(crate) fn unfollow(&mut self, node: usize) -> Result<(), Violation> {
-        if let Some(link) = &self.nodes[node].link {
-            self.hang_up(link.connection, node);
-            if self.nodes[node].mirror.is_some() {
-                self.nodes[node].link = None;
-                return self.take_memory_back(node);
-            }
-            self.revoke(node)?;
-            self.nodes[node].link = None;
-            self.nodes[node].follower.closed();
-            self.nodes[node].view.closed();
-        }
-        Ok(())
-    }
-
     pub(crate) fn welcomed(&mut self, node: usize, id: ConnectionId, welcome: &Welcome) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_none_or(|link| link.connection != id) {
@@ -149,13 +88,14 @@ impl World {
             Ok(entering) => entering,
             Err(NotEntered::Checkpoint { at, .. } | NotEntered::Acknowledged { at, .. }) => {
                 self.holds_more(node, (welcome.term, at, held.acknowledged.max(held.floor)))?;
-                return self.unlink_if_up(node);
+                return self.unlink_if_up(node, Ended::GivenUp);
             }
-            Err(NotEntered::Refused(_) | NotEntered::Counted(_)) => return self.unlink(node),
+            Err(NotEntered::Refused(_)) => return self.unlink(node, Ended::GivenUp),
+            Err(NotEntered::Counted(primary)) => return self.unlink(node, counted(primary)),
         };
         match self.enter(node, welcome, entering)? {
             Enters::Entered => {}
-            Enters::Refused => return self.unlink(node),
+            Enters::Refused => return self.unlink(node, Ended::GivenUp),
             Enters::Seen => return self.wipe(node),
         }
         let now = self.clock(node);
@@ -165,7 +105,7 @@ impl World {
         }
         let state = &mut self.nodes[node];
         state.returns = false;
-        state.link = Some(Link { connection: id, term: Some(welcome.term) });
+        state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
         // What it had beyond is cut off, so there is room.
         self.net.connections[id].file = Some(state.memory.file);
         if state.follows.relay.is_some() && !continues {
@@ -176,6 +116,7 @@ impl World {
         }
         self.nodes[node].follower.linked(welcome);
         self.nodes[node].view.linked(welcome.term);
+        self.nodes[node].upstream.joined(welcome.node, &welcome.above);
         self.watch(node);
         self.acknowledge(node, true);
         self.flush(node)
@@ -272,7 +213,7 @@ impl World {
     fn wipe(&mut self, node: usize) -> Result<(), Violation> {
         self.crash(node);
         let state = &mut self.nodes[node];
-        let fresh = Node::new(node, true, None, state.follows, &state.recorder);
+        let fresh = Node::new(node, true, state.relay, state.follows, &state.recorder);
         let fence = state.disk.terms.fence;
         state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
         state.mirror =
@@ -345,13 +286,13 @@ impl World {
             return Ok(());
         }
         if !state.follower.takes(term, &state.disk.terms.fence) && broken != Broken::OldTermAccepted {
-            return self.unlink(node);
+            return self.unlink(node, Ended::GivenUp);
         }
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
         self.apply_to_follower(node, follower::Event::Global(Lsn(global)))?;
         if !self.take_in(node, blocks)? {
-            return self.unlink(node);
+            return self.unlink(node, Ended::GivenUp);
         }
         self.acknowledge(node, silent);
         self.flush(node)
@@ -455,7 +396,7 @@ impl World {
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let until = self.continuation(node).may_send_until;
         let state = &mut self.nodes[node];
-        let Some(Link { connection, term: Some(_) }) = state.link else { return };
+        let Some(Link { connection, term: Some(_), .. }) = state.link else { return };
         let fence = match broken {
             Broken::OldTermAccepted => Fence::new(Term(0), None),
             _ => state.disk.terms.fence,
@@ -511,28 +452,21 @@ impl World {
         (term, acknowledged): (Term, Acknowledged),
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
-        let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.observe(term, name) {
-            let primary = if state.lead().is_some() { Some(node) } else { state.primary };
-            self.send(id, node, Message::Refused { highest, primary });
+        if let Some(highest) = self.promise_term(node, term, name)? {
+            self.send(id, node, Message::Refused { highest });
             // Two lead in one term.
             let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
             return if same { self.contested_in(node, term, Some(rival)) } else { Ok(()) };
         }
+        if self.nodes[node].lead().is_some() {
+            self.send(id, node, Message::Noted);
+            return Ok(());
+        }
+        self.give_up(node)?;
+        self.steer(node, |upstream| upstream.announced(name, &address(from)))?;
         self.observe_primary_of(node, term, name);
         self.send(id, node, Message::Noted);
-        if self.nodes[node].lead().is_some() {
-            return self.apply_to_rule(node, commit_rule::Event::Fenced { by: term });
-        }
-        self.give_up(node);
-        self.nodes[node].primary = Some(from);
-        let linked = self.nodes[node].link.as_ref();
-        let elsewhere = linked.is_some_and(|link| link.term != Some(term)) && self.nodes[node].upstream.is_none();
-        if elsewhere {
-            self.unlink(node)?;
-        }
-        self.reconnect(node);
         Ok(())
     }
 
@@ -545,13 +479,7 @@ impl World {
     }
 
     /// A later term is in force, or whoever was asked has no log to give.
-    pub(crate) fn refused(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        highest: Term,
-        primary: Option<usize>,
-    ) -> Result<(), Violation> {
+    pub(crate) fn refused(&mut self, node: usize, id: ConnectionId, highest: Term) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         let fetches = |candidate: &Candidate| candidate.fetching.is_some_and(|(fetching, _)| fetching == id);
@@ -559,30 +487,21 @@ impl World {
             return self.silent(node, id);
         }
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            if let Some(candidate) = &mut state.candidate {
-                candidate.primary = primary.or(candidate.primary);
-            }
             return self.answered(node, id, Answer::Higher(highest));
         }
-        if let Some(lead) = state.lead() {
-            return match highest.cmp(&lead.term) {
-                Ordering::Greater => self.apply_to_rule(node, commit_rule::Event::Fenced { by: highest }),
-                Ordering::Equal => self.contested_in(node, highest, None),
-                Ordering::Less => Ok(()),
-            };
+        let Some(lead) = state.lead() else { return Ok(()) };
+        match highest.cmp(&lead.term) {
+            Ordering::Greater => self.apply_to_rule(node, commit_rule::Event::Fenced { by: highest }),
+            Ordering::Equal => self.contested_in(node, highest, None),
+            Ordering::Less => Ok(()),
         }
-        if state.link.as_ref().is_some_and(|link| link.connection == id) {
-            state.link = None;
-            state.primary = primary.filter(|primary| *primary != node).or(state.primary);
-            self.reconnect(node);
-        }
-        Ok(())
     }
 
     /// A connection was lost.
     pub(crate) fn lost(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
-        if self.nodes[node].link.as_ref().is_some_and(|link| link.connection == id) {
-            self.unlink(node)?;
+        if let Some(link) = self.nodes[node].link.as_ref().filter(|link| link.connection == id) {
+            let why = if link.term.is_some() { Ended::Lost } else { Ended::Unreachable };
+            self.unlink(node, why)?;
         }
         self.left(node, id)?;
         self.silent(node, id)

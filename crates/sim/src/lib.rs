@@ -9,6 +9,7 @@
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
+//! | `upstream` | whom a node follows |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
@@ -47,6 +48,7 @@ mod one_sided;
 mod operator;
 pub mod scenario;
 pub mod shapes;
+mod upstream;
 mod world;
 
 pub use checks::{Property, Violation};

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, rc::Rc};
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     follower::Ack,
-    handshake::{Continue, Welcome},
+    handshake::{Continue, Refusal, Welcome},
     in_sync::InSyncSet,
     meeting::Acknowledged,
     promotion::{Answer, Question},
@@ -36,13 +36,9 @@ pub(crate) enum Message {
         /// Everything below is known there to have been acknowledged.
         holds: Lsn,
     },
-    /// A mirror has to note this in-sync set first.
-    NoteSet {
-        set: InSyncSet,
-    },
-    /// The log is gone from there on.
-    Gone {
-        from: Lsn,
+    /// The node is not fed.
+    NotFed {
+        why: Refusal,
     },
     /// A mirror has nothing, and wants a checkpoint.
     AskCheckpoint,
@@ -114,10 +110,9 @@ pub(crate) enum Message {
         acknowledged: Acknowledged,
     },
     Noted,
-    /// A later term is in force, or the node is no primary.
+    /// A later term is in force.
     Refused {
         highest: Term,
-        primary: Option<usize>,
     },
 }
 
@@ -252,8 +247,7 @@ impl World {
                 let joining = Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds };
                 self.joins(to, &joining)?;
             }
-            Message::NoteSet { set } => self.set_to_note(to, id, set)?,
-            Message::Gone { from } => self.log_gone(to, id, from)?,
+            Message::NotFed { why } => self.not_fed(to, id, why)?,
             Message::AskCheckpoint => self.checkpoint_wanted(to, id),
             Message::Checkpoint { checkpoint } => self.checkpoint_comes(to, id, checkpoint)?,
             Message::Offer { offer } => self.memory_offered(to, id, &offer)?,
@@ -281,7 +275,7 @@ impl World {
             Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
             Message::Noted => self.hang_up(id, to),
-            Message::Refused { highest, primary } => self.refused(to, id, highest, primary)?,
+            Message::Refused { highest } => self.refused(to, id, highest)?,
         }
         Ok(())
     }

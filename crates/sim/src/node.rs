@@ -15,6 +15,7 @@ use freshet_cluster::{
     promotion::{Fetch, LogState, Promotion},
     recording::{Recorded, Recorder},
     term::{Fence, Living, TermState},
+    upstream::{Ended, Order, Upstream, UpstreamConfig},
     view::ClusterView,
 };
 use freshet_mirror::Batch;
@@ -33,8 +34,8 @@ const SILENCE: Duration = Duration::from_millis(30);
 pub(crate) struct Node {
     pub id: NodeId,
     pub synchronous: bool,
-    /// Follows this relay rather than the primary, while that is a standby.
-    pub upstream: Option<usize>,
+    /// It is told to follow this relay when it starts.
+    pub relay: Option<usize>,
     /// How it follows; as a relay it has rules for those below.
     pub follows: FollowerConfig,
     pub up: bool,
@@ -50,11 +51,17 @@ pub(crate) struct Node {
     pub flushing: bool,
     /// Counts cuts: a flush that a cut overtakes says nothing.
     pub cuts: u32,
-    pub primary: Option<usize>,
+    /// The operator tells it to follow this node when it starts next.
+    pub ordered: Option<usize>,
+    /// Whom it follows.
+    pub upstream: Recorded<Upstream>,
+    /// An attempt has ended, and this node's memory is being taken back.
+    pub over: Option<(Order, Ended)>,
+    /// When it tries next.
+    pub tries: Option<u64>,
     /// It was a primary before, and has neither led nor followed anybody since it was started.
     pub returns: bool,
     pub link: Option<Link>,
-    pub reconnects: bool,
     /// Where it is recorded what happens to its machines.
     pub recorder: Recorder,
     /// What it knows of its cluster while it does not lead.
@@ -71,6 +78,8 @@ pub(crate) struct Node {
     /// When it looks whether something is to be sent.
     pub wakes: Option<u64>,
     pub candidate: Option<Candidate>,
+    /// The first round of its next candidacy.
+    pub rounds: u32,
     pub ticks: Option<u64>,
     pub memory: Memory,
     /// If its memory is a mirror.
@@ -129,21 +138,20 @@ pub(crate) struct Lead {
 /// The connection to whom a standby follows.
 pub(crate) struct Link {
     pub connection: ConnectionId,
+    pub order: Order,
     /// The term of the sender, once it said welcome.
     pub term: Option<Term>,
 }
 
 /// A failover, or a restart, in preparation.
 pub(crate) struct Candidate {
-    pub promotion: Promotion,
+    pub promotion: Recorded<Promotion>,
     /// As it was when it began, or was raised last.
     pub fence: Fence,
     /// It comes back without having been told to: the latest term that it had heard of.
     pub comes_back: Option<Term>,
     /// Counts rounds, and what else has a time.
     pub round: u32,
-    /// Who was named by somebody who refused.
-    pub primary: Option<usize>,
     /// Whose answers are outstanding.
     pub asked: VecDeque<ConnectionId>,
     /// A node whose log is being fetched.
@@ -154,14 +162,14 @@ impl Node {
     pub fn new(
         index: usize,
         synchronous: bool,
-        upstream: Option<usize>,
+        relay: Option<usize>,
         follows: FollowerConfig,
         recorder: &Recorder,
     ) -> Self {
         Self {
             id: NodeId(index as u64),
             synchronous,
-            upstream,
+            relay,
             follows,
             up: false,
             ahead: 0,
@@ -186,10 +194,12 @@ impl Node {
             role: Role::Standby,
             flushing: false,
             cuts: 0,
-            primary: None,
+            ordered: None,
+            upstream: Recorded::new(Upstream::new(UpstreamConfig::default(), None), recorder),
+            over: None,
+            tries: None,
             returns: false,
             link: None,
-            reconnects: false,
             view: ClusterView::new(SILENCE),
             follower: Recorded::new(Follower::new(NodeId(index as u64), follows, Begun::default()), recorder),
             recorder: recorder.clone(),
@@ -199,6 +209,7 @@ impl Node {
             host: None,
             wakes: None,
             candidate: None,
+            rounds: 0,
             ticks: None,
             memory: Memory::default(),
             mirror: None,
@@ -249,11 +260,6 @@ impl Node {
     /// Whether it answers those who connect.
     pub fn serves(&self) -> bool {
         self.up && self.mirror.as_ref().is_none_or(|mirror| mirror.ready)
-    }
-
-    /// Whether commits may wait for it.
-    pub fn is_counted(&self) -> bool {
-        self.disk.terms.may_wait_for(self.id)
     }
 
     /// What was written since `from` that records an in-sync set becomes known. Says whether the

@@ -35,7 +35,7 @@ impl World {
             let (last, rest) = leading.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {
-                self.nodes[*node].primary = Some(*last);
+                self.nodes[*node].ordered = Some(*last);
                 self.crash(*node);
                 self.demote(*node);
             }
@@ -104,7 +104,7 @@ impl World {
     fn demote(&mut self, node: usize) {
         let fence = self.nodes[node].disk.terms.fence.highest();
         self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
-        let primary = self.nodes[node].primary.map(|primary| self.nodes[primary].id);
+        let primary = self.nodes[node].ordered.map(|primary| self.nodes[primary].id);
         if let Some(primary) = primary {
             // Known to everybody who has to know: the one that goes on leads in a later term.
             self.nodes[node].disk.terms.fence = Fence::new(fence, Some(primary));

@@ -427,10 +427,7 @@ impl World {
                     return self.pump(node);
                 }
             }
-            Own::Reconnect => {
-                self.nodes[node].reconnects = false;
-                self.follow(node);
-            }
+            Own::Reconnect => self.try_again(node),
             Own::Announce => self.announce(node),
             Own::Round(round) => return self.round_over(node, round),
             Own::Fetched(round) => return self.after_fetch(node, round),
@@ -497,8 +494,7 @@ impl World {
         }
         self.replace_disk(node);
         if self.nodes[node].mirror.is_some() {
-            let holder = self.nodes[node].disk.terms.fence.holder().map(|holder| holder.0 as usize);
-            self.nodes[node].primary = holder.filter(|it| *it != node).or(self.nodes[node].primary).or(Some(0));
+            self.follows_at_start(node);
             return self.mirror_starts(node);
         }
         self.bring_copy(node);
@@ -511,12 +507,10 @@ impl World {
             _ => may_come_back(state.id, &state.disk.terms.history, &state.disk.terms.fence),
         };
         if state.returns {
+            state.follows_first(None);
             return self.restart(node);
         }
-        let state = &self.nodes[node];
-        // Its own term was the last that it has heard of only if nobody told it otherwise.
-        let holder = state.disk.terms.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
-        self.nodes[node].primary = holder.or(self.nodes[node].primary).or(Some(0));
+        self.follows_at_start(node);
         self.follow(node);
         Ok(())
     }

@@ -272,13 +272,13 @@ fn a_log_that_is_not_what_was_described() {
 
 #[test]
 fn a_promise_while_a_mirror_takes_over() {
-    let scenario = Scenario { mirrors: 1, ..Scenario::new(Safety::TwoSafe, 2) };
+    let scenario = Scenario { mirrors: 1, asynchronous: 1, ..Scenario::new(Safety::TwoSafe, 1) };
     let shows = [Property::OnePrimary, Property::InSync, Property::Acknowledged];
-    println!("{}", caught(Broken::PromiseWhileTakingOver, scenario, &shows, 3000));
+    println!("{}", caught(Broken::PromiseWhileTakingOver, scenario, &shows, 8000));
 }
 
 #[test]
 fn a_cut_that_a_recovery_takes_back() {
     let scenario = Scenario { mirrors: 1, ..Scenario::new(Safety::Quorum(2), 2) };
-    println!("{}", caught(Broken::CutNotSettled, scenario, &[Property::Mirrors], 3000));
+    println!("{}", caught(Broken::CutNotSettled, scenario, &[Property::Mirrors, Property::Acknowledged], 3000));
 }

@@ -20,6 +20,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use freshet_base::{Lsn, check};
+use serde::{Deserialize, Serialize};
 
 use crate::Moment;
 
@@ -27,9 +28,9 @@ use crate::Moment;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A list that is posted and has not completed.
-#[derive(Clone, Copy, Debug)]
-struct Posted<T> {
-    token: T,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Posted {
+    token: u64,
     /// Where its batch ends, if a recovery that finds all of it keeps it.
     batch: Option<Lsn>,
     /// What it writes as the mark.
@@ -37,7 +38,7 @@ struct Posted<T> {
 }
 
 /// How it stands with another region of the mirror's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Growth {
     /// None is wanted.
     None,
@@ -47,24 +48,12 @@ enum Growth {
     Refused(Moment),
 }
 
-/// What becomes of something that has completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Completed {
-    /// Nothing is new.
-    Nothing,
-    /// It was acknowledged for the mirror.
-    Acknowledge,
-    /// The mirror is to be asked: it has to note an in-sync set before it acknowledges.
-    Ask,
-}
-
-/// One mirror, while it is fed. `T` numbers the lists on its connection, ascending.
-#[derive(Clone, Debug)]
-pub struct MirrorFeed<T> {
+/// One mirror, while it is fed. The lists on its connection have ascending numbers, their *tokens*.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorFeed {
     /// The mirror had everything below when the feed began.
     base: Lsn,
-    under_way: VecDeque<Posted<T>>,
+    under_way: VecDeque<Posted>,
     /// All batches up to here have completed.
     completed: Lsn,
     /// Of that, what was acknowledged for the mirror; and what it was asked to acknowledge.
@@ -77,7 +66,7 @@ pub struct MirrorFeed<T> {
     noted: Moment,
 }
 
-impl<T: Copy + PartialOrd> MirrorFeed<T> {
+impl MirrorFeed {
     /// A mirror that has all of the log below `base`.
     pub fn new(base: Lsn, now: Moment) -> Self {
         Self {
@@ -112,7 +101,7 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
 
     /// A list was posted. It writes a batch that ends at `batch`, if that can be kept, and the mark
     /// `mark`.
-    pub fn posted(&mut self, token: T, batch: Option<Lsn>, mark: Option<Lsn>) {
+    pub fn posted(&mut self, token: u64, batch: Option<Lsn>, mark: Option<Lsn>) {
         if let Some(mark) = mark {
             check(&[("marked", self.marked), ("mark", mark), ("completed", self.completed)]);
             self.marked = mark;
@@ -122,7 +111,7 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
 
     /// All lists up to `upto` have completed. Returns the mark that has arrived with them, if one
     /// has: what is below is undone no more.
-    pub fn complete(&mut self, upto: T) -> Option<Lsn> {
+    pub fn complete(&mut self, upto: u64) -> Option<Lsn> {
         let mut arrived = None;
         while let Some(Posted { batch, mark, .. }) = self.under_way.pop_front_if(|posted| posted.token <= upto) {
             self.completed = batch.unwrap_or(self.completed);
@@ -132,19 +121,20 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
         arrived
     }
 
-    /// What to do about what has completed. `acknowledge` acknowledges it for the mirror, and says
-    /// whether it did: not while the mirror has to answer first
-    /// ([`crate::host::Host::counts_read_back`]).
-    pub fn acknowledge(&mut self, acknowledge: impl FnOnce(Lsn) -> bool) -> Completed {
-        match self.completed {
-            to if to <= self.acknowledged => Completed::Nothing,
-            to if acknowledge(to) => {
-                self.acknowledged = to;
-                Completed::Acknowledge
-            }
-            to if to > self.asked => Completed::Ask,
-            _ => Completed::Nothing,
+    /// What has completed and was not acknowledged for the mirror, if there is any.
+    pub fn to_acknowledge(&self) -> Option<Lsn> {
+        Some(self.completed).filter(|to| *to > self.acknowledged)
+    }
+
+    /// All of [`MirrorFeed::to_acknowledge`] was acknowledged for the mirror if it `counts`: not
+    /// while the mirror has to answer first ([`crate::host::Host::counts_read_back`]). Says whether
+    /// to ask the mirror.
+    #[must_use]
+    pub fn acknowledged(&mut self, counts: bool) -> bool {
+        if counts {
+            self.acknowledged = self.completed;
         }
+        !counts && self.completed > self.asked
     }
 
     /// A note goes to the mirror: that this node lives, and that everything below
@@ -175,7 +165,7 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
     }
 
     /// The oldest list that has not completed.
-    pub fn oldest(&self) -> Option<T> {
+    pub fn oldest(&self) -> Option<u64> {
         self.under_way.front().map(|posted| posted.token)
     }
 
@@ -214,17 +204,13 @@ mod tests {
     const NOW: Moment = Moment(0);
 
     /// What is acknowledged, if anything is.
-    fn acknowledged(it: &mut MirrorFeed<u64>) -> Option<Lsn> {
-        let mut acknowledged = None;
-        let completed = it.acknowledge(|to| {
-            acknowledged = Some(to);
-            true
-        });
-        assert_eq!(completed == Completed::Acknowledge, acknowledged.is_some());
-        acknowledged
+    fn acknowledged(it: &mut MirrorFeed) -> Option<Lsn> {
+        let to = it.to_acknowledge()?;
+        assert!(!it.acknowledged(true));
+        Some(to)
     }
 
-    fn fed() -> MirrorFeed<u64> {
+    fn fed() -> MirrorFeed {
         MirrorFeed::new(Lsn(10), NOW)
     }
 
@@ -257,12 +243,10 @@ mod tests {
         let mut it = fed();
         it.posted(1, Some(Lsn(20)), None);
         it.complete(1);
-        assert_eq!(it.acknowledge(|_| false), Completed::Ask);
+        assert!(it.acknowledged(false));
         assert_eq!(it.note(Moment(5)), Lsn(20));
-        assert_eq!(
-            (it.acknowledge(|_| false), it.note_due(Duration::from_micros(7))),
-            (Completed::Nothing, Moment(12))
-        );
+        assert!(!it.acknowledged(false));
+        assert_eq!(it.note_due(Duration::from_micros(7)), Moment(12));
         assert_eq!(acknowledged(&mut it), Some(Lsn(20)));
     }
 

@@ -177,7 +177,7 @@ pub enum Plan {
 /// another may have begun to lead. It gives way to that one ([`Candidacy::comes_back`]), while a
 /// candidate that was ordered to take over does not. What others hold of its own last term outranks
 /// its own disk, which may have been set back: it fetches that first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Candidacy {
     term: Term,
     me: NodeId,
@@ -199,7 +199,7 @@ pub struct Candidacy {
 }
 
 /// What holds for a candidate that was a primary before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct ComesBack {
     /// At least one other node has to answer, whatever the level.
     asks: bool,

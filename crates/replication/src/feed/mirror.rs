@@ -21,11 +21,7 @@ use freshet_base::{
     Lsn,
     sync::{Arc, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::{
-    Moment,
-    flow::Next,
-    mirror::{MirrorFeed, feed::Completed},
-};
+use freshet_cluster::{Moment, flow::Next, mirror::MirrorFeed, recording::Recorded};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
 use freshet_log::Noting;
 use freshet_mirror::{Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, UNDO};
@@ -135,7 +131,7 @@ pub(super) struct MirrorLine {
     link: LinkMeter,
     looked: (Moment, Duration),
     /// What is under way to it, has completed, is marked.
-    feed: MirrorFeed<Token>,
+    feed: Recorded<MirrorFeed>,
     /// The batch that waits does so for a region.
     lacks: bool,
     /// The log says where rows differ: less has to be read.
@@ -196,7 +192,7 @@ impl MirrorLine {
             is_first: false,
             link: LinkMeter::default(),
             looked: (feeder.feeds().clock.now(), Duration::ZERO),
-            feed: MirrorFeed::new(from, feeder.feeds().clock.now()),
+            feed: Recorded::new(MirrorFeed::new(from, feeder.feeds().clock.now()), &feeder.feeds().recorder),
             lacks: false,
             _noting: feeder.note_changes(),
         }
@@ -223,7 +219,11 @@ impl MirrorLine {
 
     /// Everything up to a token has completed.
     fn complete(&mut self, upto: Token) {
-        if let (Some(mark), Some(layout)) = (self.feed.complete(upto), &mut self.layout) {
+        // Most turns find nothing that is new.
+        if self.feed.oldest().is_none_or(|oldest| oldest > upto.0) {
+            return;
+        }
+        if let (Some(mark), Some(layout)) = (self.feed.complete(upto.0), &mut self.layout) {
             self.ring.marked(mark);
             layout.committed(mark);
         }
@@ -271,7 +271,7 @@ impl<F: Feeder> Ship<'_, F> {
         };
         match mirror.feed.oldest() {
             Some(token) => {
-                let waits = |sender: &mut Sender| sender.wait(token);
+                let waits = |sender: &mut Sender| sender.wait(Token(token));
                 timed(&mut self.line.sender, (&mut mirror.link, &self.feeder.feeds().clock), waits)?;
                 Ok(Turn::Again)
             }
@@ -375,7 +375,7 @@ impl<F: Feeder> Ship<'_, F> {
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
         self.shipper.round_trips.sent(batch.to, || self.feeder.feeds().clock.now());
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.undo()), mirror.build.changes())?;
-        mirror.feed.posted(token, batch.kept_to(), mark);
+        mirror.feed.posted(token.0, batch.kept_to(), mark);
         for set in mirror.build.batch().members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
         }
@@ -389,28 +389,27 @@ impl<F: Feeder> Ship<'_, F> {
         let word = mark.0.to_le_bytes();
         let marks = [(Place { region: 0, offset: MARK }, &word[..])].into_iter();
         let token = self.line.sender.post_into(marks, iter::empty())?;
-        mirror.feed.posted(token, None, Some(mark));
+        mirror.feed.posted(token.0, None, Some(mark));
         Ok(())
     }
 
     /// Acknowledges what has completed. If the mirror may have to note an in-sync set first, it is
     /// asked to answer instead.
     fn acknowledge(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
-        let (id, feeds, mut acked) = (self.shipper.id, self.feeder.feeds(), None);
-        let completed = mirror.feed.acknowledge(|to| {
+        let (id, feeds) = (self.shipper.id, self.feeder.feeds());
+        let Some(to) = mirror.feed.to_acknowledge() else { return Ok(()) };
+        let acked = {
             let mut state = feeds.state();
-            let counts = state.host.counts_read_back(id);
-            acked = counts.then(|| state.host.read_back(id, to));
-            counts
-        });
-        match completed {
-            Completed::Nothing => return Ok(()),
-            Completed::Ask => self.announce(mirror)?,
-            Completed::Acknowledge => {
-                let event = acked.transpose()?.and_then(|acked| acked.event);
-                event.into_iter().for_each(|event| self.feeder.apply(event));
+            state.host.counts_read_back(id).then(|| state.host.read_back(id, to))
+        };
+        let asks = mirror.feed.acknowledged(acked.is_some());
+        match acked.transpose()? {
+            Some(acked) => {
+                acked.event.into_iter().for_each(|event| self.feeder.apply(event));
                 feeds.changes.note();
             }
+            None if asks => self.announce(mirror)?,
+            None => return Ok(()),
         }
         self.shipper.round_trips.held(mirror.feed.completed(), || feeds.clock.now());
         Ok(())

@@ -114,6 +114,8 @@ pub(crate) struct Feeds {
     pub config: FeedConfig,
     pub term: Term,
     pub clock: Clock,
+    /// Where it is recorded what happens to mirrors.
+    pub recorder: Recorder,
     state: Mutex<State>,
     /// Held while a connection comes or goes, so that the rule hears of it in the same order as
     /// the host.
@@ -217,6 +219,7 @@ impl Feeds {
             }),
             config,
             clock,
+            recorder: recorder.clone(),
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
             changes: Changes::default(),

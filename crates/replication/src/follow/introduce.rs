@@ -9,7 +9,7 @@ use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     entering::{Effect, Entered, Entering, Held, NotEntered},
     handshake::Welcome,
-    term::{Living, TermState, Verdict},
+    term::{TermState, Verdict},
 };
 use freshet_fabric::{
     Offer,
@@ -45,17 +45,6 @@ pub(crate) fn introduce<S: Store>(
     match ask(&mut connection, address, &shared.hello(purpose), term)? {
         Reply::Welcome(welcome) => Ok((welcome, connection)),
         _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
-    }
-}
-
-/// A node announces that it leads in `term`: this node follows it from now on, unless it does
-/// already, or follows a relay.
-pub(crate) fn announced<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term, address: String) {
-    shared.observe_primary(Living { term, node: hello.node }, &address);
-    let follow = &shared.follow;
-    let known = follow.following() == Some(hello.node) && follow.upstream().as_ref() == Some(&address);
-    if !known && !follow.is_relayed() {
-        follow.lead(Some(address));
     }
 }
 

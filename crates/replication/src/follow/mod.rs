@@ -11,7 +11,7 @@
 mod introduce;
 mod service;
 mod session;
-mod whom;
+mod upstream;
 
 use std::{
     convert::Infallible,
@@ -26,18 +26,19 @@ use freshet_cluster::{
     entering::Held,
     promotion::{Fetch, LogState},
     term::{Living, TermState},
+    upstream::UpstreamConfig,
     view::ClusterView,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket, tcp::Connection};
 use freshet_membership::Credentials;
 
 pub(crate) use self::{
-    introduce::{Enter, Parts, announced, connect, enter, fenced, introduce, joining, observe_term, offer, violation},
+    introduce::{Enter, Parts, connect, enter, fenced, introduce, joining, observe_term, offer, violation},
     service::FollowService,
     session::{check_batch, next_fetched, next_frame},
-    whom::{Follow, run},
+    upstream::{Follow, run},
 };
-pub use self::{session::SessionError, whom::JoinError};
+pub use self::{session::SessionError, upstream::JoinError};
 use crate::{
     clock::Clock,
     originals::AskedBlock,
@@ -214,8 +215,14 @@ impl<S: Store> Shared<S> {
             two_primaries: Vec::new(),
             announced_address: String::new(),
         };
+        let upstream = UpstreamConfig {
+            address: who.address.clone(),
+            member: config.member,
+            counted: config.member && config.synchronous,
+            back_off: config.back_off,
+        };
         Self {
-            follow: Follow::new(who.upstream.clone()),
+            follow: Follow::new(upstream, who.upstream.clone(), terms.recorder()),
             known: Mutex::new(known),
             observing: Mutex::default(),
             stopping: AtomicBool::new(false),

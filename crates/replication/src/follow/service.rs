@@ -1,9 +1,10 @@
 //! Answers those who connect to a node that follows another.
 
 use freshet_base::{Term, sync::Arc};
+use freshet_cluster::{term::Living, upstream::Announced};
 use freshet_fabric::tcp::Connection;
 
-use super::{Shared, Store, announced, observe_term};
+use super::{Shared, Store, observe_term};
 use crate::{
     endpoint::{Service, answer, refuse},
     originals::serve_originals,
@@ -43,14 +44,13 @@ impl<S: Store> Service for FollowService<S> {
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
                 let reply = match observe_term(shared, &hello, term) {
-                    // It was told to follow somebody who may be a relay, and will know in a moment.
-                    Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {
-                        Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost })
-                    }
-                    Ok(()) => {
-                        announced(shared, &hello, term, address);
-                        Reply::Noted
-                    }
+                    Ok(()) => match shared.follow.announced(hello.node, &address) {
+                        Announced::Later => Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost }),
+                        Announced::Noted => {
+                            shared.observe_primary(Living { term, node: hello.node }, &address);
+                            Reply::Noted
+                        }
+                    },
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 answer(connection, term, &reply);

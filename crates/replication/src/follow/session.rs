@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use freshet_base::{Lsn, Term};
+use freshet_cluster::upstream::Ended;
 use freshet_fabric::{
     OpenError,
     channel::{Arrival, Receiver},
@@ -69,20 +70,21 @@ impl SessionError {
         }
     }
 
-    /// Whether no node to follow was found there: none answers, or it is of another cluster, or
-    /// knows no more than this one.
-    pub(crate) fn found_none(&self) -> bool {
+    /// The same for the machine that decides what to do next.
+    pub(crate) fn ended(&self) -> Ended {
         match self {
-            Self::Call(CallError::Refused { refusal, .. }) => matches!(refusal, Refusal::NotPrimary { .. }),
-            Self::Call(_) | Self::Counted { primary: None } => true,
-            _ => false,
+            Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Ended::Refused(refusal.clone()),
+            Self::Call(_) => Ended::Unreachable,
+            Self::Receive(_) => Ended::Lost,
+            Self::Counted { primary } => Ended::Counted(primary.clone()),
+            Self::Local(_) => Ended::Failed,
+            Self::Decode(_)
+            | Self::Fabric(_)
+            | Self::Refused(_)
+            | Self::Seed(_)
+            | Self::Seeded(_)
+            | Self::Interrupted => Ended::GivenUp,
         }
-    }
-
-    /// Whether the log flowed until the connection was lost. Where the other side has ended it,
-    /// that will do so again.
-    pub(crate) fn followed(&self) -> bool {
-        matches!(self, Self::Receive(_))
     }
 
     /// Why it is, if this node holds more than the one that it is to follow.

@@ -51,7 +51,7 @@ fn describe(node: &crate::node::Node) -> String {
         ),
         None => format!(
             "follows {:?} ({:?}), candidate {}",
-            node.primary,
+            node.upstream,
             node.link.as_ref().map(|link| link.term),
             node.candidate.is_some()
         ),

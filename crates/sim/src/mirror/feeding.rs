@@ -4,11 +4,7 @@
 use std::sync::Arc;
 
 use freshet_base::{Lsn, words};
-use freshet_cluster::{
-    flow::Next,
-    host::Note,
-    mirror::{MirrorFeed, feed::Completed},
-};
+use freshet_cluster::{flow::Next, host::Note, mirror::MirrorFeed, recording::Recorded};
 use freshet_fabric::{Place, memory::Region};
 use freshet_mirror::{Batch, Build, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO};
 
@@ -30,7 +26,7 @@ const KEPT: usize = 8;
 
 /// How a mirror is fed.
 pub(crate) struct Line {
-    feed: MirrorFeed<u64>,
+    feed: Recorded<MirrorFeed>,
     ring: Ring,
     layout: Layout,
     /// The mirror's memory when all has landed that was posted.
@@ -64,7 +60,8 @@ impl World {
         layout.committed(from);
         let image = moved(&offer.memory);
         let longest = lengths[UNDO] / 2;
-        let (feed, build, waits) = (MirrorFeed::new(from, now), Build::new(), None);
+        let feed = Recorded::new(MirrorFeed::new(from, now), &self.nodes[node].recorder);
+        let (build, waits) = (Build::new(), None);
         self.nodes[node].lines.insert(id, Line { feed, ring, layout, image, build, waits, longest });
         let mut posted = Posted::new(offer.memory.clone());
         posted.slow = !self.calm && self.dice.one_in(5);
@@ -235,20 +232,12 @@ impl World {
 
     fn acknowledge_for(&mut self, node: usize, id: ConnectionId, line: &mut Line) -> Result<(), Violation> {
         let Some(host) = &mut self.nodes[node].host else { return Ok(()) };
-        let mut acked = None;
-        let completed = line.feed.acknowledge(|to| {
-            let counts = host.counts_read_back(id);
-            acked = counts.then(|| host.read_back(id, to));
-            counts
-        });
-        match completed {
-            Completed::Nothing => Ok(()),
-            Completed::Acknowledge => self.observe(node, id, acked),
-            Completed::Ask => {
-                self.note_to_mirror(node, id, line);
-                Ok(())
-            }
+        let Some(to) = line.feed.to_acknowledge() else { return Ok(()) };
+        let acked = host.counts_read_back(id).then(|| host.read_back(id, to));
+        if line.feed.acknowledged(acked.is_some()) {
+            self.note_to_mirror(node, id, line);
         }
+        self.observe(node, id, acked)
     }
 
     /// The mirror learns how far everything has completed, which it answers.

@@ -11,6 +11,7 @@ use freshet_cluster::{
     in_sync::InSyncSet,
     mirror::Cut,
     term::{TermHistory, Verdict},
+    upstream::{Ended, Order},
 };
 use freshet_fabric::memory::Region;
 use freshet_mirror::{Contents, Filling, Keep, NoRoom, Record, UNDO, beginning, note_undo, plan, settling};
@@ -25,6 +26,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::Link,
     scenario::Broken,
+    upstream::counted,
     world::{CLUSTER, World},
 };
 
@@ -74,13 +76,7 @@ impl World {
     }
 
     /// Connects to the primary: for a checkpoint, if what is here is of no use.
-    pub(crate) fn mirror_follows(&mut self, node: usize, primary: usize) {
-        if self.mirror(node).takes_over {
-            return;
-        }
-        if !self.mirror(node).is_recovered() || self.mirror(node).stands.is_some() {
-            return self.reconnect(node);
-        }
+    pub(crate) fn mirror_follows(&mut self, node: usize, primary: usize, order: Order) {
         if std::mem::take(&mut self.mirror(node).given_up) {
             self.note(|| format!("node {node} gives up what it holds"));
             self.forget(node);
@@ -88,13 +84,13 @@ impl World {
         // To give its copy up is as much as to lose it.
         let gives_up = self.calm || self.mirror(node).noted.is_none() || self.may_lose(node);
         if !self.mirror(node).state.is_of_no_use() || !gives_up {
-            return self.mirror_joins(node, primary);
+            return self.mirror_joins(node, primary, order);
         }
         let connection = self.connect(node, primary, Message::AskCheckpoint);
-        self.nodes[node].link = Some(Link { connection, term: None });
+        self.nodes[node].link = Some(Link { connection, order, term: None });
     }
 
-    fn mirror_joins(&mut self, node: usize, primary: usize) {
+    fn mirror_joins(&mut self, node: usize, primary: usize, order: Order) {
         let log = self.mirror_continuation(node);
         let mirror = self.mirror(node);
         mirror.member = mirror.state.is_state();
@@ -106,7 +102,16 @@ impl World {
         let (fence, synchronous) = (state.disk.terms.fence.highest(), state.synchronous);
         let join = Message::Join { fence, log, synchronous, member, mirror: true, holds };
         let connection = self.connect(node, primary, join);
-        self.nodes[node].link = Some(Link { connection, term: None });
+        self.nodes[node].link = Some(Link { connection, order, term: None });
+    }
+
+    /// The checkpoint has come, or the other node has no checkpoint: it joins, on another
+    /// connection.
+    fn joins_after(&mut self, node: usize, id: ConnectionId) {
+        let Some(Link { order, .. }) = self.nodes[node].link else { return };
+        let primary = self.peer(id, node);
+        self.hang_up(id, node);
+        self.mirror_joins(node, primary, order);
     }
 
     /// Whether `id` is the connection by which `node` joins, and nothing is in its way.
@@ -177,7 +182,6 @@ impl World {
         if !self.joins_by(node, id) || !self.mirror(node).is_recovered() {
             return Ok(());
         }
-        let primary = self.peer(id, node);
         let terms = self.nodes[node].disk.terms.clone();
         let (committed, ours) = (self.mirror(node).committed(&terms), terms.history);
         let is_of_use = |checkpoint: &Rc<Checkpoint>| {
@@ -185,8 +189,7 @@ impl World {
             self.nodes[node].mirror.as_ref().is_some_and(|it| it.state.may_be_given_up(committed, &ours, theirs))
         };
         let Some(checkpoint) = checkpoint.filter(is_of_use) else {
-            self.hang_up(id, node);
-            self.mirror_joins(node, primary);
+            self.joins_after(node, id);
             return Ok(());
         };
         self.note(|| format!("node {node} begins from a checkpoint, from {} to {}", checkpoint.start, checkpoint.end));
@@ -243,9 +246,7 @@ impl World {
         (mirror.base, mirror.noted) = (*start, Some(*end));
         self.report.seeded += 1;
         if self.joins_by(node, connection) {
-            let primary = self.peer(connection, node);
-            self.hang_up(connection, node);
-            self.mirror_joins(node, primary);
+            self.joins_after(node, connection);
             return Ok(());
         }
         self.mirror_next(node)
@@ -265,10 +266,11 @@ impl World {
             Ok(entering) => self.mirror_enters(node, id, (welcome.clone(), entering)),
             Err(NotEntered::Acknowledged { at, committed }) => {
                 self.holds_more(node, (welcome.term, at, committed))?;
-                self.unlink_if_up(node)
+                self.unlink_if_up(node, Ended::GivenUp)
             }
             Err(NotEntered::Checkpoint { .. }) => self.begin_again(node),
-            Err(NotEntered::Refused(_) | NotEntered::Counted(_)) => self.unlink(node),
+            Err(NotEntered::Refused(_)) => self.unlink(node, Ended::GivenUp),
+            Err(NotEntered::Counted(primary)) => self.unlink(node, counted(primary)),
         }
     }
 
@@ -284,7 +286,7 @@ impl World {
                 Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;
                     if let Verdict::Refused { .. } = fence.observe(term, primary) {
-                        return self.unlink(node);
+                        return self.unlink(node, Ended::GivenUp);
                     }
                 }
                 Effect::EndFeeds => {}
@@ -334,7 +336,7 @@ impl World {
                 entering.done(Effect::Cut(at));
                 self.mirror_enters(node, id, (welcome, entering))
             }
-            Cut::Done | Cut::Below(_) => self.unlink(node),
+            Cut::Done | Cut::Below(_) => self.unlink(node, Ended::GivenUp),
         }
     }
 
@@ -353,33 +355,26 @@ impl World {
         if self.mirror(node).state.goes_stale() && may {
             self.forget(node);
         }
-        self.unlink(node)
-    }
-
-    /// It has to note a set before it joins.
-    pub(crate) fn set_to_note(&mut self, node: usize, id: ConnectionId, set: InSyncSet) -> Result<(), Violation> {
-        if !self.joins_by(node, id) {
-            return Ok(());
-        }
-        self.nodes[node].disk.terms.note_set(set);
-        self.unlink(node)
+        self.unlink(node, Ended::GivenUp)
     }
 
     /// The log that it needs is gone from there on.
-    pub(crate) fn log_gone(&mut self, node: usize, id: ConnectionId, from: Lsn) -> Result<(), Violation> {
-        if !self.joins_by(node, id) {
-            return Ok(());
-        }
-        if self.nodes[node].mirror.is_none() {
-            self.nodes[node].disk.hopeless = true;
-            return self.unlink(node);
-        }
-        // What it knows to be committed it gives up for none that has less.
+    pub(crate) fn log_gone(&mut self, node: usize, from: Lsn) {
         let terms = self.nodes[node].disk.terms.clone();
-        if from >= self.mirror(node).committed(&terms) {
-            self.mirror(node).state.goes_stale();
+        let Some(mirror) = &mut self.nodes[node].mirror else {
+            self.nodes[node].disk.hopeless = true;
+            return;
+        };
+        // What it knows to be committed it gives up for none that has less.
+        if from >= mirror.committed(&terms) {
+            mirror.state.goes_stale();
         }
-        self.unlink(node)
+    }
+
+    /// Whether `node` may try whom it follows: as a mirror, its memory is its own, and it does
+    /// nothing else.
+    pub(crate) fn is_free(&self, node: usize) -> bool {
+        self.nodes[node].mirror.as_ref().is_none_or(|it| it.is_recovered() && it.stands.is_none() && !it.takes_over)
     }
 
     /// The memory is written by the sender from now on.
@@ -402,10 +397,11 @@ impl World {
         let contents = Contents::open(memory.clone(), welcome.cut_at).map_err(damaged)?;
         let description = contents.description().map_err(damaged)?;
         let state = &mut self.nodes[node];
-        state.link = Some(Link { connection: id, term: Some(welcome.term) });
+        state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
+        state.upstream.joined(welcome.node, &welcome.above);
         state.view.linked(welcome.term);
         if !state.disk.terms.fence.admits(welcome.term) {
-            return self.unlink(node);
+            return self.unlink(node, Ended::GivenUp);
         }
         self.answer_waiting(node);
         self.send(id, node, Message::Offer { offer: Offer { memory, description } });
@@ -438,7 +434,7 @@ impl World {
         }
         let term = self.nodes[node].link.as_ref().and_then(|link| link.term);
         if term.is_none_or(|term| !self.nodes[node].disk.terms.fence.admits(term)) {
-            return self.unlink(node);
+            return self.unlink(node, Ended::GivenUp);
         }
         let mirror = self.mirror(node);
         mirror.state.observe(to, global);
@@ -447,7 +443,7 @@ impl World {
         let mirror = self.mirror(node);
         if !mirror.member && mirror.state.is_state() {
             self.note(|| format!("node {node} has all that belongs to its checkpoint"));
-            return self.unlink(node);
+            return self.unlink(node, Ended::GivenUp);
         }
         if self.dice.one_in(12) {
             self.begin_snapshot(node)?;

@@ -148,6 +148,11 @@ impl Mirror {
         self.state.is_state() && self.noted.is_some()
     }
 
+    /// Whether the operator has asked it to take over, and it has yet to begin.
+    pub fn stands(&self) -> bool {
+        self.stands.is_some()
+    }
+
     /// For messages.
     pub fn describe(&self) -> String {
         let Self { state, noted, ready, exposed, offered, member, work, stands, takes_over, .. } = self;
@@ -202,6 +207,12 @@ impl World {
     pub(crate) fn mirror_ends(&mut self, node: usize, stays: bool) {
         if let Some(mut work) = self.mirror(node).work.take() {
             work.posted.end(&mut self.dice);
+            if let Some(end) = work.cuts_to() {
+                // The next process finds that done as far as it was, and the rest may follow from
+                // it.
+                let disk = &mut self.nodes[node].disk;
+                disk.synced = disk.synced.min(end.0);
+            }
         }
         let id = self.nodes[node].id;
         let (synchronous, recorder) = (self.nodes[node].synchronous, self.nodes[node].recorder.clone());
@@ -339,7 +350,7 @@ impl World {
     }
 
     /// What the one thread of a mirror does next.
-    fn mirror_next(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn mirror_next(&mut self, node: usize) -> Result<(), Violation> {
         let state = &self.nodes[node];
         let Some(mirror) = &state.mirror else { return Ok(()) };
         if !state.up || mirror.work.is_some() || mirror.takes_over {
@@ -352,14 +363,14 @@ impl World {
         if !mirror.ready {
             return self.mirror_is_ready(node);
         }
+        if self.nodes[node].link.is_none() {
+            self.attempt_over(node);
+        }
         if !is_fed {
             self.answer_waiting(node);
             if let Some(force) = self.mirror(node).stands.take() {
                 return self.stand(node, force, false);
             }
-        }
-        if self.nodes[node].link.is_none() {
-            self.reconnect(node);
         }
         Ok(())
     }

@@ -62,8 +62,7 @@ impl World {
         mirror.state.fetched(Lsn::ZERO);
         let held = mirror.state.held(mirror.mark(), &terms);
         let Ok(entering) = Entering::to_fetch(&held, welcome, &terms) else {
-            self.give_up(node);
-            return Ok(());
+            return self.give_up(node);
         };
         let taking = TakingOver { welcome: welcome.clone(), entering, blocks, given: 0, to: Lsn::ZERO, memory: None };
         let mirror = self.mirror(node);
@@ -106,7 +105,7 @@ impl World {
         let at = taking.welcome.cut_at;
         if mirror.state.cut(at, end) != Cut::Done {
             mirror.taking = None;
-            self.give_up(node);
+            self.give_up(node)?;
             return self.mirror_next(node);
         }
         taking.entering.done(Effect::Cut(at));
@@ -256,8 +255,7 @@ impl World {
         let entry = TermEntry { term, start: end, node: state.id, nonce };
         match state.disk.terms.begin(entry, end, &inheritance.succession) {
             Err(NotBegun::Fenced { .. }) => {
-                self.give_up(node);
-                return Ok(());
+                return self.give_up(node);
             }
             begun => begun.expect("a term above all that were observed"),
         }
