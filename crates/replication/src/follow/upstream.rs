@@ -195,7 +195,8 @@ impl Follow {
     pub fn joined(&self, node: NodeId, above: &[NodeId], term: Term) {
         self.change(|state| {
             let address = state.upstream.address().map_or("", String::as_str);
-            tracing::info!(role = "standby", primary = %node, address, term = term.0, "the log flows from a node");
+            let (role, term) = ("standby", term.0);
+            tracing::info!(role, primary = %node, address, term, "the log flows from another node");
             state.upstream.joined(node, above);
             (state.last_failure, state.holds_more) = (None, None);
         });
