@@ -12,13 +12,12 @@
 //!
 //! Nodes with a log and mirrors enter in the same way: [`Held`] says what each has.
 
-use std::collections::VecDeque;
-
 use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     handshake::{Refusal, Welcome, check_welcome},
+    lane::Lane,
     term::{Agreement, TermState},
 };
 
@@ -83,7 +82,7 @@ pub enum NotEntered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Entering {
-    left: VecDeque<Effect>,
+    left: Lane<Effect>,
     cut_at: Lsn,
 }
 
@@ -109,9 +108,9 @@ impl Entering {
     /// # Errors
     /// [`NotEntered`]; nothing is to be done then.
     pub fn to_follow(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
-        let (mut entering, primary) = Self::to_continue(held, welcome, state)?;
-        entering.left.push_front(Effect::Promise { term: welcome.term, primary });
-        Ok(entering)
+        let (steps, primary) = Self::to_continue(held, welcome, state)?;
+        let promise = Effect::Promise { term: welcome.term, primary };
+        Ok(Self { left: Lane::new([promise].into_iter().chain(steps)), cut_at: welcome.cut_at })
     }
 
     /// The same for a candidate, which continues from another log without following its node: the
@@ -120,10 +119,16 @@ impl Entering {
     /// # Errors
     /// [`NotEntered`]; nothing is to be done then.
     pub fn to_fetch(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
-        Self::to_continue(held, welcome, state).map(|(entering, _)| entering)
+        let (steps, _) = Self::to_continue(held, welcome, state)?;
+        Ok(Self { left: Lane::new(steps), cut_at: welcome.cut_at })
     }
 
-    fn to_continue(held: &Held, welcome: &Welcome, state: &TermState) -> Result<(Self, NodeId), NotEntered> {
+    /// The steps behind the promise, and who leads.
+    fn to_continue(
+        held: &Held,
+        welcome: &Welcome,
+        state: &TermState,
+    ) -> Result<(impl Iterator<Item = Effect> + use<>, NodeId), NotEntered> {
         let &Held { node, end, floor, acknowledged, needs_primary } = held;
         check_welcome(welcome, state.cluster, &state.history, end).map_err(NotEntered::Refused)?;
         let primary = match welcome.above.first().copied() {
@@ -146,14 +151,13 @@ impl Entering {
         {
             return Err(NotEntered::Checkpoint { at, floor });
         }
-        let cut = if at < end { &[Effect::EndFeeds, Effect::Cut(at)][..] } else { &[] };
-        let left = cut.iter().copied().chain([Effect::Adopt]).collect();
-        Ok((Self { left, cut_at: at }, primary))
+        let cut = if at < end { vec![Effect::EndFeeds, Effect::Cut(at)] } else { Vec::new() };
+        Ok((cut.into_iter().chain([Effect::Adopt]), primary))
     }
 
     /// The next step; none when all are done.
-    pub fn next(&self) -> Option<Effect> {
-        self.left.front().copied()
+    pub fn next_effect(&self) -> Option<Effect> {
+        self.left.next_effect()
     }
 
     /// A step is done.
@@ -161,7 +165,7 @@ impl Entering {
     /// # Panics
     /// When it is not the one that was to be done.
     pub fn done(&mut self, effect: Effect) {
-        assert_eq!(Some(effect), self.left.pop_front(), "a step of entering a term was left out, or done out of turn");
+        self.left.done(effect);
     }
 
     /// All steps are done.
@@ -169,7 +173,7 @@ impl Entering {
     /// # Panics
     /// When one is not.
     pub fn finish(self) -> Entered {
-        assert!(self.left.is_empty(), "a node follows before it has entered the term: {:?} are left", self.left);
+        self.left.finish();
         Entered { cut_at: self.cut_at }
     }
 }
@@ -179,7 +183,10 @@ mod tests {
     use freshet_base::ClusterId;
 
     use super::*;
-    use crate::term::{TermEntry, TermHistory};
+    use crate::{
+        lane::tests::no_effect_is_left_out_or_swapped,
+        term::{TermEntry, TermHistory},
+    };
 
     const ME: NodeId = NodeId(2);
 
@@ -217,7 +224,7 @@ mod tests {
 
     fn all_of(mut entering: Entering, welcome: &Welcome) -> Vec<Effect> {
         let mut steps = Vec::new();
-        while let Some(effect) = entering.next() {
+        while let Some(effect) = entering.next_effect() {
             entering.done(effect);
             steps.push(effect);
         }
@@ -241,18 +248,11 @@ mod tests {
     /// Whatever a driver leaves out, or does before its turn, stops it.
     #[test]
     fn no_step_is_left_out_or_swapped() {
+        let begun = || Entering::to_follow(&held(), &welcome(60, &[]), &state()).unwrap();
         let all = steps(&held(), &welcome(60, &[]));
-        for wrong in 0..all.len() {
-            for other in (0..all.len()).filter(|other| *other != wrong) {
-                let mut entering = Entering::to_follow(&held(), &welcome(60, &[]), &state()).unwrap();
-                all[..wrong].iter().for_each(|effect| entering.done(*effect));
-                let swapped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| entering.done(all[other])));
-                assert!(swapped.is_err(), "{:?} in the place of {:?}", all[other], all[wrong]);
-            }
-            let mut entering = Entering::to_follow(&held(), &welcome(60, &[]), &state()).unwrap();
-            all[..wrong].iter().for_each(|effect| entering.done(*effect));
-            assert!(std::panic::catch_unwind(|| entering.finish()).is_err(), "without {:?}", all[wrong]);
-        }
+        no_effect_is_left_out_or_swapped(&all, begun, Entering::done, |it| {
+            let _ = it.finish();
+        });
     }
 
     #[test]

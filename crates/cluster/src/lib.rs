@@ -12,6 +12,8 @@
 //! | [`flow`] | what is shipped to one of them next |
 //! | [`entering`] | by which steps a node continues with another node's log |
 //! | [`upstream`] | whom a node follows, and whom it tries next |
+//! | [`promising`] | by which steps a node promises a term, before it answers |
+//! | [`lane`] | nothing: effects that are carried out one after the other |
 //! | [`view`] | what a node that follows knows of its cluster |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
@@ -31,9 +33,11 @@ pub mod follower;
 pub mod handshake;
 pub mod host;
 pub mod in_sync;
+pub mod lane;
 pub mod meeting;
 pub mod mirror;
 mod moment;
+pub mod promising;
 pub mod promotion;
 pub mod recording;
 pub mod relay;

@@ -27,7 +27,7 @@ use freshet_log::ReadError;
 
 use crate::{
     endpoint::{CallError, call, refuse},
-    follow::{SessionError, Shared, Store, observe_term},
+    follow::{SessionError, Shared, Store, promise},
     hop::hop,
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
@@ -345,7 +345,7 @@ pub(crate) fn consulted<S: Store>(
 ) -> Result<Reply, Refusal> {
     check_comes_back(hello.node, comes_back, || shared.living())?;
     if binding {
-        observe_term(shared, hello, term)?;
+        let _ = promise(shared, hello, term)?;
         if comes_back.is_none() {
             // It was told to take over, and will lead in a moment.
             shared.observe_primary(Living { term, node: hello.node }, &hello.address);

@@ -8,9 +8,10 @@ use freshet_cluster::{
     entering::Entering,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
+    promising::{Effect, Promising, Refused},
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
     recording::Recorded,
-    term::{Living, Verdict},
+    term::Living,
 };
 
 use crate::{
@@ -161,17 +162,34 @@ impl World {
         self.nodes[node].view.observe_primary(Living { term, node: leading }, now);
     }
 
-    /// Promises `term` to the node `name`: whatever was of an earlier one is over when it is
-    /// answered. If it has promised a later one, that is returned.
+    /// Promises `term` to the node `name`, as [`Promising`] says. If `node` has promised a later
+    /// one, that is returned. What is not persistent yet is waited for with the answer.
     pub(crate) fn promise_term(&mut self, node: usize, term: Term, name: NodeId) -> Result<Option<Term>, Violation> {
-        let risen = match self.nodes[node].disk.terms.fence.observe(term, name) {
-            Verdict::Refused { highest, .. } => return Ok(Some(highest)),
-            Verdict::Raised => true,
-            Verdict::Current => false,
-        };
+        let mut promising = Promising::new(term, name);
+        while let Some(effect) = promising.next_effect() {
+            match effect {
+                Effect::Promise { term, node: name } => {
+                    let verdict = self.nodes[node].disk.terms.fence.observe(term, name);
+                    if let Err(Refused { highest, .. }) = promising.observed(name, verdict) {
+                        return Ok(Some(highest));
+                    }
+                    continue;
+                }
+                Effect::EndTerm { risen } => self.end_term(node, term, risen)?,
+                // Of a log, that is done at once.
+                Effect::TakeBack => {}
+                Effect::Settle => self.drain(node)?,
+            }
+            promising.done(effect);
+        }
+        let _ = promising.finish();
+        Ok(None)
+    }
+
+    /// What is of an earlier term than `term` ends.
+    fn end_term(&mut self, node: usize, term: Term, risen: bool) -> Result<(), Violation> {
         if self.nodes[node].lead().is_some() {
-            self.apply_to_rule(node, Event::Fenced { by: term })?;
-            return Ok(None);
+            return self.apply_to_rule(node, Event::Fenced { by: term });
         }
         let earlier = |candidate: &Candidate| candidate.promotion.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
@@ -183,8 +201,7 @@ impl World {
                 self.end_feeds(node);
             }
         }
-        self.drain(node)?;
-        Ok(None)
+        Ok(())
     }
 
     /// One who was asked has answered.

@@ -129,7 +129,7 @@ impl World {
         welcome: &Welcome,
         mut entering: Entering,
     ) -> Result<Enters, Violation> {
-        while let Some(effect) = entering.next() {
+        while let Some(effect) = entering.next_effect() {
             match effect {
                 Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;

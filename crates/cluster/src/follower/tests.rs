@@ -113,7 +113,7 @@ fn commits_of_another_log_are_not_shown_of_this_one() {
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     let next = welcome(2, 250, 250);
     let mut entering = welcomed(&it.0, &next, &state, false).unwrap();
-    while let Some(effect) = entering.next() {
+    while let Some(effect) = entering.next_effect() {
         assert!(!matches!(effect, Effect::Cut(_)));
         entering.done(effect);
     }

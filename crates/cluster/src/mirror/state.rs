@@ -261,7 +261,7 @@ mod tests {
         let mut it = new().found(Lsn(300), Lsn::ZERO);
         let state = crate::term::TermState::of(ClusterId(7), welcome.history.clone());
         let mut entering = crate::entering::Entering::to_follow(&it.held(Lsn(100), &state), &welcome, &state).unwrap();
-        while let Some(effect) = entering.next() {
+        while let Some(effect) = entering.next_effect() {
             entering.done(effect);
         }
         let entered = entering.finish();

@@ -9,6 +9,7 @@ use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     entering::{Effect, Entered, Entering, Held, NotEntered},
     handshake::Welcome,
+    promising::{Effect as Step, Promised, Promising, Refused},
     term::{TermState, Verdict},
 };
 use freshet_fabric::{
@@ -66,7 +67,7 @@ pub(crate) fn enter<S: Store>(
         NotEntered::Acknowledged { at, committed } => S::holds_more(shared, at, committed),
         NotEntered::Checkpoint { at, floor } => (parts.begun_elsewhere)(at, floor),
     })?;
-    while let Some(effect) = entering.next() {
+    while let Some(effect) = entering.next_effect() {
         match effect {
             Effect::Promise { term, primary } => raise(shared, term, primary)?,
             Effect::EndFeeds => S::end_feeds(shared),
@@ -120,36 +121,46 @@ pub(crate) fn fenced<S: Store>(shared: &Shared<S>, term: Term) -> SessionError {
     })
 }
 
-/// Promises `term` to the node that says `hello`. When this returns, no primary of an earlier term
-/// can write into this node's memory, and what such a primary may believe to have arrived here is
-/// part of what this node holds; if that counts as persistent to the primary, it is.
-pub(crate) fn observe_term<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -> Result<(), Refusal> {
+/// Promises `term` to the node that says `hello`, as [`Promising`] says: when this returns, no
+/// primary of an earlier term can write into this node's memory, and what such a primary may
+/// believe to have arrived here is part of what this node holds; if that counts as persistent to
+/// the primary, it is. Blocks for the patience of this node at most.
+pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -> Result<Promised, Refusal> {
     let deadline = Instant::now() + shared.config.patience;
-    let revoked = {
-        // A thread that finds the term in force also finds that what the term revokes is being
-        // revoked.
-        let _one_by_one = shared.observing.lock().expect("no code panics under this mutex");
-        match shared.terms.observe(term, hello.node) {
-            Ok(Verdict::Raised) => {
-                S::superseded(shared);
-                shared.follow.revoke(true, deadline)
+    let mut promising = Promising::new(term, hello.node);
+    // A thread that finds the term in force also finds that what is of an earlier one has ended.
+    let mut one_by_one = Some(shared.observing.lock().expect("no code panics under this mutex"));
+    let mut succeeded = 0;
+    while let Some(step) = promising.next_effect() {
+        match step {
+            Step::Promise { term, node } => {
+                let verdict = shared.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
+                promising.observed(node, verdict).map_err(|Refused { highest, holder }| {
+                    Refusal::of_term(term, highest, holder, shared.follow.upstream())
+                })?;
+                continue;
             }
-            Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
-            Ok(Verdict::Refused { highest, holder }) => {
-                return Err(Refusal::of_term(term, highest, holder, shared.follow.upstream()));
+            Step::EndTerm { risen } => {
+                if risen {
+                    S::superseded(shared);
+                }
+                succeeded = shared.follow.revoke(risen);
+                one_by_one = None;
             }
-            Err(error) => return Err(Refusal::Failed(error.to_string())),
+            Step::TakeBack if shared.follow.wait_revoked(succeeded, deadline) => {}
+            Step::TakeBack => {
+                let why = "the primary of before may still write into this node's memory, which is being taken from \
+                           it: ask again";
+                return Err(Refusal::Failed(why.to_owned()));
+            }
+            Step::Settle => S::settles(shared, deadline).map_err(Refusal::Failed)?,
         }
-    };
-    if !revoked {
-        let why =
-            "the primary of before may still write into this node's memory, which is being taken from it: ask again";
-        return Err(Refusal::Failed(why.to_owned()));
+        promising.done(step);
     }
-    S::settles(shared, deadline).map_err(Refusal::Failed)?;
+    drop(one_by_one);
     // What was promised before it stops ends the term that it begins then. After that its log may
     // have more than is known here, and a candidate would do without.
-    if shared.stopping() { Err(shared.not_primary()) } else { Ok(()) }
+    if shared.stopping() { Err(shared.not_primary()) } else { Ok(promising.finish()) }
 }
 
 /// How this node asks to be fed with what continues `log`. Its store says what else there is to

@@ -24,6 +24,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     entering::Held,
+    promising::Promised,
     promotion::{Fetch, LogState},
     term::{Living, TermState},
     upstream::UpstreamConfig,
@@ -33,7 +34,7 @@ use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket, tcp::Connecti
 use freshet_membership::Credentials;
 
 pub(crate) use self::{
-    introduce::{Enter, Parts, connect, enter, fenced, introduce, joining, observe_term, offer, violation},
+    introduce::{Enter, Parts, connect, enter, fenced, introduce, joining, offer, promise, violation},
     service::FollowService,
     session::{check_batch, next_fetched, next_frame},
     upstream::{Follow, run},
@@ -176,7 +177,7 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     fn original(shared: &Shared<Self>, block: AskedBlock) -> Result<Vec<u8>, Refusal>;
 
     /// A candidate, to which this node has promised `term`, gets its log.
-    fn serve_log(shared: &Shared<Self>, hello: &Hello, term: Term, log: &Continue, connection: Connection);
+    fn serve_log(shared: &Shared<Self>, hello: &Hello, promised: Promised, log: &Continue, connection: Connection);
 }
 
 /// A node that follows another: what its threads share.

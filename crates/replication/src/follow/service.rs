@@ -4,7 +4,7 @@ use freshet_base::{Term, sync::Arc};
 use freshet_cluster::{term::Living, upstream::Announced};
 use freshet_fabric::tcp::Connection;
 
-use super::{Shared, Store, observe_term};
+use super::{Shared, Store, promise};
 use crate::{
     endpoint::{Service, answer, refuse},
     originals::serve_originals,
@@ -43,8 +43,8 @@ impl<S: Store> Service for FollowService<S> {
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
-                let reply = match observe_term(shared, &hello, term) {
-                    Ok(()) => match shared.follow.announced(hello.node, &address) {
+                let reply = match promise(shared, &hello, term) {
+                    Ok(_) => match shared.follow.announced(hello.node, &address) {
                         Announced::Later => Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost }),
                         Announced::Noted => {
                             shared.observe_primary(Living { term, node: hello.node }, &address);
@@ -56,8 +56,8 @@ impl<S: Store> Service for FollowService<S> {
                 answer(connection, term, &reply);
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
-            Purpose::Fetch { term, log } => match observe_term(shared, &hello, term) {
-                Ok(()) => S::serve_log(shared, &hello, term, &log, connection),
+            Purpose::Fetch { term, log } => match promise(shared, &hello, term) {
+                Ok(promised) => S::serve_log(shared, &hello, promised, &log, connection),
                 Err(refusal) => refuse(connection, refusal),
             },
         }

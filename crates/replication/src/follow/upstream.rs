@@ -114,12 +114,14 @@ impl Follow {
         (node, address.cloned())
     }
 
-    /// A later term is in force, since just now if it has `risen`. Gives up the present connection
-    /// then, and in any case blocks until no primary that could write into this node's memory
-    /// before can do so any more; what those had written is part of the log then. False when that
-    /// has not come about by `deadline`.
-    pub fn revoke(&self, risen: bool, deadline: Instant) -> bool {
-        let succeeded = self.change(|state| state.upstream.revoke(risen));
+    /// See [`Upstream::revoke`].
+    pub fn revoke(&self, risen: bool) -> Order {
+        self.change(|state| state.upstream.revoke(risen))
+    }
+
+    /// Blocks until no primary that was `succeeded` then can write into this node's memory; what
+    /// those had written is part of the log then. False when that has not come about by `deadline`.
+    pub fn wait_revoked(&self, succeeded: Order, deadline: Instant) -> bool {
         let mut state = self.lock();
         while !state.upstream.is_revoked(succeeded) {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -5,6 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     entering::Held,
+    promising::Promised,
     promotion::{Fetch, LogState},
     term::TermState,
 };
@@ -120,7 +121,7 @@ impl Store for MemoryStore {
         Err(Refusal::NoBlock { why: why.into(), comes: has })
     }
 
-    fn serve_log(shared: &Shared, _: &Hello, _: Term, _: &Continue, connection: Connection) {
+    fn serve_log(shared: &Shared, _: &Hello, _: Promised, _: &Continue, connection: Connection) {
         refuse(connection, Refusal::NoLog { node: shared.node() });
     }
 }

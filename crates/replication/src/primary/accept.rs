@@ -68,7 +68,7 @@ impl Service for PrimaryService {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }
             Purpose::Fetch { term, log } => {
-                if let Err(refusal) = shared.observe(&hello, term) {
+                if let Err(refusal) = shared.promise(&hello, term) {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
@@ -88,7 +88,7 @@ impl Service for PrimaryService {
 /// when a candidate first asked: what has become durable since was acknowledged to no client, and a
 /// candidate that is still asking must not find another end each time. A mirror may hold what was
 /// on its way to the disk here, and can pass it on to no other node: so that is waited for.
-fn log_end(shared: &Shared) -> Lsn {
+pub(super) fn log_end(shared: &Shared) -> Lsn {
     if !shared.is_fenced() {
         return shared.commit.reading().1;
     }
@@ -118,7 +118,7 @@ fn consult(
         (!shared.is_fenced()).then(|| (living, Some(shared.who.address.clone())))
     })?;
     if binding {
-        shared.observe(hello, term)?;
+        let _ = shared.promise(hello, term)?;
     }
     let (terms, node) = (shared.terms.get(), shared.who.node);
     let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());

@@ -5,10 +5,10 @@ use freshet_base::{NodeId, Term, sync::MutexGuard};
 use freshet_cluster::{
     commit_rule::Event,
     meeting::{Claim, Why, Yields},
-    term::Verdict,
+    promising::{Effect, Promised, Promising, Refused},
 };
 
-use super::Shared;
+use super::{Shared, accept::log_end};
 use crate::{
     feed::Feeder,
     status::{MOST_AHEAD, PrimaryId, TwoPrimaries},
@@ -45,7 +45,7 @@ impl Shared {
                 return Reply::Leads(self.claim());
             }
         }
-        if let Err(refusal) = self.observe(hello, term) {
+        if let Err(refusal) = self.promise(hello, term) {
             return Reply::Refused(refusal);
         }
         self.successor().leads |= term > mine;
@@ -119,19 +119,27 @@ impl Shared {
         self.news();
     }
 
-    /// Somebody else speaks for a term; a later one ends this one before it is answered.
-    pub(super) fn observe(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
-        match self.terms.observe(term, hello.node) {
-            Ok(Verdict::Raised | Verdict::Current) => {
-                self.fence(term);
-                Ok(())
+    /// Promises `term` to the node that says `hello`, as [`Promising`] says. A later term ends this
+    /// one before that node is answered. No other node writes into a primary's memory.
+    pub(super) fn promise(&self, hello: &Hello, term: Term) -> Result<Promised, Refusal> {
+        let mut promising = Promising::new(term, hello.node);
+        while let Some(step) = promising.next_effect() {
+            match step {
+                Effect::Promise { term, node } => {
+                    let verdict = self.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
+                    promising.observed(node, verdict).map_err(|Refused { highest, holder }| {
+                        let primary = (highest == self.who.term).then(|| self.who.address.clone());
+                        Refusal::of_term(term, highest, holder, primary)
+                    })?;
+                    continue;
+                }
+                Effect::EndTerm { .. } => self.fence(term),
+                Effect::TakeBack => {}
+                Effect::Settle => drop(log_end(self)),
             }
-            Ok(Verdict::Refused { highest, holder }) => {
-                let primary = (highest == self.who.term).then(|| self.who.address.clone());
-                Err(Refusal::of_term(term, highest, holder, primary))
-            }
-            Err(error) => Err(Refusal::Failed(error.to_string())),
+            promising.done(step);
         }
+        Ok(promising.finish())
     }
 }
 

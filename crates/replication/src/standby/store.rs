@@ -9,6 +9,7 @@ use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     entering::Held,
     handshake::Sender,
+    promising::Promised,
     promotion::{Fetch, LogState},
     term::TermState,
 };
@@ -155,7 +156,7 @@ impl Store for LogStore {
         block.read(log, log.received().get(), || shared.lacks_block(block.at))
     }
 
-    fn serve_log(shared: &Shared, hello: &Hello, term: Term, log: &Continue, connection: Connection) {
+    fn serve_log(shared: &Shared, hello: &Hello, promised: Promised, log: &Continue, connection: Connection) {
         let (terms, own) = (shared.terms.get(), &shared.store.log);
         let Some(cluster) = terms.cluster else {
             return refuse(connection, Refusal::NotPrimary { node: shared.node(), primary: None });
@@ -164,7 +165,7 @@ impl Store for LogStore {
             cluster,
             node: shared.node(),
             above: Vec::new(),
-            term,
+            term: promised.term(),
             history: terms.history,
             end: own.durable(),
             needed_capacity: 0,

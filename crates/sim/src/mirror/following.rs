@@ -281,7 +281,7 @@ impl World {
         id: ConnectionId,
         (welcome, mut entering): (Welcome, Entering),
     ) -> Result<(), Violation> {
-        while let Some(effect) = entering.next() {
+        while let Some(effect) = entering.next_effect() {
             match effect {
                 Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;

@@ -73,7 +73,7 @@ impl World {
     /// The next steps on the way into the terms of that log.
     fn fetch_enters(&mut self, node: usize) -> Result<(), Violation> {
         let Some(mut taking) = self.mirror(node).taking.take() else { return Ok(()) };
-        while let Some(effect) = taking.entering.next() {
+        while let Some(effect) = taking.entering.next_effect() {
             match effect {
                 Effect::Promise { .. } => return Property::Mirrors.violated("a candidate promises its term again"),
                 Effect::EndFeeds => {}

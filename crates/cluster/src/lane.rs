@@ -1,0 +1,73 @@
+//! Lane: effects that are carried out one after the other, and in no other way.
+
+use std::{collections::VecDeque, fmt::Debug};
+
+/// What is left to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Lane<E>(VecDeque<E>);
+
+impl<E: Copy + PartialEq + Debug> Lane<E> {
+    /// All of these.
+    pub fn new(effects: impl IntoIterator<Item = E>) -> Self {
+        Self(effects.into_iter().collect())
+    }
+
+    /// These come behind what is left.
+    pub fn extend(&mut self, effects: impl IntoIterator<Item = E>) {
+        self.0.extend(effects);
+    }
+
+    /// The next effect; none when all are done.
+    pub fn next_effect(&self) -> Option<E> {
+        self.0.front().copied()
+    }
+
+    /// An effect is done.
+    ///
+    /// # Panics
+    /// When it is not the one that was to be done.
+    pub fn done(&mut self, effect: E) {
+        assert_eq!(Some(effect), self.0.pop_front(), "an effect was left out, or carried out of turn");
+    }
+
+    /// All are done.
+    ///
+    /// # Panics
+    /// When one is not.
+    pub fn finish(self) {
+        assert!(self.0.is_empty(), "effects were left out: {:?}", self.0);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{
+        fmt::Debug,
+        panic::{AssertUnwindSafe, catch_unwind},
+    };
+
+    /// Whatever a driver leaves out, or carries out of turn, stops it: of a machine that is `begun`
+    /// with `all` these effects to be done.
+    pub fn no_effect_is_left_out_or_swapped<M, E: Copy + PartialEq + Debug>(
+        all: &[E],
+        begun: impl Fn() -> M,
+        done: impl Fn(&mut M, E),
+        finish: impl Fn(M),
+    ) {
+        let until = |wrong: usize| {
+            let mut machine = begun();
+            all[..wrong].iter().for_each(|effect| done(&mut machine, *effect));
+            machine
+        };
+        for wrong in 0..all.len() {
+            for other in (0..all.len()).filter(|other| *other != wrong) {
+                let swapped = catch_unwind(AssertUnwindSafe(|| done(&mut until(wrong), all[other])));
+                assert!(swapped.is_err(), "{:?} in the place of {:?}", all[other], all[wrong]);
+            }
+            let left_out = catch_unwind(AssertUnwindSafe(|| finish(until(wrong))));
+            assert!(left_out.is_err(), "without {:?}", all[wrong]);
+        }
+        finish(until(all.len()));
+    }
+}

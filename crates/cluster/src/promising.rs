@@ -1,0 +1,166 @@
+//! Promising: what a node does, step by step, before it answers one that speaks for a term: a
+//! candidate, or a primary that makes itself known.
+//!
+//! ```text
+//!   promise ─▶ end term ─▶ take back ─▶ settle ─▶ promised
+//! ```
+//!
+//! The order is the protocol's. The promise is durable before anything follows from it. Then what
+//! is of an earlier term ends here: a primary acknowledges nothing more, a relay passes nothing on,
+//! a node that follows gives its connection up. Then no primary of an earlier term can write into
+//! this node's memory. Then what they believe to have arrived here is part of what this node holds,
+//! and persistent. A candidate counts on all of that when it is answered, so an answer wants a
+//! [`Promised`].
+
+use freshet_base::{NodeId, Term};
+
+use crate::{lane::Lane, term::Verdict};
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Promise the term to its node, durably ([`crate::term::Fence::observe`]), and say what came
+    /// of it ([`Promising::observed`]).
+    Promise {
+        /// The term.
+        term: Term,
+        /// Who speaks for it.
+        node: NodeId,
+    },
+    /// What is of an earlier term ends.
+    EndTerm {
+        /// This promise is the first of its term.
+        risen: bool,
+    },
+    /// Block until no primary of an earlier term can write into this node's memory.
+    TakeBack,
+    /// Block until what this node holds for those is persistent.
+    Settle,
+}
+
+/// A node on its way to an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Promising {
+    term: Term,
+    left: Lane<Effect>,
+}
+
+/// A later term is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// That term.
+    pub highest: Term,
+    /// To whom it was promised, if that is known.
+    pub holder: Option<NodeId>,
+}
+
+/// The steps are done. Only so a node is answered that speaks for a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Promised {
+    term: Term,
+}
+
+impl Promised {
+    /// The term.
+    pub fn term(self) -> Term {
+        self.term
+    }
+}
+
+impl Promising {
+    /// `node` speaks for `term`.
+    pub fn new(term: Term, node: NodeId) -> Self {
+        Self { term, left: Lane::new([Effect::Promise { term, node }]) }
+    }
+
+    /// The next step; none when all are done.
+    pub fn next_effect(&self) -> Option<Effect> {
+        self.left.next_effect()
+    }
+
+    /// The promise was made, durably, or could not be.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing is to be done then.
+    ///
+    /// # Panics
+    /// When it was not to be made now.
+    pub fn observed(&mut self, node: NodeId, verdict: Verdict) -> Result<(), Refused> {
+        self.left.done(Effect::Promise { term: self.term, node });
+        let risen = match verdict {
+            Verdict::Refused { highest, holder } => return Err(Refused { highest, holder }),
+            Verdict::Raised => true,
+            Verdict::Current => false,
+        };
+        self.left.extend([Effect::EndTerm { risen }, Effect::TakeBack, Effect::Settle]);
+        Ok(())
+    }
+
+    /// A step is done.
+    ///
+    /// # Panics
+    /// When it is not the one that was to be done.
+    pub fn done(&mut self, effect: Effect) {
+        self.left.done(effect);
+    }
+
+    /// All steps are done.
+    ///
+    /// # Panics
+    /// When one is not.
+    pub fn finish(self) -> Promised {
+        self.left.finish();
+        Promised { term: self.term }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{lane::tests::no_effect_is_left_out_or_swapped, term::Fence};
+
+    const NODE: NodeId = NodeId(2);
+
+    fn steps(fence: &mut Fence, term: Term) -> Result<Vec<Effect>, Refused> {
+        let mut promising = Promising::new(term, NODE);
+        let mut steps = Vec::new();
+        while let Some(effect) = promising.next_effect() {
+            steps.push(effect);
+            match effect {
+                Effect::Promise { term, node } => promising.observed(node, fence.observe(term, node))?,
+                other => promising.done(other),
+            }
+        }
+        assert_eq!(promising.finish().term(), term);
+        Ok(steps)
+    }
+
+    #[test]
+    fn nobody_is_answered_before_the_primaries_of_before_are_out() {
+        let mut fence = Fence::new(Term(3), Some(NodeId(1)));
+        let promise = Effect::Promise { term: Term(4), node: NODE };
+        let of = |risen| [promise, Effect::EndTerm { risen }, Effect::TakeBack, Effect::Settle];
+        assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(true));
+        assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(false), "another question of the same node");
+        let done = |promising: &mut Promising, effect| match effect {
+            Effect::Promise { node, .. } => promising.observed(node, Verdict::Raised).unwrap(),
+            other => promising.done(other),
+        };
+        let begun = || Promising::new(Term(4), NODE);
+        no_effect_is_left_out_or_swapped(&of(true), begun, done, |it| {
+            let _ = it.finish();
+        });
+        let refused = Refused { highest: Term(4), holder: Some(NODE) };
+        assert_eq!(steps(&mut fence, Term(3)), Err(refused));
+    }
+
+    #[test]
+    #[should_panic(expected = "left out")]
+    fn an_answer_needs_all_steps() {
+        let mut promising = Promising::new(Term(4), NODE);
+        promising.observed(NODE, Verdict::Raised).unwrap();
+        let _ = promising.finish();
+    }
+}
