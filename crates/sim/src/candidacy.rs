@@ -64,7 +64,10 @@ impl World {
             self.reconnect(node);
             return Ok(());
         }
-        self.drain(node)?;
+        if !self.drain(node)? {
+            // It does not ask others before it can say what it has.
+            return self.stands_later(node, restart);
+        }
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
@@ -142,7 +145,10 @@ impl World {
                 }
                 Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
             }
-            self.drain(node)?;
+            if !self.drain(node)? {
+                self.hang_up(id, node);
+                return Ok(());
+            }
             if comes_back.is_none() {
                 self.observe_primary_of(node, term, name);
             }
@@ -316,7 +322,10 @@ impl World {
             return Ok(());
         }
         let end = Lsn(state.disk.synced);
-        self.drain(node)?;
+        if !self.drain(node)? {
+            self.hang_up(id, node);
+            return Ok(());
+        }
         let sender = self.sender(node, term, Vec::new(), end);
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
             return self.check_begun_twice(node, from);

@@ -30,7 +30,8 @@ impl World {
                 || sets.any(|set| set.may_have(name))
         };
         let state = &self.nodes[node];
-        state.mirror.is_none() && !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
+        let asked = self.is_asked_for_originals();
+        state.mirror.is_none() && !asked && !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
@@ -79,6 +80,7 @@ impl World {
         let leads = self.nodes.iter().filter_map(Node::lead);
         let mut joined = leads.flat_map(|lead| lead.rule.members().map(|(name, member)| member.holder(name)));
         self.scenario.strong()
+            && !self.is_asked_for_originals()
             && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].synchronous
             && last == [true, true]
@@ -162,7 +164,7 @@ impl World {
     pub(crate) fn keep_copy(&mut self, node: usize) {
         let disk = &self.nodes[node].disk;
         let mut copy = Box::new(disk.clone());
-        copy.log.cut(disk.synced);
+        copy.cut(disk.synced);
         (copy.failing, copy.full, copy.rotten, copy.set_back) = (false, false, false, false);
         self.nodes[node].copy = Some(copy);
     }
@@ -205,7 +207,7 @@ impl World {
             });
             asks && copy.terms.fence == terms.fence
         });
-        !alone && acknowledged && asks && newest.possible().all(safe)
+        !alone && !self.is_asked_for_originals() && acknowledged && asks && newest.possible().all(safe)
     }
 
     /// The node starts with an older copy of its disk.

@@ -261,6 +261,8 @@ impl World {
         state.disk.sure = state.disk.sure.min(at);
         state.follower.cut(Lsn(at));
         state.arrived.retain(|end| end.0 <= at);
+        self.content_cut(node, at);
+        let state = &mut self.nodes[node];
         state.cuts += 1;
         state.flushing = false;
         self.regenerate(node);
@@ -284,6 +286,9 @@ impl World {
 
     /// The follower hears what has happened, and what it says is carried out.
     pub(crate) fn apply_to_follower(&mut self, node: usize, event: follower::Event) -> Result<(), Violation> {
+        if let follower::Event::Replayed(to) = event {
+            self.content_replayed(node, to)?;
+        }
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
             follower::Event::Global(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Global(Lsn::MAX),
@@ -299,7 +304,7 @@ impl World {
     }
 
     /// Whole blocks are part of the log.
-    fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+    pub(crate) fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
         let decision = self.nodes[node].follower.accepted(ends);
         self.carry_out(node, decision)?;
         self.replay(node);
@@ -390,31 +395,31 @@ impl World {
         if ends.is_empty() {
             return Ok(follows);
         }
-        if self.scenario.forms && !self.dice.one_in(8) {
-            self.arrive(node, &ends)?;
+        if self.has_content(node) {
+            self.blocks_arrive(node, from, &ends)?;
             return Ok(follows);
         }
-        // Behind what came in another form, all of that is to be part of the log.
-        self.drain(node)?;
         self.filled(node, Lsn(from), &ends)?;
         self.accept(node, &ends)?;
         Ok(follows)
     }
 
     /// Blocks have arrived in another form.
-    fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+    pub(crate) fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+        let Some(to) = ends.last() else { return Ok(()) };
         let idle = self.nodes[node].arrived.is_empty();
         self.nodes[node].arrived.extend(ends);
-        self.apply_to_follower(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
+        self.apply_to_follower(node, follower::Event::Arrived(*to))?;
         if idle {
             self.regenerate(node);
         }
         Ok(())
     }
 
-    fn regenerate(&mut self, node: usize) {
-        if !self.nodes[node].arrived.is_empty() {
-            let cuts = self.nodes[node].cuts;
+    pub(crate) fn regenerate(&mut self, node: usize) {
+        let cuts = self.nodes[node].cuts;
+        let Node { arrived, content, .. } = &mut self.nodes[node];
+        if !arrived.is_empty() && content.turn.replace(cuts) != Some(cuts) {
             let slow = if self.dice.one_in(25) { 40 } else { 1 };
             let pause = self.dice.between(20, 250) * slow;
             self.later(node, pause, Own::Regenerated { cuts });
@@ -424,20 +429,17 @@ impl World {
     /// Some blocks are regenerated.
     pub(crate) fn regenerated(&mut self, node: usize, cuts: u32) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.cuts != cuts || state.arrived.is_empty() {
+        if state.cuts != cuts {
+            return Ok(());
+        }
+        state.content.turn = None;
+        if state.arrived.is_empty() {
             return Ok(());
         }
         let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
-        let ends: Vec<Lsn> = state.arrived.drain(..count).collect();
-        self.accept(node, &ends)?;
+        self.complete_some(node, count)?;
         self.regenerate(node);
-        Ok(())
-    }
-
-    /// All that has arrived is regenerated.
-    pub(crate) fn drain(&mut self, node: usize) -> Result<(), Violation> {
-        let ends: Vec<Lsn> = self.nodes[node].arrived.drain(..).collect();
-        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
+        self.flush(node)
     }
 
     /// The same for the end of another log, which has room.
@@ -447,7 +449,7 @@ impl World {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
+        self.becomes_complete(node, &ends)
     }
 
     /// Says what is persistent here, and how much room there is.
@@ -482,7 +484,7 @@ impl World {
 
     pub(crate) fn replayed(&mut self, node: usize, cuts: u32, to: u64) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.cuts != cuts || state.replaying.take().is_none() {
+        if state.cuts != cuts || state.replaying.take_if(|piece| *piece == to).is_none() {
             return Ok(());
         }
         self.apply_to_follower(node, follower::Event::Replayed(Lsn(to)))?;

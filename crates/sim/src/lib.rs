@@ -11,6 +11,7 @@
 //! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
+//! | `content` | standbys that execute transactions again: versions, indexes, journal, checkpoints |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
@@ -34,6 +35,7 @@
 
 mod candidacy;
 pub mod checks;
+mod content;
 mod dice;
 mod disks;
 mod faults;

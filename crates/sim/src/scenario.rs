@@ -81,6 +81,25 @@ pub enum Broken {
     /// A mirror that does not yet have all that belongs to its checkpoint gets the differences that
     /// were found for another one.
     SharedEarly,
+    /// Old versions are given up that blocks which have arrived still read.
+    ReclaimedEarly,
+    /// What reads below the end of a checkpoint is kept in the journal.
+    FloorNotRaised,
+    /// A checkpoint counts before what reads below its end is part of the log.
+    CheckpointNotWaited,
+    /// What reads below a change of tables is kept in the journal.
+    DefinitionsForgotten,
+    /// The keys of what is inserted are those of the indexes that there are when it is sent.
+    KeysOfNow,
+    /// A sender says as inputs what reads below where the standby has joined, or indexes were
+    /// changed.
+    ReadsAnything,
+    /// A relay says the keys of what is inserted before it has replayed a change of indexes.
+    RelayGuessesKeys,
+    /// A standby executes on a checkpoint whose end its log has not reached.
+    ExecutedBelowFloor,
+    /// A mirror says of a block of which it has the rows that it does not come.
+    MirrorHasNoLog,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.

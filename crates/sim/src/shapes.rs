@@ -84,9 +84,12 @@ impl Group {
                 appliance: true,
                 ..it
             }),
-            Self::Forms => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 1), (Quorum(2), 2), (OneSafe, 2)], |it| {
-                Scenario { forms: true, ..it }
-            }),
+            Self::Forms => {
+                let mut shapes = of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 1), (Quorum(2), 2), (OneSafe, 2)], |it| it);
+                let cascaded = of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { cascaded: 1, asynchronous: 1, ..it });
+                shapes.extend(cascaded);
+                shapes.into_iter().map(|it| Scenario { forms: true, ..it }).collect()
+            }
             Self::Mirrors => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2), (Quorum(2), 3)], |it| {
                 Scenario { mirrors: it.synchronous, ..it }
             }),

@@ -47,6 +47,11 @@ fn scale(scenario: &Scenario) -> u64 {
     if scenario.mirrors > 0 { 12 } else { 1 }
 }
 
+/// As many bytes of log, where blocks are longer.
+pub(crate) fn of_scale(scenario: &Scenario, bytes: u64) -> u64 {
+    scale(scenario) * bytes
+}
+
 /// What happens next.
 #[derive(Debug)]
 pub(crate) enum What {
@@ -111,6 +116,10 @@ pub(crate) enum Own {
     Work,
     Read,
     TakenOver(Term, Box<Inheritance>),
+    /// A checkpoint is written, or may count.
+    Checkpoint,
+    /// Others were asked for the block that begins here.
+    Asked(u64),
 }
 
 /// What a block has.
@@ -289,8 +298,14 @@ impl World {
                 8 * self.dice.between(4, longest)
             }
         };
-        let set = if let Writes::Set(set) = writes { Some(std::rc::Rc::new(set)) } else { None };
-        Block { start, length, term, owner, content: self.contents, last, set, made }
+        let set = if let Writes::Set(set) = &writes { Some(std::rc::Rc::new(set.clone())) } else { None };
+        let mut block =
+            Block { start, length, term, owner, content: self.contents, last, set, made, does: None, form: None };
+        if let Writes::Rows { last } = writes {
+            let alone = last && self.nodes[node].disk.log.blocks().last().is_none_or(|before| before.last);
+            self.transact(node, &mut block, alone);
+        }
+        block
     }
 
     pub fn run(&mut self) -> Result<Report, Violation> {
@@ -440,6 +455,8 @@ impl World {
             Own::Completed { connection, token } => return self.completed(node, connection, token),
             Own::Work => return self.work(node),
             Own::Read => return self.read_memory(node),
+            Own::Checkpoint => self.own_checkpoint(node),
+            Own::Asked(at) => return self.originals_over(node, at),
             Own::TakenOver(term, inheritance) => return self.taken_over(node, term, *inheritance),
         }
         Ok(())
@@ -503,6 +520,7 @@ impl World {
         }
         self.bring_copy(node);
         self.settle(node);
+        self.content_begins(node)?;
         let state = &mut self.nodes[node];
         let undisturbed = |last: &TermEntry| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
         state.returns = match self.scenario.broken {

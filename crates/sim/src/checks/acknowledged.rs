@@ -61,6 +61,7 @@ impl World {
             self.checks.promised_in.push((term, upto));
         }
         for block in log.between(promised.end(), upto) {
+            self.checks.tables.apply(block, None);
             promised.push(block.clone());
         }
         Ok(())
