@@ -53,7 +53,7 @@ mod world;
 
 pub use checks::{Property, Violation};
 use freshet_cluster::recording::Recorder;
-pub use scenario::{Broken, Dying, Scenario};
+pub use scenario::{Broken, Draws, Dying, Scenario};
 
 /// What happened in a run in which nothing was violated: enough to see that the run was worth
 /// something.
@@ -95,6 +95,16 @@ pub struct Report {
     pub fuzzy_snapshots: u64,
     /// Failovers by mirrors, which are nodes with a log since.
     pub by_mirrors: u64,
+    /// Transactions that standbys have executed again.
+    pub executed: u64,
+    /// Blocks that a restart has found in a journal.
+    pub journaled: u64,
+    /// Blocks whose bytes another node has given, since they did not come out.
+    pub originals: u64,
+    /// Nodes' own checkpoints that have come to count.
+    pub checkpoints: u64,
+    /// Indexes that were made or dropped.
+    pub definitions: u64,
     /// Times that nodes died at a write that was named.
     pub died: u64,
     /// Times that an undo ring grew for a transaction that writes over more than it holds.

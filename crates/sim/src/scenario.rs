@@ -3,6 +3,8 @@
 use freshet_base::Safety;
 use freshet_cluster::relay::RelayAck;
 
+use crate::dice::{Dice, mix};
+
 /// A rule that is left out, or got wrong: the checks must notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Broken {
@@ -87,8 +89,6 @@ pub enum Broken {
     FloorNotRaised,
     /// A checkpoint counts before what reads below its end is part of the log.
     CheckpointNotWaited,
-    /// What reads below a change of tables is kept in the journal.
-    DefinitionsForgotten,
     /// The keys of what is inserted are those of the indexes that there are when it is sent.
     KeysOfNow,
     /// A sender says as inputs what reads below where the standby has joined, or indexes were
@@ -98,8 +98,6 @@ pub enum Broken {
     RelayGuessesKeys,
     /// A standby executes on a checkpoint whose end its log has not reached.
     ExecutedBelowFloor,
-    /// A mirror says of a block of which it has the rows that it does not come.
-    MirrorHasNoLog,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -111,6 +109,20 @@ pub struct Dying {
     pub primary: bool,
     /// The mirror.
     pub written: bool,
+}
+
+/// What of a cluster the seed says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draws {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Under 2-safe, the number of standbys below which nothing commits.
+    Floor,
+    /// What a relay acknowledges.
+    RelayAck,
+    /// Both, and what each node is.
+    Everything,
 }
 
 /// What is simulated, beside the seed.
@@ -138,13 +150,15 @@ pub struct Scenario {
     /// What a primary has read back there counts, without a word of the standby (only with
     /// `mapped`).
     pub appliance: bool,
-    /// Standbys get some batches in another form, from which they regenerate blocks.
+    /// Standbys with a log get inputs whenever they ask for them, and execute them.
     pub forms: bool,
     /// How many of the synchronous standbys are mirrors, the last ones. Where there is one,
     /// transactions write rows.
     pub mirrors: usize,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
+    /// What of this the seed says.
+    pub draws: Draws,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
     /// What is got wrong.
@@ -169,10 +183,38 @@ impl Scenario {
             forms: false,
             mirrors: 0,
             dying: None,
+            draws: Draws::Nothing,
             chaos: 600_000,
             broken: Broken::Nothing,
             trace: false,
         }
+    }
+
+    /// The cluster of this seed.
+    pub fn of(self, seed: u64) -> Self {
+        let mut dice = Dice(mix(seed));
+        let mut drawn = Self { draws: Draws::Nothing, ..self };
+        let synchronous = self.synchronous as u64;
+        let everything = self.draws == Draws::Everything;
+        if self.safety == Safety::TwoSafe && (everything || self.draws == Draws::Floor) {
+            drawn.floor = dice.below(synchronous + 1) as u32;
+        }
+        if everything || self.draws == Draws::RelayAck {
+            drawn.relay_ack = if dice.one_in(2) { RelayAck::Own } else { RelayAck::Downstream };
+        }
+        if everything {
+            drawn.mirrors = dice.below(synchronous + 1) as usize;
+            drawn.forms = drawn.mirrors == 0 || dice.one_in(2);
+            drawn.mapped = dice.one_in(4);
+            // All that could be heard in a failover is gone through, for each node.
+            let mut more = (5 - drawn.nodes().min(5)) as u64;
+            drawn.asynchronous = dice.below(more.min(1) + 1) as usize;
+            more -= drawn.asynchronous as u64;
+            // A mirror is no relay.
+            let relays = !drawn.is_mirror(1) && !drawn.force;
+            drawn.cascaded = if relays { dice.below(more.min(2) + 1) as usize } else { 0 };
+        }
+        drawn
     }
 
     /// Whether node `index` begins as a mirror.

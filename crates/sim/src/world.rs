@@ -165,6 +165,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new(scenario: Scenario, seed: u64, recorder: &Recorder) -> Self {
+        let scenario = scenario.of(seed);
         let nodes: Vec<Node> = (0..scenario.nodes())
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;

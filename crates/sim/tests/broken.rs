@@ -282,3 +282,41 @@ fn a_cut_that_a_recovery_takes_back() {
     let scenario = Scenario { mirrors: 1, ..Scenario::new(Safety::Quorum(2), 2) };
     println!("{}", caught(Broken::CutNotSettled, scenario, &[Property::Mirrors], 3000));
 }
+
+/// Standbys that execute what they get, alone, and beside a relay.
+fn inputs() -> [Scenario; 2] {
+    let with = |it| Scenario { forms: true, ..it };
+    let relayed = Scenario { cascaded: 1, asynchronous: 1, ..Scenario::new(Safety::TwoSafe, 2) };
+    [with(Scenario::new(Safety::TwoSafe, 1)), with(relayed)]
+}
+
+#[test]
+fn versions_that_are_given_up_before_they_are_read() {
+    println!("{}", caught(Broken::ReclaimedEarly, inputs()[0], &[Property::Content], SEEDS));
+}
+
+/// S1: a restart has no versions below its checkpoint, and no indexes that were dropped.
+#[test]
+fn what_a_restart_cannot_execute() {
+    for broken in [Broken::FloorNotRaised, Broken::CheckpointNotWaited] {
+        println!("{broken:?}: {}", caught(broken, inputs()[0], &[Property::Content], 5000));
+    }
+}
+
+/// S2: an index is dropped while a standby lags that still reads by it.
+#[test]
+fn keys_of_an_index_that_was_dropped() {
+    println!("{}", caught(Broken::KeysOfNow, inputs()[0], &[Property::Content], 5000));
+}
+
+#[test]
+fn what_a_sender_must_not_say() {
+    println!("{}", caught(Broken::ReadsAnything, inputs()[0], &[Property::Content], 5000));
+    println!("{}", caught(Broken::RelayGuessesKeys, inputs()[1], &[Property::Content], 20_000));
+}
+
+/// D1: the checkpoint comes before the log up to its end.
+#[test]
+fn a_checkpoint_that_is_no_state_yet() {
+    println!("{}", caught(Broken::ExecutedBelowFloor, inputs()[1], &[Property::Content], 5000));
+}

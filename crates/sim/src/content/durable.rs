@@ -123,6 +123,7 @@ impl World {
                 ));
             }
         }
+        self.report.journaled += ends.len() as u64;
         self.arrived_before(node, &ends)
     }
 
@@ -160,6 +161,7 @@ impl World {
         let pause = if counts || broken == Broken::CheckpointNotWaited {
             (disk.floor, disk.own_floor) = (disk.floor.max(end), true);
             content.asks = asks;
+            self.report.checkpoints += 1;
             dice.between(3000, 150_000)
         } else {
             content.raising = Some((raising, end));

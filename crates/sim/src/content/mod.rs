@@ -134,6 +134,7 @@ impl World {
         let log = &state.disk.log;
         if alone && dice.one_in(30) {
             block.does = Some(Rc::new(Does::Define { slot: dice.below(SLOTS.into()) as u8 }));
+            self.report.definitions += 1;
         } else {
             let back = if dice.one_in(3) { dice.below(slack + slack / 4) } else { dice.below(slack / 8) };
             let snapshot = log.transaction_end(start.saturating_sub(back)).max(begun);

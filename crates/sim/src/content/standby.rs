@@ -67,7 +67,7 @@ impl World {
             return Ok(());
         }
         let to = ends.last().map_or(from, |end| end.0);
-        let (broken, strong) = (self.scenario.broken, self.scenario.strong());
+        let strong = self.scenario.strong();
         let sender = self.nodes[node].link.as_ref().map(|link| self.peer(link.connection, node));
         let giver = sender.map(|sender| &self.nodes[sender].disk).filter(|disk| strong && !disk.rotten && !disk.set_back);
         let given = giver.map_or(0, |disk| disk.sure);
@@ -78,12 +78,13 @@ impl World {
         let mut is_form = false;
         for block in state.disk.log.between(from, to) {
             match block.does.as_deref() {
-                Some(Does::Define { .. }) if broken != Broken::DefinitionsForgotten => demand.defines(Lsn(block.end())),
+                Some(Does::Define { .. }) => demand.defines(Lsn(block.end())),
                 Some(Does::Execute(it, _)) if block.form.is_some() => {
                     is_form = true;
                     demand.executes(Lsn(block.start), Some(Lsn(it.snapshot)), &reach);
-                    let slow = !self.dice.one_in(4) || block.end() > given;
-                    if self.dice.one_in(60) {
+                    // One that does not come out comes out nowhere; others take long here.
+                    let slow = block.content % 150 != 0 || block.end() > given;
+                    if !slow || self.dice.one_in(80) {
                         content.lacking.insert(block.start, Lacking { end: block.end(), slow, given: false, asked: None });
                     }
                 }
@@ -174,6 +175,8 @@ impl World {
             }
         }
         tables.apply(&block, Some(keys));
+        self.report.executed += u64::from(!is_given);
+        self.report.originals += u64::from(is_given);
         self.nodes[node].content.lacking.remove(&block.start);
         Ok(true)
     }
@@ -248,7 +251,6 @@ impl World {
     pub(crate) fn original_asked(&mut self, node: usize, id: ConnectionId, end: u64, content: u64) {
         let state = &self.nodes[node];
         let original = match &state.mirror {
-            Some(_) if self.scenario.broken == Broken::MirrorHasNoLog => Original::Lacking,
             Some(mirror) => {
                 Original::of_mirror(Lsn(end), mirror.is_database().then_some(Lsn(state.disk.log.end())))
             }

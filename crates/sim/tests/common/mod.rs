@@ -93,6 +93,11 @@ pub fn add(total: &mut Report, report: &Report) {
     total.taken += report.taken;
     total.fuzzy_snapshots += report.fuzzy_snapshots;
     total.by_mirrors += report.by_mirrors;
+    total.executed += report.executed;
+    total.journaled += report.journaled;
+    total.originals += report.originals;
+    total.checkpoints += report.checkpoints;
+    total.definitions += report.definitions;
     total.died += report.died;
 }
 
