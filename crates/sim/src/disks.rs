@@ -31,7 +31,11 @@ impl World {
         };
         let state = &self.nodes[node];
         let asked = self.is_asked_for_originals();
-        state.mirror.is_none() && !asked && !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
+        state.mirror.is_none()
+            && !asked
+            && !state.synchronous
+            && state.lead().is_none()
+            && !self.nodes.iter().any(counts)
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those

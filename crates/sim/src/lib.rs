@@ -47,6 +47,7 @@ mod net;
 mod node;
 mod one_sided;
 mod operator;
+mod queue;
 pub mod scenario;
 pub mod shapes;
 mod world;

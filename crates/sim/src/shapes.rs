@@ -62,11 +62,9 @@ impl Group {
             Self::VerySafe => of(&[(VerySafe, 1), (VerySafe, 2)], |it| it),
             Self::OneSafe => of(&[(OneSafe, 2)], |it| it),
             Self::Asynchronous => of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { asynchronous: 1, ..floored(it) }),
-            Self::Cascaded => of(&[(TwoSafe, 1), (Quorum(2), 1)], |it| Scenario {
-                cascaded: 2,
-                draws: Draws::RelayAck,
-                ..it
-            }),
+            Self::Cascaded => {
+                of(&[(TwoSafe, 1), (Quorum(2), 1)], |it| Scenario { cascaded: 2, draws: Draws::RelayAck, ..it })
+            }
             Self::OneSided => of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { mapped: true, ..it }),
             Self::Appliance => {
                 of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { mapped: true, appliance: true, ..it })

@@ -1,9 +1,6 @@
 //! The clock, what goes wrong, who writes, and who puts things right.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, Safety, Term};
 use freshet_cluster::{
@@ -25,6 +22,7 @@ use crate::{
     mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
+    queue::Queue,
     scenario::{Broken, Scenario},
 };
 
@@ -138,9 +136,7 @@ pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
     pub now: Moment,
-    /// By time, and by when it was said.
-    queue: BTreeMap<(u64, u64), What>,
-    entries: u64,
+    queue: Queue<What>,
     pub nodes: Vec<Node>,
     pub net: Network,
     pub checks: Checks,
@@ -194,8 +190,7 @@ impl World {
             cards,
             writes: 0,
             now: Moment(0),
-            queue: BTreeMap::new(),
-            entries: 0,
+            queue: Queue::default(),
             nodes,
             net: Network::default(),
             checks: Checks::default(),
@@ -212,8 +207,7 @@ impl World {
     }
 
     pub fn at(&mut self, at: u64, what: What) {
-        self.entries += 1;
-        self.queue.insert((at, self.entries), what);
+        self.queue.push(at, what);
     }
 
     pub fn after(&mut self, pause: u64, what: What) {
@@ -366,13 +360,8 @@ impl World {
     /// Lets things happen until `done`, or the time comes; says whether it was `done`.
     fn until(&mut self, deadline: u64, done: impl Fn(&Self) -> bool) -> Result<bool, Violation> {
         let mut events = 0_u32;
-        while let Some(next) = self.queue.first_entry() {
-            let at = next.key().0;
-            if at > deadline {
-                return Ok(false);
-            }
+        while let Some((at, what)) = self.queue.pop(deadline) {
             self.now = Moment(at.max(self.now.0));
-            let what = next.remove();
             self.happens(what)?;
             if self.undecided {
                 return Ok(false);
@@ -382,7 +371,7 @@ impl World {
                 return Ok(true);
             }
         }
-        Ok(done(self))
+        Ok(self.queue.is_empty() && done(self))
     }
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {

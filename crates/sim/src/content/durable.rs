@@ -99,7 +99,8 @@ impl World {
         let state = &self.nodes[node];
         let (log, end, floor) = (state.disk.durable, state.disk.log.end(), state.disk.floor);
         if state.disk.own_floor && log < floor {
-            return Property::Content.violated(format!("the log of node {node} ends at {log}, its checkpoint at {floor}"));
+            return Property::Content
+                .violated(format!("the log of node {node} ends at {log}, its checkpoint at {floor}"));
         }
         self.compose(node);
         let pause = self.dice.between(3000, 150_000);

@@ -142,9 +142,7 @@ impl World {
             let mut reads = Vec::new();
             for _ in 0..dice.between(1, 4) {
                 reads.push(match dice.below(3) {
-                    0 => {
-                        Read::Group { slot: dice.below(SLOTS.into()) as u8, group: dice.below(GROUPS.into()) as u8 }
-                    }
+                    0 => Read::Group { slot: dice.below(SLOTS.into()) as u8, group: dice.below(GROUPS.into()) as u8 },
                     _ => Read::Record(key(dice)),
                 });
             }
@@ -164,8 +162,9 @@ impl World {
         let (Some(first), true) = (blocks.first().map(|block| block.start), self.scenario.forms) else { return };
         let [standby, _] = self.net.connections[id].ends;
         let (slack, broken) = (Content::slack(self), self.scenario.broken);
-        let asks = self.has_content(standby) && self.nodes[standby].content.asks;
         let state = &self.nodes[node];
+        // Who joins has no catalog yet.
+        let asks = self.has_content(standby) && self.nodes[standby].content.asks && state.content.composed;
         let replayed = if state.lead().is_some() { Lsn::MAX } else { state.follower.replayed() };
         let mut sayable = self.net.connections[id].sayable.unwrap_or(Sayable::new(Lsn(first)));
         let now = state.content.tables.indexes();

@@ -69,7 +69,8 @@ impl World {
         let to = ends.last().map_or(from, |end| end.0);
         let strong = self.scenario.strong();
         let sender = self.nodes[node].link.as_ref().map(|link| self.peer(link.connection, node));
-        let giver = sender.map(|sender| &self.nodes[sender].disk).filter(|disk| strong && !disk.rotten && !disk.set_back);
+        let giver =
+            sender.map(|sender| &self.nodes[sender].disk).filter(|disk| strong && !disk.rotten && !disk.set_back);
         let given = giver.map_or(0, |disk| disk.sure);
         let state = &mut self.nodes[node];
         let content = &mut state.content;
@@ -85,7 +86,9 @@ impl World {
                     // One that does not come out comes out nowhere; others take long here.
                     let slow = block.content % 150 != 0 || block.end() > given;
                     if !slow || self.dice.one_in(80) {
-                        content.lacking.insert(block.start, Lacking { end: block.end(), slow, given: false, asked: None });
+                        content
+                            .lacking
+                            .insert(block.start, Lacking { end: block.end(), slow, given: false, asked: None });
                     }
                 }
                 _ => {}
@@ -251,9 +254,7 @@ impl World {
     pub(crate) fn original_asked(&mut self, node: usize, id: ConnectionId, end: u64, content: u64) {
         let state = &self.nodes[node];
         let original = match &state.mirror {
-            Some(mirror) => {
-                Original::of_mirror(Lsn(end), mirror.is_database().then_some(Lsn(state.disk.log.end())))
-            }
+            Some(mirror) => Original::of_mirror(Lsn(end), mirror.is_database().then_some(Lsn(state.disk.log.end()))),
             None => Original::of_log(Lsn(end), Lsn(state.log_end()), || {
                 state.content.lacking.values().any(|lacking| lacking.end == end && !lacking.slow)
             }),
@@ -265,7 +266,12 @@ impl World {
     }
 
     /// One who was asked answers.
-    pub(crate) fn original_comes(&mut self, node: usize, id: ConnectionId, original: Original) -> Result<(), Violation> {
+    pub(crate) fn original_comes(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        original: Original,
+    ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let waits = |lacking: &&mut Lacking| lacking.asked.as_ref().is_some_and(|(_, open)| open.contains(&id));
         let Some(lacking) = self.nodes[node].content.lacking.values_mut().find(waits) else { return Ok(()) };
