@@ -18,6 +18,7 @@ use crate::{
     log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
+    sabotage::Effect,
     scenario::Broken,
     world::{CLUSTER, Own, World},
 };
@@ -246,6 +247,9 @@ impl World {
         let step = candidate.promotion.decide(0);
         let set = state.disk.terms.set.clone();
         self.note(|| format!("node {node} decides {step:?}, knowing of {set:?}"));
+        if !self.does(Effect::of_step(&step)) {
+            return Ok(());
+        }
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         match step {
             Step::Ask => self.consult(node),

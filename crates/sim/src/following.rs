@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule,
-    entering::{Effect, Entering, NotEntered},
+    entering::{self, Entering, NotEntered},
     follower::{self, Ack, Decision, Room},
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
@@ -20,6 +20,7 @@ use crate::{
     mirror::Mirror,
     net::{ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
+    sabotage::Effect,
     scenario::Broken,
     world::{Own, World, ring},
 };
@@ -188,16 +189,16 @@ impl World {
         welcome: &Welcome,
         mut entering: Entering,
     ) -> Result<Enters, Violation> {
-        while let Some(effect) = entering.next() {
+        for effect in self.steps(&entering) {
             match effect {
-                Effect::Promise { term, primary } => {
+                entering::Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;
                     if let Verdict::Refused { .. } = fence.observe(term, primary) {
                         return Ok(Enters::Refused);
                     }
                 }
-                Effect::EndFeeds => self.end_feeds(node),
-                Effect::Cut(at) => {
+                entering::Effect::EndFeeds => self.end_feeds(node),
+                entering::Effect::Cut(at) => {
                     if self.nodes[node].visible > at.0 {
                         self.check_seen(node, at.0)?;
                         return Ok(Enters::Seen);
@@ -206,7 +207,7 @@ impl World {
                         self.cut(node, at.0)?;
                     }
                 }
-                Effect::Adopt => {
+                entering::Effect::Adopt => {
                     self.nodes[node].disk.terms.adopt(welcome.cluster, welcome.history.clone());
                     self.check_terms(node)?;
                 }
@@ -306,12 +307,23 @@ impl World {
     /// Whole blocks are part of the log.
     pub(crate) fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
         let decision = self.nodes[node].follower.accepted(ends);
-        self.carry_out(node, decision)?;
-        self.replay(node);
-        Ok(())
+        self.carry_out(node, decision)
     }
 
     fn carry_out(&mut self, node: usize, decision: Decision) -> Result<(), Violation> {
+        for effect in self.decided(&decision) {
+            match (effect, decision.down) {
+                (Effect::Show, _) => self.show(node, &decision)?,
+                (Effect::PassDown, Some(down)) => self.committed(node, down.0)?,
+                (Effect::Replay, _) => self.replay(node),
+                _ => {}
+            }
+        }
+        self.watch(node);
+        Ok(())
+    }
+
+    fn show(&mut self, node: usize, decision: &Decision) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let log = &state.disk.log;
         let end = |at: Lsn| match self.scenario.broken {
@@ -327,10 +339,6 @@ impl World {
             self.check_view(node, shown)?;
             self.nodes[node].visible = shown;
         }
-        if let Some(down) = decision.down {
-            self.committed(node, down.0)?;
-        }
-        self.watch(node);
         Ok(())
     }
 

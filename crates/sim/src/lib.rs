@@ -13,6 +13,7 @@
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
 //! | `content` | standbys that execute transactions again: versions, indexes, journal, checkpoints |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
+//! | [`sabotage`] | drivers that do not do what the machines say |
 //! | [`checks`] | the properties, a file each |
 //!
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with
@@ -48,6 +49,7 @@ mod node;
 mod one_sided;
 mod operator;
 mod queue;
+pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
 mod world;

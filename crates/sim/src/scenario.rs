@@ -3,7 +3,10 @@
 use freshet_base::Safety;
 use freshet_cluster::relay::RelayAck;
 
-use crate::dice::{Dice, mix};
+use crate::{
+    dice::{Dice, mix},
+    sabotage::Sabotage,
+};
 
 /// A rule that is left out, or got wrong: the checks must notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,8 +164,10 @@ pub struct Scenario {
     pub draws: Draws,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
-    /// What is got wrong.
+    /// Which rule is got wrong.
     pub broken: Broken,
+    /// What a driver gets wrong.
+    pub sabotage: Option<Sabotage>,
     /// Whether everything that happens is printed.
     pub trace: bool,
 }
@@ -186,6 +191,7 @@ impl Scenario {
             draws: Draws::Nothing,
             chaos: 600_000,
             broken: Broken::Nothing,
+            sabotage: None,
             trace: false,
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
     queue::Queue,
+    sabotage::Effect,
     scenario::{Broken, Scenario},
 };
 
@@ -577,22 +578,30 @@ impl World {
         }
         let (before, fenced) = (lead.acknowledged, lead.rule.fenced().is_some());
         let whole = state.disk.log.transaction_end(decision.committed.0);
-        if whole > before {
-            self.check_acknowledged(node, whole)?;
-            let state = &mut self.nodes[node];
-            self.report.acknowledged +=
-                state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
-            state.lead_mut().expect("it was a moment ago").acknowledged = whole;
-            self.committed(node, whole)?;
+        for effect in self.ruled(&decision) {
+            match effect {
+                Effect::Commit if whole > before => self.tell_committed(node, before, whole)?,
+                Effect::Record if !fenced => self.write_set(node)?,
+                _ => {}
+            }
         }
         if fenced {
             self.end_feeds(node);
         }
         self.watch(node);
-        if decision.write && !fenced {
-            self.write_set(node)?;
-        }
         Ok(())
+    }
+
+    /// Clients hear that the log of `node` is committed up to `whole`, and those that it feeds.
+    fn tell_committed(&mut self, node: usize, before: u64, whole: u64) -> Result<(), Violation> {
+        self.check_acknowledged(node, whole)?;
+        let state = &mut self.nodes[node];
+        self.report.acknowledged +=
+            state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
+        if let Some(lead) = state.lead_mut() {
+            lead.acknowledged = lead.acknowledged.max(whole);
+        }
+        self.committed(node, whole)
     }
 
     fn write_set(&mut self, node: usize) -> Result<(), Violation> {

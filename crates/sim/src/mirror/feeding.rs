@@ -21,6 +21,7 @@ use crate::{
     checks::{Property, Violation},
     log::Block,
     net::{ConnectionId, Message},
+    sabotage::Effect,
     scenario::Broken,
     world::{Own, What, World},
 };
@@ -141,13 +142,18 @@ impl World {
             return Ok(());
         }
         let global = self.nodes[node].host.as_ref().map_or(Lsn::ZERO, |host| host.global());
+        let marks = self.does(Effect::Marked);
         let Some(line) = self.nodes[node].lines.get_mut(&id) else { return Ok(()) };
-        if let Some(mark) = line.feed.complete(token) {
+        if let Some(mark) = line.feed.complete(token).filter(|_| marks) {
             line.ring.marked(mark);
             line.layout.committed(mark);
         }
         if broken == Broken::WrittenOverEarly {
             line.layout.committed(global);
+        }
+        // All that was posted has arrived, and so has the mark.
+        if line.feed.oldest().is_none() && line.ring.mark(line.feed.stays()).is_some() {
+            return Property::Mirrors.violated("what is undone no more takes room in an undo ring");
         }
         self.pump(node)
     }
@@ -242,6 +248,7 @@ impl World {
             counts
         });
         match completed {
+            completed if !self.is_done_about(completed) => Ok(()),
             Completed::Nothing => Ok(()),
             Completed::Acknowledge => self.observe(node, id, acked),
             Completed::Ask => {

@@ -16,7 +16,8 @@ use freshet_sim::{Broken, Property, Report, Scenario, Violation, run, trace};
 const LAST: usize = 100;
 
 /// The seed to begin with, and whether it is the only one (`FRESHET_SEED`).
-fn seed() -> (u64, bool) {
+#[allow(dead_code, reason = "not every test wants it")]
+pub fn seed() -> (u64, bool) {
     match std::env::var("FRESHET_SEED") {
         Ok(text) => (text.parse().expect("FRESHET_SEED is a number"), true),
         Err(_) => (20_171, false),
