@@ -152,8 +152,8 @@ impl Raising {
     }
 
     /// From now on nothing that reads below the checkpoint's end is written into the journal, if
-    /// the node has one. Returns up to where the log has to be durable before the checkpoint counts.
-    /// To be asked again while that is waited for: what was cut off does not come any more.
+    /// the node has one. Returns up to where the log has to be durable before the checkpoint
+    /// counts. To be asked again while that is waited for: what was cut off does not come any more.
     pub fn begin(&mut self, kept: Option<&mut Kept>) -> Lsn {
         let given = kept.map_or(Lsn::ZERO, |kept| {
             kept.floor = kept.floor.max(self.floor);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sender_says_the_standby_can_execute() {
+    fn what_a_sender_encodes_the_standby_can_execute() {
         let mut sayable = Sayable::new(Lsn(40));
         assert_eq!(sayable.reads_from(), Lsn(40), "the standby may have begun there");
         assert!(!sayable.knows_keys(Lsn(39)) && sayable.knows_keys(Lsn(40)));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_nowhere_when_all_have_said_so() {
+    fn a_block_is_nowhere_when_all_lack_it() {
         use Original::{Given, Lacking, Later};
         let of_log = |end, stuck| Original::of_log(Lsn(50), Lsn(end), || stuck);
         assert_eq!((of_log(50, true), of_log(49, false), of_log(49, true)), (Given, Later, Lacking));

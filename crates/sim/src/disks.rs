@@ -16,6 +16,7 @@ use freshet_cluster::{
 use crate::{
     mirror::Mirror,
     node::{Disk, Node},
+    scenario::Broken,
     world::World,
 };
 
@@ -40,7 +41,7 @@ impl World {
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
     /// that were written beside it, before or after, by a primary that knew nothing of it.
-    fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
+    pub(crate) fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
         let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
         let known = nodes.flat_map(|(_, node)| {
             let mut sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
@@ -120,7 +121,8 @@ impl World {
         self.lost_disks.insert(state.disk.terms.holder(state.id));
         let fresh = Node::new(node, state.synchronous, state.upstream, state.follows, &state.recorder);
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
-        let incarnation = Some(self.unique());
+        let kept = self.nodes[node].disk.terms.incarnation.filter(|_| self.scenario.broken == Broken::IncarnationKept);
+        let incarnation = kept.or(Some(self.unique()));
         let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };
         let needed = self.nodes.iter().any(|other| other.disk.kept > 0);
         let is_mirror = self.nodes[node].mirror.is_some();
@@ -176,7 +178,9 @@ impl World {
     /// At its next start `node` finds an older copy of its disk.
     pub(crate) fn set_back(&mut self, node: usize) {
         let is_mirror = self.nodes[node].mirror.is_some();
-        if !is_mirror && self.nodes[node].copy.is_some() && self.scenario.strong() {
+        // Under 1-safe anything may be lost; but logs do not mix.
+        let may = self.scenario.strong() || self.scenario.safety == Safety::OneSafe;
+        if !is_mirror && self.nodes[node].copy.is_some() && may {
             self.nodes[node].disk.set_back = true;
             self.crash(node);
         }
@@ -216,12 +220,18 @@ impl World {
 
     /// The node starts with an older copy of its disk.
     pub(crate) fn bring_copy(&mut self, node: usize) {
-        if !std::mem::take(&mut self.nodes[node].disk.set_back) || !self.may_be_set_back(node) {
+        let may = |world: &Self| !world.scenario.strong() || world.may_be_set_back(node);
+        if !std::mem::take(&mut self.nodes[node].disk.set_back) || !may(self) {
             return;
         }
         if let Some(copy) = self.nodes[node].copy.clone() {
             self.note(|| format!("node {node} begins with an older copy of its disk"));
             self.report.set_back += 1;
+            if !self.scenario.strong() {
+                // It may begin a term again.
+                let state = &self.nodes[node];
+                self.lost_disks.insert(state.disk.terms.holder(state.id));
+            }
             self.nodes[node].disk = *copy;
         }
     }

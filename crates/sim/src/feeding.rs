@@ -43,7 +43,7 @@ pub(crate) struct Joining<'j> {
 impl World {
     /// `node` leads from the end of its log on.
     pub(crate) fn begin_term(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
-        let nonce = self.unique();
+        let nonce = if self.scenario.broken == Broken::NonceReused { 1 } else { self.unique() };
         let state = &mut self.nodes[node];
         let end = Lsn(state.disk.log.end());
         let lead = term::TermEntry { term, start: end, node: state.id, nonce };
@@ -103,7 +103,7 @@ impl World {
         if !state.up || state.flushing || state.disk.full || state.mirror.is_some() {
             return Ok(());
         }
-        let Some((from, end)) = self.to_write(node) else { return Ok(()) };
+        let Some((from, end)) = self.next_flush(node) else { return Ok(()) };
         // A batch may end within a transaction.
         let state = &mut self.nodes[node];
         let blocks = state.disk.log.between(from, end);
@@ -313,7 +313,7 @@ impl World {
         }
         for (id, mut message) in outgoing {
             if let Message::Batch { blocks, .. } = &mut message {
-                self.say(node, id, blocks);
+                self.encode(node, id, blocks);
             }
             self.send(id, node, message);
         }

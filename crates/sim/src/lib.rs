@@ -8,7 +8,7 @@
 //! | `world` | the clock, the faults, the clients, the operator |
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
-//! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
+//! | `feeding`, `committing`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
 //! | `content` | standbys that execute transactions again: versions, indexes, journal, checkpoints |
@@ -36,6 +36,7 @@
 
 mod candidacy;
 pub mod checks;
+mod committing;
 mod content;
 mod dice;
 mod disks;

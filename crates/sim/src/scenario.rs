@@ -99,6 +99,16 @@ pub enum Broken {
     ReadsAnything,
     /// A relay says the keys of what is inserted before it has replayed a change of indexes.
     RelayGuessesKeys,
+    /// An answer counts by the node that sends it, whichever log that has by now.
+    AnyoneVotes,
+    /// A node whose log is lost has the incarnation that it had.
+    IncarnationKept,
+    /// A term that a node begins a second time has the name of the first.
+    NonceReused,
+    /// A node without a log begins a cluster when it is started again.
+    FoundsUnasked,
+    /// What is written into the memory of a mirror that has died counts until its connection ends.
+    DeadMirrorCounts,
     /// A standby executes on a checkpoint whose end its log has not reached.
     ExecutedBelowFloor,
 }

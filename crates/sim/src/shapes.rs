@@ -28,8 +28,8 @@ pub enum Group {
     Forms,
     /// Standbys are mirrors.
     Mirrors,
-    /// Each node may be anything: a standby with a log, one that executes inputs, a mirror, a relay,
-    /// an asynchronous one. What they are, the seed says.
+    /// Each node may be anything: a standby with a log, one that executes inputs, a mirror, a
+    /// relay, an asynchronous one. What they are, the seed says.
     Mixed,
     /// Failovers are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.

@@ -310,7 +310,7 @@ fn keys_of_an_index_that_was_dropped() {
 }
 
 #[test]
-fn what_a_sender_must_not_say() {
+fn what_a_sender_must_not_encode() {
     println!("{}", caught(Broken::ReadsAnything, inputs()[0], &[Property::Content], 5000));
     println!("{}", caught(Broken::RelayGuessesKeys, inputs()[1], &[Property::Content], 20_000));
 }
@@ -319,4 +319,47 @@ fn what_a_sender_must_not_say() {
 #[test]
 fn a_checkpoint_that_is_no_state_yet() {
     println!("{}", caught(Broken::ExecutedBelowFloor, inputs()[1], &[Property::Content], 5000));
+}
+
+/// R1, R12: a node whose disk was lost is counted as if it had what it held.
+/// R10: what says so is left of that disk.
+#[test]
+fn an_answer_of_who_has_lost_its_log() {
+    for safety in [Safety::Quorum(2), Safety::TwoSafe] {
+        for broken in [Broken::AnyoneVotes, Broken::IncarnationKept] {
+            let scenario = Scenario { floor: 1, ..Scenario::new(safety, 2) };
+            let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::Progress];
+            println!("{safety}, {broken:?}: {}", caught(broken, scenario, &seen, 2000));
+        }
+    }
+}
+
+/// R2: with an older copy of its disk, too.
+#[test]
+fn a_primary_that_was_set_back_and_asks_nobody() {
+    let scenario = Scenario { floor: 1, ..Scenario::new(Safety::TwoSafe, 2) };
+    let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::OnePrimary, Property::Progress];
+    println!("{}", caught(Broken::RestartUnasked, scenario, &seen, 2000));
+}
+
+/// R3: a node that was set back, or lost its disk, begins a term that it began before.
+#[test]
+fn a_term_that_is_begun_twice_under_one_name() {
+    println!("{}", caught(Broken::NonceReused, Scenario::new(Safety::OneSafe, 2), &[Property::Logs], 5000));
+}
+
+/// R4, D3: it has a certificate, and no log.
+#[test]
+fn a_node_that_begins_its_cluster_again() {
+    let scenario = Scenario::new(Safety::Quorum(2), 2);
+    let seen = [Property::Logs, Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Progress];
+    println!("{}", caught(Broken::FoundsUnasked, scenario, &seen, 2000));
+}
+
+/// S11: a process writes into memory that nobody has any more.
+#[test]
+fn a_mirror_that_is_dead_and_acknowledges() {
+    for scenario in mirrors() {
+        println!("{}", caught(Broken::DeadMirrorCounts, scenario, &SEEN, 2000));
+    }
 }

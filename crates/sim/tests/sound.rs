@@ -8,7 +8,7 @@ use freshet_sim::{Dying, Report, Scenario, run, shapes::Group};
 
 /// How many seeds each shape gets, and in which each node may be anything. Those are half of all.
 const SEEDS: u64 = 500;
-const MIXED: u64 = 1000;
+const MIXED: u64 = 900;
 
 /// Runs the shapes of a group.
 fn all_of(group: Group, test: &str) -> Report {

@@ -23,7 +23,7 @@ impl World {
     }
 
     /// What of the log is to be written; none if it and the journal have everything.
-    pub(crate) fn to_write(&mut self, node: usize) -> Option<(u64, u64)> {
+    pub(crate) fn next_flush(&mut self, node: usize) -> Option<(u64, u64)> {
         let keeps = self.keeps_journal(node);
         let Node { content, disk, .. } = &mut self.nodes[node];
         if !keeps {
@@ -92,7 +92,7 @@ impl World {
         if state.disk.journal.is_empty() {
             state.disk.durable = state.disk.log.end();
         }
-        state.content = Box::new(Content { complete: state.disk.durable, ..Content::default() });
+        *state.content = Content { complete: state.disk.durable, ..Content::default() };
         if !self.has_content(node) {
             return Ok(());
         }

@@ -158,7 +158,7 @@ impl World {
     }
 
     /// In which form blocks are sent on a connection: see [`Sayable`].
-    pub(crate) fn say(&mut self, node: usize, id: ConnectionId, blocks: &mut [Block]) {
+    pub(crate) fn encode(&mut self, node: usize, id: ConnectionId, blocks: &mut [Block]) {
         let (Some(first), true) = (blocks.first().map(|block| block.start), self.scenario.forms) else { return };
         let [standby, _] = self.net.connections[id].ends;
         let (slack, broken) = (Content::slack(self), self.scenario.broken);

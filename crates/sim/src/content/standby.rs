@@ -156,7 +156,8 @@ impl World {
         let mut is_given = false;
         if let Some(lacking) = state.content.lacking.get(&block.start) {
             is_given = lacking.given;
-            if !is_given && !(lacking.slow && self.dice.one_in(40)) {
+            let comes = is_given || lacking.slow && self.dice.one_in(40);
+            if !comes {
                 self.ask_for_original(node, &block);
                 return Ok(false);
             }
@@ -285,7 +286,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever has not answered was not reached.
+    /// Those that have not answered were not reached.
     pub(crate) fn originals_over(&mut self, node: usize, at: u64) -> Result<(), Violation> {
         let Some(lacking) = self.nodes[node].content.lacking.get_mut(&at) else { return Ok(()) };
         let Some((mut asked, open)) = lacking.asked.take() else { return Ok(()) };

@@ -48,8 +48,8 @@ fn trim<T>(chain: &mut Vec<(u64, T)>, oldest: u64) -> bool {
 }
 
 impl Tables {
-    /// What a restart makes of the log up to `end`, with a checkpoint that ends at `floor`: versions
-    /// that snapshots from there on see, and the indexes that there are.
+    /// What a restart makes of the log up to `end`, with a checkpoint that ends at `floor`:
+    /// versions that snapshots from there on see, and the indexes that there are.
     pub fn restored(log: &Log, end: u64, floor: u64) -> Self {
         let mut tables = Self::default();
         log.between(0, end).iter().for_each(|block| tables.apply(block, None));
@@ -103,7 +103,7 @@ impl Tables {
         (0..KEYS).map(both).find(|(_, own, other)| own != other)
     }
 
-    /// The records that an index has for a snapshot; all where there is none.
+    /// The records that an index has for a snapshot; all where that index is missing.
     fn candidates(&self, slot: u8, snapshot: u64) -> u32 {
         let made = self.indexes_at(snapshot)[usize::from(slot)];
         made.map_or(u32::MAX, |made| self.entries.get(&made).copied().unwrap_or_default())
@@ -139,8 +139,8 @@ impl Tables {
         it.writes.iter().map(write).collect()
     }
 
-    /// A block becomes part of the tables, unless it is. `keys`: of which indexes it brings the keys
-    /// of what it inserts; none: of all that there are.
+    /// A block becomes part of the tables, unless it is. `keys`: the indexes whose keys it brings
+    /// for what it inserts; none: all that there are.
     pub fn apply(&mut self, block: &Block, keys: Option<u8>) {
         let Some(does) = block.does.as_deref() else { return };
         match does {

@@ -119,7 +119,7 @@ impl World {
                 self.have_landed(id, blocks);
                 if !self.calm && self.dice.one_in(500) {
                     self.lose(id);
-                } else if self.net.connections[id].open {
+                } else if self.net.connections[id].open || self.scenario.broken == Broken::DeadMirrorCounts {
                     let (pause, life) = (self.dice.between(5, 200), self.nodes[feeder].life);
                     let what = Own::Completed { connection: id, token };
                     self.after(pause, What::Of { node: feeder, life, what });
@@ -136,7 +136,7 @@ impl World {
     pub(crate) fn completed(&mut self, node: usize, id: ConnectionId, token: u64) -> Result<(), Violation> {
         let (cards, broken) = (self.cards, self.scenario.broken);
         let is_revoked = self.net.connections[id].posted.as_ref().is_some_and(|posted| posted.revoked);
-        if is_revoked && !cards && broken != Broken::MirrorNotMoved {
+        if is_revoked && !cards && !matches!(broken, Broken::MirrorNotMoved | Broken::DeadMirrorCounts) {
             // The writer looks after writing whether that counts.
             self.lose(id);
             return Ok(());
