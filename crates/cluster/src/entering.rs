@@ -160,6 +160,11 @@ impl Entering {
         self.left.next_effect()
     }
 
+    /// All steps that are known to be left, in this order.
+    pub fn left(&self) -> impl Iterator<Item = Effect> + '_ {
+        self.left.left()
+    }
+
     /// A step is done.
     ///
     /// # Panics

@@ -23,6 +23,11 @@ impl<E: Copy + PartialEq + Debug> Lane<E> {
         self.0.front().copied()
     }
 
+    /// All that is to be done, in this order.
+    pub fn left(&self) -> impl Iterator<Item = E> + '_ {
+        self.0.iter().copied()
+    }
+
     /// An effect is done.
     ///
     /// # Panics

@@ -16,6 +16,7 @@
 //! | [`lane`] | nothing: effects that are carried out one after the other |
 //! | [`view`] | what a node that follows knows of its cluster |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
+//! | [`inputs`] | what a standby may acknowledge and execute that is fed with inputs |
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
@@ -33,6 +34,7 @@ pub mod follower;
 pub mod handshake;
 pub mod host;
 pub mod in_sync;
+pub mod inputs;
 pub mod lane;
 pub mod meeting;
 pub mod mirror;

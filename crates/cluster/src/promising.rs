@@ -98,6 +98,11 @@ impl Promising {
         Ok(())
     }
 
+    /// All steps that are known to be left, in this order.
+    pub fn left(&self) -> impl Iterator<Item = Effect> + '_ {
+        self.left.left()
+    }
+
     /// A step is done.
     ///
     /// # Panics

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use freshet_base::{Lsn, Term};
+use freshet_cluster::inputs::Original;
 use freshet_fabric::tcp::Connection;
 use freshet_log::{Log, ReadError, StoreError};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,11 @@ pub(crate) struct AskedBlock {
 }
 
 impl AskedBlock {
+    /// Where it ends. It may name any length.
+    pub fn end(self) -> Lsn {
+        Lsn(self.at.0.saturating_add(self.length.into()))
+    }
+
     /// Its bytes, from a log that ends at `end`, and whether that does not continue since the same
     /// block is missing.
     ///
@@ -33,13 +39,13 @@ impl AskedBlock {
         if length as usize > freshet_log::block::MAX_BLOCK {
             return Err(Refusal::Violation("no block is that long".into()));
         }
-        if u64::from(length) > end.since(at) {
-            let stuck = stuck();
-            let why = match stuck {
-                true => "it cannot be executed again there either".to_owned(),
-                false => format!("the log there ends at {end}"),
-            };
-            return Err(Refusal::NoBlock { why, comes: !stuck });
+        let why = match Original::of_log(self.end(), end, stuck) {
+            Original::Given => None,
+            Original::Later => Some((format!("the log there ends at {end}"), true)),
+            Original::Lacking => Some(("it cannot be executed again there either".to_owned(), false)),
+        };
+        if let Some((why, comes)) = why {
+            return Err(Refusal::NoBlock { why, comes });
         }
         let mut bytes = vec![0; length as usize];
         match log.read(at, &mut bytes) {

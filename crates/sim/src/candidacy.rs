@@ -8,7 +8,7 @@ use freshet_cluster::{
     entering::Entering,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
-    promising::{Effect, Promising, Refused},
+    promising::{self, Promising, Refused},
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
     recording::Recorded,
     term::Living,
@@ -20,6 +20,7 @@ use crate::{
     log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
+    sabotage::Effect,
     scenario::Broken,
     upstream::address,
     world::{CLUSTER, Own, World},
@@ -74,7 +75,10 @@ impl World {
         {
             return self.end_rest(node);
         }
-        self.drain(node)?;
+        if !self.drain(node)? {
+            // It does not ask others before it can say what it has.
+            return self.stands_later(node, restart);
+        }
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
@@ -144,8 +148,7 @@ impl World {
         }
         self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
-            if let Some(highest) = self.promise_term(node, term, name)? {
-                self.send(id, node, Message::Refused { highest });
+            if !self.promise_to(node, term, name, id)? {
                 return Ok(());
             }
             if comes_back.is_none() {
@@ -162,28 +165,40 @@ impl World {
         self.nodes[node].view.observe_primary(Living { term, node: leading }, now);
     }
 
-    /// Promises `term` to the node `name`, as [`Promising`] says. If `node` has promised a later
-    /// one, that is returned. What is not persistent yet is waited for with the answer.
-    pub(crate) fn promise_term(&mut self, node: usize, term: Term, name: NodeId) -> Result<Option<Term>, Violation> {
+    /// Promises `term` to the node `name`, as [`Promising`] says, or tells that node on this
+    /// connection that it does not. What is not persistent yet is waited for with the answer.
+    pub(crate) fn promise_to(
+        &mut self,
+        node: usize,
+        term: Term,
+        name: NodeId,
+        id: ConnectionId,
+    ) -> Result<bool, Violation> {
         let mut promising = Promising::new(term, name);
-        while let Some(effect) = promising.next_effect() {
+        let verdict = self.nodes[node].disk.terms.fence.observe(term, name);
+        if self.does(Effect::Promise)
+            && let Err(Refused { highest, .. }) = promising.observed(name, verdict)
+        {
+            self.send(id, node, Message::Refused { highest });
+            return Ok(false);
+        }
+        for effect in self.steps(promising.left(), Effect::of_promising) {
             match effect {
-                Effect::Promise { term, node: name } => {
-                    let verdict = self.nodes[node].disk.terms.fence.observe(term, name);
-                    if let Err(Refused { highest, .. }) = promising.observed(name, verdict) {
-                        return Ok(Some(highest));
-                    }
-                    continue;
-                }
-                Effect::EndTerm { risen } => self.end_term(node, term, risen)?,
+                promising::Effect::Promise { .. } => {}
+                promising::Effect::EndTerm { risen } => self.end_term(node, term, risen)?,
                 // Of a log, that is done at once.
-                Effect::TakeBack => {}
-                Effect::Settle => self.drain(node)?,
+                promising::Effect::TakeBack => {}
+                promising::Effect::Settle => {
+                    if !self.drain(node)? {
+                        self.hang_up(id, node);
+                        return Ok(false);
+                    }
+                }
             }
             promising.done(effect);
         }
         let _ = promising.finish();
-        Ok(None)
+        Ok(true)
     }
 
     /// What is of an earlier term than `term` ends.
@@ -260,7 +275,7 @@ impl World {
         self.end_rest(node)
     }
 
-    fn end_rest(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn end_rest(&mut self, node: usize) -> Result<(), Violation> {
         self.steer(node, |upstream| upstream.end_rest())?;
         self.reconnect(node);
         Ok(())
@@ -272,6 +287,9 @@ impl World {
         let step = candidate.promotion.decide(0);
         let set = state.disk.terms.set.clone();
         self.note(|| format!("node {node} decides {step:?}, knowing of {set:?}"));
+        if !self.does(Effect::of_step(&step)) {
+            return Ok(());
+        }
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         match step {
             Step::Ask => self.consult(node),
@@ -339,8 +357,11 @@ impl World {
         let state = &mut self.nodes[node];
         // A mirror has no log to give.
         let is_mirror = state.mirror.is_some();
-        if let Some(highest) = self.promise_term(node, term, name)?.or(is_mirror.then_some(term)) {
-            self.send(id, node, Message::Refused { highest });
+        if !self.promise_to(node, term, name, id)? {
+            return Ok(());
+        }
+        if is_mirror {
+            self.send(id, node, Message::Refused { highest: term });
             return Ok(());
         }
         let end = Lsn(self.nodes[node].disk.synced);

@@ -16,6 +16,7 @@ use freshet_cluster::{
 use crate::{
     mirror::Mirror,
     node::{Disk, Node},
+    scenario::Broken,
     world::World,
 };
 
@@ -30,12 +31,17 @@ impl World {
                 || sets.any(|set| set.may_have(name))
         };
         let state = &self.nodes[node];
-        state.mirror.is_none() && !state.synchronous && state.lead().is_none() && !self.nodes.iter().any(counts)
+        let asked = self.is_asked_for_originals();
+        state.mirror.is_none()
+            && !asked
+            && !state.synchronous
+            && state.lead().is_none()
+            && !self.nodes.iter().any(counts)
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
     /// that were written beside it, before or after, by a primary that knew nothing of it.
-    fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
+    pub(crate) fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
         let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
         let known = nodes.flat_map(|(_, node)| {
             let mut sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
@@ -79,6 +85,7 @@ impl World {
         let leads = self.nodes.iter().filter_map(Node::lead);
         let mut joined = leads.flat_map(|lead| lead.rule.members().map(|(name, member)| member.holder(name)));
         self.scenario.strong()
+            && !self.is_asked_for_originals()
             && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].synchronous
             && last == [true, true]
@@ -114,7 +121,8 @@ impl World {
         self.lost_disks.insert(state.disk.terms.holder(state.id));
         let fresh = Node::new(node, state.synchronous, state.relay, state.follows, &state.recorder);
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
-        let incarnation = Some(self.unique());
+        let kept = self.nodes[node].disk.terms.incarnation.filter(|_| self.scenario.broken == Broken::IncarnationKept);
+        let incarnation = kept.or(Some(self.unique()));
         let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };
         let needed = self.nodes.iter().any(|other| other.disk.kept > 0);
         let is_mirror = self.nodes[node].mirror.is_some();
@@ -162,7 +170,7 @@ impl World {
     pub(crate) fn keep_copy(&mut self, node: usize) {
         let disk = &self.nodes[node].disk;
         let mut copy = Box::new(disk.clone());
-        copy.log.cut(disk.synced);
+        copy.cut(disk.synced);
         (copy.failing, copy.full, copy.rotten, copy.set_back) = (false, false, false, false);
         self.nodes[node].copy = Some(copy);
     }
@@ -170,7 +178,9 @@ impl World {
     /// At its next start `node` finds an older copy of its disk.
     pub(crate) fn set_back(&mut self, node: usize) {
         let is_mirror = self.nodes[node].mirror.is_some();
-        if !is_mirror && self.nodes[node].copy.is_some() && self.scenario.strong() {
+        // Under 1-safe anything may be lost; but logs do not mix.
+        let may = self.scenario.strong() || self.scenario.safety == Safety::OneSafe;
+        if !is_mirror && self.nodes[node].copy.is_some() && may {
             self.nodes[node].disk.set_back = true;
             self.crash(node);
         }
@@ -205,17 +215,23 @@ impl World {
             });
             asks && copy.terms.fence == terms.fence
         });
-        !alone && acknowledged && asks && newest.possible().all(safe)
+        !alone && !self.is_asked_for_originals() && acknowledged && asks && newest.possible().all(safe)
     }
 
     /// The node starts with an older copy of its disk.
     pub(crate) fn bring_copy(&mut self, node: usize) {
-        if !std::mem::take(&mut self.nodes[node].disk.set_back) || !self.may_be_set_back(node) {
+        let may = |world: &Self| !world.scenario.strong() || world.may_be_set_back(node);
+        if !std::mem::take(&mut self.nodes[node].disk.set_back) || !may(self) {
             return;
         }
         if let Some(copy) = self.nodes[node].copy.clone() {
             self.note(|| format!("node {node} begins with an older copy of its disk"));
             self.report.set_back += 1;
+            if !self.scenario.strong() {
+                // It may begin a term again.
+                let state = &self.nodes[node];
+                self.lost_disks.insert(state.disk.terms.holder(state.id));
+            }
             self.nodes[node].disk = *copy;
         }
     }

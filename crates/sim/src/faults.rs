@@ -119,7 +119,8 @@ impl World {
             end = block;
         }
         self.nodes[node].disk.log.cut(end);
-        end
+        self.journal_is_left(node, from);
+        self.nodes[node].disk.log.end()
     }
 
     /// A node has ended: what it wrote into others' memory, by cards or by itself, ends too; and a

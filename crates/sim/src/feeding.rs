@@ -44,7 +44,7 @@ pub(crate) struct Joining<'j> {
 impl World {
     /// `node` leads from the end of its log on.
     pub(crate) fn begin_term(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
-        let nonce = self.unique();
+        let nonce = if self.scenario.broken == Broken::NonceReused { 1 } else { self.unique() };
         let state = &mut self.nodes[node];
         let end = Lsn(state.disk.log.end());
         let lead = term::TermEntry { term, start: end, node: state.id, nonce };
@@ -76,6 +76,7 @@ impl World {
         state.candidate = None;
         state.returns = false;
         state.ticks = None;
+        self.content_leads(node);
         self.begin_to_feed(node, term, Vec::new());
         self.committed(node, acknowledged)?;
         self.note(|| format!("node {node} begins to lead in {term} at {end}"));
@@ -100,14 +101,16 @@ impl World {
     /// Makes a part of what was written durable; a primary ships it meanwhile.
     pub(crate) fn flush(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        let (from, end) = (state.disk.synced, state.disk.log.end());
-        if !state.up || state.flushing || state.disk.full || from >= end || state.mirror.is_some() {
+        if !state.up || state.flushing || state.disk.full || state.mirror.is_some() {
             return Ok(());
         }
+        let Some((from, end)) = self.next_flush(node) else { return Ok(()) };
         // A batch may end within a transaction.
+        let state = &mut self.nodes[node];
         let blocks = state.disk.log.between(from, end);
-        let take = if self.dice.one_in(4) { 1 + self.dice.below(blocks.len() as u64) as usize } else { blocks.len() };
-        let to = blocks[take - 1].end();
+        let some = !blocks.is_empty() && self.dice.one_in(4);
+        let take = if some { 1 + self.dice.below(blocks.len() as u64) as usize } else { blocks.len() };
+        let to = blocks[..take].last().map_or(end, Block::end);
         let longest = if self.dice.one_in(30) { 6000 } else { 500 };
         let quick = self.dice.between(40, longest);
         let pause = quick * state.disk.slowness;
@@ -143,6 +146,8 @@ impl World {
             self.crash_of(node, Crash::Process);
             return Ok(());
         }
+        let to = self.wrote(node, to);
+        let state = &mut self.nodes[node];
         let from = std::mem::replace(&mut state.disk.synced, to);
         if !state.disk.dropped {
             state.disk.sure = to;
@@ -170,7 +175,7 @@ impl World {
 
     /// `node` feeds others with its log from its end on.
     pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
-        let end = Lsn(self.nodes[node].disk.log.end());
+        let end = Lsn(self.nodes[node].log_end());
         let host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
         let mut host = Recorded::new(host, &self.nodes[node].recorder);
         if host.sender().above.is_empty() || self.nodes[node].view.level().is_some() {
@@ -300,7 +305,10 @@ impl World {
                 outgoing.push((id, Message::Batch { term, blocks, global: global.0 }));
             }
         }
-        for (id, message) in outgoing {
+        for (id, mut message) in outgoing {
+            if let Message::Batch { blocks, .. } = &mut message {
+                self.encode(node, id, blocks);
+            }
             self.send(id, node, message);
         }
         for id in self.nodes[node].lines.keys().copied().collect::<Vec<_>>() {

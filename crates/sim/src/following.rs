@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule,
-    entering::{Effect, Entering, NotEntered},
+    entering::{self, Entering, NotEntered},
     follower::{self, Ack, Decision, Room},
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
@@ -21,6 +21,7 @@ use crate::{
     mirror::Mirror,
     net::{ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
+    sabotage::Effect,
     scenario::Broken,
     upstream::{address, counted},
     world::{Own, World, ring},
@@ -129,16 +130,16 @@ impl World {
         welcome: &Welcome,
         mut entering: Entering,
     ) -> Result<Enters, Violation> {
-        while let Some(effect) = entering.next_effect() {
+        for effect in self.steps(entering.left(), Effect::of_entering) {
             match effect {
-                Effect::Promise { term, primary } => {
+                entering::Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;
                     if let Verdict::Refused { .. } = fence.observe(term, primary) {
                         return Ok(Enters::Refused);
                     }
                 }
-                Effect::EndFeeds => self.end_feeds(node),
-                Effect::Cut(at) => {
+                entering::Effect::EndFeeds => self.end_feeds(node),
+                entering::Effect::Cut(at) => {
                     if self.nodes[node].visible > at.0 {
                         self.check_seen(node, at.0)?;
                         return Ok(Enters::Seen);
@@ -147,7 +148,7 @@ impl World {
                         self.cut(node, at.0)?;
                     }
                 }
-                Effect::Adopt => {
+                entering::Effect::Adopt => {
                     self.nodes[node].disk.terms.adopt(welcome.cluster, welcome.history.clone());
                     self.check_terms(node)?;
                 }
@@ -202,6 +203,8 @@ impl World {
         state.disk.sure = state.disk.sure.min(at);
         state.follower.cut(Lsn(at));
         state.arrived.retain(|end| end.0 <= at);
+        self.content_cut(node, at);
+        let state = &mut self.nodes[node];
         state.cuts += 1;
         state.flushing = false;
         self.regenerate(node);
@@ -225,6 +228,9 @@ impl World {
 
     /// The follower hears what has happened, and what it says is carried out.
     pub(crate) fn apply_to_follower(&mut self, node: usize, event: follower::Event) -> Result<(), Violation> {
+        if let follower::Event::Replayed(to) = event {
+            self.content_replayed(node, to)?;
+        }
         let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
             follower::Event::Global(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Global(Lsn::MAX),
@@ -240,14 +246,25 @@ impl World {
     }
 
     /// Whole blocks are part of the log.
-    fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+    pub(crate) fn accept(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
         let decision = self.nodes[node].follower.accepted(ends);
-        self.carry_out(node, decision)?;
-        self.replay(node);
-        Ok(())
+        self.carry_out(node, decision)
     }
 
     fn carry_out(&mut self, node: usize, decision: Decision) -> Result<(), Violation> {
+        for effect in self.decided(&decision) {
+            match (effect, decision.down) {
+                (Effect::Show, _) => self.show(node, &decision)?,
+                (Effect::PassDown, Some(down)) => self.committed(node, down.0)?,
+                (Effect::Replay, _) => self.replay(node),
+                _ => {}
+            }
+        }
+        self.watch(node);
+        Ok(())
+    }
+
+    fn show(&mut self, node: usize, decision: &Decision) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let log = &state.disk.log;
         let end = |at: Lsn| match self.scenario.broken {
@@ -263,10 +280,6 @@ impl World {
             self.check_view(node, shown)?;
             self.nodes[node].visible = shown;
         }
-        if let Some(down) = decision.down {
-            self.committed(node, down.0)?;
-        }
-        self.watch(node);
         Ok(())
     }
 
@@ -331,31 +344,31 @@ impl World {
         if ends.is_empty() {
             return Ok(follows);
         }
-        if self.scenario.forms && !self.dice.one_in(8) {
-            self.arrive(node, &ends)?;
+        if self.has_content(node) {
+            self.blocks_arrive(node, from, &ends)?;
             return Ok(follows);
         }
-        // Behind what came in another form, all of that is to be part of the log.
-        self.drain(node)?;
         self.filled(node, Lsn(from), &ends)?;
         self.accept(node, &ends)?;
         Ok(follows)
     }
 
     /// Blocks have arrived in another form.
-    fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+    pub(crate) fn arrive(&mut self, node: usize, ends: &[Lsn]) -> Result<(), Violation> {
+        let Some(to) = ends.last() else { return Ok(()) };
         let idle = self.nodes[node].arrived.is_empty();
         self.nodes[node].arrived.extend(ends);
-        self.apply_to_follower(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
+        self.apply_to_follower(node, follower::Event::Arrived(*to))?;
         if idle {
             self.regenerate(node);
         }
         Ok(())
     }
 
-    fn regenerate(&mut self, node: usize) {
-        if !self.nodes[node].arrived.is_empty() {
-            let cuts = self.nodes[node].cuts;
+    pub(crate) fn regenerate(&mut self, node: usize) {
+        let cuts = self.nodes[node].cuts;
+        let Node { arrived, content, .. } = &mut self.nodes[node];
+        if !arrived.is_empty() && content.turn.replace(cuts) != Some(cuts) {
             let slow = if self.dice.one_in(25) { 40 } else { 1 };
             let pause = self.dice.between(20, 250) * slow;
             self.later(node, pause, Own::Regenerated { cuts });
@@ -365,20 +378,17 @@ impl World {
     /// Some blocks are regenerated.
     pub(crate) fn regenerated(&mut self, node: usize, cuts: u32) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.cuts != cuts || state.arrived.is_empty() {
+        if state.cuts != cuts {
+            return Ok(());
+        }
+        state.content.turn = None;
+        if state.arrived.is_empty() {
             return Ok(());
         }
         let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
-        let ends: Vec<Lsn> = state.arrived.drain(..count).collect();
-        self.accept(node, &ends)?;
+        self.complete_some(node, count)?;
         self.regenerate(node);
-        Ok(())
-    }
-
-    /// All that has arrived is regenerated.
-    pub(crate) fn drain(&mut self, node: usize) -> Result<(), Violation> {
-        let ends: Vec<Lsn> = self.nodes[node].arrived.drain(..).collect();
-        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
+        self.flush(node)
     }
 
     /// The same for the end of another log, which has room.
@@ -388,7 +398,7 @@ impl World {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        if ends.is_empty() { Ok(()) } else { self.accept(node, &ends) }
+        self.becomes_complete(node, &ends)
     }
 
     /// Says what is persistent here, and how much room there is.
@@ -423,7 +433,7 @@ impl World {
 
     pub(crate) fn replayed(&mut self, node: usize, cuts: u32, to: u64) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.cuts != cuts || state.replaying.take().is_none() {
+        if state.cuts != cuts || state.replaying.take_if(|piece| *piece == to).is_none() {
             return Ok(());
         }
         self.apply_to_follower(node, follower::Event::Replayed(Lsn(to)))?;
@@ -452,8 +462,7 @@ impl World {
         (term, acknowledged): (Term, Acknowledged),
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
-        if let Some(highest) = self.promise_term(node, term, name)? {
-            self.send(id, node, Message::Refused { highest });
+        if !self.promise_to(node, term, name, id)? {
             // Two lead in one term.
             let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };

@@ -8,11 +8,13 @@
 //! | `world` | the clock, the faults, the clients, the operator |
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
-//! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
+//! | `feeding`, `committing`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
 //! | `upstream` | whom a node follows |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
+//! | `content` | standbys that execute transactions again: versions, indexes, journal, checkpoints |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
+//! | [`sabotage`] | drivers that do not do what the machines say |
 //! | [`checks`] | the properties, a file each |
 //!
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with
@@ -35,6 +37,8 @@
 
 mod candidacy;
 pub mod checks;
+mod committing;
+mod content;
 mod dice;
 mod disks;
 mod faults;
@@ -46,6 +50,8 @@ mod net;
 mod node;
 mod one_sided;
 mod operator;
+mod queue;
+pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
 mod upstream;
@@ -53,7 +59,7 @@ mod world;
 
 pub use checks::{Property, Violation};
 use freshet_cluster::recording::Recorder;
-pub use scenario::{Broken, Dying, Scenario};
+pub use scenario::{Broken, Draws, Dying, Scenario};
 
 /// What happened in a run in which nothing was violated: enough to see that the run was worth
 /// something.
@@ -95,6 +101,16 @@ pub struct Report {
     pub fuzzy_snapshots: u64,
     /// Failovers by mirrors, which are nodes with a log since.
     pub by_mirrors: u64,
+    /// Transactions that standbys have executed again.
+    pub executed: u64,
+    /// Blocks that a restart has found in a journal.
+    pub journaled: u64,
+    /// Blocks whose bytes another node has given, since they did not come out.
+    pub originals: u64,
+    /// Nodes' own checkpoints that have come to count.
+    pub checkpoints: u64,
+    /// Indexes that were made or dropped.
+    pub definitions: u64,
     /// Times that nodes died at a write that was named.
     pub died: u64,
     /// Times that an undo ring grew for a transaction that writes over more than it holds.

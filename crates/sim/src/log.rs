@@ -7,6 +7,7 @@ use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::in_sync::InSyncSet;
 
 use crate::{
+    content::Does,
     dice::mix,
     mirror::{Content, Id, Row},
 };
@@ -30,6 +31,10 @@ pub(crate) struct Block {
     pub set: Option<Rc<InSyncSet>>,
     /// What it consists of, where that matters.
     pub made: Option<Rc<Content>>,
+    /// What it does to tables, where they are executed again.
+    pub does: Option<Rc<Does>>,
+    /// It comes as inputs, with the keys of these indexes, a bit each; else as its bytes.
+    pub form: Option<u8>,
 }
 
 impl Block {

@@ -8,6 +8,7 @@ use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Refusal, Welcome},
     in_sync::InSyncSet,
+    inputs::{Original, Sayable},
     meeting::Acknowledged,
     promotion::{Answer, Question},
 };
@@ -110,6 +111,14 @@ pub(crate) enum Message {
         acknowledged: Acknowledged,
     },
     Noted,
+    /// The block that ends here, which has this content, is wanted.
+    AskOriginal {
+        end: u64,
+        content: u64,
+    },
+    GiveOriginal {
+        original: Original,
+    },
     /// A later term is in force.
     Refused {
         highest: Term,
@@ -129,6 +138,8 @@ pub(crate) struct Connection {
     last: [u64; 2],
     /// What the second writes into the memory of the first, a mirror.
     pub posted: Option<Box<Posted>>,
+    /// What the second may say as inputs.
+    pub sayable: Option<Sayable>,
     /// The first is a mirror that joins.
     pub is_of_mirror: bool,
 }
@@ -157,8 +168,9 @@ impl World {
         let open = self.nodes[to].serves() && !self.net.parted(from, to) && !deaf && from != to;
         let ends = [from, to];
         let is_of_mirror = matches!(first, Message::Join { mirror: true, .. });
+        let (stalled, last) = ([false; 2], [0, 0]);
         let connection =
-            Connection { ends, file: None, lives, open, stalled: [false; 2], last: [0, 0], posted: None, is_of_mirror };
+            Connection { ends, file: None, lives, open, stalled, last, posted: None, sayable: None, is_of_mirror };
         self.net.connections.push(connection);
         if open {
             self.send(id, from, first);
@@ -275,6 +287,8 @@ impl World {
             Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
             Message::Noted => self.hang_up(id, to),
+            Message::AskOriginal { end, content } => self.original_asked(to, id, end, content),
+            Message::GiveOriginal { original } => self.original_comes(to, id, original)?,
             Message::Refused { highest } => self.refused(to, id, highest)?,
         }
         Ok(())

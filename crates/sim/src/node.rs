@@ -21,6 +21,7 @@ use freshet_cluster::{
 use freshet_mirror::Batch;
 
 use crate::{
+    content::Content,
     log::Log,
     mirror::{Line, Mirror, Records},
     net::ConnectionId,
@@ -84,6 +85,8 @@ pub(crate) struct Node {
     pub memory: Memory,
     /// If its memory is a mirror.
     pub mirror: Option<Box<Mirror>>,
+    /// Its tables, and what is to be executed.
+    pub content: Box<Content>,
     /// By which connections it feeds mirrors, and the newest batches that these get.
     pub lines: BTreeMap<ConnectionId, Line>,
     pub batches: VecDeque<Arc<Batch>>,
@@ -108,6 +111,11 @@ pub(crate) struct Disk {
     pub floor: u64,
     /// A block of the log is damaged, which the next start finds.
     pub rotten: bool,
+    /// The log is durable up to here; the journal has these pieces of what follows.
+    pub durable: u64,
+    pub journal: Vec<(u64, u64)>,
+    /// The checkpoint is the node's own.
+    pub own_floor: bool,
     /// A copy of this disk, taken earlier, is put in its place at the next start.
     pub set_back: bool,
     pub full: bool,
@@ -118,6 +126,21 @@ pub(crate) struct Disk {
     pub based: u64,
     /// No node has the log any more that this one needs: the operator has to give it another disk.
     pub hopeless: bool,
+}
+
+impl Disk {
+    /// Nothing is left of the log from `at` on.
+    pub fn cut(&mut self, at: u64) {
+        self.log.cut(at);
+        self.cut_journal(at);
+    }
+
+    /// The same of what is beside it.
+    pub fn cut_journal(&mut self, at: u64) {
+        self.durable = self.durable.min(at);
+        self.journal.retain(|(from, _)| *from < at);
+        self.journal.iter_mut().for_each(|(_, to)| *to = at.min(*to));
+    }
 }
 
 pub(crate) enum Role {
@@ -158,6 +181,31 @@ pub(crate) struct Candidate {
     pub fetching: Option<(ConnectionId, Fetch)>,
 }
 
+impl Disk {
+    /// Nothing was ever written.
+    fn empty() -> Self {
+        Self {
+            log: Log::default(),
+            synced: 0,
+            sure: 0,
+            dropped: false,
+            failing: false,
+            terms: TermState::empty(),
+            floor: 0,
+            rotten: false,
+            durable: 0,
+            journal: Vec::new(),
+            own_floor: false,
+            set_back: false,
+            full: false,
+            slowness: 1,
+            kept: 0,
+            based: 0,
+            hopeless: false,
+        }
+    }
+}
+
 impl Node {
     pub fn new(
         index: usize,
@@ -174,22 +222,7 @@ impl Node {
             up: false,
             ahead: 0,
             life: 0,
-            disk: Disk {
-                log: Log::default(),
-                synced: 0,
-                sure: 0,
-                dropped: false,
-                failing: false,
-                terms: TermState::empty(),
-                floor: 0,
-                rotten: false,
-                set_back: false,
-                full: false,
-                slowness: 1,
-                kept: 0,
-                based: 0,
-                hopeless: false,
-            },
+            disk: Disk::empty(),
             copy: None,
             role: Role::Standby,
             flushing: false,
@@ -213,6 +246,7 @@ impl Node {
             ticks: None,
             memory: Memory::default(),
             mirror: None,
+            content: Box::default(),
             lines: BTreeMap::new(),
             batches: VecDeque::new(),
         }
@@ -275,10 +309,10 @@ impl Node {
 
     /// It starts as a standby that has replayed the log on its disk.
     pub fn start(&mut self) {
-        let end = Lsn(self.disk.log.end());
-        let floor = Lsn(self.disk.floor);
+        // What the journal has arrives once more.
+        let end = if self.disk.journal.is_empty() { self.disk.log.end() } else { self.disk.durable };
+        let (end, floor) = (Lsn(end), Lsn(self.disk.floor));
         let begun = Begun { received: end, persisted: end, replayed: end, floor, ..Begun::default() };
-        // What had arrived is regenerated.
         self.arrived.clear();
         self.follower = Recorded::new(Follower::new(self.id, self.follows, begun), &self.recorder);
         self.view = ClusterView::new(SILENCE);

@@ -3,6 +3,11 @@
 use freshet_base::Safety;
 use freshet_cluster::relay::RelayAck;
 
+use crate::{
+    dice::{Dice, mix},
+    sabotage::Sabotage,
+};
+
 /// A rule that is left out, or got wrong: the checks must notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Broken {
@@ -81,6 +86,31 @@ pub enum Broken {
     /// A mirror that does not yet have all that belongs to its checkpoint gets the differences that
     /// were found for another one.
     SharedEarly,
+    /// Old versions are given up that blocks which have arrived still read.
+    ReclaimedEarly,
+    /// What reads below the end of a checkpoint is kept in the journal.
+    FloorNotRaised,
+    /// A checkpoint counts before what reads below its end is part of the log.
+    CheckpointNotWaited,
+    /// The keys of what is inserted are those of the indexes that there are when it is sent.
+    KeysOfNow,
+    /// A sender says as inputs what reads below where the standby has joined, or indexes were
+    /// changed.
+    ReadsAnything,
+    /// A relay says the keys of what is inserted before it has replayed a change of indexes.
+    RelayGuessesKeys,
+    /// An answer counts by the node that sends it, whichever log that has by now.
+    AnyoneVotes,
+    /// A node whose log is lost has the incarnation that it had.
+    IncarnationKept,
+    /// A term that a node begins a second time has the name of the first.
+    NonceReused,
+    /// A node without a log begins a cluster when it is started again.
+    FoundsUnasked,
+    /// What is written into the memory of a mirror that has died counts until its connection ends.
+    DeadMirrorCounts,
+    /// A standby executes on a checkpoint whose end its log has not reached.
+    ExecutedBelowFloor,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -92,6 +122,20 @@ pub struct Dying {
     pub primary: bool,
     /// The mirror.
     pub written: bool,
+}
+
+/// What of a cluster the seed says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draws {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Under 2-safe, the number of standbys below which nothing commits.
+    Floor,
+    /// What a relay acknowledges.
+    RelayAck,
+    /// Both, and what each node is.
+    Everything,
 }
 
 /// What is simulated, beside the seed.
@@ -119,17 +163,21 @@ pub struct Scenario {
     /// What a primary has read back there counts, without a word of the standby (only with
     /// `mapped`).
     pub appliance: bool,
-    /// Standbys get some batches in another form, from which they regenerate blocks.
+    /// Standbys with a log get inputs whenever they ask for them, and execute them.
     pub forms: bool,
     /// How many of the synchronous standbys are mirrors, the last ones. Where there is one,
     /// transactions write rows.
     pub mirrors: usize,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
+    /// What of this the seed says.
+    pub draws: Draws,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
-    /// What is got wrong.
+    /// Which rule is got wrong.
     pub broken: Broken,
+    /// What a driver gets wrong.
+    pub sabotage: Option<Sabotage>,
     /// Whether everything that happens is printed.
     pub trace: bool,
 }
@@ -150,10 +198,39 @@ impl Scenario {
             forms: false,
             mirrors: 0,
             dying: None,
+            draws: Draws::Nothing,
             chaos: 600_000,
             broken: Broken::Nothing,
+            sabotage: None,
             trace: false,
         }
+    }
+
+    /// The cluster of this seed.
+    pub fn of(self, seed: u64) -> Self {
+        let mut dice = Dice(mix(seed));
+        let mut drawn = Self { draws: Draws::Nothing, ..self };
+        let synchronous = self.synchronous as u64;
+        let everything = self.draws == Draws::Everything;
+        if self.safety == Safety::TwoSafe && (everything || self.draws == Draws::Floor) {
+            drawn.floor = dice.below(synchronous + 1) as u32;
+        }
+        if everything || self.draws == Draws::RelayAck {
+            drawn.relay_ack = if dice.one_in(2) { RelayAck::Own } else { RelayAck::Downstream };
+        }
+        if everything {
+            drawn.mirrors = dice.below(synchronous + 1) as usize;
+            drawn.forms = drawn.mirrors == 0 || dice.one_in(2);
+            drawn.mapped = dice.one_in(4);
+            // All that could be heard in a failover is gone through, for each node.
+            let mut more = (5 - drawn.nodes().min(5)) as u64;
+            drawn.asynchronous = dice.below(more.min(1) + 1) as usize;
+            more -= drawn.asynchronous as u64;
+            // A mirror is no relay.
+            let relays = !drawn.is_mirror(1) && !drawn.force;
+            drawn.cascaded = if relays { dice.below(more.min(2) + 1) as usize } else { 0 };
+        }
+        drawn
     }
 
     /// Whether node `index` begins as a mirror.

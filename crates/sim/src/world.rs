@@ -1,16 +1,13 @@
 //! The clock, what goes wrong, who writes, and who puts things right.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, Safety, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
-    follower::{self, FollowerConfig, RelayRules, ReplayMode},
+    follower::{FollowerConfig, RelayRules, ReplayMode},
     in_sync::{Holder, InSyncSet, Succession},
     promotion::Inheritance,
     recording::Recorder,
@@ -25,6 +22,7 @@ use crate::{
     mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
+    queue::Queue,
     scenario::{Broken, Scenario},
 };
 
@@ -45,6 +43,11 @@ pub(crate) fn ring(scenario: &Scenario) -> u64 {
 /// How many times as long blocks are where they have rows.
 fn scale(scenario: &Scenario) -> u64 {
     if scenario.mirrors > 0 { 12 } else { 1 }
+}
+
+/// As many bytes of log, where blocks are longer.
+pub(crate) fn of_scale(scenario: &Scenario, bytes: u64) -> u64 {
+    scale(scenario) * bytes
 }
 
 /// What happens next.
@@ -111,6 +114,10 @@ pub(crate) enum Own {
     Work,
     Read,
     TakenOver(Term, Box<Inheritance>),
+    /// A checkpoint is written, or may count.
+    Checkpoint,
+    /// Others were asked for the block that begins here.
+    Asked(u64),
 }
 
 /// What a block has.
@@ -129,9 +136,7 @@ pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
     pub now: Moment,
-    /// By time, and by when it was said.
-    queue: BTreeMap<(u64, u64), What>,
-    entries: u64,
+    queue: Queue<What>,
     pub nodes: Vec<Node>,
     pub net: Network,
     pub checks: Checks,
@@ -156,6 +161,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new(scenario: Scenario, seed: u64, recorder: &Recorder) -> Self {
+        let scenario = scenario.of(seed);
         let nodes: Vec<Node> = (0..scenario.nodes())
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
@@ -184,8 +190,7 @@ impl World {
             cards,
             writes: 0,
             now: Moment(0),
-            queue: BTreeMap::new(),
-            entries: 0,
+            queue: Queue::default(),
             nodes,
             net: Network::default(),
             checks: Checks::default(),
@@ -202,8 +207,7 @@ impl World {
     }
 
     pub fn at(&mut self, at: u64, what: What) {
-        self.entries += 1;
-        self.queue.insert((at, self.entries), what);
+        self.queue.push(at, what);
     }
 
     pub fn after(&mut self, pause: u64, what: What) {
@@ -289,8 +293,14 @@ impl World {
                 8 * self.dice.between(4, longest)
             }
         };
-        let set = if let Writes::Set(set) = writes { Some(std::rc::Rc::new(set)) } else { None };
-        Block { start, length, term, owner, content: self.contents, last, set, made }
+        let set = if let Writes::Set(set) = &writes { Some(std::rc::Rc::new(set.clone())) } else { None };
+        let mut block =
+            Block { start, length, term, owner, content: self.contents, last, set, made, does: None, form: None };
+        if let Writes::Rows { last } = writes {
+            let alone = last && self.nodes[node].disk.log.blocks().last().is_none_or(|before| before.last);
+            self.transact(node, &mut block, alone);
+        }
+        block
     }
 
     pub fn run(&mut self) -> Result<Report, Violation> {
@@ -350,13 +360,8 @@ impl World {
     /// Lets things happen until `done`, or the time comes; says whether it was `done`.
     fn until(&mut self, deadline: u64, done: impl Fn(&Self) -> bool) -> Result<bool, Violation> {
         let mut events = 0_u32;
-        while let Some(next) = self.queue.first_entry() {
-            let at = next.key().0;
-            if at > deadline {
-                return Ok(false);
-            }
+        while let Some((at, what)) = self.queue.pop(deadline) {
             self.now = Moment(at.max(self.now.0));
-            let what = next.remove();
             self.happens(what)?;
             if self.undecided {
                 return Ok(false);
@@ -366,7 +371,7 @@ impl World {
                 return Ok(true);
             }
         }
-        Ok(done(self))
+        Ok(self.queue.is_empty() && done(self))
     }
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
@@ -437,6 +442,8 @@ impl World {
             Own::Completed { connection, token } => return self.completed(node, connection, token),
             Own::Work => return self.work(node),
             Own::Read => return self.read_memory(node),
+            Own::Checkpoint => self.own_checkpoint(node),
+            Own::Asked(at) => return self.originals_over(node, at),
             Own::TakenOver(term, inheritance) => return self.taken_over(node, term, *inheritance),
         }
         Ok(())
@@ -499,6 +506,7 @@ impl World {
         }
         self.bring_copy(node);
         self.settle(node);
+        self.content_begins(node)?;
         let state = &mut self.nodes[node];
         let undisturbed = |last: &TermEntry| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
         state.returns = match self.scenario.broken {
@@ -509,6 +517,10 @@ impl World {
         if state.returns {
             state.follows_first(None);
             return self.restart(node);
+        }
+        if self.scenario.broken == Broken::FoundsUnasked && state.disk.terms.history.entries().is_empty() && node == 0 {
+            let (succession, committed) = (Succession::New(1), Lsn::ZERO);
+            return self.begin_term(node, Term(1), Inheritance { succession, committed, answered: Default::default() });
         }
         self.follows_at_start(node);
         self.follow(node);
@@ -546,62 +558,5 @@ impl World {
             let life = state.life;
             self.at(at, What::Of { node, life, what: Own::Tick });
         }
-    }
-
-    /// Feeds the commit rule of a primary, or of a relay, and carries out what it decides.
-    pub(crate) fn apply_to_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
-        let now = self.clock(node);
-        let state = &mut self.nodes[node];
-        let Role::Primary(lead) = &mut state.role else {
-            self.apply_to_follower(node, follower::Event::Below(event))?;
-            self.acknowledge(node, false);
-            return Ok(());
-        };
-        let decision = lead.rule.apply(event, now);
-        if lead.rule.set_took_effect() {
-            state.disk.terms.led = Some(lead.term);
-        }
-        let (before, fenced) = (lead.acknowledged, lead.rule.fenced().is_some());
-        let whole = state.disk.log.transaction_end(decision.committed.0);
-        if whole > before {
-            self.check_acknowledged(node, whole)?;
-            let state = &mut self.nodes[node];
-            self.report.acknowledged +=
-                state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
-            state.lead_mut().expect("it was a moment ago").acknowledged = whole;
-            self.committed(node, whole)?;
-        }
-        if fenced {
-            self.end_feeds(node);
-        }
-        self.watch(node);
-        if decision.write && !fenced {
-            self.write_set(node)?;
-        }
-        Ok(())
-    }
-
-    fn write_set(&mut self, node: usize) -> Result<(), Violation> {
-        let lead = self.nodes[node].lead().expect("only a primary's rule asks");
-        let Some(set) = lead.rule.to_write().cloned() else { return Ok(()) };
-        let (term, number) = (lead.term, set.number);
-        if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
-            let end = lead.rule.durable().min(Lsn(self.nodes[node].disk.synced));
-            let end = end.min(lead.rule.committed());
-            return self.apply_to_rule(node, Event::Written { number, end });
-        }
-        self.check_set(node, &set)?;
-        self.report.sets += 1;
-        // Before it can be shipped.
-        self.nodes[node].disk.terms.note_set(set.clone());
-        let block = self.block(node, term, Writes::Set(set));
-        let end = Lsn(block.end());
-        if let Some(host) = &mut self.nodes[node].host {
-            host.set_recorded(end);
-        }
-        let digest = self.nodes[node].disk.log.push(block.clone());
-        self.check_block(node, &block, digest)?;
-        self.apply_to_rule(node, Event::Written { number, end })?;
-        self.flush(node)
     }
 }

@@ -282,3 +282,84 @@ fn a_cut_that_a_recovery_takes_back() {
     let scenario = Scenario { mirrors: 1, ..Scenario::new(Safety::Quorum(2), 2) };
     println!("{}", caught(Broken::CutNotSettled, scenario, &[Property::Mirrors, Property::Acknowledged], 3000));
 }
+
+/// Standbys that execute what they get, alone, and beside a relay.
+fn inputs() -> [Scenario; 2] {
+    let with = |it| Scenario { forms: true, ..it };
+    let relayed = Scenario { cascaded: 1, asynchronous: 1, ..Scenario::new(Safety::TwoSafe, 2) };
+    [with(Scenario::new(Safety::TwoSafe, 1)), with(relayed)]
+}
+
+#[test]
+fn versions_that_are_given_up_before_they_are_read() {
+    println!("{}", caught(Broken::ReclaimedEarly, inputs()[0], &[Property::Content], SEEDS));
+}
+
+/// S1: a restart has no versions below its checkpoint, and no indexes that were dropped.
+#[test]
+fn what_a_restart_cannot_execute() {
+    for broken in [Broken::FloorNotRaised, Broken::CheckpointNotWaited] {
+        println!("{broken:?}: {}", caught(broken, inputs()[0], &[Property::Content], 5000));
+    }
+}
+
+/// S2: an index is dropped while a standby lags that still reads by it.
+#[test]
+fn keys_of_an_index_that_was_dropped() {
+    println!("{}", caught(Broken::KeysOfNow, inputs()[0], &[Property::Content], 5000));
+}
+
+#[test]
+fn what_a_sender_must_not_encode() {
+    println!("{}", caught(Broken::ReadsAnything, inputs()[0], &[Property::Content], 5000));
+    println!("{}", caught(Broken::RelayGuessesKeys, inputs()[1], &[Property::Content], 20_000));
+}
+
+/// D1: the checkpoint comes before the log up to its end.
+#[test]
+fn a_checkpoint_that_is_no_state_yet() {
+    println!("{}", caught(Broken::ExecutedBelowFloor, inputs()[1], &[Property::Content], 5000));
+}
+
+/// R1, R12: a node whose disk was lost is counted as if it had what it held.
+/// R10: what says so is left of that disk.
+#[test]
+fn an_answer_of_who_has_lost_its_log() {
+    for safety in [Safety::Quorum(2), Safety::TwoSafe] {
+        for broken in [Broken::AnyoneVotes, Broken::IncarnationKept] {
+            let scenario = Scenario { floor: 1, ..Scenario::new(safety, 2) };
+            let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::Progress];
+            println!("{safety}, {broken:?}: {}", caught(broken, scenario, &seen, 2000));
+        }
+    }
+}
+
+/// R2: with an older copy of its disk, too.
+#[test]
+fn a_primary_that_was_set_back_and_asks_nobody() {
+    let scenario = Scenario { floor: 1, ..Scenario::new(Safety::TwoSafe, 2) };
+    let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::OnePrimary, Property::Progress];
+    println!("{}", caught(Broken::RestartUnasked, scenario, &seen, 2000));
+}
+
+/// R3: a node that was set back, or lost its disk, begins a term that it began before.
+#[test]
+fn a_term_that_is_begun_twice_under_one_name() {
+    println!("{}", caught(Broken::NonceReused, Scenario::new(Safety::OneSafe, 2), &[Property::Logs], 5000));
+}
+
+/// R4, D3: it has a certificate, and no log.
+#[test]
+fn a_node_that_begins_its_cluster_again() {
+    let scenario = Scenario::new(Safety::Quorum(2), 2);
+    let seen = [Property::Logs, Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Progress];
+    println!("{}", caught(Broken::FoundsUnasked, scenario, &seen, 2000));
+}
+
+/// S11: a process writes into memory that nobody has any more.
+#[test]
+fn a_mirror_that_is_dead_and_acknowledges() {
+    for scenario in mirrors() {
+        println!("{}", caught(Broken::DeadMirrorCounts, scenario, &SEEN, 2000));
+    }
+}

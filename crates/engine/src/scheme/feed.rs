@@ -20,6 +20,7 @@ use std::sync::{
 };
 
 use freshet_base::{Fid, Lsn};
+use freshet_cluster::inputs::Sayable;
 use freshet_log::{Block, BlockKind, block::BLOCK_HEADER};
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder, KeysOf};
 use freshet_replication::forms::{Encode, Forms};
@@ -64,7 +65,7 @@ impl Forms for InputsFeed {
             source: self.0.clone(),
             participant: None,
             encoder: Encoder::new(),
-            defined: None,
+            sayable: None,
         })
     }
 
@@ -84,9 +85,8 @@ struct InputsEncoder {
     /// Made when it is needed.
     participant: Option<Participant>,
     encoder: Encoder,
-    /// All definitions in what was sent lie below this; those before the first batch may be
-    /// anywhere below that.
-    defined: Option<Lsn>,
+    /// What it may say, once something was sent.
+    sayable: Option<Sayable>,
 }
 
 /// The keys of rows, as long as the catalog knows all definitions before them.
@@ -110,27 +110,27 @@ impl Encode for InputsEncoder {
         let Some(participant) = &self.participant else { return false };
         // Looked up before the catalog is.
         let replayed = self.source.replayed.as_ref().map_or(Lsn::MAX, |replayed| Lsn(replayed.load(SeqCst)));
-        let mut defined = self.defined.unwrap_or(from);
+        let mut sayable = self.sayable.unwrap_or(Sayable::new(from));
         let guard = participant.pin_without_snapshot();
         let keys = CatalogKeys::new(&self.source.catalog, &guard);
-        let mut keys = KnownKeys { keys, knows: defined <= replayed };
+        let mut keys = KnownKeys { keys, knows: sayable.knows_keys(replayed) };
         let (mut at, mut any) = (from, false);
         self.encoder.batch();
-        self.encoder.reads_from(defined.min(from));
+        self.encoder.reads_from(sayable.reads_from().min(from));
         let mut rest = blocks;
         while rest.len() >= BLOCK_HEADER {
             // The node that receives damaged bytes says so.
             let Ok(block) = Block::parse(rest, at) else { return false };
             if block.header().kind == BlockKind::Schema {
-                defined = block.header().end();
-                keys.knows = defined <= replayed;
-                self.encoder.reads_from(defined);
+                sayable.defines(block.header().end());
+                keys.knows = sayable.knows_keys(replayed);
+                self.encoder.reads_from(sayable.reads_from());
             }
             any |= self.encoder.block(&block, &mut keys, into) == Encoded::Inputs;
             rest = &rest[block.bytes().len()..];
             at = block.end();
         }
-        self.defined = Some(defined);
+        self.sayable = Some(sayable);
         rest.is_empty() && (any || blocks.len() < BULK)
     }
 }

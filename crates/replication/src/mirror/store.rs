@@ -5,6 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use freshet_base::{Lsn, Term, sync::Arc};
 use freshet_cluster::{
     entering::Held,
+    inputs::Original,
     promising::Promised,
     promotion::{Fetch, LogState},
     term::TermState,
@@ -109,8 +110,8 @@ impl Store for MemoryStore {
     /// block is not lost, and who lacks it does not give up.
     fn original(shared: &Shared, block: AskedBlock) -> Result<Vec<u8>, Refusal> {
         let state = shared.state();
-        let has = state.mirror_state.is_state()
-            && state.mirror_state.end().0 >= block.at.0.saturating_add(block.length.into());
+        let end = state.mirror_state.is_state().then(|| state.mirror_state.end());
+        let has = Original::of_mirror(block.end(), end) == Original::Later;
         let why = match has {
             true => {
                 "a mirror keeps rows, and no log: it has what this transaction has written, and can be promoted; the \

@@ -13,7 +13,10 @@ use freshet_base::{
     Lsn,
     sync::{Arc, Condvar, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::follower::{Event, Room};
+use freshet_cluster::{
+    follower::{Event, Room},
+    inputs::{Kept, Raising},
+};
 use freshet_log::{
     OutOfSpace, StoreError,
     journal::{self, Found, Journal},
@@ -69,23 +72,8 @@ struct JournalStage {
 #[derive(Default)]
 struct JournalState {
     waiting: Vec<Found>,
-    /// What was written and is durable, without gaps: where it begins and ends. Between two of them
-    /// lies what counts only as part of the log; what the log has leaves them.
-    runs: Vec<(Lsn, Lsn)>,
-    /// What was given to the journal last ends here.
-    given: Lsn,
-    /// A restart regenerates nothing that reads below this.
-    floor: Lsn,
+    kept: Kept,
     stopped: bool,
-}
-
-impl JournalState {
-    fn wrote(&mut self, from: Lsn, to: Lsn) {
-        match self.runs.last_mut().filter(|(_, end)| *end == from) {
-            Some((_, end)) => *end = to,
-            None => self.runs.push((from, to)),
-        }
-    }
 }
 
 /// Bounds what has arrived and is not complete.
@@ -143,7 +131,7 @@ impl FormsStage {
             return if found.is_empty() { Ok((None, found)) } else { Err(OpenError::Lost { end }) };
         };
         let held = found.last().map_or(end, |last| last.to);
-        let state = JournalState { runs: vec![(end, held)], given: held, floor, ..JournalState::default() };
+        let state = JournalState { kept: Kept::new(end, held, floor), ..JournalState::default() };
         let (journal, room) = (Mutex::new(journal), journal::Room::default());
         let journal = JournalStage { journal, room, state: Mutex::new(state), changed: Condvar::new() };
         Ok((Some(Self { regenerate, journal: Some(journal) }), found))
@@ -151,33 +139,23 @@ impl FormsStage {
 
     /// How far everything is durable here, if the log is up to `durable`.
     pub fn held(&self, durable: Lsn) -> Lsn {
-        self.journal.as_ref().map_or(durable, |journal| {
-            let state = journal.state();
-            let continues = |held: Lsn, (from, to): &(Lsn, Lsn)| if *from <= held { held.max(*to) } else { held };
-            state.runs.iter().fold(durable, continues)
-        })
+        self.journal.as_ref().map_or(durable, |journal| journal.state().kept.held(durable))
     }
 
     /// A batch has arrived, which reads at `oldest` and above.
     fn keep(&self, from: Lsn, to: Lsn, form: &[u8], oldest: Lsn) {
         let Some(journal) = &self.journal else { return };
         let mut state = journal.state();
-        // Else it counts when the log has it, and so does what follows, up to there.
-        if oldest >= state.floor {
-            state.given = to;
+        if state.kept.keeps(to, oldest) {
             state.waiting.push(Found { from, to, bytes: form.to_vec() });
             journal.changed.notify_all();
         }
     }
 
-    /// A restart regenerates nothing any more that reads below `floor`: that is not kept from now
-    /// on. Returns up to where it may be.
-    fn raise_floor(&self, floor: Lsn) -> Lsn {
-        self.journal.as_ref().map_or(Lsn::ZERO, |journal| {
-            let mut state = journal.state();
-            state.floor = state.floor.max(floor);
-            state.given
-        })
+    /// Up to where the log has to be durable before this checkpoint counts.
+    fn raise(&self, raising: &mut Raising) -> Lsn {
+        let mut journal = self.journal.as_ref().map(JournalStage::state);
+        raising.begin(journal.as_mut().map(|state| &mut state.kept))
     }
 
     /// The log is cut at `at`, durably here when this returns.
@@ -189,9 +167,7 @@ impl FormsStage {
             let mut state = stage.state();
             state.waiting.retain(|batch| batch.from < at);
             state.waiting.iter_mut().for_each(|batch| batch.to = batch.to.min(at));
-            state.runs.retain(|(from, _)| *from < at);
-            state.runs.iter_mut().for_each(|(_, to)| *to = at.min(*to));
-            state.given = state.given.min(at);
+            state.kept.cut(at);
         }
         let cut = journal.in_room(&stage.room, || Lsn::ZERO, |journal| journal.cut(at));
         cut.map_err(|error| error.to_string())
@@ -237,8 +213,8 @@ impl JournalStage {
         journal.in_room(&self.room, &durable, Journal::sync)?;
         let in_log = durable();
         let mut state = self.state();
-        state.runs.retain(|(_, to)| *to > in_log);
-        batches.iter().for_each(|batch| state.wrote(batch.from, batch.to));
+        state.kept.in_log(in_log);
+        batches.iter().for_each(|batch| state.kept.wrote(batch.from, batch.to));
         Ok(())
     }
 }
@@ -338,11 +314,9 @@ impl ArrivedLog {
     pub fn raise_floor(&self, floor: Lsn, stops: &dyn Fn() -> bool) -> Result<(), String> {
         let Some(shared) = self.0.upgrade() else { return Ok(()) };
         let Some(forms) = &shared.store.forms else { return Ok(()) };
-        let mut to = Lsn::MAX;
+        let mut raising = Raising::new(floor);
         loop {
-            // What is given from now on reads nothing below, and what is cut does not come. What is
-            // shown may be durable in the journal alone, and a restart needs the log up to there.
-            to = to.min(forms.raise_floor(floor)).max(floor);
+            let to = forms.raise(&mut raising);
             if stops() || shared.stopping() {
                 return Err("the node stops".into());
             }
@@ -458,7 +432,7 @@ impl Shared {
     /// How many pieces with gaps between them the journal holds.
     #[cfg(test)]
     pub(crate) fn journal_runs(&self) -> Option<usize> {
-        Some(self.store.forms.as_ref()?.journal.as_ref()?.state().runs.len())
+        Some(self.store.forms.as_ref()?.journal.as_ref()?.state().kept.runs())
     }
 
     pub(super) fn has_journal(&self) -> bool {

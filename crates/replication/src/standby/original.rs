@@ -182,8 +182,8 @@ impl Asking {
     }
 
     fn ask(&self, headers: &[&BlockHeader], mut kept: Option<Connection>) -> Asked {
-        let nowhere = !self.addresses.is_empty();
-        let missing = |header: &&BlockHeader| Err(Missing { at: header.lsn, nowhere, answers: Vec::new() });
+        let mut nowhere = vec![freshet_cluster::inputs::Asked::new(!self.addresses.is_empty()); headers.len()];
+        let missing = |header: &&BlockHeader| Err(Missing { at: header.lsn, nowhere: false, answers: Vec::new() });
         let mut asked = Asked { outcomes: headers.iter().map(missing).collect(), giver: None, connections: 0 };
         let (first, others) = self.addresses.split_at(self.addresses.len().min(1));
         for group in [first, others] {
@@ -208,11 +208,16 @@ impl Asking {
                         (Ok(_), _) => {}
                         (outcome, Ok(bytes)) => *outcome = Ok(bytes),
                         (Err(missing), Err(Refused { why, later })) => {
-                            missing.nowhere &= !later;
+                            nowhere[*place].lacks(later);
                             missing.answers.push((address.clone(), why));
                         }
                     }
                 }
+            }
+        }
+        for (outcome, nowhere) in asked.outcomes.iter_mut().zip(nowhere) {
+            if let Err(missing) = outcome {
+                missing.nowhere = nowhere.is_nowhere();
             }
         }
         asked

@@ -61,6 +61,7 @@ impl World {
             self.checks.promised_in.push((term, upto));
         }
         for block in log.between(promised.end(), upto) {
+            self.checks.tables.apply(block, None);
             promised.push(block.clone());
         }
         Ok(())
@@ -136,6 +137,11 @@ impl World {
     /// What a node would say to a candidate.
     pub(crate) fn log_state_of(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
+        if self.scenario.broken == Broken::AnyoneVotes {
+            let sets = self.newest_sets(None);
+            let named = sets.iter().flat_map(|set| &set.members).find(|member| member.node == node.id);
+            log.incarnation = named.map_or(log.incarnation, |member| member.incarnation);
+        }
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;
         }

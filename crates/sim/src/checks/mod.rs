@@ -1,6 +1,7 @@
 //! What must hold, whatever happens.
 
 mod acknowledged;
+mod content;
 mod in_sync;
 mod logs;
 mod one_primary;
@@ -12,7 +13,7 @@ use std::{collections::HashMap, fmt};
 
 use freshet_base::{NodeId, Term};
 
-use crate::log::Log;
+use crate::{content::Tables, log::Log};
 
 /// A property that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub enum Property {
     /// A mirror's memory is the state of the database with the log up to its end, and mirrors agree
     /// on what they keep.
     Mirrors,
+    /// What standbys execute again they execute as the primary did, and their readers see its
+    /// records, by any index.
+    Content,
     /// When the faults end, everybody becomes level and commits go on.
     Progress,
 }
@@ -63,6 +67,8 @@ impl Property {
 pub(crate) struct Checks {
     /// The log as far as anybody was told of it: by an acknowledgement, or in a view of a standby.
     pub(crate) promised: Log,
+    /// What tables have with it, and had.
+    pub(crate) tables: Tables,
     /// In which terms that was so, up to where, which ascends.
     promised_in: Vec<(Term, u64)>,
     /// What each name of a block stands for: the digest of the log up to its end.

@@ -22,9 +22,11 @@ impl World {
                 property: Property::Views,
                 what: format!("standby {node} shows {upto}; {}", violation.what),
             };
-            return self.check_candidates().map_err(seen);
+            self.check_candidates().map_err(seen)?;
+        } else {
+            self.promise(node, upto, Property::Views)?;
         }
-        self.promise(node, upto, Property::Views)
+        self.check_content(node, upto)
     }
 
     /// Standby `node` has to cut its log at `cut_at`, below what its readers have seen.

@@ -17,6 +17,7 @@ use crate::{
     checks::{Property, Violation},
     log::Block,
     net::{ConnectionId, Message},
+    sabotage::Effect,
     scenario::Broken,
     world::{Own, What, World},
 };
@@ -115,7 +116,7 @@ impl World {
                 self.have_landed(id, blocks);
                 if !self.calm && self.dice.one_in(500) {
                     self.lose(id);
-                } else if self.net.connections[id].open {
+                } else if self.net.connections[id].open || self.scenario.broken == Broken::DeadMirrorCounts {
                     let (pause, life) = (self.dice.between(5, 200), self.nodes[feeder].life);
                     let what = Own::Completed { connection: id, token };
                     self.after(pause, What::Of { node: feeder, life, what });
@@ -132,19 +133,24 @@ impl World {
     pub(crate) fn completed(&mut self, node: usize, id: ConnectionId, token: u64) -> Result<(), Violation> {
         let (cards, broken) = (self.cards, self.scenario.broken);
         let is_revoked = self.net.connections[id].posted.as_ref().is_some_and(|posted| posted.revoked);
-        if is_revoked && !cards && broken != Broken::MirrorNotMoved {
+        if is_revoked && !cards && !matches!(broken, Broken::MirrorNotMoved | Broken::DeadMirrorCounts) {
             // The writer looks after writing whether that counts.
             self.lose(id);
             return Ok(());
         }
         let global = self.nodes[node].host.as_ref().map_or(Lsn::ZERO, |host| host.global());
+        let marks = self.does(Effect::Marked);
         let Some(line) = self.nodes[node].lines.get_mut(&id) else { return Ok(()) };
-        if let Some(mark) = line.feed.complete(token) {
+        if let Some(mark) = line.feed.complete(token).filter(|_| marks) {
             line.ring.marked(mark);
             line.layout.committed(mark);
         }
         if broken == Broken::WrittenOverEarly {
             line.layout.committed(global);
+        }
+        // All that was posted has arrived, and so has the mark.
+        if line.feed.oldest().is_none() && line.ring.mark(line.feed.stays()).is_some() {
+            return Property::Mirrors.violated("what is undone no more takes room in an undo ring");
         }
         self.pump(node)
     }
@@ -234,10 +240,10 @@ impl World {
         let Some(host) = &mut self.nodes[node].host else { return Ok(()) };
         let Some(to) = line.feed.to_acknowledge() else { return Ok(()) };
         let acked = host.counts_read_back(id).then(|| host.read_back(id, to));
-        if line.feed.acknowledged(acked.is_some()) {
+        if line.feed.acknowledged(acked.is_some()) && self.does(Effect::AskMirror) {
             self.note_to_mirror(node, id, line);
         }
-        self.observe(node, id, acked)
+        if self.does(Effect::Acknowledge) { self.observe(node, id, acked) } else { Ok(()) }
     }
 
     /// The mirror learns how far everything has completed, which it answers.

@@ -315,6 +315,7 @@ impl World {
     /// What was undone is of another log: it is not to be found again.
     pub(super) fn settle_cut(&mut self, node: usize, end: Lsn, then: Then) -> Result<(), Violation> {
         let writes: Vec<_> = settling(&self.mirror(node).memory, end).map_err(damaged)?.collect();
+        self.mirror(node).settles = Some(end);
         let keeps_ring = self.scenario.broken == Broken::CutNotSettled;
         self.write(node, if keeps_ring { &[] } else { &writes }, then);
         Ok(())
@@ -343,6 +344,7 @@ impl World {
     /// The memory was cut, and ends there.
     pub(super) fn shadow_is_cut(&mut self, node: usize, end: Lsn) {
         self.report.cuts += 1;
+        self.mirror(node).settles = None;
         let disk = &mut self.nodes[node].disk;
         disk.log.cut(end.0);
         disk.synced = disk.synced.min(end.0);

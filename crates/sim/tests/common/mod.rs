@@ -16,7 +16,8 @@ use freshet_sim::{Broken, Property, Report, Scenario, Violation, run, trace};
 const LAST: usize = 100;
 
 /// The seed to begin with, and whether it is the only one (`FRESHET_SEED`).
-fn seed() -> (u64, bool) {
+#[allow(dead_code, reason = "not every test wants it")]
+pub fn seed() -> (u64, bool) {
     match std::env::var("FRESHET_SEED") {
         Ok(text) => (text.parse().expect("FRESHET_SEED is a number"), true),
         Err(_) => (20_171, false),
@@ -93,6 +94,11 @@ pub fn add(total: &mut Report, report: &Report) {
     total.taken += report.taken;
     total.fuzzy_snapshots += report.fuzzy_snapshots;
     total.by_mirrors += report.by_mirrors;
+    total.executed += report.executed;
+    total.journaled += report.journaled;
+    total.originals += report.originals;
+    total.checkpoints += report.checkpoints;
+    total.definitions += report.definitions;
     total.died += report.died;
 }
 

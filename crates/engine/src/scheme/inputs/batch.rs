@@ -7,8 +7,9 @@
 use std::{ops::Range, sync::Arc};
 
 use freshet_base::Lsn;
+use freshet_cluster::inputs::{Demand, Reach};
 use freshet_log::{Block, BlockHeader, BlockKind};
-use freshet_replay::form::{self, Decoder, Form, REACH};
+use freshet_replay::form::{self, Decoder, Form};
 use freshet_txn::Entry;
 
 use super::{
@@ -37,12 +38,9 @@ pub(super) struct Batch {
     pub from: Lsn,
     /// Where it ends. Blocks behind that were cut off.
     pub to: Lsn,
-    /// The oldest snapshot that its transactions read at; the largest LSN if none is executed.
-    /// Zero if one reads below the last change of tables before it, or further back than versions
-    /// are kept: then a restart does not execute it.
-    pub oldest: Lsn,
-    /// Tables were changed last below this.
-    pub defined: Lsn,
+    /// What executing it takes of a restart.
+    pub demand: Demand,
+    reach: Reach,
     blocks: Vec<Arrived>,
     entries: Vec<Entry>,
     keys: Keys,
@@ -51,8 +49,9 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The blocks of `form`, whose first begins at `from`, up to `to`, where one must end. Those
-    /// below `known` are passed over. Before it, tables were changed below `defined`. `members` is
-    /// called with what each block of members records that is not.
+    /// below `known` are passed over. Before it, tables were changed below `defined`; this node
+    /// reads back as far as `reach` says. `members` is called with what each block of members
+    /// records that is not.
     ///
     /// # Errors
     /// What is wrong with the form.
@@ -60,12 +59,13 @@ impl Batch {
         (from, to): (Lsn, Lsn),
         form: &[u8],
         known: Lsn,
-        defined: Lsn,
+        (defined, reach): (Lsn, &Reach),
         members: &mut dyn FnMut(&[u8]),
     ) -> Result<Self, String> {
         let mut decoder = Decoder::new(form, from);
         let (blocks, entries, keys, inputs) = (Vec::new(), Vec::new(), Keys::default(), Vec::new());
-        let mut batch = Self { from, to, oldest: Lsn::MAX, defined, blocks, entries, keys, inputs };
+        let (demand, reach) = (Demand::behind(defined), *reach);
+        let mut batch = Self { from, to, demand, reach, blocks, entries, keys, inputs };
         while decoder.at() < to {
             let at = decoder.at();
             let form = decoder.next_form().map_err(|error| error.to_string())?;
@@ -77,7 +77,7 @@ impl Batch {
             };
             if at >= known {
                 if let Some(block) = block.filter(|block| block.header().kind == BlockKind::Schema) {
-                    batch.defined = block.header().end();
+                    batch.demand.defines(block.header().end());
                 }
                 block.and_then(|block| block.members()).into_iter().for_each(&mut *members);
                 batch.blocks.push(arrived);
@@ -117,9 +117,7 @@ impl Batch {
                     self.keys.push(record.fid, record.rid, key.index, key.key);
                 }
                 self.inputs.extend_from_slice(block.inputs);
-                let oldest = form::oldest_snapshot(block.inputs);
-                let is_there = |oldest: &Lsn| *oldest >= self.defined && at.0.saturating_sub(oldest.0) <= REACH;
-                self.oldest = self.oldest.min(oldest.filter(is_there).unwrap_or_default());
+                self.demand.executes(at, form::oldest_snapshot(block.inputs), &self.reach);
                 Arrived::Inputs {
                     header: block.header,
                     entries: entries..self.entries.len(),

@@ -22,6 +22,7 @@ use std::{
 };
 
 use freshet_base::{Fid, Lsn, RecordKind, Rid};
+use freshet_cluster::inputs::Reach;
 use freshet_log::{Block, BlockHeader, BlockKind, RecordHeader};
 use freshet_replay::ReplayError;
 use freshet_storage::{Catalog, Guard, KeyBuffer, Known, Participant};
@@ -164,22 +165,6 @@ impl Kept {
     }
 }
 
-/// How far back transactions may read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reach {
-    /// Below this old versions, tables or indexes may be missing.
-    pub floor: Lsn,
-    /// For how many bytes of log below the window old versions are kept.
-    pub slack: u64,
-}
-
-impl Reach {
-    /// The oldest snapshot that is read at when the window begins at `begin`.
-    pub fn oldest(&self, begin: Lsn) -> Lsn {
-        Lsn(begin.0.saturating_sub(self.slack)).max(self.floor)
-    }
-}
-
 /// Enters blocks into a window. One thread's.
 pub(crate) struct Entrance {
     window: Arc<Window>,
@@ -300,7 +285,7 @@ impl Entrance {
         let snapshots = decoded.filter(|snapshots| fit(snapshots, header.lsn));
         let hopeless = match snapshots.as_deref() {
             None => Some(Why::Undecodable),
-            Some([oldest, ..]) if self.reaches(*oldest, header.lsn) => None,
+            Some([oldest, ..]) if self.reach.reaches(*oldest, header.lsn) => None,
             Some(_) => Some(Why::OldSnapshot),
         };
         let written = Written::of_entries(&entries);
@@ -325,12 +310,6 @@ impl Entrance {
             let _ = task.entries.set(entries);
         }
         self.window.enter(block)
-    }
-
-    /// Whether the versions that a snapshot sees are there for as long as a block at `lsn` is in
-    /// the window: that is never more than the slack below the window's beginning.
-    fn reaches(&self, snapshot: Lsn, lsn: Lsn) -> bool {
-        snapshot >= self.reach.floor && lsn.since(snapshot) <= self.reach.slack
     }
 
     /// Enters the records of a block, and the keys of those that it inserts.

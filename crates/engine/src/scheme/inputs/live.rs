@@ -35,6 +35,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, Watermark, cpu::Meter};
+use freshet_cluster::inputs::Reach;
 use freshet_replay::form;
 use freshet_replication::forms::{Complete, Regenerate};
 use freshet_storage::Participant;
@@ -43,7 +44,7 @@ use serde::Serialize;
 
 use super::{
     batch::Batch,
-    entrance::{Entrance, Reach},
+    entrance::Entrance,
     originals::FromOthers,
     pending::Pending,
     pool::{Means, Mismatches, Pool},
@@ -471,17 +472,16 @@ impl Regenerate for Live {
             let state = shared.state();
             (state.end, state.defined)
         };
-        let batch = Batch::decode((from, to), form, known, defined, members)?;
-        let oldest = batch.oldest;
+        let batch = Batch::decode((from, to), form, known, (defined, &shared.reach), members)?;
+        let oldest = batch.demand.oldest();
         let mut state = shared.state();
-        state.defined = batch.defined;
+        state.defined = batch.demand.defined();
         if to > state.end {
             state.end = to;
             state.waiting.push_back(batch);
             shared.changed.notify_all();
         }
-        // Below the floor it cannot be executed even now.
-        Ok(if oldest < shared.reach.floor { Lsn::ZERO } else { oldest })
+        Ok(oldest)
     }
 
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {

@@ -17,6 +17,7 @@ use std::{
 };
 
 use freshet_base::{Certifier, ClusterId, Lsn, Watermark, cpu};
+use freshet_cluster::inputs::Reach;
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
 use freshet_replay::{Announce, Deleted, Records, Redo, Replay, form};
@@ -25,7 +26,7 @@ use freshet_txn::{Core, Snapshots, Worker, WorkerError};
 use thiserror::Error;
 
 use super::{
-    entrance::{Entrance, Kept, Reach},
+    entrance::{Entrance, Kept},
     mismatch::{Mismatch, MismatchFile},
     pending::{Closed, Pending},
     pool::{Means, Mismatches, Originals, Pool, Wanted},
