@@ -409,7 +409,7 @@ impl<F: Feeder> Ship<'_, F> {
             Completed::Acknowledge => {
                 let event = acked.transpose()?.and_then(|acked| acked.event);
                 event.into_iter().for_each(|event| self.feeder.apply(event));
-                feeds.changes.note();
+                feeds.changes.wake_all();
             }
         }
         self.shipper.round_trips.held(mirror.feed.completed(), || feeds.clock.now());

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use freshet_base::{Lsn, OutcomeOpen, Safety, Term};
+use freshet_base::{Lsn, OutcomeOpen, Safety, Term, wait::Patience};
 use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
 
 use super::fixture::*;
@@ -37,7 +37,7 @@ fn very_safe_refuses_after_its_patience_and_leaves_the_outcome_open() {
     let one = StandbyNode::empty(2, &primary.address());
     one.joined();
     let end = primary.write(&[64]);
-    let error = primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).unwrap_err();
+    let error = primary.primary.commit().wait(end, (Instant::now() + PATIENCE).into()).unwrap_err();
     assert!(error.to_string().contains("outcome of the transaction is open"), "{error}");
     let refusal = primary.primary.commit().refusal();
     assert!(matches!(refusal, Some(Refusal::TooFewStandbys { needed: 2, in_sync: 1, .. })), "{refusal:?}");
@@ -50,7 +50,7 @@ fn very_safe_refuses_after_its_patience_and_leaves_the_outcome_open() {
 
 /// While commits are refused a wait ends at once; afterwards it succeeds.
 fn primary_commits_again(primary: &PrimaryNode, end: Lsn) {
-    until("commits go on", || primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok());
+    until("commits go on", || primary.primary.commit().wait(end, (Instant::now() + PATIENCE).into()).is_ok());
     until("writers are let in", || primary.primary.commit().admit().is_ok());
 }
 
@@ -73,7 +73,7 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
 fn giving_up_is_distinguished_from_refusal() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
-    let wait = |deadline| primary.primary.commit().wait(end, deadline);
+    let wait = |deadline| primary.primary.commit().wait(end, Patience::from(deadline));
     assert_eq!(wait(Some(Instant::now())), Err(OutcomeOpen::Deadline));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(None));
@@ -89,7 +89,7 @@ fn a_stopped_primary_leaves_nobody_waiting() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| primary.primary.commit().wait(end, None));
+        let waiting = scope.spawn(|| primary.primary.commit().wait(end, Patience::endless()));
         primary.primary.stop();
         assert_eq!(waiting.join().unwrap(), Err(OutcomeOpen::Stopped));
     });
