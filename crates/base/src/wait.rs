@@ -1,47 +1,62 @@
 //! Waiting: the one way in which a session, or a worker, waits for what others do.
 //!
 //! A thread looks whether what it waits for is there, registers in the [`WaitList`] of what that
-//! depends on, looks once more, and parks. Any thread that changes what others look at wakes the
+//! depends on, looks once more, and sleeps. Any thread that changes what others look at wakes the
 //! list afterwards, and a thread that was woken looks again: to be woken promises nothing.
 //! Interrupts (a request to cancel, a statement's time-out, the end of a session or of its primary)
 //! are one question ([`Patience::unless`]), asked before each sleep; what changes the answer wakes
 //! the thread ([`Waiter::wake`]), wherever it waits, or is known before ([`set_alarm`]). No thread
-//! sleeps longer than [`BOUND`] without a look.
+//! that can be interrupted sleeps longer than [`BOUND`] without a look.
 //!
-//! There is one implementation: who waits is a thread, and parks. Nobody else parks threads, or
-//! unparks them, so sessions that are no threads need another [`Waiter`] and another
-//! `Patience::park`, and nothing else.
+//! There is one implementation: a thread waits. Threads that register one after another form a
+//! group, which sleeps on one word, so waking it is one call of the system. Sessions that are no
+//! threads need another [`Waiter`] and another `Group`, and nothing else.
 //!
 //! # Access protocol
 //!
 //! | word | written by | means |
 //! |---|---|---|
-//! | `least` | the holder of the lock `waiting` | no registered thread waits for less; [`NOBODY`] while none is registered |
-//! | `woken` of an entry | who takes it from `waiting`, under that lock; release, pairs with the acquire of its thread | it is in no list any more, and its thread is about to be unparked |
+//! | `least` | the holder of the lock `groups` | no registered thread waits for less; [`NOBODY`] while none is registered |
+//! | `word` of a group, bit [`WOKEN`] | who takes it from `groups`, under that lock; release, pairs with the acquire of its threads | it is in no list any more |
+//! | the other bits | any thread that wakes a [`Waiter`] of the group; release, likewise | the group is to look again; it stays in its list |
 //!
 //! A waiter lowers `least` and looks at its condition again; a thread that wakes changes the
 //! condition and looks at `least`. A SeqCst fence stands between the two steps on both sides, so
-//! one of the two sees the other (Dekker). While nobody waits for what has come, waking costs that
-//! fence and a load. Threads are unparked after the lock was released, each only when what it waits
-//! for is covered, and need no lock to leave.
+//! one of the two sees the other (Dekker). Before it looks at its interrupts, a waiter notes its
+//! group under the lock of its [`Waiter`] and reads the group's word; who interrupts says so, then
+//! takes that lock and changes the word. So the waiter sees the interrupt, or does not fall asleep
+//! on the word that it has read. While nobody waits for what has come, waking costs a fence and a
+//! load. A thread that was woken needs no lock to leave.
 
 use std::{
     cell::Cell,
+    convert::Infallible,
     time::{Duration, Instant},
 };
 
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, thread};
+#[cfg(loom)]
+use loom::thread_local;
+#[cfg(not(loom))]
+use rustix::thread::futex;
 
-/// So long a thread sleeps at most before it looks again, should nobody wake it.
+use crate::sync::{Arc, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+
+/// A thread that can be interrupted sleeps no longer before it looks again, should nobody wake it.
 pub const BOUND: Duration = Duration::from_secs(5);
 
+/// The most threads that are woken together. A larger number makes a wake cheaper, and wakes more
+/// threads that wait for something later.
+const TOGETHER: usize = 64;
 /// `least` of an empty list.
 const NOBODY: u64 = u64::MAX;
 /// The most that can be waited for: all that is registered is at or below.
 const ALL: u64 = NOBODY - 1;
+/// The bit of a group's word that says that its list has let it go.
+const WOKEN: u32 = 1;
 
 thread_local! {
-    static ALARM: Cell<Option<Instant>> = const { Cell::new(None) };
+    static ALARM: Cell<Option<Instant>> = Cell::new(None);
+    static OWN: Waiter = Waiter(Arc::new(Mutex::new(None)));
 }
 
 /// Why a wait ended without what it was for.
@@ -60,25 +75,34 @@ pub enum WaitError {
 
 /// A thread that can be made to look again, whatever it waits for.
 #[derive(Clone, Debug)]
-pub struct Waiter(thread::Thread);
+pub struct Waiter(Arc<Mutex<Option<Arc<Group>>>>);
 
 impl Waiter {
     /// The calling thread.
     pub fn current() -> Self {
-        Self(thread::current())
+        OWN.with(Self::clone)
     }
 
     /// Has its wait, or the next one, look at its interrupts and at its condition: for the thread
-    /// that has changed what they say.
+    /// that has changed what they say. Never waits for it.
     pub fn wake(&self) {
-        self.0.unpark();
+        let group = self.group().clone();
+        if let Some(group) = group {
+            // Release: pairs with the acquire in `wait_registered`.
+            group.word.fetch_add(WOKEN << 1, Ordering::Release);
+            group.wake();
+        }
+    }
+
+    fn group(&self) -> MutexGuard<'_, Option<Arc<Group>>> {
+        self.0.lock().expect("no code panics under this mutex")
     }
 }
 
 /// When the calling thread's interrupts will say something by themselves, as at the time-out of its
 /// statement: waits that can be interrupted look then. Replaces what was set before.
 pub fn set_alarm(at: Option<Instant>) {
-    ALARM.set(at);
+    ALARM.with(|alarm| alarm.set(at));
 }
 
 /// How long a thread is ready to wait: endlessly, but for a deadline and for interrupts.
@@ -86,7 +110,7 @@ pub fn set_alarm(at: Option<Instant>) {
 pub struct Patience<'a> {
     deadline: Option<Instant>,
     interrupted: Option<&'a dyn Fn() -> bool>,
-    longest: Duration,
+    longest: Option<Duration>,
 }
 
 impl std::fmt::Debug for Patience<'_> {
@@ -99,7 +123,7 @@ impl std::fmt::Debug for Patience<'_> {
 impl Patience<'static> {
     /// Nothing ends the wait but what it is for.
     pub const fn endless() -> Self {
-        Self { deadline: None, interrupted: None, longest: BOUND }
+        Self { deadline: None, interrupted: None, longest: None }
     }
 }
 
@@ -118,13 +142,13 @@ impl<'a> Patience<'a> {
     where
         'a: 'b,
     {
-        Patience { interrupted: Some(interrupted), ..self }
+        Patience { interrupted: Some(interrupted), ..self }.looking_every(BOUND)
     }
 
     /// And looks again after each `period`: where something is looked for that nobody wakes for.
     #[must_use]
     pub fn looking_every(self, period: Duration) -> Self {
-        Self { longest: self.longest.min(period), ..self }
+        Self { longest: self.longest.into_iter().chain([period]).min(), ..self }
     }
 
     /// Whether the caller no longer wants to wait.
@@ -132,20 +156,23 @@ impl<'a> Patience<'a> {
         self.interrupted.is_some_and(|interrupted| interrupted())
     }
 
-    /// Parks the thread, unless the patience is at its end; whatever wakes it, its caller looks.
-    fn park(&self) -> Result<(), WaitError> {
+    /// How long to sleep before the next look, if not until a wake; an error at the end of the
+    /// patience.
+    fn rest(&self) -> Result<Option<Duration>, WaitError> {
         if self.is_interrupted() {
             return Err(WaitError::Interrupted);
+        }
+        if self.deadline.is_none() && self.interrupted.is_none() {
+            return Ok(self.longest);
         }
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             return Err(WaitError::Deadline);
         }
         // An alarm that has rung was looked at by now.
-        let alarm = ALARM.get().filter(|at| self.interrupted.is_some() && *at > now);
-        let until = self.deadline.into_iter().chain(alarm).min();
-        park(until.map_or(self.longest, |until| self.longest.min(until - now)));
-        Ok(())
+        let alarm = ALARM.with(Cell::get).filter(|at| self.interrupted.is_some() && *at > now);
+        let until = self.deadline.into_iter().chain(alarm).map(|until| until - now);
+        Ok(until.chain(self.longest).min())
     }
 }
 
@@ -162,24 +189,10 @@ impl From<Instant> for Patience<'static> {
     }
 }
 
-#[cfg(not(loom))]
-fn park(longest: Duration) {
-    thread::park_timeout(longest);
-}
-
-/// loom has no clock: under it nothing but a wake ends a sleep.
-#[cfg(loom)]
-fn park(_longest: Duration) {
-    thread::park();
-}
-
 /// Does nothing until the patience is at its end. Returns what ended it.
 pub fn sleep(patience: Patience<'_>) -> WaitError {
-    loop {
-        if let Err(ended) = patience.park() {
-            return ended;
-        }
-    }
+    let Err(ended) = WaitList::default().until(patience, || None::<Infallible>);
+    ended
 }
 
 /// Blocks until `look` finds something, for what nobody wakes for: it is asked again after each
@@ -187,35 +200,81 @@ pub fn sleep(patience: Patience<'_>) -> WaitError {
 ///
 /// # Errors
 /// What ended the patience.
-pub fn poll<T>(period: Duration, patience: Patience<'_>, mut look: impl FnMut() -> Option<T>) -> Result<T, WaitError> {
-    let patience = patience.looking_every(period);
-    loop {
-        if let Some(found) = look() {
-            return Ok(found);
-        }
-        patience.park()?;
+pub fn poll<T>(period: Duration, patience: Patience<'_>, look: impl FnMut() -> Option<T>) -> Result<T, WaitError> {
+    WaitList::default().until(patience.looking_every(period), look)
+}
+
+/// Threads that sleep on one word.
+#[derive(Debug)]
+struct Group {
+    word: AtomicU32,
+    #[cfg(loom)]
+    sleepers: (Mutex<()>, crate::sync::Condvar),
+}
+
+#[cfg(not(loom))]
+impl Group {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { word: AtomicU32::new(0) })
+    }
+
+    /// Sleeps unless the word has changed, until it does; for so long at most, or less.
+    fn sleep(&self, seen: u32, longest: Option<Duration>) {
+        let longest = longest.map(|longest| futex::Timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        });
+        // Woken, timed out or interrupted by a signal: its caller looks.
+        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, seen, longest.as_ref());
+    }
+
+    /// Wakes all who sleep here, after the word was changed.
+    fn wake(&self) {
+        // It cannot fail: the word is there.
+        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 }
 
-/// A thread that waits.
+/// loom has neither futexes nor a clock: under it nothing but a wake ends a sleep.
+#[cfg(loom)]
+impl Group {
+    fn new() -> Arc<Self> {
+        let sleepers = (Mutex::new(()), crate::sync::Condvar::new());
+        Arc::new(Self { word: AtomicU32::new(0), sleepers })
+    }
+
+    fn sleep(&self, seen: u32, _longest: Option<Duration>) {
+        let mut guard = self.sleepers.0.lock().unwrap();
+        while self.word.load(Ordering::SeqCst) == seen {
+            guard = self.sleepers.1.wait(guard).unwrap();
+        }
+    }
+
+    fn wake(&self) {
+        drop(self.sleepers.0.lock().unwrap());
+        self.sleepers.1.notify_all();
+    }
+}
+
+/// A group in a list.
 #[derive(Debug)]
-struct Entry {
-    /// For what: it is woken by all that covers this.
+struct Waiting {
+    /// None of it waits for less: it is woken by all that covers this.
     from: u64,
-    woken: AtomicBool,
-    waiter: Waiter,
+    members: usize,
+    group: Arc<Group>,
 }
 
 /// The threads that wait for something to change.
 #[derive(Debug)]
 pub struct WaitList {
     least: AtomicU64,
-    waiting: Mutex<Vec<Arc<Entry>>>,
+    groups: Mutex<Vec<Waiting>>,
 }
 
 impl Default for WaitList {
     fn default() -> Self {
-        Self { least: AtomicU64::new(NOBODY), waiting: Mutex::new(Vec::new()) }
+        Self { least: AtomicU64::new(NOBODY), groups: Mutex::new(Vec::new()) }
     }
 }
 
@@ -227,7 +286,7 @@ impl WaitList {
         self.wake_covered(ALL);
     }
 
-    /// Has those look again who wait for no more than `by`.
+    /// Has those look again who wait for no more than `by`, and some others.
     #[inline]
     pub(crate) fn wake_covered(&self, by: u64) {
         // Partner of the fence in `wait_registered`: the change before `least` here, `least` before
@@ -240,15 +299,15 @@ impl WaitList {
 
     #[cold]
     fn wake_slowly(&self, by: u64) {
-        let mut waiting = self.waiting();
-        let covered: Vec<Arc<Entry>> = waiting.extract_if(.., |entry| entry.from <= by).collect();
-        for entry in &covered {
-            // Release: pairs with the acquire in `is_woken`.
-            entry.woken.store(true, Ordering::Release);
+        let mut groups = self.groups();
+        let covered: Vec<Waiting> = groups.extract_if(.., |waiting| waiting.from <= by).collect();
+        for Waiting { group, .. } in &covered {
+            // Release: pairs with the acquire in `wait_registered`.
+            group.word.fetch_or(WOKEN, Ordering::Release);
         }
-        self.removed(&waiting);
-        drop(waiting);
-        covered.iter().for_each(|entry| entry.waiter.wake());
+        self.removed(&groups);
+        drop(groups);
+        covered.iter().for_each(|waiting| waiting.group.wake());
     }
 
     /// Blocks until `look` finds something. It is asked first by a thread that is in no list, then
@@ -276,37 +335,54 @@ impl WaitList {
         patience: Patience<'_>,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitError> {
-        let mut registered = self.register(from);
+        let can_be_interrupted = patience.interrupted.is_some();
+        let mut registered = self.register(from, can_be_interrupted);
         loop {
+            // Acquire: pairs with the releases of those who change the word.
+            let seen = registered.group.word.load(Ordering::Acquire);
             // Partner of the fence in `wake_covered`.
             fence(Ordering::SeqCst);
             if let Some(found) = look() {
                 return Ok(found);
             }
-            patience.park()?;
-            if registered.is_woken() {
-                registered = self.register(from);
+            let longest = patience.rest()?;
+            match seen & WOKEN {
+                0 => registered.group.sleep(seen, longest),
+                _ => registered = self.register(from, can_be_interrupted),
             }
         }
     }
 
-    fn register(&self, from: u64) -> Registered<'_> {
-        let entry = Entry { from: from.min(ALL), woken: AtomicBool::new(false), waiter: Waiter::current() };
-        let entry = Arc::new(entry);
-        let mut waiting = self.waiting();
-        waiting.push(Arc::clone(&entry));
-        self.least.fetch_min(entry.from, Ordering::SeqCst);
-        drop(waiting);
-        Registered { list: self, entry }
+    fn register(&self, from: u64, can_be_interrupted: bool) -> Registered<'_> {
+        let from = from.min(ALL);
+        let mut groups = self.groups();
+        let group = match groups.last_mut().filter(|waiting| waiting.members < TOGETHER) {
+            Some(waiting) => {
+                waiting.members += 1;
+                waiting.from = waiting.from.min(from);
+                Arc::clone(&waiting.group)
+            }
+            None => {
+                let group = Group::new();
+                groups.push(Waiting { from, members: 1, group: Arc::clone(&group) });
+                group
+            }
+        };
+        self.least.fetch_min(from, Ordering::SeqCst);
+        drop(groups);
+        if can_be_interrupted {
+            OWN.with(|own| *own.group() = Some(Arc::clone(&group)));
+        }
+        Registered { list: self, group }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
-        self.waiting.lock().expect("no code panics under this mutex")
+    fn groups(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.groups.lock().expect("no code panics under this mutex")
     }
 
     /// Some have left, and these are the others.
-    fn removed(&self, waiting: &[Arc<Entry>]) {
-        let least = waiting.iter().map(|entry| entry.from).min().unwrap_or(NOBODY);
+    fn removed(&self, groups: &[Waiting]) {
+        let least = groups.iter().map(|waiting| waiting.from).min().unwrap_or(NOBODY);
         self.least.store(least, Ordering::SeqCst);
     }
 }
@@ -314,155 +390,28 @@ impl WaitList {
 /// A thread's place in a list, left when this is dropped.
 struct Registered<'l> {
     list: &'l WaitList,
-    entry: Arc<Entry>,
-}
-
-impl Registered<'_> {
-    fn is_woken(&self) -> bool {
-        // Acquire: pairs with the release in `wake_slowly`.
-        self.entry.woken.load(Ordering::Acquire)
-    }
+    group: Arc<Group>,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        if !self.is_woken() {
-            let mut waiting = self.list.waiting();
-            waiting.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
-            self.list.removed(&waiting);
+        // Relaxed: whether it is in the list is looked at under the lock.
+        if self.group.word.load(Ordering::Relaxed) & WOKEN != 0 {
+            return;
+        }
+        let mut groups = self.list.groups();
+        if let Some(at) = groups.iter().position(|waiting| Arc::ptr_eq(&waiting.group, &self.group)) {
+            groups[at].members -= 1;
+            if groups[at].members == 0 {
+                groups.remove(at);
+            }
+            self.list.removed(&groups);
         }
     }
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::{sync::mpsc::channel, thread::scope};
-
-    use super::*;
-    use crate::{Lsn, Watermark};
-
-    /// Blocks until a thread waits in `list`.
-    fn until_registered(list: &WaitList) {
-        while list.waiting().is_empty() {
-            thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn a_deadline_ends_a_wait_and_what_is_there_needs_none() {
-        let list = WaitList::default();
-        assert_eq!(list.until(Instant::now(), || Some(7)), Ok(7));
-        assert_eq!(list.until(Instant::now(), || None::<()>), Err(WaitError::Deadline));
-        assert_eq!(sleep(Instant::now().into()), WaitError::Deadline);
-        assert_eq!(poll(BOUND, Instant::now().into(), || None::<()>), Err(WaitError::Deadline));
-        assert!(list.waiting().is_empty() && list.least.load(Ordering::SeqCst) == NOBODY);
-        // The earlier one counts, and none is none.
-        let patience = Patience::endless().until(None).until(Instant::now()).until(Instant::now() + BOUND);
-        assert_eq!(sleep(patience), WaitError::Deadline);
-    }
-
-    /// Whatever is waited for: an interrupt is seen long before the thread would look by itself.
-    #[test]
-    fn an_interrupt_ends_each_kind_of_wait_at_once() {
-        let (list, mark) = (WaitList::default(), Watermark::new(Lsn(0)));
-        let waits: [&(dyn Fn(Patience<'_>) -> WaitError + Sync); 4] = [
-            &|patience| list.until(patience, || None::<()>).unwrap_err(),
-            &|patience| mark.wait(Lsn(1), patience).unwrap_err(),
-            &|patience| sleep(patience),
-            &|patience| poll(BOUND, patience, || None::<()>).unwrap_err(),
-        ];
-        for wait in waits {
-            let (canceled, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-            let (about_to_sleep, sleeps) = channel();
-            scope(|scope| {
-                let waiting = scope.spawn(|| {
-                    let interrupted = || {
-                        asked.fetch_add(1, Ordering::SeqCst);
-                        let _ = about_to_sleep.send(Waiter::current());
-                        canceled.load(Ordering::SeqCst)
-                    };
-                    let begun = Instant::now();
-                    (wait(Patience::endless().unless(&interrupted)), begun.elapsed())
-                });
-                // It has found nothing, and is about to park or does.
-                let waiter: Waiter = sleeps.recv().unwrap();
-                canceled.store(true, Ordering::SeqCst);
-                waiter.wake();
-                let (ended, took) = waiting.join().unwrap();
-                assert_eq!(ended, WaitError::Interrupted);
-                assert!(took < BOUND / 2, "{took:?}");
-            });
-            // Once before the sleep, once after it; a token of std's channel may wake it, too.
-            assert!(asked.load(Ordering::SeqCst) <= 3, "{asked:?}");
-        }
-    }
-
-    #[test]
-    fn an_alarm_ends_a_sleep_that_can_be_interrupted() {
-        let rings = Instant::now() + Duration::from_millis(5);
-        set_alarm(Some(rings));
-        let begun = Instant::now();
-        let ended = sleep(Patience::endless().unless(&|| Instant::now() >= rings));
-        set_alarm(None);
-        assert_eq!(ended, WaitError::Interrupted);
-        assert!(begun.elapsed() < BOUND / 2);
-    }
-
-    /// The others need no wake, and get none.
-    #[test]
-    fn only_those_are_woken_who_are_covered() {
-        let (mark, looks) = (Watermark::new(Lsn(0)), AtomicU64::new(0));
-        let (near, far) = (Lsn(5), Lsn(50));
-        let count = || {
-            looks.fetch_add(1, Ordering::SeqCst);
-            false
-        };
-        let (mark, count) = (&mark, &count);
-        scope(|scope| {
-            let late = scope.spawn(move || mark.wait(far, Patience::endless().unless(count)));
-            while looks.load(Ordering::SeqCst) == 0 {
-                thread::yield_now();
-            }
-            for at in 1..=5 {
-                let early = scope.spawn(move || mark.wait(near, None));
-                mark.advance(Lsn(at));
-                if at == 5 {
-                    assert_eq!(early.join().unwrap(), Ok(near));
-                }
-            }
-            assert_eq!(looks.load(Ordering::SeqCst), 1);
-            mark.advance(far);
-            assert_eq!(late.join().unwrap(), Ok(far));
-        });
-    }
-
-    #[test]
-    fn all_are_woken_in_turn() {
-        let (list, turn) = (WaitList::default(), AtomicU64::new(0));
-        scope(|scope| {
-            for own in 0..4 {
-                let (list, turn) = (&list, &turn);
-                scope.spawn(move || {
-                    list.until(None, || (turn.load(Ordering::SeqCst) == own).then_some(())).unwrap();
-                    turn.store(own + 1, Ordering::SeqCst);
-                    list.wake_all();
-                });
-            }
-        });
-        assert_eq!(turn.load(Ordering::SeqCst), 4);
-    }
-
-    #[test]
-    fn a_closed_watermark_ends_waits() {
-        let mark = Watermark::new(Lsn(0));
-        scope(|scope| {
-            let waiting = scope.spawn(|| mark.wait(Lsn(1), None));
-            until_registered(mark.waiters());
-            mark.close();
-            assert_eq!(waiting.join().unwrap(), Err(WaitError::Closed));
-        });
-    }
-}
+mod tests;
 
 #[cfg(all(test, loom))]
 mod model {
@@ -494,7 +443,7 @@ mod model {
                 list.wake_all();
             }
             waiting.join().unwrap();
-            assert!(list.waiting().is_empty() && list.least.load(Ordering::SeqCst) == NOBODY);
+            assert!(list.groups().is_empty() && list.least.load(Ordering::SeqCst) == NOBODY);
         });
     }
 
@@ -517,7 +466,7 @@ mod model {
             shared.1.store(true, Ordering::SeqCst);
             waiter.wake();
             assert_eq!(waiting.join().unwrap(), Err(WaitError::Interrupted));
-            assert!(shared.0.waiting().is_empty());
+            assert!(shared.0.groups().is_empty());
         });
     }
 }

@@ -67,7 +67,6 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Ver
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
     garbage_collector::{GarbageCollector, GarbageCollectorThread},
-    lead::ThisNode,
     start::{Parts, open_log},
 };
 use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
@@ -152,7 +151,7 @@ pub struct Node {
     address: String,
     database: Database,
     source: Arc<VersionSource>,
-    scheme: Arc<dyn Scheme>,
+    scheme: Scheme,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,
@@ -409,7 +408,7 @@ impl Node {
     /// node is a standby that was started with another encoding than `bytes`: others execute
     /// nothing.
     pub fn set_encoding(&self, encoding: Encoding) {
-        self.scheme.set_encoding(encoding);
+        self.scheme.replaying.set_encoding(encoding);
     }
 
     /// The memory of its tables. Cheap.

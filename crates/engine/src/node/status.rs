@@ -216,8 +216,8 @@ impl Node {
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
                     state_proof: self.state_proof(),
-                    again: self.scheme.again(),
-                    sampled: self.scheme.sampled(),
+                    again: self.scheme.replaying.again(),
+                    sampled: self.scheme.samples.status(),
                 }
             }
             Composition::Mirror(mirrored) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },
@@ -234,7 +234,7 @@ impl Node {
             Some(composition) => self.role_status(composition),
             None => {
                 let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-                RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
+                RoleStatus::TakingOver { again: self.scheme.replaying.again(), phase: phase.map(StartPhase::status) }
             }
         };
         drop(composition);

@@ -1,7 +1,19 @@
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::channel,
+    },
+    time::{Duration, Instant},
+};
 
-use freshet_base::{Lsn, OutcomeOpen, Safety, Term, wait::Patience};
-use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
+use freshet_base::{
+    Lsn, OutcomeOpen, Safety, Term, WaitError,
+    wait::{BOUND, Patience, Waiter},
+};
+use freshet_cluster::{
+    commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing},
+    wanted::Wanted,
+};
 
 use super::fixture::*;
 
@@ -82,6 +94,50 @@ fn giving_up_is_distinguished_from_refusal() {
     });
     primary.primary.stop();
     assert_eq!(wait(None), Err(OutcomeOpen::Fenced(Term(9))));
+}
+
+#[test]
+fn an_interrupt_ends_each_wait_at_once() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let end = primary.write(&[64]);
+    let shown = primary.primary.waits();
+    let waits: [&(dyn Fn(Patience<'_>) -> bool + Sync); 2] =
+        [&|patience| primary.primary.commit().wait(end, patience) == Err(OutcomeOpen::Deadline), &|patience| {
+            shown.wait(Wanted::Persistent(Safety::VerySafe), end, patience) == Err(WaitError::Interrupted)
+        }];
+    for wait in waits {
+        let (canceled, (waits, knows)) = (AtomicBool::new(false), channel());
+        let (ended, took) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let asked = || {
+                    let _ = waits.send(Waiter::current());
+                    canceled.load(Ordering::SeqCst)
+                };
+                let begun = Instant::now();
+                (wait(Patience::endless().unless(&asked)), begun.elapsed())
+            });
+            let waiter: Waiter = knows.recv().unwrap();
+            canceled.store(true, Ordering::SeqCst);
+            waiter.wake();
+            waiting.join().unwrap()
+        });
+        assert!(ended && took < BOUND / 2, "{ended} after {took:?}");
+    }
+}
+
+/// Who waits for standbys is the primary's: with the term, the wait ends.
+#[test]
+fn waits_for_standbys_end_with_the_term() {
+    let primary = PrimaryNode::first(config(rule(Safety::TwoSafe, 1)));
+    let end = primary.write(&[64]);
+    let shown = primary.primary.waits();
+    let waited = std::thread::scope(|scope| {
+        let wanted = Wanted::Persistent(Safety::VerySafe);
+        let waiting = scope.spawn(|| shown.wait(wanted, end, Patience::endless()));
+        primary.primary.fence(Term(9));
+        waiting.join().unwrap()
+    });
+    assert_eq!(waited, Err(WaitError::Closed));
 }
 
 #[test]
