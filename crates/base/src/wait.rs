@@ -54,8 +54,10 @@ const ALL: u64 = NOBODY - 1;
 /// The bit of a group's word that says that its list has let it go.
 const WOKEN: u32 = 1;
 
+std::thread_local! {
+    static ALARM: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 thread_local! {
-    static ALARM: Cell<Option<Instant>> = Cell::new(None);
     static OWN: Waiter = Waiter(Arc::new(Mutex::new(None)));
 }
 
@@ -102,7 +104,7 @@ impl Waiter {
 /// When the calling thread's interrupts will say something by themselves, as at the time-out of its
 /// statement: waits that can be interrupted look then. Replaces what was set before.
 pub fn set_alarm(at: Option<Instant>) {
-    ALARM.with(|alarm| alarm.set(at));
+    ALARM.set(at);
 }
 
 /// How long a thread is ready to wait: endlessly, but for a deadline and for interrupts.
@@ -170,7 +172,7 @@ impl<'a> Patience<'a> {
             return Err(WaitError::Deadline);
         }
         // An alarm that has rung was looked at by now.
-        let alarm = ALARM.with(Cell::get).filter(|at| self.interrupted.is_some() && *at > now);
+        let alarm = ALARM.get().filter(|at| self.interrupted.is_some() && *at > now);
         let until = self.deadline.into_iter().chain(alarm).map(|until| until - now);
         Ok(until.chain(self.longest).min())
     }

@@ -67,7 +67,7 @@ impl Watermark {
         self.waiters.wake_all();
     }
 
-    /// Has everyone who waits here look at his interrupts again.
+    /// Has all who wait here look at their interrupts again.
     pub fn wake(&self) {
         self.waiters.wake_all();
     }
