@@ -26,8 +26,8 @@ fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     (primary, directories)
 }
 
-/// The SQLSTATE with which a statement fails, if it ends at all: at once when it is to, and not when
-/// its session happens to look.
+/// The SQLSTATE with which a statement fails, if it ends at all: at once when it is to, and not
+/// when its session happens to look.
 fn ends(sql: &Sql, statement: &str) -> String {
     let begun = Instant::now();
     let state = ends_some_time(sql, statement);
