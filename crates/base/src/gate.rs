@@ -1,14 +1,14 @@
 //! What commits wait for.
 
-use std::{fmt, time::Instant};
+use std::fmt;
 
-use crate::{Lsn, Term};
+use crate::{Lsn, Term, wait::Patience};
 
 /// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is
 /// neither "committed" nor "rolled back".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeOpen {
-    /// The caller's deadline passed before the commit was decided.
+    /// The caller's patience ended before the commit was decided.
     Deadline,
     /// The safety level cannot be kept, and the node refuses rather than waits.
     Refused(String),
@@ -49,9 +49,9 @@ pub trait CommitGate: Send + Sync {
 
     /// Blocks while as much of the log is uncommitted as the node allows, so that those who write
     /// go no faster than those who commit: standbys, or this node's disk. `false` when that lasts
-    /// beyond `deadline`. When the term ends, that is no reason to wait; [`CommitGate::admit`]
+    /// longer than `patience`. When the term ends, that is no reason to wait; [`CommitGate::admit`]
     /// says so. Cheap while there is room.
-    fn wait_for_room(&self, _deadline: Option<Instant>) -> bool {
+    fn wait_for_room(&self, _patience: Patience<'_>) -> bool {
         true
     }
 
@@ -59,7 +59,7 @@ pub trait CommitGate: Send + Sync {
     ///
     /// # Errors
     /// [`OutcomeOpen`] when the wait ends without that.
-    fn wait(&self, until: Lsn, deadline: Option<Instant>) -> Result<(), OutcomeOpen>;
+    fn wait(&self, until: Lsn, patience: Patience<'_>) -> Result<(), OutcomeOpen>;
 
     /// What [`CommitGate::wait`] would say now; `None` while it would go on waiting. Cheap.
     fn outcome(&self, until: Lsn) -> Option<Result<(), OutcomeOpen>>;

@@ -19,6 +19,7 @@ pub mod strangers;
 pub mod sync;
 pub mod value_ring;
 pub mod varint;
+pub mod wait;
 mod watermark;
 pub mod words;
 
@@ -30,4 +31,5 @@ pub use regularly::{Regularly, Stops};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
 pub use safety::{Certifier, Isolation, Safety};
-pub use watermark::{WaitError, Watermark, check};
+pub use wait::WaitError;
+pub use watermark::{Watermark, check};

@@ -2,21 +2,25 @@
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, Builder, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+use crate::wait::{Patience, WaitList};
 
 /// Whether such a thread is to end.
 #[derive(Debug, Default)]
-pub struct Stops(Mutex<bool>, Condvar);
+pub struct Stops(AtomicBool, WaitList);
 
 impl Stops {
     /// Blocks for this time, or until the thread is to end; says whether it is.
     pub fn wait(&self, pause: Duration) -> bool {
-        let stops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.1.wait_timeout_while(stops, pause, |stops| !*stops);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let patience = Patience::endless().until(Instant::now().checked_add(pause));
+        self.1.until(patience, || self.0.load(Ordering::SeqCst).then_some(())).is_ok()
     }
 }
 
@@ -52,8 +56,8 @@ impl Regularly {
 
 impl Drop for Regularly {
     fn drop(&mut self) {
-        *self.stops.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stops.1.notify_all();
+        self.stops.0.store(true, Ordering::SeqCst);
+        self.stops.1.wake_all();
         // The last owner of something may be the thread itself.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic there was reported already.

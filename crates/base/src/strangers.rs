@@ -9,9 +9,11 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use crate::wait::{Patience, WaitList};
 
 /// The strangers at one door. `T` is what ends a stranger's connection.
 pub struct Strangers<T> {
@@ -19,7 +21,7 @@ pub struct Strangers<T> {
     fair: Duration,
     inner: Mutex<Inner<T>>,
     /// A place is free, or the door is closed.
-    changed: Condvar,
+    changed: WaitList,
 }
 
 struct Inner<T> {
@@ -52,7 +54,7 @@ impl<T> Strangers<T> {
     /// had it for the time `fair`.
     pub fn new(places: usize, fair: Duration) -> Arc<Self> {
         let inner = Inner { here: VecDeque::new(), next: 0, closed: false };
-        Arc::new(Self { places: places.max(1), fair, inner: Mutex::new(inner), changed: Condvar::new() })
+        Arc::new(Self { places: places.max(1), fair, inner: Mutex::new(inner), changed: WaitList::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
@@ -63,16 +65,17 @@ impl<T> Strangers<T> {
     /// connection. Blocks while all others have come too recently, at most for the fair time.
     /// `None` when the door is closed.
     pub fn admit(self: &Arc<Self>, stranger: T) -> Option<(Place<T>, Option<T>)> {
-        let mut inner = self.lock();
-        let mut gone = None;
+        let (mut inner, mut gone) = (self.lock(), None);
         while !inner.closed && inner.here.len() >= self.places {
-            let oldest = inner.here.front().map_or(self.fair, |(_, since, _)| since.elapsed());
-            if oldest >= self.fair {
+            // When the oldest has had a fair time; it may have gone before.
+            let fair = inner.here.front().map(|(_, since, _)| *since + self.fair);
+            if fair.is_none_or(|fair| Instant::now() >= fair) {
                 gone = inner.here.pop_front().map(|(_, _, stranger)| stranger);
-            } else {
-                let left = self.fair - oldest;
-                inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
             }
+            drop(inner);
+            let look = || Some(self.lock()).filter(|inner| inner.closed || inner.here.len() < self.places);
+            inner = self.changed.until(Patience::endless().until(fair), look).unwrap_or_else(|_| self.lock());
         }
         if inner.closed {
             return None;
@@ -87,8 +90,10 @@ impl<T> Strangers<T> {
     pub fn close(&self) -> Vec<T> {
         let mut inner = self.lock();
         inner.closed = true;
-        self.changed.notify_all();
-        inner.here.drain(..).map(|(_, _, stranger)| stranger).collect()
+        let here = std::mem::take(&mut inner.here);
+        drop(inner);
+        self.changed.wake_all();
+        here.into_iter().map(|(_, _, stranger)| stranger).collect()
     }
 
     /// How many connections of strangers there are now.
@@ -102,8 +107,10 @@ impl<T> Drop for Place<T> {
         let mut inner = self.door.lock();
         let before = inner.here.len();
         inner.here.retain(|(number, ..)| *number != self.number);
-        if inner.here.len() < before {
-            self.door.changed.notify_all();
+        let left = inner.here.len() < before;
+        drop(inner);
+        if left {
+            self.door.changed.wake_all();
         }
     }
 }

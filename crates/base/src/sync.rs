@@ -24,10 +24,9 @@ pub use loom::{
     thread,
 };
 
-/// Spins a little, then yields the processor: the only way this project waits
-/// for another thread that is known to be in a short, non-blocking section.
-///
-/// The caller bounds the number of rounds; nothing here spins without end.
+/// Spins a little, then yields the processor, then sleeps a little each time: the only way this
+/// project waits for another thread that is known to be in a short, non-blocking section, and wakes
+/// nobody at its end.
 #[derive(Debug, Default)]
 pub struct Backoff {
     rounds: u32,
@@ -37,6 +36,12 @@ impl Backoff {
     /// Rounds that only pause the processor before the thread starts to yield.
     #[cfg(not(loom))]
     const SPINS: u32 = 6;
+    /// Rounds after which the thread sleeps instead, so that one that was preempted gets its
+    /// processor whatever the scheduler's policy is.
+    #[cfg(not(loom))]
+    const AWAKE: u32 = 4096;
+    #[cfg(not(loom))]
+    const NAP: std::time::Duration = std::time::Duration::from_micros(50);
 
     /// A fresh back-off that begins with the shortest pause.
     pub fn new() -> Self {
@@ -44,6 +49,7 @@ impl Backoff {
     }
 
     /// Waits a little longer than last time.
+    #[cold]
     pub fn pause(&mut self) {
         #[cfg(loom)]
         thread::yield_now();
@@ -52,9 +58,11 @@ impl Backoff {
             for _ in 0..1u32 << self.rounds {
                 hint::spin_loop();
             }
-        } else {
+        } else if self.rounds < Self::AWAKE {
             // Two cores: the thread that we wait for may need this one.
             thread::yield_now();
+        } else {
+            crate::wait::sleep((std::time::Instant::now() + Self::NAP).into());
         }
         self.rounds = self.rounds.saturating_add(1);
     }

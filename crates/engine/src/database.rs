@@ -1,11 +1,8 @@
 //! The database of one node.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use freshet_base::{Certifier, Isolation, Lsn, Term, Watermark};
+use freshet_base::{Certifier, Isolation, Lsn, Term, Watermark, wait::Patience};
 use freshet_log::{Log, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{
@@ -14,9 +11,6 @@ use freshet_txn::{
 use thiserror::Error;
 
 use crate::source::VersionSource;
-
-/// How often a wait looks whether anybody wants to wait any more.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a table was not made.
 #[derive(Debug, Error)]
@@ -156,40 +150,25 @@ impl Database {
         self.wait_until(ticket, None)
     }
 
-    /// Blocks until a commit holds, or `ended` says that the caller no longer wants to wait.
-    /// `ended` is asked every 50 ms. For a caller that can be told to stop, by a time-out, a
-    /// request to cancel, or the end of its session.
+    /// Blocks until a commit holds, or the patience is at its end.
     ///
     /// # Errors
-    /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] once `ended` has said
-    /// so.
-    pub fn wait_unless(&self, ticket: Ticket, ended: &dyn Fn() -> bool) -> Result<(), OutcomeOpen> {
-        loop {
-            match self.wait_until(ticket, Some(Instant::now() + LOOK_EVERY)) {
-                Err(OutcomeOpen::Deadline) if !ended() => {}
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Blocks until a commit holds, or `deadline` passes.
-    ///
-    /// # Errors
-    /// [`OutcomeOpen`] when that cannot be known.
-    pub fn wait_until(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+    /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] at the end of the
+    /// patience, also when the caller was interrupted.
+    pub fn wait_until<'a>(&self, ticket: Ticket, patience: impl Into<Patience<'a>>) -> Result<(), OutcomeOpen> {
         let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
         if ticket.until == Lsn::ZERO {
             return Ok(());
         }
         primary.log.force_fence(ticket.until);
-        primary.gate.wait(ticket.until, deadline)
+        primary.gate.wait(ticket.until, patience.into())
     }
 
-    /// Blocks while as much of the log is uncommitted as the node allows, at most until `deadline`;
-    /// `false` when it still is. A caller that is going to commit waits here, where it can be
-    /// interrupted.
-    pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        self.core.snapshots.wait_for_room(deadline)
+    /// Blocks while as much of the log is uncommitted as the node allows, or until the patience is
+    /// at its end; `false` when it still is. A caller that is going to commit waits here, where it
+    /// can be interrupted.
+    pub fn wait_for_room<'a>(&self, patience: impl Into<Patience<'a>>) -> bool {
+        self.core.snapshots.wait_for_room(patience.into())
     }
 
     /// What a wait for the ticket would say now; `None` while it would go on.

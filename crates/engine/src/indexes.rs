@@ -10,9 +10,16 @@
 //! An index that does not become ready, because its keys are not unique, say, is dropped. So is one
 //! that was being built when its primary ended, by the next primary.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use freshet_base::{Fid, Isolation};
+use freshet_base::{
+    Fid, Isolation,
+    wait::{self, Patience},
+};
 use freshet_storage::{Catalog, IndexDefinition, IndexState, ReadError, Table};
 use freshet_txn::{Batch, BuildError, OutcomeOpen, ProcedureError, Ticket, Worker, WorkerError, WriteError};
 use thiserror::Error;
@@ -115,14 +122,16 @@ impl IndexBuild<'_> {
             match batch {
                 Ok(Batch::More) => {}
                 Ok(Batch::Last) => break,
-                Ok(Batch::Contested) | Err(BuildError::Read(ReadError::Stalled)) => std::thread::sleep(PAUSE),
+                Ok(Batch::Contested) | Err(BuildError::Read(ReadError::Stalled)) => {
+                    wait::sleep(Patience::endless().until(Instant::now() + PAUSE).unless(cancelled));
+                }
                 Err(cause) => return Err(cause.into()),
             }
         }
         let ticket = Database::set_state(&self.worker, self.table, self.number, IndexState::Ready)?;
         // Whether that lasts may not be known, but it is not to be taken back from here.
         self.done = true;
-        self.database.wait_unless(ticket, cancelled)?;
+        self.database.wait_until(ticket, Patience::endless().unless(cancelled))?;
         Ok(self.number)
     }
 }
@@ -168,7 +177,7 @@ impl Database {
             })?)
         })?;
         let build = IndexBuild { database: self, table, number, worker, building, done: false };
-        match self.wait_unless(ticket, cancelled) {
+        match self.wait_until(ticket, Patience::endless().unless(cancelled)) {
             Err(OutcomeOpen::Deadline) => Err(IndexError::Cancelled),
             outcome => outcome.map(|()| build).map_err(IndexError::from),
         }

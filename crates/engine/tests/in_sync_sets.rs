@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
-use freshet_base::NodeId;
+use freshet_base::{NodeId, wait::Patience};
 use freshet_cluster::commit_rule::Standing;
 use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, StateHash, node::RoleStatus};
 
@@ -127,7 +127,11 @@ fn who_was_put_out_does_not_take_over_with_the_log_of_who_stayed() {
     let worker = database.worker().unwrap();
     let (_, written) =
         worker.execute(Isolation::Serializable, |txn| Ok(txn.insert(&table, &row(9000, 1, 1))?)).unwrap();
-    assert_eq!(database.wait_unless(written, &|| true), Err(OutcomeOpen::Deadline), "the wait ends when it is told to");
+    assert_eq!(
+        database.wait_until(written, Patience::endless().unless(&|| true)),
+        Err(OutcomeOpen::Deadline),
+        "the wait ends when it is told to"
+    );
     assert_eq!(database.outcome(written), None, "and the commit still waits");
     drop((worker, table));
     // Somebody who hears the old primary alone would take its set for the newest, so nothing is

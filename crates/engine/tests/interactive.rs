@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::wait::Patience;
 use freshet_engine::{
     Database, Direction, IndexDefinition, Isolation, KeyPart, LockWaitError, RowLock, Table, TableDefinition,
     Transaction, WriteError,
@@ -31,8 +32,6 @@ fn column(row: &[u8], number: usize) -> u64 {
     u64::from_le_bytes(row[8 * number..8 * number + 8].try_into().unwrap())
 }
 
-const NEVER: &dyn Fn() -> bool = &|| false;
-
 /// Adds one to a record's value as READ COMMITTED does it: its holder is waited for, and the newest
 /// value counts.
 fn increment(txn: &Transaction<'_>, table: &Table, id: u64) -> Result<(), LockWaitError> {
@@ -43,7 +42,7 @@ fn increment(txn: &Transaction<'_>, table: &Table, id: u64) -> Result<(), LockWa
             Ok(_) => return Ok(()),
             // Its value is a key, so the record may have moved, too.
             Err(WriteError::Conflict | WriteError::NotFound) => {
-                txn.wait_for_holder(None, NEVER)?;
+                txn.wait_for_holder(Patience::endless())?;
                 txn.refresh();
             }
             Err(other) => panic!("{other}"),
@@ -128,10 +127,10 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
     locking.lock(&table, rid, RowLock::Update).unwrap();
     let waiting = other.begin(Isolation::Snapshot);
     assert_eq!(waiting.update(&table, rid, &row(1, 1, 7)), Err(WriteError::Conflict));
-    let soon = Some(Instant::now() + Duration::from_millis(30));
-    assert_eq!(waiting.wait_for_holder(soon, NEVER), Err(LockWaitError::Deadline));
+    let soon = Instant::now() + Duration::from_millis(30);
+    assert_eq!(waiting.wait_for_holder(soon.into()), Err(LockWaitError::Deadline));
     assert_eq!(waiting.update(&table, rid, &row(1, 1, 7)), Err(WriteError::Conflict));
-    assert_eq!(waiting.wait_for_holder(None, &|| true), Err(LockWaitError::Cancelled));
+    assert_eq!(waiting.wait_for_holder(Patience::endless().unless(&|| true)), Err(LockWaitError::Cancelled));
     // Readers do not mind.
     assert!(waiting.get(&table, 0, &1u64.to_be_bytes()).unwrap().is_some());
     let ticket = locking.commit().unwrap();
@@ -167,7 +166,7 @@ fn a_waiter_is_woken_by_the_end_of_the_holder() {
                 let (rid, changed) = (found.rid, row(1, 1, 100));
                 assert_eq!(txn.update(table, rid, &changed), Err(WriteError::Conflict));
                 finds.send(()).unwrap();
-                txn.wait_for_holder(None, NEVER).unwrap();
+                txn.wait_for_holder(Patience::endless()).unwrap();
                 // The first to commit wins; if it gave up, nothing has happened.
                 txn.update(table, rid, &changed).is_ok()
             });

@@ -53,7 +53,7 @@ fn receive(node: &Node, count: usize) -> Vec<Vec<u8>> {
     let deadline = soon().unwrap();
     while received.len() < count {
         assert!(Instant::now() < deadline, "{} of {count}", received.len());
-        let Some(first) = database.messages().first(deadline.saturating_duration_since(Instant::now())) else {
+        let Some(first) = database.messages().first(deadline.into()) else {
             continue;
         };
         database.wait_committed(first.plus(1), deadline);

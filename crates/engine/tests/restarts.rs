@@ -209,7 +209,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     let gate = &primary.database().core().snapshots.primary().unwrap().gate;
     assert!(gate.outcome(end).is_none(), "nobody else is known to hold it");
     let standby = follow();
-    gate.wait(end, soon()).unwrap();
+    gate.wait(end, soon().into()).unwrap();
     let end = primary.database().core().snapshots.current();
     standby.wait_visible(end, soon()).unwrap();
     assert_eq!((hash(&primary), hash(&standby)), (before, before));
@@ -221,7 +221,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
         let node = start(NodeConfig { safety, ..common::config(Some(single.path())) });
         let end = node.database().core().snapshots.current();
         node.log().unwrap().force_fence(end);
-        node.database().core().snapshots.primary().unwrap().gate.wait(end, soon()).unwrap();
+        node.database().core().snapshots.primary().unwrap().gate.wait(end, soon().into()).unwrap();
         node.stop().unwrap();
     }
 }

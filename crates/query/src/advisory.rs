@@ -18,14 +18,13 @@
 use std::{
     cell::RefCell,
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex},
 };
 
-use freshet_base::panics;
+use freshet_base::{panics, wait::WaitList};
 use freshet_sql::{SqlError, SqlState};
 
-use crate::locks::{LOOK, OtherWaits, Patience, Suspicion, guard, not_available};
+use crate::locks::{OtherWaits, Patience, Suspicion, guard};
 use crate::schema::{COMMON, Oid};
 
 /// What is locked in a database: one number of 64 bits, or two of 32, which are never the same.
@@ -92,7 +91,7 @@ impl Default for AdvisoryLimits {
 /// The advisory locks of a node.
 pub struct AdvisoryLocks {
     state: Mutex<State>,
-    changed: Condvar,
+    changed: WaitList,
     others: Option<Arc<dyn OtherWaits>>,
     limits: AdvisoryLimits,
 }
@@ -276,7 +275,7 @@ impl AdvisoryLocks {
 
     /// The same, with other limits.
     pub fn within(others: Option<Arc<dyn OtherWaits>>, limits: AdvisoryLimits) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), others, limits })
+        Arc::new(Self { state: Mutex::default(), changed: WaitList::default(), others, limits })
     }
 
     /// The locks of a session of this role, none for a superuser's. No two sessions have the same
@@ -353,36 +352,22 @@ impl SessionAdvisory {
             id
         };
         let mut suspicion = Suspicion::default();
-        let failure = loop {
+        let outcome = patience.until(&locks.changed, || {
             let mut state = guard(&locks.state);
             if state.blockers(key, self.place, shared, id).is_empty() {
-                state.waiting.retain(|waiting| waiting.id != id);
-                let taken = self.take(&mut state, key, shared, transaction);
-                drop(state);
-                // Who stood behind it may be able to share it.
-                locks.changed.notify_all();
-                return taken;
-            }
-            let now = Instant::now();
-            if patience.deadline.is_some_and(|deadline| now >= deadline) {
-                break not_available();
+                return Some(self.take(&mut state, key, shared, transaction));
             }
             let suspicious = suspicion.look(self.place, |waiter| state.waits_for(waiter), locks.others.as_deref());
-            if let Err(error) = suspicious {
+            if suspicious.is_err() {
                 // Who finds a circle leaves it before anybody else can look: one is enough.
                 state.waiting.retain(|waiting| waiting.id != id);
-                break error;
             }
-            let longest = patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
-            let (state, _) = locks.changed.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner);
-            drop(state);
-            if let Err(error) = (patience.interrupted)() {
-                break error;
-            }
-        };
+            suspicious.err().map(Err)
+        });
         guard(&locks.state).waiting.retain(|waiting| waiting.id != id);
-        locks.changed.notify_all();
-        Err(failure)
+        // Who stood behind it may be able to share it.
+        locks.changed.wake_all();
+        outcome
     }
 
     /// Releases a lock that the session holds once; says whether it has held it.
@@ -390,7 +375,7 @@ impl SessionAdvisory {
         let _vital = panics::vital("the advisory locks");
         let held = guard(&self.locks.state).release(key, self.place, shared, false);
         if held {
-            self.locks.changed.notify_all();
+            self.locks.changed.wake_all();
         }
         held
     }
@@ -399,7 +384,7 @@ impl SessionAdvisory {
     pub fn unlock_all(&self) {
         let _vital = panics::vital("the advisory locks");
         guard(&self.locks.state).change_all(self.place, |held| held.session = 0);
-        self.locks.changed.notify_all();
+        self.locks.changed.wake_all();
     }
 
     /// How many locks the transaction has taken, to go [back to](Self::release_since) when a
@@ -420,7 +405,7 @@ impl SessionAdvisory {
             state.release(key, self.place, shared, true);
         }
         drop(state);
-        self.locks.changed.notify_all();
+        self.locks.changed.wake_all();
     }
 
     /// Releases what the transaction holds: it has ended.
@@ -436,12 +421,14 @@ impl Drop for SessionAdvisory {
     fn drop(&mut self) {
         let _vital = panics::vital("the advisory locks");
         guard(&self.locks.state).change_all(self.place, |held| (held.session, held.transaction) = (0, 0));
-        self.locks.changed.notify_all();
+        self.locks.changed.wake_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const KEY: AdvisoryKey = AdvisoryKey { database: COMMON, class: 0, object: 7, pair: false };

@@ -16,15 +16,11 @@
 //!
 //! `freshet.safety` counts when it is set.
 
-use std::time::{Duration, Instant};
-
+use freshet_base::WaitError;
 use freshet_engine::{CommitError, DurableError, Lsn, OutcomeOpen, Safety, Ticket, Wanted};
 use freshet_sql::{SqlError, SqlState};
 
-use crate::{error::commit_error, server::Shared, session::settings::Settings};
-
-/// How often a wait looks whether its session is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+use crate::{error::commit_error, server::Shared, session::settings::Settings, wait::waiting};
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +97,6 @@ impl Shared {
         level: Level,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        let ended = || interrupted().is_err();
         // For a reader, what it asked for ends; for a writer, what becomes of its commit is
         // unknown.
         let open = |cause: OutcomeOpen| match (cause, interrupted()) {
@@ -123,25 +118,24 @@ impl Shared {
             Level::Nothing => return Ok(()),
             Level::Local => {
                 let Some(log) = self.node.log() else { return Ok(()) };
-                loop {
-                    match log.wait_durable(ticket.until, Some(Instant::now() + LOOK_EVERY)) {
-                        Ok(_) => return Ok(()),
-                        Err(DurableError::Deadline) if !ended() => {}
-                        Err(DurableError::Deadline) => return Err(open(OutcomeOpen::Deadline)),
-                        Err(cause) => return Err(unknown(&cause)),
-                    }
-                }
+                return match waiting(interrupted, |patience| log.wait_durable(ticket.until, patience)) {
+                    Ok(_) => Ok(()),
+                    Err(DurableError::Deadline) => Err(open(OutcomeOpen::Deadline)),
+                    Err(cause) => Err(unknown(&cause)),
+                };
             }
-            Level::Node | Level::Applied | Level::More(_) => self.database.wait_unless(ticket, &ended).map_err(open)?,
+            Level::Node | Level::Applied | Level::More(_) => {
+                waiting(interrupted, |patience| self.database.wait_until(ticket, patience)).map_err(open)?;
+            }
         }
         let Level::More(safety) = level else { return Ok(()) };
         let wanted = Wanted::Persistent(safety);
-        while !self.node.wait_for_standbys(wanted, ticket.until, Instant::now() + LOOK_EVERY) {
-            if ended() {
-                return Err(open(OutcomeOpen::Deadline));
-            }
+        match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, ticket.until, patience)) {
+            Ok(()) => Ok(()),
+            Err(WaitError::Closed) if ticket.lsn.is_some() && self.node.is_deposed() => Err(unknown(&succeeded())),
+            Err(WaitError::Closed) => Err(open(OutcomeOpen::Stopped)),
+            Err(WaitError::Interrupted | WaitError::Deadline) => Err(open(OutcomeOpen::Deadline)),
         }
-        Ok(())
     }
 
     /// Waits while as much of the log is uncommitted as the node allows.
@@ -149,10 +143,10 @@ impl Shared {
     /// # Errors
     /// What `interrupted` says: the transaction was not committed, and is not going to be.
     pub fn wait_for_room(&self, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
-        while !self.database.wait_for_room(Some(Instant::now() + LOOK_EVERY)) {
-            interrupted()?;
+        match waiting(interrupted, |patience| self.database.wait_for_room(patience)) {
+            true => Ok(()),
+            false => interrupted(),
         }
-        Ok(())
     }
 
     /// Waits until a commit that holds is visible to the readers of the standbys that count for the
@@ -164,12 +158,9 @@ impl Shared {
     /// all the same.
     pub fn wait_until_shown(&self, until: Lsn, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
         let wanted = Wanted::Visible(self.node.config().safety);
-        while !self.node.wait_for_standbys(wanted, until, Instant::now() + LOOK_EVERY) {
-            interrupted()?;
-            if self.node.is_deposed() {
-                return Err(succeeded());
-            }
+        match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, until, patience)) {
+            Ok(()) => Ok(()),
+            Err(_) => interrupted().and(Err(succeeded())),
         }
-        Ok(())
     }
 }

@@ -44,3 +44,4 @@ pub mod server;
 pub mod session;
 pub mod syntax;
 pub mod system;
+mod wait;

@@ -31,18 +31,19 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use freshet_base::panics;
+use freshet_base::{WaitError, panics, wait::WaitList};
 use freshet_engine::circle;
 use freshet_sql::{SqlError, SqlState};
 
-use crate::schema::Oid;
+use crate::{schema::Oid, wait::waiting};
 
-/// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
-pub(crate) const LOOK: Duration = Duration::from_millis(10);
+/// How often a waiter looks for deadlocks: that a circle of waits lasts is nothing that anybody
+/// could wake it for.
+const LOOK_FOR_CIRCLES: Duration = Duration::from_millis(10);
 /// How long a circle of waits must last to be one.
 const CONFIRM: Duration = Duration::from_millis(5);
 
@@ -180,8 +181,30 @@ impl Suspicion {
 pub struct Patience<'a> {
     /// Until when.
     pub deadline: Option<Instant>,
-    /// Asked now and then: an error ends the wait.
+    /// Asked whenever the session is woken: an error ends the wait.
     pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
+}
+
+impl Patience<'_> {
+    /// Blocks until `look`, which also looks for deadlocks, has an outcome. It is asked when `list`
+    /// is woken, and every few milliseconds.
+    ///
+    /// # Errors
+    /// That of `look`, 55P03, or what ended the wait.
+    pub(crate) fn until(
+        self,
+        list: &WaitList,
+        look: impl FnMut() -> Option<Result<(), SqlError>>,
+    ) -> Result<(), SqlError> {
+        let waited = waiting(self.interrupted, |patience| {
+            list.until(patience.until(self.deadline).looking_every(LOOK_FOR_CIRCLES), look)
+        });
+        match waited {
+            Ok(outcome) => outcome,
+            Err(WaitError::Interrupted) => (self.interrupted)().and(Err(not_available())),
+            Err(WaitError::Deadline | WaitError::Closed) => Err(not_available()),
+        }
+    }
 }
 
 /// Whether a definition may still be gone by.
@@ -197,7 +220,7 @@ pub enum Planned {
 /// The locks of one primary.
 pub struct LockManager {
     state: Mutex<State>,
-    changed: Condvar,
+    changed: WaitList,
     records: Option<Arc<dyn OtherWaits>>,
 }
 
@@ -275,7 +298,7 @@ impl LockManager {
     /// No locks. `records` knows who waits for records, so that deadlocks with these are found,
     /// too.
     pub fn new(records: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), records })
+        Arc::new(Self { state: Mutex::default(), changed: WaitList::default(), records })
     }
 
     /// The locks of a session in a database. No two sessions have the same number at a time.
@@ -340,7 +363,7 @@ impl LockManager {
                 guard(&place.held).strong = after;
             }
         }
-        self.changed.notify_all();
+        self.changed.wake_all();
     }
 }
 
@@ -455,43 +478,38 @@ impl TableLocks {
             id
         };
         let mut suspicion = Suspicion::default();
-        let failure = loop {
+        let mut look = || {
             let mut state = guard(&manager.state);
             let Some(at) = state.requests.iter().position(|request| request.id == id) else {
-                break SqlError::internal("a request for a lock is gone");
+                return Some(Err(SqlError::internal("a request for a lock is gone")));
             };
-            let blockers = state.blockers(&state.requests[at]);
-            if blockers.is_empty() {
+            if state.blockers(&state.requests[at]).is_empty() {
                 if mode.is_weak() {
                     state.requests.remove(at);
                     guard(&self.place.held).weak.push((table, mode));
-                    manager.changed.notify_all();
+                    manager.changed.wake_all();
                 } else {
                     state.requests[at].granted = true;
                 }
                 self.held.borrow_mut().push((table, mode));
-                return Ok(());
+                return Some(Ok(()));
             }
-            let Some(patience) = patience else { break not_available() };
-            let now = Instant::now();
-            if patience.deadline.is_some_and(|deadline| now >= deadline) {
-                break not_available();
-            }
+            patience?;
             let suspicious = suspicion.look(number, |waiter| state.waits_for(waiter), manager.records.as_deref());
-            if let Err(error) = suspicious {
+            if suspicious.is_err() {
                 // Before anybody else of the circle looks: one victim is enough.
                 manager.take_back(&mut state, |request| request.id == id);
-                return Err(error);
             }
-            let longest = patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
-            let (state, _) = manager.changed.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner);
-            drop(state);
-            if let Err(error) = (patience.interrupted)() {
-                break error;
-            }
+            suspicious.err().map(Err)
         };
-        manager.take_back(&mut guard(&manager.state), |request| request.id == id);
-        Err(failure)
+        let locked = match patience {
+            Some(patience) => patience.until(&manager.changed, look),
+            None => look().unwrap_or_else(|| Err(not_available())),
+        };
+        if locked.is_err() {
+            manager.take_back(&mut guard(&manager.state), |request| request.id == id);
+        }
+        locked
     }
 
     /// Where the session is, to go [back to](TableLocks::release_since) when a savepoint is rolled
@@ -521,7 +539,7 @@ impl TableLocks {
         }
         let mut state = guard(&self.manager.state);
         if own_strong == 0 {
-            self.manager.changed.notify_all();
+            self.manager.changed.wake_all();
             return;
         }
         // The last ones that were granted are those that were taken since.

@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::wait::{self, Patience};
 use freshet_engine::{Database, Lsn};
 use freshet_postgres::Bell;
 use freshet_sql::{
@@ -38,6 +39,9 @@ const WAITING: usize = 32 << 20;
 const NOTIFICATION: usize = 64;
 /// How often the thread that delivers looks whether it is to end, while a commit is on its way.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often it looks for a commit that is refused for now: who lets it through wakes only those
+/// who wait for commits, and such a wait ends at once.
+const REFUSED: Duration = Duration::from_millis(5);
 /// What a message that is a notification begins with.
 const KIND: u8 = b'N';
 
@@ -241,12 +245,12 @@ impl Channels {
     /// sessions that did not wait for it.
     fn run(&self) {
         while !self.ends.load(Ordering::Acquire) {
-            let Some(first) = self.database.messages().first(Duration::from_secs(3600)) else { continue };
+            let Some(first) = self.database.messages().first(Patience::endless()) else { continue };
             self.database.wait_committed(first.plus(1), Instant::now() + LOOK_EVERY);
             if self.database.committed() > first {
                 self.deliver();
             } else {
-                std::thread::park_timeout(LOOK_EVERY / 10);
+                wait::sleep((Instant::now() + REFUSED).into());
             }
         }
     }
@@ -317,7 +321,6 @@ impl Drop for Notifications {
         self.channels.ends.store(true, Ordering::Release);
         self.channels.database.messages().close();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
     }

@@ -25,6 +25,7 @@ use crate::{
     error::procedure_error,
     locks::guard,
     schema::{Oid, Sequence},
+    wait::waiting,
 };
 
 const TABLE: &str = "sql.sequences";
@@ -173,7 +174,7 @@ impl Sequences {
     }
 
     fn wait(&self, ticket: Ticket, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
-        match self.database.wait_unless(ticket, &|| interrupted().is_err()) {
+        match waiting(interrupted, |patience| self.database.wait_until(ticket, patience)) {
             Ok(()) => Ok(()),
             Err(open) => interrupted().and(Err(failed(open))),
         }

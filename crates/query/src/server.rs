@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use freshet_base::wait;
 use freshet_engine::{Database, Lsn, Node, NodeStatus};
 use freshet_postgres::{
     Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
@@ -34,13 +35,15 @@ use crate::{
         activity::{Activity, RECORD_WAIT, Registry, Wait},
         size::{self, TableSize},
     },
+    wait::waiting,
 };
 
 /// The answer to a password that is not accepted: it does not depend on the role.
 const HINT: &str = "A role that has no password gets one by ALTER ROLE ... PASSWORD, from the user who runs the server, \
                     who needs none at the Unix socket.";
-/// How often a wait looks whether its session is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often a wait for a fresh read view looks: what makes it fresh is that time passed and the
+/// primary was heard, which wakes nobody.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What all sessions of a node share.
 pub struct Shared {
@@ -181,18 +184,13 @@ impl Shared {
     ) -> Result<(), SqlError> {
         // A view ends before its LSN: what is at this one must be in it.
         let lsn = Lsn(lsn.0.saturating_add(1));
-        loop {
-            let until = deadline.min(Instant::now() + LOOK_EVERY);
-            if self.node.wait_visible(lsn, Some(until)).is_ok() {
-                return Ok(());
-            }
-            interrupted()?;
-            if Instant::now() >= deadline {
-                let message = format!("this node does not show LSN {} yet", lsn.0 - 1);
-                let error = SqlError::new(SqlState::QUERY_CANCELED, message);
-                return Err(error.with_hint("See freshet.read_after_timeout, or read on the primary."));
-            }
+        if waiting(interrupted, |patience| self.node.wait_visible(lsn, patience.until(deadline))).is_ok() {
+            return Ok(());
         }
+        interrupted()?;
+        let message = format!("this node does not show LSN {} yet", lsn.0 - 1);
+        let error = SqlError::new(SqlState::QUERY_CANCELED, message);
+        Err(error.with_hint("See freshet.read_after_timeout, or read on the primary."))
     }
 
     /// Whether what this node has in memory may be read.
@@ -215,19 +213,18 @@ impl Shared {
     /// 57014 when it stays older, and what `interrupted` says.
     pub fn wait_fresh(&self, limit: Duration, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
         let deadline = Instant::now() + limit;
-        loop {
-            let age = self.node.staleness();
-            if age.is_some_and(|age| age <= limit) {
-                return Ok(());
-            }
-            interrupted()?;
-            if Instant::now() >= deadline {
-                let age = age.map_or_else(|| "of unknown age".to_owned(), |age| format!("{} ms old", age.as_millis()));
-                let message = format!("what this standby shows is {age}, more than freshet.max_staleness allows");
-                return Err(SqlError::new(SqlState::QUERY_CANCELED, message));
-            }
-            std::thread::sleep(Duration::from_millis(1).min(limit));
+        let mut age = None;
+        let look = || {
+            age = self.node.staleness();
+            age.filter(|age| *age <= limit).map(drop)
+        };
+        if waiting(interrupted, |patience| wait::poll(LOOK_EVERY, patience.until(deadline), look)).is_ok() {
+            return Ok(());
         }
+        interrupted()?;
+        let age = age.map_or_else(|| "of unknown age".to_owned(), |age| format!("{} ms old", age.as_millis()));
+        let message = format!("what this standby shows is {age}, more than freshet.max_staleness allows");
+        Err(SqlError::new(SqlState::QUERY_CANCELED, message))
     }
 }
 
@@ -444,6 +441,9 @@ impl Backend for SqlServer {
     fn watch(&self, sessions: &Sessions) {
         let open = self.0.sessions.all();
         self.0.old_snapshots.look(open.iter().map(|session| session.place), &self.0.bounds());
+        for session in open.iter().filter(|session| self.0.old_snapshots.condemns(session.place)) {
+            session.wake();
+        }
         if open.is_empty() || !self.0.is_standby() {
             return;
         }

@@ -186,7 +186,9 @@ fn waits_end_as_they_are_configured_to() {
     assert_eq!(other.state("UPDATE a SET v = 0 WHERE id = 1"), "55P03");
     other.lines("SET lock_timeout = 0; SET statement_timeout = '20ms'");
     assert_eq!(other.state("UPDATE a SET v = 0 WHERE id = 1"), "57014");
+    let begun = std::time::Instant::now();
     assert_eq!(other.state("SELECT pg_sleep(100)"), "57014");
+    assert!(begun.elapsed() < freshet_base::wait::BOUND);
     other.lines("SET statement_timeout = 0");
     let cancel = other.client.cancel_token();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{SOON, Sql, SqlNode, config};
+use freshet_base::wait::BOUND;
 use freshet_engine::{NodeConfig, Safety};
 
 /// A primary under very-safe whose standby is gone: nothing commits any more. There is a table with
@@ -25,8 +26,16 @@ fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     (primary, directories)
 }
 
-/// The SQLSTATE with which a statement fails, if it ends at all.
+/// The SQLSTATE with which a statement fails, if it ends at all: at once when it is to, and not
+/// when its session happens to look.
 fn ends(sql: &Sql, statement: &str) -> String {
+    let begun = Instant::now();
+    let state = ends_some_time(sql, statement);
+    assert!(begun.elapsed() < BOUND, "{statement} has ended after {:?}", begun.elapsed());
+    state
+}
+
+fn ends_some_time(sql: &Sql, statement: &str) -> String {
     match sql.runtime.block_on(async { tokio::time::timeout(SOON, sql.client.simple_query(statement)).await }) {
         Err(_) => panic!("{statement} has not ended after {SOON:?}"),
         Ok(Ok(_)) => panic!("{statement} has succeeded"),

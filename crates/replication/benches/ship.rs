@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{ClusterId, CommitGate, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Arc};
+use freshet_base::{ClusterId, CommitGate, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Arc, wait::Patience};
 use freshet_cluster::{
     commit_rule::RuleConfig,
     term::{TermHistory, TermState},
@@ -143,9 +143,9 @@ fn main() {
         at = filler.fill(batch);
         // Never further ahead than the ring.
         let behind = Lsn(at.0.saturating_sub(RING as u64 / 2));
-        primary.commit().wait(behind, None).expect("commits go on");
+        primary.commit().wait(behind, Patience::endless()).expect("commits go on");
     }
-    primary.commit().wait(at, None).expect("commits go on");
+    primary.commit().wait(at, Patience::endless()).expect("commits go on");
     let took = began.elapsed();
     standby.visible().wait(at, None).expect("it becomes visible");
     let mib = at.0 as f64 / f64::from(1 << 20);
@@ -163,7 +163,7 @@ fn main() {
     let began = Instant::now();
     for _ in 0..rounds {
         at = filler.fill(1);
-        primary.commit().wait(at, None).expect("commits go on");
+        primary.commit().wait(at, Patience::endless()).expect("commits go on");
     }
     println!(
         "{:>10} {:8.1} us from filled to commit",

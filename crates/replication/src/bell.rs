@@ -1,8 +1,8 @@
-//! Wakes threads that sleep until something has happened: one ([`Bell`]), or all ([`Changes`]).
+//! Wakes the one thread that sleeps until something has happened.
 
 use std::time::Instant;
 
-use freshet_base::sync::{AtomicUsize, Condvar, Mutex, Ordering};
+use freshet_base::sync::{Condvar, Mutex};
 
 /// Remembers a ring until the sleeper has heard it. Ringing takes an uncontended lock, and a system
 /// call only when somebody sleeps.
@@ -46,52 +46,5 @@ impl Bell {
         }
         state.asleep = false;
         state.rung = false;
-    }
-}
-
-/// Counts changes, for threads that look at what has changed. To note one costs a load while no
-/// thread waits.
-#[derive(Debug, Default)]
-pub struct Changes {
-    waiting: AtomicUsize,
-    count: Mutex<u64>,
-    changed: Condvar,
-}
-
-impl Changes {
-    /// Something has changed. To be called behind the change.
-    pub fn note(&self) {
-        // Partner of the addition in `wait`: a waiter that is not seen here looks after the change.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            *self.count.lock().expect("no code panics under this mutex") += 1;
-            self.changed.notify_all();
-        }
-    }
-
-    /// Blocks until `holds`, which is asked again after each change, or until `deadline` has come;
-    /// says whether it does.
-    pub fn wait(&self, deadline: Instant, holds: impl Fn() -> bool) -> bool {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let held = self.wait_for_change(deadline, holds);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        held
-    }
-
-    fn wait_for_change(&self, deadline: Instant, holds: impl Fn() -> bool) -> bool {
-        let mut seen = *self.count.lock().expect("no code panics under this mutex");
-        loop {
-            if holds() {
-                return true;
-            }
-            let mut count = self.count.lock().expect("no code panics under this mutex");
-            while *count == seen {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return false;
-                }
-                count = self.changed.wait_timeout(count, left).expect("no code panics under this mutex").0;
-            }
-            seen = *count;
-        }
     }
 }

@@ -59,7 +59,7 @@ fn noticed(sabotage: Sabotage) -> Noticed {
         Swapped(Effect::Places) => Alone,
         Dropped(Effect::Commit) => Violates(two_safe, STOPS),
         Swapped(Effect::Commit) => Harmless(two_safe, "reports are for people"),
-        Dropped(Effect::Report) => Elsewhere("standings_are_reported"),
+        Dropped(Effect::Report) => Elsewhere("who_was_put_out_does_not_take_over_alone"),
         Swapped(Effect::Report) => Harmless(two_safe, "reports are for people"),
         Dropped(Effect::Record) => Violates(two_safe, LOSES),
         Swapped(Effect::Record) => Alone,

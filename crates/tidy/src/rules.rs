@@ -56,6 +56,7 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
         functions(source, &mut found);
         allows(source, &mut found);
         system_math(source, &mut found);
+        waits(source, &mut found);
         forbidden.iter().for_each(|forbidden| forbidden.find(source, &mut found));
         let names = no_parts.iter().flat_map(|no_part| no_part.find(source));
         found.extend(names.map(|(at, what)| offence("name", source, at, what)));
@@ -255,6 +256,21 @@ fn system_math(source: &Source, found: &mut Vec<Offence>) {
     }
 }
 
+/// `wait`: where a thread of the product is parked otherwise than by `freshet_base::wait`. Sessions
+/// and workers wait there only; what is left are background threads and commands.
+fn waits(source: &Source, found: &mut Vec<Offence>) {
+    const FACADE: [&str; 2] = ["crates/base/src/wait.rs", "crates/base/src/sync.rs"];
+    const MEASURING: [&str; 4] = ["lab", "platform", "sim", "tidy"];
+    let may = FACADE.contains(&source.path.as_str()) || MEASURING.contains(&source.place());
+    if !source.is_rust() || !source.path.starts_with("crates/") || may {
+        return;
+    }
+    for what in [": Condvar", "thread::sleep", "thread::park", ".unpark"] {
+        let places = source.code.match_indices(what).filter(|(at, _)| !source.is_test(*at));
+        found.extend(places.map(|(at, _)| offence("wait", source, at, what.to_owned())));
+    }
+}
+
 /// `unused`: public items that nothing but tests names.
 fn unused(sources: &[Source], found: &mut Vec<Offence>) {
     // Traits are used by importing them.
@@ -428,6 +444,18 @@ mod tests {
         let expected = [".exp()", ".powi(", "f64::log"].map(|it| format!("system-math crates/sql/src/a.rs:1 {it}"));
         assert_eq!(found("crates/sql/src/a.rs"), expected);
         assert_eq!(found("crates/log/src/a.rs"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn threads_that_are_parked_are_found() {
+        let text = "use x::{Condvar}; // thread::sleep(\nfn f(it: Condvar) { thread::sleep(x); it.unpark() }\n\
+                    #[cfg(test)]\nmod tests { fn t() { std::thread::park() } }";
+        let found = |path| offences(|found| waits(&rust(path, text), found));
+        let expected = [": Condvar", "thread::sleep", ".unpark"].map(|it| format!("wait crates/log/src/a.rs:2 {it}"));
+        assert_eq!(found("crates/log/src/a.rs"), expected);
+        for path in ["crates/base/src/wait.rs", "crates/lab/src/a.rs", "crates/log/tests/a.rs"] {
+            assert_eq!(found(path), Vec::<String>::new());
+        }
     }
 
     #[test]

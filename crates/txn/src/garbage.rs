@@ -20,13 +20,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use freshet_base::{
     Fid, Lsn, Rid, lock,
-    sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering},
+    sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering},
+    wait::WaitList,
 };
 use freshet_storage::{Guard, Participant, used};
 
@@ -151,8 +152,8 @@ pub(crate) struct Garbages {
     /// Whether the collector will look by itself.
     awake: AtomicBool,
     /// Whether it is to look at once.
-    rung: Mutex<bool>,
-    bell: Condvar,
+    rung: AtomicBool,
+    bell: WaitList,
 }
 
 impl Garbages {
@@ -163,8 +164,8 @@ impl Garbages {
             waiting: AtomicUsize::new(0),
             attended: AtomicBool::new(false),
             awake: AtomicBool::new(false),
-            rung: Mutex::new(false),
-            bell: Condvar::new(),
+            rung: AtomicBool::new(false),
+            bell: WaitList::default(),
         }
     }
 
@@ -205,8 +206,8 @@ impl Garbages {
     /// Wakes the garbage collector.
     pub(crate) fn ring(&self) {
         self.awake.store(true, Ordering::SeqCst);
-        *lock(&self.rung) = true;
-        self.bell.notify_one();
+        self.rung.store(true, Ordering::SeqCst);
+        self.bell.wake_all();
     }
 
     /// Frees up to `most` records of what waits for the collector. Returns whether there was
@@ -349,18 +350,8 @@ impl Collector {
             [longest, stirs].into_iter().flatten().min()
         };
         let deadline = longest.map(|longest| Instant::now() + longest);
-        let mut rung = lock(&garbage.rung);
-        while !*rung {
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                Some(left) if left.is_zero() => break,
-                Some(left) => {
-                    rung = garbage.bell.wait_timeout(rung, left).unwrap_or_else(PoisonError::into_inner).0;
-                }
-                None => rung = garbage.bell.wait(rung).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-        *rung = false;
-        drop(rung);
+        // However it ends, the collector looks.
+        let _ = garbage.bell.until(deadline, || garbage.rung.swap(false, Ordering::SeqCst).then_some(()));
         garbage.awake.store(true, Ordering::SeqCst);
     }
 }

@@ -1,9 +1,7 @@
 //! The last step of the commit path: the client is told, once the commit rule holds.
 
-use std::time::Instant;
-
-use freshet_base::Lsn;
 pub use freshet_base::{CommitGate, OutcomeOpen};
+use freshet_base::{Lsn, wait::Patience};
 
 /// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken
 /// effect on this node, and is committed once [`CommitGate::wait`] says so.
@@ -29,7 +27,7 @@ impl CommitGate for OpenGate {
         Ok(())
     }
 
-    fn wait(&self, _until: Lsn, _deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+    fn wait(&self, _until: Lsn, _patience: Patience<'_>) -> Result<(), OutcomeOpen> {
         Ok(())
     }
 

@@ -3,10 +3,9 @@
 use std::{
     ops::ControlFlow,
     sync::atomic::{Ordering, fence},
-    time::Instant,
 };
 
-use freshet_base::{Fid, Rid, panics};
+use freshet_base::{Fid, Rid, panics, wait::Patience};
 use freshet_storage::{Content, Lockable, Owner, Table, Visible};
 
 use crate::{
@@ -46,21 +45,17 @@ impl Transaction<'_> {
 
     /// Blocks while other transactions hold the record that kept the last write of this one from
     /// being done ([`WriteError::Conflict`]). What became of the record must be looked at
-    /// afterwards. `cancelled` is asked every few milliseconds.
+    /// afterwards.
     ///
     /// # Errors
     /// See [`LockWaitError`]; after [`LockWaitError::Deadlock`] this transaction must be rolled
     /// back.
-    pub fn wait_for_holder(
-        &self,
-        deadline: Option<Instant>,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<(), LockWaitError> {
+    pub fn wait_for_holder(&self, patience: Patience<'_>) -> Result<(), LockWaitError> {
         let core = &self.worker.core;
         let Some(contested) = self.worker.contested.take() else { return Ok(()) };
         let holders = || self.holders(contested);
         let me = (self.worker.participant.index(), self.worker.owner.get());
-        core.waits.wait(&core.owners, me, holders, deadline, cancelled)
+        core.waits.wait(&core.owners, me, holders, patience)
     }
 
     /// Remembers which record somebody else came first to, and the lock that is wanted on it; none

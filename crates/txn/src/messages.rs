@@ -8,11 +8,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use freshet_base::{Lsn, panics};
+use freshet_base::{
+    Lsn, panics,
+    wait::{Patience, WaitList},
+};
 use freshet_log::BlockBuilder;
 
 use crate::{Transaction, WriteError, plan::Plan};
@@ -34,13 +36,13 @@ struct Entered {
 #[derive(Debug, Default)]
 pub struct Messages {
     entered: Mutex<Entered>,
-    changed: Condvar,
+    changed: WaitList,
 }
 
 impl Messages {
     /// Those of a node that enters none below `from`, where its log ended when it was started.
     pub fn starting(from: Lsn) -> Self {
-        Self { entered: Mutex::new(Entered { from, ..Entered::default() }), changed: Condvar::new() }
+        Self { entered: Mutex::new(Entered { from, ..Entered::default() }), changed: WaitList::default() }
     }
 
     /// Below this, messages are not entered: who begins to listen is to see what is committed
@@ -66,7 +68,7 @@ impl Messages {
         if entered.kept {
             entered.messages.extend(messages);
             drop(entered);
-            self.changed.notify_all();
+            self.changed.wake_all();
         }
     }
 
@@ -84,20 +86,15 @@ impl Messages {
         std::mem::replace(&mut entered.messages, later)
     }
 
-    /// Waits until there is a message, at most for `patience`; its address, or nothing.
-    pub fn first(&self, patience: Duration) -> Option<Lsn> {
-        let deadline = Instant::now() + patience;
-        let mut entered = self.entered();
-        loop {
-            if let Some((at, _)) = entered.messages.first_key_value() {
-                return Some(*at);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || entered.closed {
-                return None;
-            }
-            entered = self.changed.wait_timeout(entered, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+    /// Waits until there is a message; its address, or nothing when `patience` ends first, or
+    /// nobody takes messages any more.
+    pub fn first(&self, patience: Patience<'_>) -> Option<Lsn> {
+        let look = || {
+            let entered = self.entered();
+            let first = entered.messages.first_key_value().map(|(at, _)| *at);
+            (first.is_some() || entered.closed).then_some(first)
+        };
+        self.changed.until(patience, look).ok().flatten()
     }
 
     /// Those who take messages end: the wait for them is over.
@@ -105,7 +102,7 @@ impl Messages {
         let mut entered = self.entered();
         *entered = Entered { closed: true, from: entered.from, ..Entered::default() };
         drop(entered);
-        self.changed.notify_all();
+        self.changed.wake_all();
     }
 }
 
@@ -141,6 +138,8 @@ impl Transaction<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn message(at: u64) -> Message {
@@ -155,11 +154,11 @@ mod tests {
     fn messages_are_taken_in_the_order_of_the_log_when_they_are_committed() {
         let messages = Messages::default();
         messages.enter([message(5)]);
-        assert_eq!(messages.first(Duration::ZERO), None, "nobody wanted it");
+        assert_eq!(messages.first(Instant::now().into()), None, "nobody wanted it");
         messages.keep();
         messages.enter([message(70), message(71)]);
         messages.enter([message(30)]);
-        assert_eq!(messages.first(Duration::ZERO), Some(Lsn(30)));
+        assert_eq!(messages.first(Instant::now().into()), Some(Lsn(30)));
         assert_eq!(lsns(&messages.take(Lsn(30))), [0; 0]);
         assert_eq!(lsns(&messages.take(Lsn(71))), [30, 70]);
         messages.enter([message(72), message(90)]);
@@ -168,6 +167,6 @@ mod tests {
         messages.enter([message(100)]);
         messages.close();
         messages.enter([message(110)]);
-        assert_eq!(messages.first(Duration::MAX / 4), None);
+        assert_eq!(messages.first(Patience::endless()), None);
     }
 }

@@ -1,8 +1,12 @@
 //! One-shot procedures: all inputs known, run to completion, tried again when they lose a race.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use freshet_base::{Isolation, sync::Backoff};
+use freshet_base::{
+    Isolation,
+    sync::Backoff,
+    wait::{self, Patience},
+};
 
 use crate::{ProcedureError, Ticket, Transaction, Worker};
 
@@ -10,6 +14,9 @@ use crate::{ProcedureError, Ticket, Transaction, Worker};
 pub const RETRIES: u32 = 1000;
 /// How many tries follow one another without sleeping in between.
 const QUICK: u32 = 32;
+/// The first pause after these; the longest is 20 times as long. The race is over by then, or was
+/// lost again: there is nothing to be woken for.
+const PAUSE: Duration = Duration::from_micros(50);
 
 impl Worker {
     /// Runs a procedure as one transaction and commits it. When it loses a race against another
@@ -26,7 +33,7 @@ impl Worker {
         mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
     ) -> Result<(T, Ticket), ProcedureError> {
         let mut backoff = Backoff::new();
-        self.core().snapshots.wait_for_room(None);
+        self.core().snapshots.wait_for_room(Patience::endless());
         for tries in 1.. {
             let transaction = self.begin(isolation);
             let error = match procedure(&transaction) {
@@ -50,7 +57,7 @@ impl Worker {
             // let it have this one.
             match tries {
                 ..QUICK => backoff.pause(),
-                _ => std::thread::sleep(Duration::from_micros(50) * (tries - QUICK + 1).min(20)),
+                _ => drop(wait::sleep((Instant::now() + PAUSE * (tries - QUICK + 1).min(20)).into())),
             }
         }
         unreachable!("the loop returns")

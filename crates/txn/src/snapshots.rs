@@ -1,11 +1,8 @@
 //! Which LSN a transaction that begins now reads at.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Instant,
-};
+use std::sync::{Arc, OnceLock};
 
-use freshet_base::{Lsn, Term, Watermark};
+use freshet_base::{Lsn, Term, Watermark, wait::Patience};
 use freshet_log::Log;
 
 use crate::CommitGate;
@@ -47,6 +44,8 @@ impl Snapshots {
     pub fn lead(&self, primary: Primary) {
         assert!(primary.log.reserved() >= self.visible.get(), "a term begins above all that was visible before");
         assert!(self.primary.set(primary).is_ok(), "a node becomes primary once");
+        // Who waits for the read view waits for the log from now on.
+        self.visible.wake();
     }
 
     /// The term, if this node is the primary.
@@ -99,8 +98,8 @@ impl Snapshots {
     }
 
     /// See [`CommitGate::wait_for_room`]; transactions of a standby need no room.
-    pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        self.primary.get().is_none_or(|primary| primary.gate.wait_for_room(deadline))
+    pub fn wait_for_room(&self, patience: Patience<'_>) -> bool {
+        self.primary.get().is_none_or(|primary| primary.gate.wait_for_room(patience))
     }
 
     /// The standby's read view: what is replayed here and persistent globally.

@@ -10,22 +10,21 @@
 //! `waits_for` of a place is written by its participant only, and read by all, each under its
 //! mutex: of those that close a circle, the last to write sees all others. An edge that is out of
 //! date makes nobody give up, since a circle counts only while every owner in it is still active. A
-//! transaction that ends wakes the waiters for its place; a waiter that is missed then looks
-//! again by itself after [`LOOK`].
+//! transaction that ends wakes the waiters for its place.
 
 use std::{
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use freshet_base::wait::{Patience, WaitError, WaitList};
 use freshet_storage::{Owner, Owners, Phase};
 use thiserror::Error;
 
-/// How long a waiter sleeps at most before it looks again.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often a waiter looks for circles that it is to break. Nobody wakes it for that: the one that
+/// closes a circle may be another, and a record that several hold gets holders while it is waited
+/// for.
+const LOOK_FOR_CIRCLES: Duration = Duration::from_millis(5);
 
 /// Why a wait for a record ended without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,10 +44,8 @@ pub enum LockWaitError {
 struct Place {
     /// For whom this participant waits: all that hold what it wants.
     waits_for: Mutex<Vec<Owner>>,
-    /// How many wait for this participant.
-    waiting: AtomicU64,
-    gate: Mutex<()>,
-    over: Condvar,
+    /// Who waits for this participant.
+    over: WaitList,
 }
 
 /// All participants' places.
@@ -57,24 +54,13 @@ pub(crate) struct Waits(Box<[Place]>);
 
 impl Waits {
     pub(crate) fn new(limit: usize) -> Self {
-        let place = || Place {
-            waits_for: Mutex::default(),
-            waiting: AtomicU64::new(0),
-            gate: Mutex::new(()),
-            over: Condvar::new(),
-        };
-        Self((0..limit).map(|_| place()).collect())
+        Self((0..limit).map(|_| Place { waits_for: Mutex::default(), over: WaitList::default() }).collect())
     }
 
     /// A transaction of participant `index` is over.
     #[inline]
     pub(crate) fn wake(&self, index: usize) {
-        let place = &self.0[index];
-        // SeqCst: after the end was published; a waiter that counts itself later looks at that end.
-        if place.waiting.load(Ordering::SeqCst) > 0 {
-            drop(place.gate.lock());
-            place.over.notify_all();
-        }
+        self.0[index].over.wake_all();
     }
 
     fn edges(&self, place: usize) -> MutexGuard<'_, Vec<Owner>> {
@@ -97,41 +83,35 @@ impl Waits {
         owners: &Owners,
         (index, me): (usize, Option<Owner>),
         holders: impl Fn() -> Vec<Owner>,
-        deadline: Option<Instant>,
-        cancelled: &dyn Fn() -> bool,
+        patience: Patience<'_>,
     ) -> Result<(), LockWaitError> {
-        let result = loop {
-            let holding = holders();
-            let Some(first) = holding.first().copied() else { break Ok(()) };
-            self.edges(index).clone_from(&holding);
-            let after = |owner: Owner| match owner {
-                owner if Some(owner) == me => holding.clone(),
-                // In a circle over a larger place, that one gives up.
-                owner if owner.index() > index || owners.phase(owner) != Phase::Active => Vec::new(),
-                owner => self.edges(owner.index()).clone(),
-            };
-            if me.is_some_and(|me| circle(me, after).is_some()) {
-                break Err(LockWaitError::Deadlock);
-            }
-            if cancelled() {
-                break Err(LockWaitError::Cancelled);
-            }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                break Err(LockWaitError::Deadline);
-            }
-            let patience = deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
+        let patience = patience.looking_every(LOOK_FOR_CIRCLES);
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(first) = holders().first().copied()
+        {
             // All of them must end, so it does not matter for which one this waits.
-            let place = &self.0[first.index()];
-            place.waiting.fetch_add(1, Ordering::SeqCst);
-            if holders().contains(&first)
-                && let Ok(gate) = place.gate.lock()
-            {
-                // Only to sleep: what counts is looked at above.
-                let _ = place.over.wait_timeout(gate, patience);
-            }
-            place.waiting.fetch_sub(1, Ordering::SeqCst);
-        };
+            let waited = self.0[first.index()].over.until(patience, || {
+                let holding = holders();
+                if !holding.contains(&first) {
+                    return Some(Ok(()));
+                }
+                self.edges(index).clone_from(&holding);
+                let after = |owner: Owner| match owner {
+                    owner if Some(owner) == me => holding.clone(),
+                    // In a circle over a larger place, that one gives up.
+                    owner if owner.index() > index || owners.phase(owner) != Phase::Active => Vec::new(),
+                    owner => self.edges(owner.index()).clone(),
+                };
+                me.is_some_and(|me| circle(me, after).is_some()).then_some(Err(LockWaitError::Deadlock))
+            });
+            result = waited.unwrap_or_else(|ended| {
+                Err(match ended {
+                    WaitError::Deadline => LockWaitError::Deadline,
+                    WaitError::Interrupted | WaitError::Closed => LockWaitError::Cancelled,
+                })
+            });
+        }
         self.edges(index).clear();
         result
     }

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Lsn, Rid, StateProof, lock};
+use freshet_base::{ClusterId, Lsn, Rid, StateProof, lock, wait::Patience};
 use freshet_log::Log;
 use freshet_recovery::{
     CheckpointError, Manifest,
@@ -488,7 +488,7 @@ impl Checkpointing {
         drop(kept);
         if let Some(primary) = ground.core.snapshots.primary() {
             primary.log.force_fence(end);
-            primary.gate.wait(end, None)?;
+            primary.gate.wait(end, Patience::endless())?;
         } else if let Some(arrived) = &ground.arrived {
             arrived.raise_floor(end, &|| self.stops()).map_err(CheckpointFailure::Arrived)?;
         }

@@ -42,13 +42,9 @@ pub(crate) struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    pub fn new(waiting: Vec<Deleted>) -> Self {
-        Self { waiting: Mutex::new(waiting.into()), ..Self::default() }
-    }
-
-    /// The same where blocks go through `window` before they are replayed.
-    pub fn of_window(waiting: Vec<Deleted>, window: &Arc<Window>) -> Self {
-        Self { window: Some(Arc::clone(window)), ..Self::new(waiting) }
+    /// `window`: through which blocks go before they are replayed, if through any.
+    pub fn new(waiting: Vec<Deleted>, window: Option<Arc<Window>>) -> Self {
+        Self { waiting: Mutex::new(waiting.into()), window, ..Self::default() }
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<Deleted>> {

@@ -7,23 +7,20 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Lsn, NodeId, StateProof, Term, WaitError};
+use freshet_base::{ClusterId, CommitGate, Lsn, NodeId, StateProof, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
-    primary::Primary as Shipping,
+    feed::FeedConfig,
+    primary::{Primary as Shipping, PrimaryConfig, PrimaryId},
     terms::{NOTE_COMMITTED_EVERY, Terms},
 };
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, garbage_collector::GarbageCollectorThread, proof::Marks};
-use crate::{
-    Database,
-    scheme::{OnPrimary, Scheme},
-    source::VersionSource,
-};
+use crate::{Database, scheme::feed::InputsFeed, source::VersionSource};
 
 /// A primary's parts.
 pub(super) struct Lead {
@@ -47,7 +44,6 @@ pub(crate) struct ThisNode<'n> {
     pub endpoint: &'n Endpoint,
     pub core: &'n Arc<Core>,
     pub source: &'n VersionSource,
-    pub scheme: &'n dyn Scheme,
     pub proof: &'n Arc<StateProof>,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
@@ -56,6 +52,39 @@ pub(crate) struct ThisNode<'n> {
     pub succession: Succession,
     /// The nodes that have answered when it took over, or came back.
     pub answered: BTreeSet<NodeId>,
+}
+
+impl ThisNode<'_> {
+    /// The sink of its log, which feeds standbys, and what commits wait for.
+    fn ship(&self, log: &Arc<Log>, term: Term, start: Lsn) -> Result<Arc<Shipping>, String> {
+        let config = self.config;
+        let rule = config.rule().map_err(|cause| cause.to_string())?;
+        let shipping_config = PrimaryConfig {
+            uncommitted: config.log.uncommitted_bytes,
+            peers: self.peers.clone(),
+            feed: FeedConfig {
+                forms: Some(Arc::new(InputsFeed::of_primary(self.core))),
+                ..config.feed().map_err(|cause| cause.to_string())?
+            },
+            proof: Arc::clone(self.proof),
+            ..PrimaryConfig::new(rule)
+        };
+        let who = PrimaryId {
+            cluster: self.cluster,
+            node: self.node,
+            holder: self.terms.get().holder(self.node),
+            answered: self.answered.clone(),
+            credentials: self.credentials.clone(),
+            address: self.address.to_owned(),
+            term,
+            start,
+            committed: self.committed,
+            succession: Some(self.succession.clone()),
+        };
+        let shipping = Shipping::start(who, shipping_config, Arc::clone(log), self.terms.clone());
+        let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
+        Ok(shipping)
+    }
 }
 
 impl Lead {
@@ -69,7 +98,7 @@ impl Lead {
         garbage_collector: GarbageCollectorThread,
     ) -> Result<Self, String> {
         let config = this.config;
-        let OnPrimary { shipping, gate } = this.scheme.on_primary(this, &log, term, start)?;
+        let shipping = this.ship(&log, term, start)?;
         let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
         log.force_fence(end);
         let recorder = Arc::clone(&log);
@@ -85,6 +114,7 @@ impl Lead {
         let watch = move || watch(&noted, writer, &ships);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
+        let gate = Arc::clone(shipping.commit()) as Arc<dyn CommitGate>;
         this.core.snapshots.lead(Primary { log: Arc::clone(&log), term, gate });
         let marks = Marks::begin(this.core, (&log, &shipping), &config.state_proof)?;
         // Indexes that the primary of before was building. If that cannot be logged now, the next

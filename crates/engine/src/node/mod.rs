@@ -46,7 +46,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Lsn, NodeId, StateProof, Term, WaitError};
+use freshet_base::{
+    ClusterId, Lsn, NodeId, StateProof, Term, WaitError,
+    wait::{self, Patience},
+};
 use freshet_log::{
     Log, LogDirectory, Torn,
     persist::{Medium as PersistMedium, Method as PersistMethod},
@@ -64,7 +67,6 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Ver
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
     garbage_collector::{GarbageCollector, GarbageCollectorThread},
-    lead::ThisNode,
     start::{Parts, open_log},
 };
 use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
@@ -88,6 +90,12 @@ use crate::{
     source::VersionSource,
 };
 
+/// How often a wait for an LSN looks how far a primary's log is: that grows with each transaction,
+/// which is no moment to wake anybody.
+const GROWS: Duration = Duration::from_millis(1);
+/// How often it is tried to look at what a node is made of while others do. That takes them no
+/// time, unless a failover has just begun, and then no caller is to wait for it.
+const OTHERS_LOOK: Duration = Duration::from_millis(1);
 /// Nobody waits longer for a pass of the sweep.
 const LONGEST_SWEEP: Duration = Duration::from_secs(24 * 3600);
 
@@ -143,7 +151,7 @@ pub struct Node {
     address: String,
     database: Database,
     source: Arc<VersionSource>,
-    scheme: Arc<dyn Scheme>,
+    scheme: Scheme,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,
@@ -183,15 +191,17 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// What it is made of; none while a failover is under way, which may take long.
     fn unless_taking_over(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
-        while self.taking_over.load(Ordering::SeqCst) == 0 {
-            match self.composition.try_lock() {
-                Ok(composition) => return Some(composition),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                // Others look, which takes no time, or a failover has just begun.
-                Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(1)),
+        let look = || {
+            if self.taking_over.load(Ordering::SeqCst) > 0 {
+                return Some(None);
             }
-        }
-        None
+            match self.composition.try_lock() {
+                Ok(composition) => Some(Some(composition)),
+                Err(TryLockError::Poisoned(poisoned)) => Some(Some(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        };
+        wait::poll(OTHERS_LOOK, Patience::endless(), look).ok().flatten()
     }
 
     fn composition(&self) -> std::sync::MutexGuard<'_, Composition> {
@@ -312,38 +322,34 @@ impl Node {
         self.composition().persistent_medium()
     }
 
-    /// Blocks until a commit holds, or `deadline` passes.
+    /// Blocks until a commit holds, or the patience is at its end.
     ///
     /// # Errors
     /// [`OutcomeOpen`] when that cannot be known.
-    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
-        self.database.wait_until(ticket, deadline)
+    pub fn wait<'a>(&self, ticket: Ticket, patience: impl Into<Patience<'a>>) -> Result<(), OutcomeOpen> {
+        self.database.wait_until(ticket, patience)
     }
 
     /// Blocks until transactions that begin here see everything below `lsn`. On a primary they do
     /// at once, unless the LSN is from another node's term that this one has not observed yet.
     ///
     /// # Errors
-    /// [`WaitError`] when `deadline` passes first, or the node stops.
-    pub fn wait_visible(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<Lsn, WaitError> {
-        let snapshots = &self.database.core().snapshots;
-        if snapshots.primary().is_none() {
-            return snapshots.visible().wait(lsn, deadline);
+    /// [`WaitError`] when the patience ends first, or the node stops.
+    pub fn wait_visible<'a>(&self, lsn: Lsn, patience: impl Into<Patience<'a>>) -> Result<Lsn, WaitError> {
+        let (snapshots, patience) = (&self.database.core().snapshots, patience.into());
+        let leads = || snapshots.primary().is_some();
+        if !leads() {
+            let ended = || leads() || patience.is_interrupted();
+            match snapshots.visible().wait(lsn, patience.unless(&ended)) {
+                Err(WaitError::Interrupted) if leads() => {}
+                waited => return waited,
+            }
         }
-        loop {
-            let current = snapshots.current();
-            if current >= lsn {
-                return Ok(current);
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(WaitError::Deadline);
-            }
-            if matches!(self.role(), Role::Stopped | Role::Failed) {
-                return Err(WaitError::Closed);
-            }
-            // Its log grows with its own transactions only, and nothing signals that.
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait::poll(GROWS, patience, || match snapshots.current() {
+            current if current >= lsn => Some(Ok(current)),
+            _ if matches!(self.role(), Role::Stopped | Role::Failed) => Some(Err(WaitError::Closed)),
+            _ => None,
+        })?
     }
 
     /// Makes this standby, or mirror, the primary of a new term (Query Fresh, section 3.4.4):
@@ -402,7 +408,7 @@ impl Node {
     /// node is a standby that was started with another encoding than `bytes`: others execute
     /// nothing.
     pub fn set_encoding(&self, encoding: Encoding) {
-        self.scheme.set_encoding(encoding);
+        self.scheme.replaying.set_encoding(encoding);
     }
 
     /// The memory of its tables. Cheap.

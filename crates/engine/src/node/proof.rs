@@ -95,7 +95,7 @@ impl Marks {
     fn rest(&self, time: Duration) -> Result<(), MarkError> {
         // No log reaches this LSN: the wait ends when the watermark is closed.
         match self.log.durable_mark().wait(Lsn::MAX, Some(Instant::now() + time)) {
-            Err(WaitError::Deadline) => Ok(()),
+            Err(WaitError::Deadline | WaitError::Interrupted) => Ok(()),
             Ok(_) | Err(WaitError::Closed) => Err(MarkError::Ended),
         }
     }

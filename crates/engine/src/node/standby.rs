@@ -27,7 +27,6 @@ impl Node {
             endpoint: &self.endpoint,
             core: self.database.core(),
             source: &self.source,
-            scheme: &*self.scheme,
             proof: &self.proof,
             peers: peers.chain(self.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
             committed: promoted.committed,

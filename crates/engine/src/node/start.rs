@@ -57,7 +57,7 @@ use super::{
 use crate::{
     Database,
     compare::StateViews,
-    scheme::{self, OnStandby, Scheme, command::Executors},
+    scheme::{OnStandby, Scheme, command::Executors},
     source::VersionSource,
 };
 
@@ -200,7 +200,7 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let scheme = scheme::of(&config, executors, ground.directory.as_deref(), end)?;
+        let scheme = Scheme::of(&config, executors, ground.directory.as_deref(), end)?;
         let proof = Arc::new(StateProof::new(config.on_doubt == OnDoubt::Withdraw));
         let memory = Arc::new(Memory::default());
         memory.set_limit(config.memory_bytes);
@@ -269,7 +269,7 @@ pub(crate) struct Parts {
     pub catalog: Arc<Catalog>,
     pub participants: Arc<Participants>,
     pub source: Arc<VersionSource>,
-    scheme: Arc<dyn Scheme>,
+    scheme: Scheme,
     pub(super) endpoint: Endpoint,
     pub address: String,
     /// Where the log ends.
@@ -306,7 +306,6 @@ impl Parts {
             endpoint: &self.endpoint,
             core: &core,
             source,
-            scheme: &*self.scheme,
             proof: &self.proof,
             peers: ground.known(config),
             // How far the others are is not noted anywhere.
@@ -356,7 +355,7 @@ impl Parts {
                 asynchronous: false,
                 ..self.config
             };
-            self.scheme = scheme::of(&self.config, None, None, self.end)?;
+            self.scheme = Scheme::of(&self.config, None, None, self.end)?;
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> = self.ground.known(&self.config).into_iter().map(Peer::at).collect();
@@ -418,10 +417,11 @@ impl Parts {
         let OnStandby { standby, log, replay, garbage_collector, messages } =
             self.scheme.on_standby(&self, upstream, deleted)?;
         let core = self.core(Arc::clone(standby.visible()), messages);
-        self.scheme.composed(&core, &self.source);
+        self.scheme.replaying.composed(&core, &self.source);
         let garbage_collector =
             GarbageCollectorThread::start(garbage_collector, &core, Some(&replay)).map_err(StartError::System)?;
-        let sampler = self.scheme.sample(&core, &log, standby.visible(), self.floor()).map_err(StartError::System)?;
+        let sampler = self.scheme.samples.start(&core, &log, standby.visible(), self.floor());
+        let sampler = sampler.map_err(StartError::System)?;
         self.endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, garbage_collector, sampler });
         self.node(core, Some(replay), composition)
@@ -447,7 +447,7 @@ impl Parts {
             source: Arc::clone(&source),
             checkpointing: checkpointing.clone(),
             proof: Arc::clone(&proof),
-            executes_again: scheme.again().is_some(),
+            executes_again: scheme.replaying.again().is_some(),
         };
         let sweep = Sweep::start(sweep).map_err(StartError::System)?;
         Ok(Node {

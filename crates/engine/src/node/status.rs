@@ -1,11 +1,8 @@
 //! What `status` shows of a node.
 
-use std::{
-    sync::PoisonError,
-    time::{Duration, Instant},
-};
+use std::{sync::PoisonError, time::Duration};
 
-use freshet_base::{ClusterId, Lsn, NodeId, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term, WaitError, wait::Patience};
 use freshet_cluster::{in_sync::InSyncSet, wanted::Wanted};
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
@@ -185,16 +182,15 @@ impl Node {
         self.unless_taking_over()?.shipping().map(Primary::want_visible)
     }
 
-    /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
-    /// says whether it is. Not if this node is not the primary: that takes until `deadline`, too.
-    pub fn wait_for_standbys(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
+    /// Blocks until everything below `until` is where `wanted` says.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] when the node is the primary no more, and what ended the patience.
+    pub fn wait_for_standbys(&self, wanted: Wanted, until: Lsn, patience: Patience<'_>) -> Result<(), WaitError> {
         let waits = self.unless_taking_over().and_then(|composition| composition.shipping().map(Primary::waits));
         match waits {
-            Some(waits) => waits.wait(wanted, until, deadline),
-            None => {
-                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
-                false
-            }
+            Some(waits) => waits.wait(wanted, until, patience),
+            None => Err(WaitError::Closed),
         }
     }
 
@@ -220,8 +216,8 @@ impl Node {
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
                     state_proof: self.state_proof(),
-                    again: self.scheme.again(),
-                    sampled: self.scheme.sampled(),
+                    again: self.scheme.replaying.again(),
+                    sampled: self.scheme.samples.status(),
                 }
             }
             Composition::Mirror(mirrored) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },
@@ -238,7 +234,7 @@ impl Node {
             Some(composition) => self.role_status(composition),
             None => {
                 let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-                RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
+                RoleStatus::TakingOver { again: self.scheme.replaying.again(), phase: phase.map(StartPhase::status) }
             }
         };
         drop(composition);

@@ -30,10 +30,7 @@ use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
-use super::{
-    inputs::reads,
-    log::{Ground, Replaying},
-};
+use super::{Ground, Replaying, inputs::reads};
 use crate::{
     node::{LiveReplay, StartError},
     source::VersionSource,

@@ -8,7 +8,7 @@ use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
-use super::log::{Ground, Replaying};
+use super::{Ground, Replaying};
 use crate::source::VersionSource;
 
 /// Versions that no snapshot sees are dropped when all snapshots have moved on by this many bytes

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, cpu};
+use freshet_base::{Lsn, cpu, wait::Patience};
 use freshet_engine::{OutcomeOpen, ProcedureError, Ticket, Worker};
 use freshet_txn::{CommitGate, Rollbacks};
 use hdrhistogram::Histogram;
@@ -370,7 +370,7 @@ fn run(
     // longest would be missing.
     while let Some(late) = open.pop_front() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        shared.gate.wait(late.until, Some(deadline)).map_err(failure)?;
+        shared.gate.wait(late.until, deadline.into()).map_err(failure)?;
         tally.latency.record(late.begun.elapsed());
     }
     Ok(tally)
@@ -379,7 +379,7 @@ fn run(
 /// Waits until a transaction is committed. False if another node is about to be the primary
 /// instead, or is.
 fn wait(shared: &Shared<'_>, until: Lsn) -> Result<bool, Failure> {
-    match shared.gate.wait(until, None) {
+    match shared.gate.wait(until, Patience::endless()) {
         Ok(()) => Ok(true),
         Err(_) if shared.phase.load(Ordering::Relaxed) == BEYOND => Ok(false),
         Err(open) => Err(failure(open)),
@@ -399,7 +399,7 @@ fn keep_the_load(
         while open.pop_front_if(|first| first.until <= committed).is_some() {}
         if let Some(first) = open.front().filter(|_| open.len() >= shared.window) {
             let soon = Instant::now() + Duration::from_millis(10);
-            match shared.gate.wait(first.until, Some(soon)) {
+            match shared.gate.wait(first.until, soon.into()) {
                 Ok(()) | Err(OutcomeOpen::Deadline) => continue,
                 Err(_) => return,
             }

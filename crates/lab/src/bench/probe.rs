@@ -119,7 +119,7 @@ fn follow_lsns(node: &Node, client: &Client, end: &AtomicBool) -> Vec<f64> {
         let deadline_ms = PATIENCE.as_millis() as u64;
         let (sender, receiver) = mpsc::sync_channel(1);
         let sent = client.send(Ask::WaitVisible { lsn, deadline_ms }, move |arrived| drop(sender.send(arrived)));
-        if sent.is_err() || primary.gate.wait(lsn, Some(Instant::now() + PATIENCE)).is_err() {
+        if sent.is_err() || primary.gate.wait(lsn, (Instant::now() + PATIENCE).into()).is_err() {
             break;
         }
         let acknowledged = Instant::now();

@@ -47,7 +47,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Term, WaitError, Watermark};
+use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Term, WaitError, Watermark, wait::Patience};
 
 use crate::{
     block::{MARK_BLOCK, term_block},
@@ -623,14 +623,14 @@ impl Log {
     ///
     /// # Errors
     /// [`DurableError`]; in every case the outcome is open.
-    pub fn wait_durable(&self, target: Lsn, deadline: Option<Instant>) -> Result<Lsn, DurableError> {
+    pub fn wait_durable<'a>(&self, target: Lsn, patience: impl Into<Patience<'a>>) -> Result<Lsn, DurableError> {
         let durable = self.durable();
         if durable >= target {
             return Ok(durable);
         }
         self.force_fence(target);
-        self.shared.core.durable.wait(target, deadline).map_err(|error| match error {
-            WaitError::Deadline => DurableError::Deadline,
+        self.shared.core.durable.wait(target, patience).map_err(|error| match error {
+            WaitError::Deadline | WaitError::Interrupted => DurableError::Deadline,
             WaitError::Closed => match self.failure() {
                 Some(failure) => DurableError::Failed(failure),
                 None => DurableError::Stopped,
@@ -674,7 +674,7 @@ impl Log {
     pub fn wait_persisted(&self, to: Lsn, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
         match self.durable_mark().wait(to, deadline) {
             Ok(_) => Ok(true),
-            Err(WaitError::Deadline) => Ok(false),
+            Err(WaitError::Deadline | WaitError::Interrupted) => Ok(false),
             Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),
         }
     }

@@ -60,6 +60,7 @@ use crate::{
     locks::{LockMark, Patience, TableLocks},
     schema::{Catalog, Oid, Schema},
     sequence::Sequences,
+    wait::waiting,
 };
 use work::{Halt, Work};
 
@@ -167,7 +168,8 @@ impl<'a, 'w> Ddl<'a, 'w> {
                     self.notices.truncate(notices);
                     let interrupted = self.interrupted;
                     let deadline = self.patience().deadline;
-                    let waited = self.transaction.wait_for_holder(deadline, &|| interrupted().is_err());
+                    let transaction = self.transaction;
+                    let waited = waiting(interrupted, |it| transaction.wait_for_holder(it.until(deadline)));
                     if let Err(cause) = waited {
                         interrupted()?;
                         return Err(crate::error::lock_error(cause));

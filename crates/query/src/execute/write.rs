@@ -11,6 +11,7 @@ use crate::{
     error::{lock_error, read_error, write_error},
     inputs::captured::Captured,
     schema::TableInfo,
+    wait::waiting,
 };
 
 /// How often a write is tried again when there is nobody to wait for.
@@ -149,7 +150,8 @@ impl<'a> Run<'a, '_> {
     /// 40P01, 55P03, 57014.
     pub fn wait_for_holder(&self) -> Result<(), SqlError> {
         let interrupted = self.interrupted;
-        let waited = self.transaction.wait_for_holder(self.lock_deadline(), &|| interrupted().is_err());
+        let deadline = self.lock_deadline();
+        let waited = waiting(interrupted, |patience| self.transaction.wait_for_holder(patience.until(deadline)));
         match waited {
             Ok(()) => Ok(()),
             Err(LockWaitError::Cancelled) => {

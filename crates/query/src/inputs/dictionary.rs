@@ -169,7 +169,7 @@ impl Dictionary {
             return;
         }
         // The transaction that uses the word holds records: it does not wait for room.
-        if !is_clean(word) || !self.database.core().snapshots.wait_for_room(Some(Instant::now())) {
+        if !is_clean(word) || !self.database.core().snapshots.wait_for_room(Instant::now().into()) {
             return;
         }
         // What goes wrong may go well the next time.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::WaitError;
 use freshet_sql::{SqlError, SqlState};
 
 use super::Session;
@@ -15,13 +16,12 @@ use crate::{
     },
     schema::{Database, Oid, Role, Schema, privilege},
     server::Shared,
+    wait::waiting,
 };
 
 /// For how long a statement waits for sessions to leave a database: a client that has closed its
 /// connection may still be counted.
 const LEAVE: Duration = Duration::from_secs(5);
-/// How often it looks whether they have left.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The database of this name, for a session of this role that is to be opened in it.
 ///
@@ -99,20 +99,23 @@ impl Session<'_> {
     /// that is wanted. Returns how many are left.
     fn wait_until_left(&self, database: Oid, force: bool) -> Result<usize, SqlError> {
         let deadline = Instant::now() + LEAVE;
-        let interrupted = self.interruption();
-        loop {
+        let mut left = 0;
+        let look = || {
             let mut others = self.shared.sessions.in_database(database);
             others.retain(|pid| *pid != self.state.pid);
-            if others.is_empty() || Instant::now() >= deadline {
-                return Ok(others.len());
-            }
+            left = others.len();
             if force {
                 for pid in others {
                     let _ = self.state.sessions.terminate(pid);
                 }
             }
-            interrupted()?;
-            std::thread::sleep(LOOK);
+            (left == 0).then_some(())
+        };
+        let changes = self.shared.sessions.changes();
+        match waiting(&self.interruption(), |patience| changes.until(patience.until(deadline), look)) {
+            Err(WaitError::Interrupted) => self.check()?,
+            Ok(()) | Err(WaitError::Deadline | WaitError::Closed) => {}
         }
+        Ok(left)
     }
 }

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::lock;
+use freshet_base::{
+    lock,
+    wait::{self, Waiter},
+};
 use freshet_postgres::{Interrupt, Why};
 use freshet_sql::{SqlError, SqlState};
 
@@ -19,9 +22,11 @@ const CANCELED: u8 = 1;
 const ENDING: u8 = 2;
 
 /// Why the statement that runs is to end: set by other threads, looked at by the session's own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flag {
     asked: AtomicU8,
+    /// The session's thread, to be woken when it waits.
+    waiter: Waiter,
     /// When the statement has run long enough.
     deadline: Mutex<Option<Instant>>,
     /// What may not be held too long, and by which worker it would be.
@@ -35,6 +40,7 @@ impl Interrupt for Flag {
             Why::Ending => ENDING,
         };
         self.asked.fetch_max(state, Ordering::SeqCst);
+        self.waiter.wake();
     }
 
     fn ends(&self) -> bool {
@@ -47,6 +53,12 @@ impl Interrupt for Flag {
 }
 
 impl Flag {
+    /// That of a session in the calling thread. Nothing is to end yet.
+    pub fn of_this_thread() -> Self {
+        let (asked, waiter) = (AtomicU8::new(NOTHING), Waiter::current());
+        Self { asked, waiter, deadline: Mutex::default(), old: OnceLock::new() }
+    }
+
     /// From now on it says so, too, when what the worker at `place` holds is condemned.
     pub fn heed(&self, old: &Arc<OldSnapshots>, place: usize) {
         // A session heeds one.
@@ -59,11 +71,13 @@ impl Flag {
         if deadline.is_none() {
             *deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         }
+        wait::set_alarm(*deadline);
     }
 
     /// The statement is done.
     pub fn disarm(&self) {
         *lock(&self.deadline) = None;
+        wait::set_alarm(None);
     }
 
     /// When the statement has run long enough.

@@ -305,7 +305,7 @@ impl<'w> Session<'w> {
                 last_commit: None,
                 channels: SessionChannels::new(&shared, opened.oid, opening.pid, opening.bell.clone()),
                 sessions: opening.sessions.clone(),
-                flag: Arc::default(),
+                flag: Arc::new(Flag::of_this_thread()),
                 read_only: false,
                 isolation: "read committed",
                 deferrable: false,

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use freshet_base::wait;
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
@@ -29,6 +30,7 @@ use crate::{
         self,
         activity::{CursorInfo, SettingInfo, StatementInfo},
     },
+    wait::waiting,
 };
 
 /// A session while it runs a statement.
@@ -388,15 +390,10 @@ impl View<'_> {
             Some(Value::Float8(seconds)) if *seconds > 0.0 => seconds.min(1e9),
             _ => return Ok(Value::text("")),
         };
-        let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds);
-        loop {
-            self.check()?;
-            let left = end.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() {
-                return Ok(Value::text(""));
-            }
-            std::thread::sleep(left.min(std::time::Duration::from_millis(10)));
-        }
+        let end = Instant::now() + std::time::Duration::from_secs_f64(seconds);
+        waiting(&|| self.check(), |patience| wait::sleep(patience.until(end)));
+        self.check()?;
+        Ok(Value::text(""))
     }
 }
 

@@ -5,11 +5,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, AtomicU8, Ordering},
     },
 };
 
+use freshet_base::wait::{WaitList, Waiter};
 use freshet_engine::NodeStatus;
 use freshet_postgres::Peer;
 use freshet_sql::{
@@ -147,6 +148,7 @@ pub struct SessionInfo {
     pub peer: Peer,
     /// When it was opened.
     pub started: Timestamp,
+    waiter: Waiter,
     activity: AtomicU8,
     /// Microseconds, as in [`Timestamp`]; the smallest number for none.
     changed: AtomicI64,
@@ -215,7 +217,7 @@ pub struct Identity<'i> {
 }
 
 impl SessionInfo {
-    /// A session that was opened now.
+    /// A session that was opened now, in the calling thread.
     pub fn new(who: Identity<'_>) -> Self {
         let now = Timestamp::now();
         Self {
@@ -227,6 +229,7 @@ impl SessionInfo {
             database_id: who.database.0,
             peer: who.peer.clone(),
             started: now,
+            waiter: Waiter::current(),
             activity: AtomicU8::new(Activity::Idle as u8),
             changed: AtomicI64::new(now.0),
             statement_start: AtomicI64::new(NEVER),
@@ -262,6 +265,11 @@ impl SessionInfo {
         }
     }
 
+    /// Has what it waits for look whether it is to end.
+    pub fn wake(&self) {
+        self.waiter.wake();
+    }
+
     /// What it is doing.
     pub fn activity(&self) -> Activity {
         Activity::of(self.activity.load(Ordering::Relaxed))
@@ -270,7 +278,10 @@ impl SessionInfo {
 
 /// The sessions of a node.
 #[derive(Debug, Default)]
-pub struct Registry(Mutex<BTreeMap<i32, Arc<SessionInfo>>>);
+pub struct Registry {
+    sessions: Mutex<BTreeMap<i32, Arc<SessionInfo>>>,
+    changes: WaitList,
+}
 
 /// A session in the registry, until this is dropped.
 #[derive(Debug)]
@@ -283,19 +294,28 @@ impl Registry {
     /// Enters a session.
     pub fn enter(self: &Arc<Self>, info: SessionInfo) -> Registered {
         let info = Arc::new(info);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(info.pid, Arc::clone(&info));
+        self.sessions().insert(info.pid, Arc::clone(&info));
+        self.changes.wake_all();
         Registered { info, registry: Arc::clone(self) }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<SessionInfo>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Woken when a session enters or leaves.
+    pub fn changes(&self) -> &WaitList {
+        &self.changes
     }
 
     /// The numbers of those in a database.
     pub fn in_database(&self, database: Oid) -> Vec<i32> {
-        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.values().filter(|it| it.database_id == database).map(|it| it.pid).collect()
+        self.sessions().values().filter(|it| it.database_id == database).map(|it| it.pid).collect()
     }
 
     /// All of them, in the order of their numbers.
     pub fn all(&self) -> Vec<Arc<SessionInfo>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.sessions().values().cloned().collect()
     }
 }
 
@@ -309,11 +329,13 @@ impl std::ops::Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut sessions = self.registry.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.registry.sessions();
         // The number may be another session's by now.
         if sessions.get(&self.info.pid).is_some_and(|known| Arc::ptr_eq(known, &self.info)) {
             sessions.remove(&self.info.pid);
         }
+        drop(sessions);
+        self.registry.changes.wake_all();
     }
 }
 

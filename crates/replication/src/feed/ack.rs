@@ -64,7 +64,7 @@ fn receive_acks<F: Feeder>(
             }
             let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
             acked.event.into_iter().for_each(|event| feeder.apply(event));
-            feeder.feeds().changes.note();
+            feeder.feeds().changes.wake_all();
             // What a mirror says may be what its ship thread waits for.
             if acked.wake || shipper.mirror.is_some() {
                 shipper.bell.ring();

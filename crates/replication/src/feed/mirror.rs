@@ -406,7 +406,7 @@ impl<F: Feeder> Ship<'_, F> {
         match acked.transpose()? {
             Some(acked) => {
                 acked.event.into_iter().for_each(|event| self.feeder.apply(event));
-                feeds.changes.note();
+                feeds.changes.wake_all();
             }
             None if asks => self.announce(mirror)?,
             None => return Ok(()),

@@ -23,6 +23,7 @@ use std::{
 use freshet_base::{
     Lsn, NodeId, Term,
     sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard},
+    wait::WaitList,
 };
 use freshet_cluster::{
     Moment,
@@ -42,7 +43,6 @@ pub(crate) use self::{
     ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{
-    bell::Changes,
     clock::Clock,
     status::{AheadStatus, MOST_AHEAD, ObserverStatus, RoundTrips, StandbyStatus},
     wire::{Peers, Refusal},
@@ -123,7 +123,7 @@ pub(crate) struct Feeds {
     /// Counts connections.
     ids: AtomicUsize,
     /// Standbys have acknowledged more, have come, or are lost.
-    pub changes: Changes,
+    pub changes: WaitList,
     /// How many commits wait until standbys show them.
     pub visible_wanted: AtomicUsize,
     /// Of ship threads, and of those that have written batches in their place.
@@ -222,7 +222,7 @@ impl Feeds {
             recorder: recorder.clone(),
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
-            changes: Changes::default(),
+            changes: WaitList::default(),
             visible_wanted: AtomicUsize::new(0),
             ship_cpu: Meter::default(),
             prompt_cpu: Meter::default(),
@@ -254,7 +254,7 @@ impl Feeds {
         let in_sync = places.iter().filter(|(_, member)| member.place == Place::InSync);
         let in_sync: Vec<_> = in_sync.map(|(node, _)| *node).collect();
         self.state().host.placed(&in_sync);
-        self.changes.note();
+        self.changes.wake_all();
     }
 
     /// Others than before are in the cluster. Whoever takes over must know of everybody, and no
@@ -286,6 +286,7 @@ impl Feeds {
     pub fn end(&self) {
         let shippers = self.state().all();
         shippers.iter().for_each(|shipper| shipper.end());
+        self.changes.wake_all();
     }
 
     /// Ends all connections, and waits for all threads.

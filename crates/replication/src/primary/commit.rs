@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use freshet_base::{
     CommitGate, Lsn, NodeId, OutcomeOpen, WaitError, Watermark,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+    wait::Patience,
 };
 use freshet_cluster::{
     Moment,
@@ -257,7 +258,7 @@ impl CommitGate for CommitStage {
         self.refusal().map_or(Ok(()), |refusal| Err(refusal.to_string()))
     }
 
-    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+    fn wait_for_room(&self, patience: Patience<'_>) -> bool {
         let until = Lsn(self.log.reserved().0.saturating_sub(self.uncommitted));
         if self.committed() >= until {
             return true;
@@ -266,17 +267,18 @@ impl CommitGate for CommitStage {
         // pays for each wake-up.
         let until = until.plus(self.uncommitted / 64);
         self.log.force_fence(until);
-        self.wait(until, deadline) != Err(OutcomeOpen::Deadline)
+        self.wait(until, patience) != Err(OutcomeOpen::Deadline)
     }
 
-    fn wait(&self, until: Lsn, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
-        let refusing = || self.refusing.load(Ordering::SeqCst);
-        match self.committed.wait_unless(until, deadline, refusing) {
+    fn wait(&self, until: Lsn, patience: Patience<'_>) -> Result<(), OutcomeOpen> {
+        let ended = || self.refusing.load(Ordering::SeqCst) || patience.is_interrupted();
+        match self.committed.wait(until, patience.unless(&ended)) {
             Ok(_) => Ok(()),
-            Err(WaitError::Deadline) => Err(OutcomeOpen::Deadline),
-            Err(WaitError::Closed) => Err(match self.refusal() {
-                Some(refusal) => refused(refusal),
-                None => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
+            Err(cause) => Err(match (self.refusal(), cause) {
+                (_, WaitError::Deadline) => OutcomeOpen::Deadline,
+                (Some(refusal), _) => refused(refusal),
+                (None, WaitError::Interrupted) => OutcomeOpen::Deadline,
+                (None, WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
             }),
         }
     }

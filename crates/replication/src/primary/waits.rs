@@ -1,10 +1,9 @@
 //! What sessions ask of a primary's standbys beside the level of its node.
 
-use std::time::Instant;
-
 use freshet_base::{
-    Lsn,
+    Lsn, WaitError,
     sync::{Arc, Ordering},
+    wait::Patience,
 };
 use freshet_cluster::wanted::Wanted;
 
@@ -14,12 +13,18 @@ use super::Shared;
 pub struct StandbyWaits(pub(super) Arc<Shared>);
 
 impl StandbyWaits {
-    /// Blocks until everything below `until` is where `wanted` says, or until `deadline` has come;
-    /// says whether it is.
-    pub fn wait(&self, wanted: Wanted, until: Lsn, deadline: Instant) -> bool {
+    /// Blocks until everything below `until` is where `wanted` says.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] when the term has ended before, and what ended the patience.
+    pub fn wait(&self, wanted: Wanted, until: Lsn, patience: Patience<'_>) -> Result<(), WaitError> {
         let Shared { feeds, commit, config, .. } = &*self.0;
-        let holds = || wanted.holds(until, config.rule.standbys, &feeds.shows(commit.places()));
-        feeds.changes.wait(deadline, holds)
+        feeds.changes.until(patience, || {
+            if wanted.holds(until, config.rule.standbys, &feeds.shows(commit.places())) {
+                return Some(Ok(()));
+            }
+            (self.0.is_fenced() || self.0.stopping()).then_some(Err(WaitError::Closed))
+        })?
     }
 }
 

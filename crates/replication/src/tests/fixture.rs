@@ -427,7 +427,7 @@ impl PrimaryNode {
     pub fn commits(&self, to: Lsn) {
         self.primary
             .commit()
-            .wait(to, Some(Instant::now() + PATIENCE))
+            .wait(to, (Instant::now() + PATIENCE).into())
             .unwrap_or_else(|error| panic!("{to} was never committed ({error}): {:#?}", self.primary.status()));
     }
 }

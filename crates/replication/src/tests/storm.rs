@@ -106,7 +106,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         }
     }
     let end = primary.log.end();
-    if let Err(error) = primary.primary.commit().wait(end, Some(std::time::Instant::now() + PATIENCE)) {
+    if let Err(error) = primary.primary.commit().wait(end, (std::time::Instant::now() + PATIENCE).into()) {
         let theirs = standbys.each_ref().map(|node| node.standby.status());
         let status = primary.primary.status();
         panic!("{end} was never committed ({error}), {fabric}, compressed {compress}: {status:#?} {theirs:#?}");

@@ -71,7 +71,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
                 let mut acknowledged = Lsn::ZERO;
                 while !primary.primary.is_fenced() {
                     let end = primary.write(&[64, 72, 400]);
-                    if primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok() {
+                    if primary.primary.commit().wait(end, (Instant::now() + PATIENCE).into()).is_ok() {
                         acknowledged = end;
                     }
                 }

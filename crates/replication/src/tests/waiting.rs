@@ -1,7 +1,19 @@
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::channel,
+    },
+    time::{Duration, Instant},
+};
 
-use freshet_base::{Lsn, OutcomeOpen, Safety, Term};
-use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
+use freshet_base::{
+    Lsn, OutcomeOpen, Safety, Term, WaitError,
+    wait::{BOUND, Patience, Waiter},
+};
+use freshet_cluster::{
+    commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing},
+    wanted::Wanted,
+};
 
 use super::fixture::*;
 
@@ -37,7 +49,7 @@ fn very_safe_refuses_after_its_patience_and_leaves_the_outcome_open() {
     let one = StandbyNode::empty(2, &primary.address());
     one.joined();
     let end = primary.write(&[64]);
-    let error = primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).unwrap_err();
+    let error = primary.primary.commit().wait(end, (Instant::now() + PATIENCE).into()).unwrap_err();
     assert!(error.to_string().contains("outcome of the transaction is open"), "{error}");
     let refusal = primary.primary.commit().refusal();
     assert!(matches!(refusal, Some(Refusal::TooFewStandbys { needed: 2, in_sync: 1, .. })), "{refusal:?}");
@@ -50,7 +62,7 @@ fn very_safe_refuses_after_its_patience_and_leaves_the_outcome_open() {
 
 /// While commits are refused a wait ends at once; afterwards it succeeds.
 fn primary_commits_again(primary: &PrimaryNode, end: Lsn) {
-    until("commits go on", || primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok());
+    until("commits go on", || primary.primary.commit().wait(end, (Instant::now() + PATIENCE).into()).is_ok());
     until("writers are let in", || primary.primary.commit().admit().is_ok());
 }
 
@@ -73,7 +85,7 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
 fn giving_up_is_distinguished_from_refusal() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
-    let wait = |deadline| primary.primary.commit().wait(end, deadline);
+    let wait = |deadline| primary.primary.commit().wait(end, Patience::from(deadline));
     assert_eq!(wait(Some(Instant::now())), Err(OutcomeOpen::Deadline));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(None));
@@ -85,11 +97,57 @@ fn giving_up_is_distinguished_from_refusal() {
 }
 
 #[test]
+fn an_interrupt_ends_each_wait_at_once() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let end = primary.write(&[64]);
+    let shown = primary.primary.waits();
+    let waits: [&(dyn Fn(Patience<'_>) -> bool + Sync); 2] =
+        [&|patience| primary.primary.commit().wait(end, patience) == Err(OutcomeOpen::Deadline), &|patience| {
+            shown.wait(Wanted::Persistent(Safety::VerySafe), end, patience) == Err(WaitError::Interrupted)
+        }];
+    for wait in waits {
+        let (canceled, (waits, knows)) = (AtomicBool::new(false), channel());
+        let (ended, took) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let asked = || {
+                    let _ = waits.send(Waiter::current());
+                    canceled.load(Ordering::SeqCst)
+                };
+                let begun = Instant::now();
+                (wait(Patience::endless().unless(&asked)), begun.elapsed())
+            });
+            let waiter: Waiter = knows.recv().unwrap();
+            canceled.store(true, Ordering::SeqCst);
+            waiter.wake();
+            waiting.join().unwrap()
+        });
+        assert!(ended && took < BOUND / 2, "{ended} after {took:?}");
+    }
+}
+
+/// Who waits for standbys is the primary's: with the term, the wait ends.
+#[test]
+fn waits_for_standbys_end_with_the_term() {
+    let primary = PrimaryNode::first(config(rule(Safety::TwoSafe, 1)));
+    let end = primary.write(&[64]);
+    let shown = primary.primary.waits();
+    let waited = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let wanted = Wanted::Persistent(Safety::VerySafe);
+            shown.wait(wanted, end, Patience::endless())
+        });
+        primary.primary.fence(Term(9));
+        waiting.join().unwrap()
+    });
+    assert_eq!(waited, Err(WaitError::Closed));
+}
+
+#[test]
 fn a_stopped_primary_leaves_nobody_waiting() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| primary.primary.commit().wait(end, None));
+        let waiting = scope.spawn(|| primary.primary.commit().wait(end, Patience::endless()));
         primary.primary.stop();
         assert_eq!(waiting.join().unwrap(), Err(OutcomeOpen::Stopped));
     });

@@ -294,6 +294,7 @@ impl World {
                     let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
                     let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
                     let end = planned.found().end;
+                    self.mirror(node).cut_to = Some(end);
                     self.write(node, &writes, Then::Cut(id, Box::new((welcome, entering)), end));
                     return Ok(());
                 }
@@ -315,7 +316,6 @@ impl World {
     /// What was undone is of another log: it is not to be found again.
     pub(super) fn settle_cut(&mut self, node: usize, end: Lsn, then: Then) -> Result<(), Violation> {
         let writes: Vec<_> = settling(&self.mirror(node).memory, end).map_err(damaged)?.collect();
-        self.mirror(node).settles = Some(end);
         let keeps_ring = self.scenario.broken == Broken::CutNotSettled;
         self.write(node, if keeps_ring { &[] } else { &writes }, then);
         Ok(())
@@ -344,7 +344,7 @@ impl World {
     /// The memory was cut, and ends there.
     pub(super) fn shadow_is_cut(&mut self, node: usize, end: Lsn) {
         self.report.cuts += 1;
-        self.mirror(node).settles = None;
+        self.mirror(node).cut_to = None;
         let disk = &mut self.nodes[node].disk;
         disk.log.cut(end.0);
         disk.synced = disk.synced.min(end.0);

@@ -81,7 +81,7 @@ pub(crate) struct Mirror {
     offered: Option<ConnectionId>,
     left: Vec<Block>,
     /// It was cut to there, and what was undone may still be found again.
-    settles: Option<Lsn>,
+    cut_to: Option<Lsn>,
     /// Everything below was there when the last feed began.
     base: Lsn,
     /// It joined as a member.
@@ -117,7 +117,7 @@ impl Mirror {
             exposed: false,
             offered: None,
             left: Vec::new(),
-            settles: None,
+            cut_to: None,
             base: Lsn::ZERO,
             member: false,
             session: 0,
@@ -210,12 +210,6 @@ impl World {
     pub(crate) fn mirror_ends(&mut self, node: usize, stays: bool) {
         if let Some(mut work) = self.mirror(node).work.take() {
             work.posted.end(&mut self.dice);
-            if let Some(end) = work.cuts_to() {
-                // The next process finds that done as far as it was, and the rest may follow from
-                // it.
-                let disk = &mut self.nodes[node].disk;
-                disk.synced = disk.synced.min(end.0);
-            }
         }
         let id = self.nodes[node].id;
         let (synchronous, recorder) = (self.nodes[node].synchronous, self.nodes[node].recorder.clone());
@@ -325,8 +319,8 @@ impl World {
     fn is_recovered_to(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let mirror = state.mirror.as_mut().expect("it is a mirror");
-        // A process may have died when it had undone what is of another log.
-        let is_cut = mirror.settles.take() == Some(end);
+        // A process may have died when it undid what is of another log.
+        let is_cut = mirror.cut_to.take() == Some(end);
         if end.0 < state.disk.synced && !is_cut {
             return Property::Mirrors.violated(format!(
                 "the memory of node {node} is recovered up to {end}, and had landed up to {}",

@@ -81,6 +81,7 @@ impl World {
                     let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
                     let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
                     let end = planned.found().end;
+                    self.mirror(node).cut_to = Some(end);
                     self.mirror(node).taking = Some(taking);
                     self.write(node, &writes, Then::FetchCut(end));
                     return Ok(());

@@ -17,18 +17,6 @@ pub(super) struct Work {
     then: Then,
 }
 
-impl Work {
-    /// Where the memory ends then, if it is being cut.
-    pub fn cuts_to(&self) -> Option<Lsn> {
-        match self.then {
-            Then::Cut(_, _, end) | Then::Settled(_, _, end) | Then::FetchCut(end) | Then::FetchSettled(end) => {
-                Some(end)
-            }
-            _ => None,
-        }
-    }
-}
-
 /// What follows.
 pub(super) enum Then {
     /// A process that has just begun has recovered the memory up to there.

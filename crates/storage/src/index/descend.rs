@@ -5,10 +5,12 @@
 //! validation of the parent: when the child's version was read, the child was still
 //! where the parent said.
 
+use freshet_base::sync::Backoff;
+
 use super::{
     BTree,
     key::{OwnedPlace, Place},
-    latch::{Patience, VersionLatch},
+    latch::VersionLatch,
     node::{Inner, Leaf, Node, Pointer, prefetch},
 };
 use crate::reclaim::Guard;
@@ -48,9 +50,9 @@ impl BTree {
 
     #[cold]
     fn descend_again<'g>(&'g self, guard: &'g Guard<'_>, place: Place<'_>) -> Spot<'g> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
-            patience.pause();
+            backoff.pause();
             if let Some(spot) = self.try_descend(guard, place) {
                 return spot;
             }
@@ -106,12 +108,12 @@ impl BTree {
         place: Option<Place<'_>>,
         fence: &mut OwnedPlace,
     ) -> (Spot<'g>, bool) {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(result) = self.try_descend_below(guard, place, fence) {
                 return result;
             }
-            patience.pause();
+            backoff.pause();
         }
     }
 
@@ -155,12 +157,12 @@ impl BTree {
     /// Where the node of `level` hangs to which `place` belongs; `None` when the tree is not that
     /// high. Never looks at that node's latch.
     pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, place: Place<'_>, level: u32) -> Option<Location<'g>> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(result) = self.locate_with(guard, place, level, VersionLatch::read) {
                 return result;
             }
-            patience.pause();
+            backoff.pause();
         }
     }
 

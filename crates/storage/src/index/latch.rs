@@ -27,32 +27,6 @@ const LATCHED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const STEP: u64 = 4;
 
-/// Rounds of [`Backoff`] after which a waiter sleeps instead, so that a holder
-/// that was preempted gets its processor whatever the scheduler's policy is.
-#[cfg(not(loom))]
-const ROUNDS_BEFORE_SLEEP: u32 = 4096;
-
-/// Waits for a holder, who is in a short section that never blocks.
-#[derive(Debug, Default)]
-pub(super) struct Patience(Backoff);
-
-impl Patience {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
-    /// Waits a little: spinning, then yielding, then asleep.
-    #[cold]
-    pub(super) fn pause(&mut self) {
-        #[cfg(not(loom))]
-        if self.0.rounds() >= ROUNDS_BEFORE_SLEEP {
-            std::thread::sleep(std::time::Duration::from_micros(50));
-            return;
-        }
-        self.0.pause();
-    }
-}
-
 /// A latch whose word is the version of what it protects.
 #[derive(Debug)]
 pub(super) struct VersionLatch {
@@ -82,7 +56,7 @@ impl VersionLatch {
 
     #[cold]
     fn read_slowly(&self) -> Option<u64> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             // Acquire: as in `read`.
             let word = self.word.load(Ordering::Acquire);
@@ -92,7 +66,7 @@ impl VersionLatch {
             if word & LATCHED == 0 {
                 return Some(word);
             }
-            patience.pause();
+            backoff.pause();
         }
     }
 
@@ -121,13 +95,13 @@ impl VersionLatch {
     /// Latches, waiting for the thread that holds it; `None` when the node is obsolete. A thread
     /// that waits holds only latches of nodes above or to the left, so nobody waits in a circle.
     pub(super) fn lock(&self) -> Option<Latched<'_>> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let version = self.read()?;
             if let Some(latched) = self.upgrade(version) {
                 return Some(latched);
             }
-            patience.pause();
+            backoff.pause();
         }
     }
 }

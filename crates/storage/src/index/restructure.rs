@@ -5,13 +5,13 @@
 //! children of the same parent to the left one and unlinks the right one. So the place where a node
 //! begins stays what it was when the node was made.
 
-use freshet_base::sync::Ordering;
+use freshet_base::sync::{Backoff, Ordering};
 
 use super::{
     BTree,
     contents::Contents,
     key::{OwnedPlace, Place},
-    latch::{Latched, Patience},
+    latch::Latched,
     node::{self, FANOUT, Header, Inner, Leaf, Node, Pointer},
     page::{Page, Room},
 };
@@ -85,7 +85,7 @@ impl BTree {
     /// Latches what is above the node of `level` to which `place` belongs; `None` when the tree is
     /// not that high.
     fn latch_above<'g>(&'g self, guard: &'g Guard<'_>, place: Place<'_>, level: u32) -> Option<(Above<'g>, Pointer)> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let location = self.locate(guard, place, level)?;
             let latched = match location.parent {
@@ -96,7 +96,7 @@ impl BTree {
                 let parent = location.parent.map(|(inner, _, index)| (inner, index));
                 return Some((Above { parent, latched }, location.node));
             }
-            patience.pause();
+            backoff.pause();
         }
     }
 

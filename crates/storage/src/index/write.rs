@@ -2,12 +2,15 @@
 
 use std::convert::Infallible;
 
-use freshet_base::{Lsn, Rid, sync::Ordering};
+use freshet_base::{
+    Lsn, Rid,
+    sync::{Backoff, Ordering},
+};
 
 use super::{
     BTree, KeyTooLong, MAX_KEY,
     key::Place,
-    latch::{Latched, Patience},
+    latch::Latched,
     node::{Leaf, Node, Pointer},
     page::{Found, Room},
 };
@@ -97,7 +100,7 @@ impl BTree {
         let mut pairs = pairs.into_iter();
         let mut pending = pairs.next();
         let mut inserted = 0;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while let Some((key, rid)) = pending {
             check(key, rid)?;
             let place = Place::of(key, rid);
@@ -105,10 +108,10 @@ impl BTree {
             let found = spot.leaf.page.find(place);
             // What was found holds if the version does.
             let Some(mut latched) = spot.leaf.header.latch.upgrade(spot.version) else {
-                patience.pause();
+                backoff.pause();
                 continue;
             };
-            patience = Patience::new();
+            backoff = Backoff::new();
             let (mut place, mut found) = (place, found);
             loop {
                 match spot.leaf.enter(&mut latched, &found, place) {
@@ -153,7 +156,7 @@ impl BTree {
         mut admit: impl FnMut(Rid) -> Result<(), E>,
     ) -> Result<bool, InsertError<E>> {
         check(key, rid)?;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let attempt = match self.insert_in_one_leaf(guard, key, rid, &mut admit) {
                 Some(attempt) => attempt,
@@ -161,7 +164,7 @@ impl BTree {
             };
             match attempt.map_err(InsertError::Refused)? {
                 Attempt::Done(inserted) => return Ok(inserted),
-                Attempt::Again => patience.pause(),
+                Attempt::Again => backoff.pause(),
                 Attempt::Full => self.make_room(guard, Place::of(key, rid)),
             }
         }
@@ -291,7 +294,7 @@ impl BTree {
             return false;
         }
         let place = Place::of(key, rid);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let spot = self.descend(guard, place);
             let leaf = spot.leaf;
@@ -300,11 +303,11 @@ impl BTree {
                 if leaf.header.latch.is(spot.version) {
                     return false;
                 }
-                patience.pause();
+                backoff.pause();
                 continue;
             }
             let Some(mut latched) = leaf.header.latch.upgrade(spot.version) else {
-                patience.pause();
+                backoff.pause();
                 continue;
             };
             if !condition() {

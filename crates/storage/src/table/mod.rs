@@ -77,9 +77,9 @@ use crate::{
 /// Record ids that a worker takes from a table at once.
 pub(crate) const RID_RANGE: u64 = 1024;
 
-/// How often one thread looks again at what another is about to finish. Beyond the first few
-/// rounds each yields the processor, so this is some tenths of a second.
-const PATIENCE: u32 = if cfg!(loom) { 3 } else { 200_000 };
+/// How often one thread looks again at what another is about to finish. Beyond the first 4096
+/// rounds it sleeps for about 100 us each time, so this is some tenths of a second.
+const PATIENCE: u32 = if cfg!(loom) { 3 } else { 6_000 };
 
 /// The records and indexes of one table.
 pub struct Content {

@@ -7,7 +7,7 @@ use std::{
 
 use freshet_base::Lsn;
 use freshet_log::Log;
-use freshet_replay::{Deleted, Redo};
+use freshet_replay::Redo;
 use freshet_replication::{
     forms::Regenerate,
     standby::{ReplayError, ReplayTarget},
@@ -19,14 +19,11 @@ use super::{
     mismatch::Policy,
     room::Schedule,
     tables::Rest,
+    window::Window,
 };
 use crate::{
-    node::{Encoding, GarbageCollector, LiveReplay, Parts, StartError},
-    scheme::{
-        command::Executors,
-        full::Full,
-        log::{Ground, Replaying},
-    },
+    node::{Encoding, LiveReplay, Parts, StartError},
+    scheme::{Ground, Replaying, command::Executors, full::Full},
     source::VersionSource,
 };
 
@@ -54,14 +51,14 @@ impl Replaying for Again {
     /// read again soon, by transactions above the read view.
     fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
         let full = Full.redo(ground);
-        match self.live() {
-            Some(live) => Box::new(Rest { full, window: Arc::clone(live.window()) }),
+        match self.window() {
+            Some(window) => Box::new(Rest { full, window }),
             None => full,
         }
     }
 
-    fn garbage_collector(&self, parts: &Parts, ground: &Ground, deleted: Vec<Deleted>) -> GarbageCollector {
-        let Some(executors) = &self.executors else { return GarbageCollector::new(deleted) };
+    fn begin(&self, parts: &Parts, ground: &Ground) {
+        let Some(executors) = &self.executors else { return };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
         let (encoding, backlog) = (parts.config.encoding, parts.config.backlog());
@@ -70,9 +67,11 @@ impl Replaying for Again {
         // tables and indexes, those that there are now.
         let floor = ground.floor.max(parts.catalog.changed_at());
         let live = Live::new((parts.end, floor), how, ground, executors(), mismatches);
-        let garbage_collector = GarbageCollector::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
-        garbage_collector
+    }
+
+    fn window(&self) -> Option<Arc<Window>> {
+        self.live().map(|live| Arc::clone(live.window()))
     }
 
     fn again(&self) -> Option<AgainStatus> {

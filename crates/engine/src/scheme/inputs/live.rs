@@ -57,7 +57,7 @@ use super::{
 };
 use crate::{
     node::Encoding,
-    scheme::{command::CommandExecutor, log::Ground},
+    scheme::{Ground, command::CommandExecutor},
 };
 
 /// About how many bytes of log are appended at once.

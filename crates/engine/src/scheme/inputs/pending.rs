@@ -1,21 +1,22 @@
 //! A block in the window, and the promise of its versions.
 //!
 //! Bytes are put once, by the thread that makes the versions then, or before. That the versions are
-//! in the tables is said once, behind that. A thread that needs them before looks without a lock,
-//! then under the block's, and sleeps on its condition; a thread that says so, cuts the block off
-//! or closes the window does so before it takes that lock, and wakes the sleepers under it. So no
-//! wake-up is lost.
+//! in the tables is said once, behind that. A thread that needs them before waits in the block's
+//! list; a thread that says so, cuts the block off or closes the window wakes that afterwards.
 
 use std::{
     ops::Range,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Lsn, RecordKind, Rid};
+use freshet_base::{
+    Fid, Lsn, RecordKind, Rid,
+    wait::{Patience, WaitList},
+};
 use freshet_log::{
     Block, BlockHeader, RecordHeader,
     block::{BLOCK_HEADER, RECORD_HEADER},
@@ -115,9 +116,8 @@ pub(crate) struct Pending {
     parked: AtomicU64,
     /// The log was cut below it.
     cut: AtomicBool,
-    /// How many threads wait until it is done.
-    waiting: Mutex<usize>,
-    arrived: Condvar,
+    /// The threads that wait until it is done.
+    arrived: WaitList,
 }
 
 /// The window was closed, or the block cut off: its versions may never come.
@@ -149,8 +149,7 @@ impl Pending {
             asked: AtomicBool::new(false),
             parked: AtomicU64::new(0),
             cut: AtomicBool::new(false),
-            waiting: Mutex::new(0),
-            arrived: Condvar::new(),
+            arrived: WaitList::default(),
         }
     }
 
@@ -199,10 +198,6 @@ impl Pending {
     /// Its bytes, if they are there.
     pub fn image(&self) -> Option<&Arc<[u8]>> {
         self.image.get()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, usize> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Here are its bytes; those that came first count, and are returned.
@@ -266,9 +261,7 @@ impl Pending {
 
     /// Has those who wait look again.
     pub fn wake(&self) {
-        if *self.waiting() > 0 {
-            self.arrived.notify_all();
-        }
+        self.arrived.wake_all();
     }
 
     /// Blocks until it is [done](Pending::is_done).
@@ -277,18 +270,10 @@ impl Pending {
     /// [`Closed`] when the block was cut off, or `over` says first that the wait is over; who
     /// changes what that says calls [`Pending::wake`] afterwards.
     pub fn wait(&self, over: impl Fn() -> bool) -> Result<(), Closed> {
-        let mut waiting = self.waiting();
-        *waiting += 1;
-        let outcome = loop {
-            if self.is_done() {
-                break Ok(());
-            }
-            if over() || self.is_cut() {
-                break Err(Closed);
-            }
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let look = || match self.is_done() {
+            true => Some(Ok(())),
+            false => (over() || self.is_cut()).then_some(Err(Closed)),
         };
-        *waiting -= 1;
-        outcome
+        self.arrived.until(Patience::endless(), look).unwrap_or(Err(Closed))
     }
 }

@@ -33,9 +33,9 @@ use super::{
     window::Window,
 };
 use crate::scheme::{
+    Ground, Replaying,
     command::{CommandExecutor, recorded_as},
     full::Full,
-    log::{Ground, Replaying},
 };
 
 /// A thread looks at the processor's clock each time that it has executed this many transactions.

@@ -38,11 +38,7 @@ use super::{
 use crate::{
     StateHash,
     node::{GarbageCollector, GarbageCollectorThread},
-    scheme::{
-        command::CommandExecutor,
-        full::Full,
-        log::{Ground, Replaying},
-    },
+    scheme::{Ground, Replaying, command::CommandExecutor, full::Full},
     source::VersionSource,
 };
 
@@ -382,7 +378,7 @@ impl Made {
         let (messages, memory) = Default::default();
         let (theirs, tables) = (Arc::clone(participants), Arc::clone(&catalog));
         let core = Core::new(theirs, tables, snapshots, source, messages, memory, certifier);
-        let garbage_collector = Arc::new(GarbageCollector::of_window(deleted, &window));
+        let garbage_collector = Arc::new(GarbageCollector::new(deleted, Some(Arc::clone(&window))));
         let garbage_collector =
             GarbageCollectorThread::start(garbage_collector, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
         Ok((Self { window, ground, core, log, replay, visible, _garbage_collector: garbage_collector }, receiver))

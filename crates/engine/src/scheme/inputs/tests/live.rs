@@ -23,12 +23,12 @@ use super::Noted;
 use crate::{
     Database, Encoding, IndexDefinition, KeyPart, TableDefinition,
     scheme::{
+        Ground,
         command::CommandExecutor,
         inputs::{
             live::{How, Live},
             room::Schedule,
         },
-        log::Ground,
     },
 };
 
