@@ -66,7 +66,7 @@ mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{Lsn, NodeId, Safety, Term, check};
+use freshet_base::{Lsn, NodeId, Safety, Stage, Term, check};
 use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
@@ -177,13 +177,12 @@ impl CommitRule {
 
     /// Takes an event in and says what may be told now.
     pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
+        freshet_base::step!(Commit);
         let mut changed = false;
         match event {
             Event::Durable(to) => {
                 self.durable = self.durable.max(to);
-                for member in self.members.values_mut() {
-                    member.mark(self.durable, now);
-                }
+                self.members.values_mut().for_each(|member| member.mark(self.durable, now));
             }
             Event::Joined { standby, incarnation, persisted, synchronous } => {
                 self.joined(Holder::new(standby, incarnation), persisted, synchronous, now);
@@ -436,7 +435,7 @@ impl CommitRule {
                     None => self.members.values().any(Member::waited_for),
                 };
         }
-        check(&[("committed", self.committed), ("durable", self.durable)]);
+        check(&[(Stage::Commit, self.committed), (Stage::Persist, self.durable)]);
     }
 
     fn bound(&self) -> Option<Lsn> {

@@ -23,7 +23,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Lsn, check};
+use freshet_base::{Lsn, Stage, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -187,7 +187,7 @@ impl Flow {
     /// Decides. `global` is the globally persistent LSN.
     pub fn next(&self, boundaries: &Boundaries, global: Lsn, now: Moment) -> Next {
         let filled = boundaries.filled();
-        check(&[("acked", self.acked), ("shipped", self.shipped), ("filled", filled)]);
+        check(&[(Stage::Ack, self.acked), (Stage::Ship, self.shipped), (Stage::Log, filled)]);
         if self.shipped < filled && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
             let upto = filled.min(self.may_send_until);
             if self.shipped < boundaries.known_from() {

@@ -20,7 +20,7 @@ mod queue;
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, Term, check};
+use freshet_base::{Lsn, NodeId, Stage, Term, check};
 use serde::{Deserialize, Serialize};
 
 pub use self::event::{Ack, Decision, Event, Piece, Room, Seen, Show};
@@ -306,6 +306,7 @@ impl Follower {
 
     /// Takes an event in, and says what follows.
     pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
+        freshet_base::step!(Visible);
         self.step(|it, decision| match event {
             Event::Global(global) => {
                 if global >= it.global {
@@ -337,6 +338,7 @@ impl Follower {
     /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
     /// ascending.
     pub fn accepted(&mut self, ends: &[Lsn]) -> Decision {
+        freshet_base::step!(Receive);
         self.step(|it, decision| {
             it.received = ends.last().copied().unwrap_or_default().max(it.received);
             decision.replay = it.queue.push(ends);
@@ -367,6 +369,7 @@ impl Follower {
     /// Readers see everything up to `to`, as was decided, from now on. Says whether they do: not
     /// below the floor, and not if it is no more than before.
     pub fn shown(&mut self, to: Lsn) -> bool {
+        freshet_base::step!(Visible, to, to);
         let shown = to >= self.floor && to > self.visible;
         if shown {
             self.visible = to;
@@ -376,8 +379,8 @@ impl Follower {
     }
 
     fn check(&self) {
-        check(&[("visible", self.visible), ("replayed", self.replayed()), ("received", self.received)]);
-        check(&[("persisted", self.persisted), ("received", self.received)]);
+        check(&[(Stage::Visible, self.visible), (Stage::Replay, self.replayed()), (Stage::Receive, self.received)]);
+        check(&[(Stage::Persist, self.persisted), (Stage::Receive, self.received)]);
     }
 
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
@@ -404,6 +407,7 @@ impl Follower {
     /// `force`; and only if the connection's term counts. `fence` is as it is now: looked at after
     /// `persisted` was (see [`Follower::persisted`]).
     pub fn owes_ack(&self, room: Room, force: bool, fence: &Fence) -> bool {
+        freshet_base::step!(Ack);
         let Some(link) = self.link.as_ref().filter(|_| !self.unnoted) else { return false };
         let shows = link.reports_visible && self.visible > link.visible;
         let changed = room.until.0.abs_diff(link.credit.0) >= room.step;
@@ -412,6 +416,7 @@ impl Follower {
 
     /// What is acknowledged now, if there is a connection.
     pub fn ack(&mut self, room: Room, now: Moment) -> Option<Ack> {
+        freshet_base::step!(Ack);
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         link.acked = link.acked.max(persisted);
@@ -435,6 +440,7 @@ impl Follower {
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
     /// longer). [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64) -> Option<Piece> {
+        freshet_base::step!(Replay);
         self.queue.next(limit)
     }
 

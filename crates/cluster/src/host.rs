@@ -322,6 +322,7 @@ impl Host {
     /// # Panics
     /// When the batch does not begin where the last one ended.
     pub fn filled(&mut self, from: Lsn, to: Lsn, partition_ends: &[Lsn], now: Moment) {
+        freshet_base::step!(Ship, from, to);
         self.boundaries.push(from, to, partition_ends);
         self.sender.end = to;
         if !self.relays() {
@@ -336,6 +337,7 @@ impl Host {
     /// ([`Next::SendWatermark`]): where that takes no time, or nothing was sent for a while. The
     /// others hear of it with the next batch, or when [`Next::Wait`] says.
     pub fn committed(&mut self, to: Lsn, now: Moment) -> Vec<FeedId> {
+        freshet_base::step!(Commit, to, to);
         if to <= self.global {
             return Vec::new();
         }
@@ -374,6 +376,7 @@ impl Host {
 
     /// What to do next for this feed; `None` when it is over.
     pub fn next(&self, id: FeedId, now: Moment) -> Option<Next> {
+        freshet_base::step!(Ship);
         let feed = self.feeds.get(&id).filter(|feed| !feed.given_up && !self.closed)?;
         if feed.peers < self.peers {
             return Some(Next::SendPeers);
@@ -401,6 +404,7 @@ impl Host {
     /// along. To be called before they are: the acknowledgement may be quicker. `None` when the
     /// feed is over.
     pub fn shipped(&mut self, id: FeedId, to: Option<Lsn>, now: Moment) -> Option<Note> {
+        freshet_base::step!(Ship);
         let (end, time) = match self.observed {
             Some((end, time, at)) => (end, time.after(now.since(at))),
             None if self.relays() => (Lsn::ZERO, Moment::default()),
@@ -443,6 +447,7 @@ impl Host {
     /// # Errors
     /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
     pub fn acked(&mut self, id: FeedId, ack: &Ack) -> Result<Acked, FlowError> {
+        freshet_base::step!(Ack, ack.persisted, ack.persisted);
         let Some(feed) = self.feeds.get_mut(&id) else { return Ok(Acked::default()) };
         // Before the room has grown: who waits for it sleeps.
         let wake = feed.flow.waits_for_credit(&self.boundaries);

@@ -177,6 +177,7 @@ impl Database {
     /// # Errors
     /// [`OutcomeOpen`] when that cannot be known.
     pub fn wait_until(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        freshet_base::step!(Commit, ticket.until, ticket.until);
         let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
         if ticket.until == Lsn::ZERO {
             return Ok(());

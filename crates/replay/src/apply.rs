@@ -125,6 +125,7 @@ impl Applier {
         parts: &mut impl Iterator<Item = &'p [Lsn]>,
         found: &mut Found,
     ) -> Result<bool, ReplayError> {
+        freshet_base::step!(Replay);
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
         let mut left = false;
         for part in parts {
@@ -147,6 +148,7 @@ impl Applier {
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         self.redo.begin(guard, &self.catalog);
         let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
         let result = match log.blocks(from, to, &mut buffer) {
@@ -165,6 +167,7 @@ impl Applier {
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay);
         let mut coming = Vec::with_capacity(AHEAD);
         for block in blocks {
             let block = block.map_err(invalid)?;
@@ -236,6 +239,7 @@ impl Applier {
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         let PlacedRecord { address, header: RecordHeader { kind, fid, rid, length, .. }, .. } = *record;
+        freshet_base::step!(Replay, address, address);
         found.note_deleted(record);
         let enters = self.entering(kind, address) == RecordKind::Insert;
         let row = if enters { record.row(&mut self.row) } else { &[] };
@@ -284,6 +288,7 @@ impl Applier {
 
     /// What had to wait until every part was through.
     pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay);
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
         for Deferred { header, address, row } in std::mem::take(&mut found.deferred) {
             let content = match self.catalog.known(guard, header.fid) {

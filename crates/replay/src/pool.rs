@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Lsn, cpu::Meter};
+use freshet_base::{Lsn, Stage, cpu::Meter};
 use freshet_log::LogReader;
 use freshet_storage::{Catalog, Participant, Participants};
 
@@ -110,6 +110,7 @@ fn share(
     step: usize,
     cpu: &Meter,
 ) -> Outcome {
+    freshet_base::step!(Replay, job.cuts[0], job.cuts[0]);
     let mut stint = cpu.begin();
     let mut found = Found::of(job.cuts[0]);
     let mut parts = job.cuts.windows(2).skip(first).step_by(step);
@@ -150,7 +151,7 @@ impl Replay {
                 let participant = participants.join().expect("a place for every replay thread");
                 let (mut applier, cpu) = (applier(), Arc::clone(&helping));
                 let thread = std::thread::Builder::new()
-                    .name(format!("replay-{number}"))
+                    .name(Stage::Replay.thread(number))
                     .spawn(move || {
                         for job in inbox {
                             let outcome = share(&mut applier, &participant, &job, number, threads, &cpu);
@@ -200,6 +201,7 @@ impl Replay {
     /// # Errors
     /// See [`ReplayError`].
     pub fn replay(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         if from >= to {
             return Ok(());
         }
@@ -217,6 +219,7 @@ impl Replay {
     }
 
     fn replay_job(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         if from >= to {
             return Ok(());
         }
@@ -282,6 +285,7 @@ impl Replay {
 
     /// Has all threads do their parts of a job.
     fn divide(&self, lead: &mut Lead, job: &Job) -> Outcome {
+        freshet_base::step!(Replay);
         let Lead { participant, applier, helpers } = lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };

@@ -57,6 +57,7 @@ impl Transaction<'_> {
     /// # Errors
     /// Why it was rolled back instead.
     pub fn commit(self) -> Result<Ticket, CommitError> {
+        freshet_base::step!(Execute);
         let _vital = panics::vital("a commit");
         let worker = self.worker;
         let Some(primary) = self.primary.filter(|_| !worker.state.borrow().logs_nothing()) else {
@@ -108,6 +109,7 @@ impl Transaction<'_> {
     /// with skip blocks. The order of the lines is the protocol, whatever the log keeps and however
     /// long the transaction is.
     fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+        freshet_base::step!(Certify);
         let worker = self.worker;
         let owners = &worker.core.owners;
         let owner = worker.owner.get().expect("it has written");
@@ -169,6 +171,7 @@ impl Transaction<'_> {
     /// Gives every version its final LSN: its record's address in the log. Returns those whose
     /// log is yet to be built.
     pub(crate) fn publish(&self, lsn: Lsn, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
+        freshet_base::step!(Certify, lsn, lsn.plus(plan.length()));
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut counted = self.worker.core.identities.count(self.worker.place(), lsn);
         let sums = counted.sums();

@@ -122,6 +122,7 @@ impl Plan {
         messages: &[Box<[u8]>],
         reservation: &mut Reservation<'_>,
     ) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, reservation.lsn(), reservation.end());
         match &self.parts {
             Parts::None => Ok(()),
             Parts::One => reservation.put(builder.finish(reservation.at(), primary.term, self.kind)),
@@ -164,6 +165,7 @@ impl Transaction<'_> {
     /// Builds what the transaction logs, in its worker's stream `own`, or, where that is too long
     /// to be put into the log at once, says how it will be built.
     pub(crate) fn plan(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Result<Plan, CommitError> {
+        freshet_base::step!(Execute);
         if primary.log.is_volatile() {
             let state = self.worker.state.borrow();
             // As much as the block would at least have had.
@@ -185,6 +187,7 @@ impl Transaction<'_> {
     /// pages, one in each stream whose pages it has changed. None when that is too long to be put
     /// into the log at once; the writes are in the order of their streams then, too.
     fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Option<BlockKind> {
+        freshet_base::step!(Execute);
         let mut state = self.worker.state.borrow_mut();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
         state.writes.sort_by_key(stream);

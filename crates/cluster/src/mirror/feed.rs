@@ -19,7 +19,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Lsn, check};
+use freshet_base::{Lsn, Stage, check};
 
 use crate::Moment;
 
@@ -114,7 +114,8 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
     /// `mark`.
     pub fn posted(&mut self, token: T, batch: Option<Lsn>, mark: Option<Lsn>) {
         if let Some(mark) = mark {
-            check(&[("marked", self.marked), ("mark", mark), ("completed", self.completed)]);
+            let (marked, completed) = (self.marked, self.completed);
+            assert!(marked <= mark && mark <= completed, "the mark {mark} is not within {marked} and {completed}");
             self.marked = mark;
         }
         self.under_way.push_back(Posted { token, batch, mark });
@@ -128,7 +129,7 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
             self.completed = batch.unwrap_or(self.completed);
             arrived = mark.or(arrived);
         }
-        check(&[("acknowledged", self.acknowledged), ("completed", self.completed)]);
+        check(&[(Stage::Ack, self.acknowledged), (Stage::Ship, self.completed)]);
         arrived
     }
 

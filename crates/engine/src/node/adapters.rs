@@ -86,6 +86,7 @@ impl LiveReplay {
 
 impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         self.end.fetch_max(to.0, Ordering::SeqCst);
         let replayed = self.replay.replay(from, to, partition_ends);
         replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;

@@ -356,6 +356,7 @@ impl Receiver {
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
     pub fn accept(&mut self, to: Lsn) -> Result<Accepted, AcceptError> {
+        freshet_base::step!(Receive, self.received(), to);
         self.received.check_open()?;
         let log = Arc::clone(&self.received.log);
         let buffer = &log.core.buffer;
@@ -401,6 +402,7 @@ impl Receiver {
 
     /// Notes where transactions and partitions end in what is accepted.
     fn note_blocks(&self) {
+        freshet_base::step!(Receive);
         let (mut last, mut passed) = (None, self.received().0 / SPACING);
         let mut ends = self.received.ends();
         for Whole { at, end, continued, .. } in &self.blocks {
@@ -554,6 +556,7 @@ impl Writable<'_> {
 /// Checks the block at `at`, which ends at or below `to`, where it lies. Its header is looked at
 /// once: what was checked is what is used.
 fn check_block(buffer: &LogBuffer, at: Lsn, to: Lsn) -> Result<BlockHeader, BlockError> {
+    freshet_base::step!(Receive, at, to);
     let have = to.since(at);
     if have < BLOCK_HEADER as u64 {
         return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });

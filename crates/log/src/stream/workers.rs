@@ -174,6 +174,7 @@ impl Fill for Workers {
     }
 
     fn filled(&self) -> Lsn {
+        freshet_base::step!(Log);
         self.core.buffer.fill_to(Lsn(self.bounds.filled(self.reserved_mark())));
         self.core.buffer.filled()
     }
@@ -187,6 +188,7 @@ impl Fill for Workers {
     }
 
     fn persist(&self, _mine: bool) -> Result<(), LogFailure> {
+        freshet_base::step!(Persist);
         let filled = self.filled();
         match self.fences.reached(filled) {
             Some(reached) if reached > self.core.durable.get() => {

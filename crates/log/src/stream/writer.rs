@@ -93,6 +93,7 @@ impl Writer {
     /// When `length` is not the length of blocks.
     #[inline]
     pub fn reserve(&mut self, length: u64) -> Result<Reservation<'_>, ReserveError> {
+        freshet_base::step!(Certify);
         assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of blocks");
         let workers = &*self.workers;
         let limit = workers.config.longest_transaction;
@@ -178,6 +179,7 @@ impl Writer {
     /// [`ReserveError::Failed`] when the log failed.
     #[inline]
     pub fn throttle(&mut self) -> Result<(), ReserveError> {
+        freshet_base::step!(Execute);
         let quarter = self.workers.core.buffer.capacity() / 4;
         if self.last + quarter <= self.room {
             return Ok(());
@@ -233,6 +235,7 @@ impl Writer {
     /// yet that it is filled.
     #[inline]
     fn put(&mut self, start: u64, bytes: &[u8]) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, Lsn(start), Lsn(start + bytes.len() as u64));
         let end = start + bytes.len() as u64;
         self.ensure_room(start, end)?;
         let workers = &*self.workers;
@@ -252,6 +255,7 @@ impl Writer {
     /// streams too, those of all.
     #[inline]
     fn ring(&self) {
+        freshet_base::step!(Log);
         match self.workers.config.division {
             Division::Transaction => self.workers.log.bells[usize::from(self.stream)].ring_if_asleep(),
             Division::Page(_) => self.workers.log.bells.iter().for_each(|bell| bell.ring_if_asleep()),
@@ -315,6 +319,7 @@ impl Reservation<'_> {
     /// When there are more than were reserved, or more than half the ring.
     #[inline]
     pub fn put(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, self.lsn(), self.end());
         debug_assert_eq!(blocks[8..16], self.at.to_le_bytes(), "the blocks were finished for this place");
         self.put_part(blocks)
     }
@@ -334,6 +339,7 @@ impl Reservation<'_> {
 
     #[inline]
     fn put_part(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, self.lsn(), self.end());
         let length = blocks.len() as u64;
         let end = self.at + length;
         assert!(end <= self.end && length <= self.writer.workers.longest, "no more than was reserved, and than fits");

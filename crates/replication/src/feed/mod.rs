@@ -89,6 +89,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
 /// # Panics
 /// When the batch does not follow the last one.
 pub(crate) fn batch_ready<F: Feeder>(feeder: &F, batch: &Batch<'_>) {
+    freshet_base::step!(Ship, batch.from, batch.to);
     let (feeds, Batch { from, to, .. }) = (feeder.feeds(), *batch);
     let shippers = {
         let mut state = feeds.state();
@@ -100,6 +101,7 @@ pub(crate) fn batch_ready<F: Feeder>(feeder: &F, batch: &Batch<'_>) {
 
 /// This is globally persistent.
 pub(crate) fn committed<F: Feeder>(feeder: &F, to: Lsn) {
+    freshet_base::step!(Commit, to, to);
     let feeds = feeder.feeds();
     let shippers: Vec<_> = {
         let mut state = feeds.state();

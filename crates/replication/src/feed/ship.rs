@@ -258,6 +258,7 @@ impl Shipper {
 /// A batch was filled: writes it at once if that takes no time. Nothing but the newest batch, and
 /// only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
 pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64) {
+    freshet_base::step!(Ship);
     if length > SMALL {
         return shipper.bell.ring();
     }
@@ -275,6 +276,7 @@ pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64)
 /// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3:
 /// "the persistent LSN is updated by the primary"). Counts as the calling thread's work.
 pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
+    freshet_base::step!(Commit);
     shipper.at_once(feeder, |ship| ship.line.sender.has_room(0) && ship.carry_out(Next::SendWatermark).is_ok());
 }
 
@@ -311,6 +313,7 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
         let until = {
             let Some(mut line) = shipper.line() else { return Ok(()) };
             let Some(line) = line.as_mut() else { return Ok(()) };
+            freshet_base::step!(Ship);
             let mut ship = Ship { feeder, shipper, line };
             let turn = if ship.line.mirror.is_some() { ship.turn_mirror(&mut behind) } else { ship.turn(&mut behind) };
             // A feed that is never idle is told of, too.
@@ -343,6 +346,7 @@ pub(super) struct Ship<'a, F> {
 
 impl<F: Feeder> Ship<'_, F> {
     fn turn(&mut self, behind: &mut bool) -> Result<Turn, ShipError> {
+        freshet_base::step!(Ship);
         let Some(next) = self.next() else { return Ok(Turn::Over) };
         self.report_behind(next, behind);
         match next {
@@ -353,6 +357,7 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Asks the host, and takes down the ends of blocks while they are at hand.
     pub fn next(&mut self) -> Option<Next> {
+        freshet_base::step!(Ship);
         let feeds = self.feeder.feeds();
         self.take_form();
         let state = feeds.state();
@@ -404,6 +409,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {
+        freshet_base::step!(Ship);
         match next {
             Next::SendLive { from, to } => {
                 // Relaxed: a count without data behind it.
@@ -439,10 +445,12 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     pub fn send_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
+        freshet_base::step!(Ship);
         Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
     fn read(&mut self, from: Lsn, length: usize) -> Result<(), ReadError> {
+        freshet_base::step!(Ship, from, from.plus(length as u64));
         let piece = &mut self.line.piece;
         if piece.len() < length {
             piece.resize(length, 0);
@@ -530,11 +538,13 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
     pub fn shipped(&self, to: Option<Lsn>) -> Option<Note> {
+        freshet_base::step!(Ship);
         let feeds = self.feeder.feeds();
         feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
     }
 
     pub fn batch_note(&mut self, note: Note) -> BatchNote {
+        freshet_base::step!(Ship);
         let Note { global, end, time, filled_at, in_sync } = note;
         let feeds = self.feeder.feeds();
         let report_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
@@ -546,6 +556,7 @@ impl<F: Feeder> Ship<'_, F> {
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with
     /// that.
     fn announce_batch(&mut self, from: Lsn, length: usize, way: Way) -> Result<(), ShipError> {
+        freshet_base::step!(Ship, from, from.plus(length as u64));
         let to = from.plus(length as u64);
         let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
         let note = self.batch_note(note);

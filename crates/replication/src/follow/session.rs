@@ -125,6 +125,7 @@ pub(crate) fn next_frame<S: Store>(
 /// Whether a batch continues the log, which ends at `from`, and its blocks can end where `note`
 /// says.
 pub(crate) fn check_batch(header: &Header, note: &BatchNote, from: Lsn) -> Result<(), SessionError> {
+    freshet_base::step!(Receive, from, from);
     if header.address != from.0 {
         return Err(violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
     }

@@ -107,6 +107,7 @@ impl CommitStage {
     }
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
+        freshet_base::step!(Commit);
         let (decision, whole, refusal, deadline, effective) = {
             let State { rule, ends, applied } = &mut *self.state();
             let now = self.clock.now();
@@ -182,6 +183,7 @@ impl CommitStage {
 
     /// Transactions end there, in what is about to be flushed.
     pub(crate) fn enter_ends(&self, transaction_ends: &[Lsn]) {
+        freshet_base::step!(Ship);
         let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
@@ -270,6 +272,7 @@ impl CommitGate for CommitStage {
     }
 
     fn wait(&self, until: Lsn, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        freshet_base::step!(Commit, until, until);
         let refusing = || self.refusing.load(Ordering::SeqCst);
         match self.committed.wait_unless(until, deadline, refusing) {
             Ok(_) => Ok(()),

@@ -172,6 +172,7 @@ impl Session<'_> {
         let Some(header) = next_frame(self.shared, &mut self.receiver, self.term, self.patience)? else {
             return Ok(());
         };
+        freshet_base::step!(Receive);
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
@@ -218,6 +219,7 @@ impl Session<'_> {
     }
 
     fn observe(&self, note: &BatchNote) {
+        freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
         let decision = {
             let mut state = shared.state();
@@ -238,6 +240,7 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        freshet_base::step!(Receive);
         if self.shared.store.forms.is_some() {
             return self.plain(header, note);
         }
@@ -313,6 +316,7 @@ impl Session<'_> {
 
     /// Makes a batch part of the log. Returns whether all of it are rows and marks.
     fn accept(&mut self, header: &Header, note: &BatchNote, from: Lsn) -> Result<bool, SessionError> {
+        freshet_base::step!(Receive, from, from);
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
         // If it came compressed, this node puts it into its place.
@@ -337,6 +341,7 @@ fn write(shared: &Shared, at: Lsn, bytes: &[u8]) -> Result<(), SessionError> {
 
 /// Makes everything below `to` part of the log: whole blocks, that were put there.
 fn accept(shared: &Shared, to: Lsn) -> Result<Accepted, SessionError> {
+    freshet_base::step!(Receive, to, to);
     shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
         AcceptError::Receive(error) => error.into(),
         damaged => violation(damaged.to_string()),

@@ -101,6 +101,7 @@ impl Shared {
             }
             self.mind_memory(&mut state);
             if let Some(piece) = state.follower.next_piece(limit) {
+                freshet_base::step!(Replay, piece.from, piece.from);
                 return Some(piece);
             }
             state = if state.follower.lacks_memory() {
@@ -141,6 +142,7 @@ impl Shared {
     fn replay_piece(&self, piece: &Piece) {
         let Piece { from, ref ends } = *piece;
         let to = *ends.last().expect("a piece has an end");
+        freshet_base::step!(Replay, from, to);
         let outcome = self.persist_received(ends).and_then(|()| self.store.target.replay(from, to, ends));
         match outcome {
             Ok(()) => {
@@ -195,6 +197,7 @@ impl Shared {
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
     pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>) {
+        freshet_base::step!(Receive);
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.store.target.is_prompt();
         let (decision, piece) = {
             let mut state = self.state();
