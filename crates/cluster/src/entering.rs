@@ -146,6 +146,7 @@ impl Entering {
         {
             return Err(NotEntered::Checkpoint { at, floor });
         }
+        assert!(at <= end, "the log ends at {end}, and would be cut at {at}");
         let cut = if at < end { &[Effect::EndFeeds, Effect::Cut(at)][..] } else { &[] };
         let left = cut.iter().copied().chain([Effect::Adopt]).collect();
         Ok((Self { left, cut_at: at }, primary))

@@ -58,6 +58,7 @@ impl Boundaries {
                 last = end;
             }
         }
+        assert_eq!(self.filled(), to, "a batch ends where its last block does");
         while self.ends.len() > self.limit {
             self.from = self.ends.pop_front().expect("longer than the limit");
         }
@@ -158,6 +159,8 @@ pub enum FlowError {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {
     config: FlowConfig,
+    /// The standby held the log up to here when it came.
+    from: Lsn,
     shipped: Lsn,
     acked: Lsn,
     may_send_until: Lsn,
@@ -174,6 +177,7 @@ impl Flow {
     pub fn new(config: FlowConfig, from: Lsn, may_send_until: Lsn, now: Moment) -> Self {
         Self {
             config,
+            from,
             shipped: from,
             acked: Lsn::ZERO,
             may_send_until,
@@ -263,6 +267,11 @@ impl Flow {
         self.granted = self.granted.max(may_send_until);
         self.may_send_until = may_send_until;
         Ok(())
+    }
+
+    /// Whether nothing was sent beyond what the standby has granted.
+    pub(crate) fn keeps_within_credit(&self) -> bool {
+        self.may_send_until <= self.granted && self.shipped <= self.granted.max(self.from)
     }
 
     /// Whether it is fed live.

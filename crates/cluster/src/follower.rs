@@ -16,11 +16,12 @@
 //! log up to the checkpoint's end (the floor): below, it is no state of the database.
 
 mod event;
+mod law;
 mod queue;
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, Stage, Term, check};
+use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 pub use self::event::{Ack, Decision, Event, Piece, Room, Seen, Show};
@@ -230,6 +231,7 @@ impl Follower {
     /// The log was cut at `at`, while nothing was replayed: tables, log and relay know of nothing
     /// beyond. What was committed beyond was lost, in a failover that was forced.
     pub fn cut(&mut self, at: Lsn) {
+        assert!(self.visible <= at, "readers have seen what is cut at {at}");
         self.queue.cut(at);
         self.queue.hold(false);
         self.received = self.received.min(at);
@@ -259,6 +261,7 @@ impl Follower {
 
     /// What follows is acknowledged from here on.
     pub fn linked(&mut self, welcome: &Welcome) {
+        assert!(self.link.is_none(), "a standby follows two nodes");
         let relayed = !welcome.above.is_empty();
         self.link = Some(Link {
             term: welcome.term,
@@ -339,6 +342,7 @@ impl Follower {
     /// ascending.
     pub fn accepted(&mut self, ends: &[Lsn]) -> Decision {
         freshet_base::step!(Receive);
+        assert!(ends.is_sorted_by(|a, b| a < b), "blocks end in their order: {ends:?}");
         self.step(|it, decision| {
             it.received = ends.last().copied().unwrap_or_default().max(it.received);
             decision.replay = it.queue.push(ends);
@@ -372,15 +376,12 @@ impl Follower {
         freshet_base::step!(Visible, to, to);
         let shown = to >= self.floor && to > self.visible;
         if shown {
+            let least = self.persisted.min(self.global).min(self.replayed());
+            assert!(to <= least, "readers would see up to {to}, and a failover may keep only what is below {least}");
             self.visible = to;
             self.check();
         }
         shown
-    }
-
-    fn check(&self) {
-        check(&[(Stage::Visible, self.visible), (Stage::Replay, self.replayed()), (Stage::Receive, self.received)]);
-        check(&[(Stage::Persist, self.persisted), (Stage::Receive, self.received)]);
     }
 
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
@@ -418,6 +419,7 @@ impl Follower {
     pub fn ack(&mut self, room: Room, now: Moment) -> Option<Ack> {
         freshet_base::step!(Ack);
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
+        assert!(persisted <= self.persisted, "{persisted} would be acknowledged, and is not persistent");
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         link.acked = link.acked.max(persisted);
         (link.credit, link.visible, link.last) = (room.until, visible, now);

@@ -17,6 +17,8 @@
 //! that it holds the newest record of an in-sync set: the standby has to note that before it is
 //! acknowledged.
 
+mod law;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
@@ -282,7 +284,9 @@ impl Host {
             given_up: false,
             peers: 0,
         };
-        self.feeds.insert(id, feed);
+        assert!(from <= self.filled_to(), "{node} would be fed from {from}, where there is no log");
+        assert!(self.feeds.insert(id, feed).is_none(), "two connections have the number {id}");
+        self.check_feeds();
         let joined = member.then_some(Event::Joined { standby: node, incarnation, persisted, synchronous });
         Some(Joined { replaced, events: [left, joined] })
     }
@@ -323,6 +327,7 @@ impl Host {
     /// When the batch does not begin where the last one ended.
     pub fn filled(&mut self, from: Lsn, to: Lsn, partition_ends: &[Lsn], now: Moment) {
         freshet_base::step!(Ship, from, to);
+        self.check_batch(from, to, partition_ends);
         self.boundaries.push(from, to, partition_ends);
         self.sender.end = to;
         if !self.relays() {
@@ -331,6 +336,7 @@ impl Host {
             }
             self.batches.push_back((to, now));
         }
+        self.check();
     }
 
     /// This is globally persistent. Returns the feeds that are to be told so by themselves
@@ -341,6 +347,7 @@ impl Host {
         if to <= self.global {
             return Vec::new();
         }
+        assert!(to <= self.filled_to(), "{to} is committed, and nobody can read it");
         self.global = to;
         let at_once = |feed: &Feed| {
             let next = feed.flow.next(&self.boundaries, to, now);
@@ -416,6 +423,7 @@ impl Host {
             Some(to) => feed.flow.sent(to, self.global, now),
             None => feed.flow.note_sent(self.global, now),
         }
+        assert!(to.is_none_or(|to| from < to && to <= end.max(self.sender.end)), "{to:?} is shipped after {from}");
         let first = self.batches.partition_point(|batch| batch.0 <= from);
         // Of the oldest it is not known where it began.
         let filled_at = self.batches.get(first).filter(|_| first > 0 && to.is_some()).map(|batch| batch.1);

@@ -129,7 +129,17 @@ impl Applier {
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
         let mut left = false;
         for part in parts {
-            self.part(guard, part[0], part[1], &mut entries, found)?;
+            let (from, to) = (part[0], part[1]);
+            assert!(from < to, "a part without bytes is replayed at {from}");
+            self.redo.begin(guard, &self.catalog);
+            let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
+            let result = match log.blocks(from, to, &mut buffer) {
+                Ok(blocks) => self.blocks(guard, blocks, &mut entries, found),
+                Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
+            };
+            self.buffer = buffer;
+            found.bytes += to.since(from);
+            result?;
             left = entries.bytes() >= AT_ONCE;
             if left {
                 break;
@@ -137,27 +147,6 @@ impl Applier {
         }
         self.spare = entries.enter(guard);
         Ok(left)
-    }
-
-    /// Replays `[from, to)`, which begins and ends at block boundaries.
-    fn part<'g>(
-        &mut self,
-        guard: &'g Guard<'_>,
-        from: Lsn,
-        to: Lsn,
-        entries: &mut Entries<'g>,
-        found: &mut Found,
-    ) -> Result<(), ReplayError> {
-        freshet_base::step!(Replay, from, to);
-        self.redo.begin(guard, &self.catalog);
-        let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
-        let result = match log.blocks(from, to, &mut buffer) {
-            Ok(blocks) => self.blocks(guard, blocks, entries, found),
-            Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
-        };
-        self.buffer = buffer;
-        found.bytes += to.since(from);
-        result
     }
 
     fn blocks<'g>(

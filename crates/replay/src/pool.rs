@@ -36,7 +36,8 @@ impl Job {
     /// `[from, to)`, cut at those of `ends` that lie in between.
     fn new(from: Lsn, to: Lsn, ends: &[Lsn], persist: Option<PersistShare>) -> Self {
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
-        let cuts = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        let cuts: Arc<[Lsn]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        assert!(cuts.is_sorted_by(|a, b| a < b), "the parts of a range overlap: {cuts:?}");
         Self { cuts, persist }
     }
 }
@@ -209,6 +210,7 @@ impl Replay {
         let mut at = from;
         let marks = self.proof().marks_in(from, to);
         for mark in marks {
+            assert!(at <= mark && mark < to, "the mark {mark} is not between {at} and {to}");
             self.replay_job(at, mark, ends)?;
             at = mark;
             self.proof().take_down(mark, &self.catalog);
@@ -289,9 +291,11 @@ impl Replay {
         let Lead { participant, applier, helpers } = lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
+        assert_eq!(helpers.len() + 1, self.threads, "a replay thread is missing");
         for helper in helping {
             helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
         }
+        let bytes = job.cuts[job.cuts.len() - 1].since(job.cuts[0]);
         let mut outcome = share(applier, participant, job, 0, helping.len() + 1, &self.leading);
         for helper in helping {
             let theirs = helper.outcomes.recv().expect("helpers live as long as this");
@@ -301,6 +305,8 @@ impl Replay {
                 (Err(_), _) => {}
             }
         }
+        let done = outcome.as_ref().map_or(bytes, |found| found.bytes);
+        assert!(done == bytes || job.persist.is_some(), "{done} bytes of {bytes} were replayed");
         outcome
     }
 

@@ -127,6 +127,8 @@ impl Transaction<'_> {
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
         let lsn = reservation.lsn();
+        assert!(lsn >= self.snapshot(), "a transaction comes before what it has read");
+        assert_eq!(reservation.end().since(lsn), plan.length(), "a plan has another length than its place");
         owners.lsn(owner, lsn);
         let first = match self.certify(lsn) {
             Ok(first) => first,
@@ -137,6 +139,7 @@ impl Transaction<'_> {
                 return Err(error);
             }
         };
+        assert!(first <= lsn, "a transaction comes after its own LSN");
         if let Some(announced) = announced {
             announced.enter(lsn, reservation.end(), first);
         }
@@ -149,7 +152,8 @@ impl Transaction<'_> {
         // log.
         let records = self.publish(lsn, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
-        let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
+        let put = plan.put(primary, builder, &records, &messages, &mut reservation);
+        assert!(put.is_err() || reservation.at() == reservation.end(), "a part of a transaction is not in the log");
         Ok(ticket)
     }
 

@@ -76,6 +76,9 @@ impl Long {
             at += length;
         }
         long.length = at.next_multiple_of(BLOCK_ALIGN as u64);
+        let parts = || long.parts.iter().zip(long.parts.iter().skip(1));
+        let follow = parts().all(|(one, next)| one.records.end == next.records.start && one.offset < next.offset);
+        assert!(follow, "the parts of a transaction do not follow one another");
         long
     }
 
@@ -129,6 +132,7 @@ impl Plan {
             Parts::Many(long) => {
                 builder.set_limit(primary.log.longest_block());
                 let outcome = long.parts.iter().enumerate().try_for_each(|(number, part)| {
+                    assert_eq!(reservation.at(), reservation.lsn().plus(part.offset), "a part comes out of its turn");
                     part.build(builder, records, messages, primary.log.notes_changes());
                     let is_last = number + 1 == long.parts.len();
                     reservation.put(builder.finish_part(reservation.at(), primary.term, self.kind, is_last))

@@ -118,6 +118,10 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
             assert!(marked <= mark && mark <= completed, "the mark {mark} is not within {marked} and {completed}");
             self.marked = mark;
         }
+        let follows = self.under_way.back().is_none_or(|last| last.token < token);
+        assert!(follows, "a list is posted before the one that it follows");
+        let end = self.under_way.iter().rev().find_map(|posted| posted.batch).unwrap_or(self.completed);
+        assert!(batch.is_none_or(|to| to >= end), "a batch is posted before the one that it follows");
         self.under_way.push_back(Posted { token, batch, mark });
     }
 
@@ -130,6 +134,8 @@ impl<T: Copy + PartialOrd> MirrorFeed<T> {
             arrived = mark.or(arrived);
         }
         check(&[(Stage::Ack, self.acknowledged), (Stage::Ship, self.completed)]);
+        check(&[(Stage::Commit, self.marked), (Stage::Ship, self.completed)]);
+        check(&[(Stage::Ship, self.base), (Stage::Ship, self.completed)]);
         arrived
     }
 

@@ -74,6 +74,9 @@ impl Bounds {
     #[inline]
     pub(crate) fn take(&self, slot: usize, reserved: &AtomicU64, length: u64) -> u64 {
         freshet_base::step!(Certify);
+        // Relaxed: only this writer stores it.
+        let idle = self.slots[slot].bound.load(Ordering::Relaxed) == NOTHING;
+        assert!(idle, "a writer reserves twice before it has filled what it had");
         // Relaxed: a stale value is a smaller and thus still true promise.
         #[cfg(not(loom))]
         let bound = reserved.load(Ordering::Relaxed);

@@ -229,6 +229,9 @@ impl Shared {
             if last > handed && transactions.last() != Some(&last) {
                 transactions.push(last);
             }
+            let last = transactions.last().copied().unwrap_or(handed);
+            assert!(last <= filled && transactions.is_sorted(), "transactions end beyond {filled}: {transactions:?}");
+            assert!(ends.is_sorted() && ends.iter().all(|end| handed < *end && *end <= filled), "ends of no batch");
             let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
             for seat in &sinks.seats {
                 seat.sink.batch(&batch);
@@ -270,7 +273,8 @@ impl Shared {
             store.stream(stream).note(note)?;
         }
         self.core.count_batch(bytes);
-        done.store(to.0, Ordering::SeqCst);
+        let before = done.swap(to.0, Ordering::SeqCst);
+        assert_eq!(before, from.0, "two threads write stream {stream}");
         Ok(())
     }
 
@@ -297,6 +301,7 @@ impl Shared {
         // A piece may end within a block; where a restart begins to look for the log's end is
         // between transactions.
         let whole = fill.transaction_end(to);
+        assert!(whole <= to, "a transaction that ends at {to} ends at {whole}");
         let note = (whole > segments.noted().bound).then(|| Note::alone(whole));
         Ok(Flushed { bytes: to.since(from), durable: to, note })
     }
@@ -360,6 +365,7 @@ impl Shared {
     pub(super) fn announce(&self, kind: &dyn GroupCommit, to: Lsn) -> Result<(), LogFailure> {
         freshet_base::step!(Persist, to, to);
         let to = kind.announce(to)?;
+        check(&[(Stage::Persist, to), (Stage::Log, self.core.buffer.filled())]);
         if self.core.durable.get() < to {
             self.core.durable.advance(to);
             for seat in &self.sinks().seats {

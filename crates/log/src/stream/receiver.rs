@@ -376,9 +376,11 @@ impl Receiver {
             self.blocks.push(Whole { at, end: header.end(), continued, kind });
             at = header.end();
         }
+        assert_eq!(at, to, "blocks end behind what was taken");
         self.note_blocks();
         buffer.fill_to(to);
         log.received.advance(to);
+        assert_eq!(log.received.get(), to, "somebody else receives");
         log.hand_out(&*self.received, &mut self.partition_ends);
         if log.core.pmem.is_at_once() {
             self.received.persist(true).map_err(ReceiveError::from)?;
@@ -509,6 +511,7 @@ impl Receiver {
             return Ok(());
         }
         let whole = self.last_end(at)?;
+        assert!(whole <= at, "a transaction that is cut at {at} ends at {whole}");
         if guards.len() > 1 {
             // What was dealt out to streams and stays must be in them before their places above
             // `at` are looked for.
@@ -530,7 +533,13 @@ impl Receiver {
         }
         log.cut_sinks(at);
         let mut flushers: Vec<&mut Flusher> = guards.iter_mut().map(|guard| &mut **guard).collect();
-        Ok(log.core.cut(&mut flushers, at, whole)?)
+        log.core.cut(&mut flushers, at, whole)?;
+        let durable = log.core.durable.get();
+        assert!(
+            log.received.get() == at && durable <= at && log.stored.get() <= at,
+            "a cut at {at} has left something"
+        );
+        Ok(())
     }
 }
 

@@ -106,6 +106,16 @@ impl From<log::ReceiveError> for SessionError {
     }
 }
 
+/// Only this node's own log ends it; what is no block of it, the other side has sent.
+impl From<log::AcceptError> for SessionError {
+    fn from(error: log::AcceptError) -> Self {
+        match error {
+            log::AcceptError::Receive(error) => error.into(),
+            damaged => violation(damaged.to_string()),
+        }
+    }
+}
+
 /// The next frame of a connection in `term`; none if the other side has only written its status.
 /// Blocks for `patience` at most.
 pub(crate) fn next_frame<S: Store>(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, Lsn, NodeId, OutcomeOpen, WaitError, Watermark,
+    CommitGate, Lsn, NodeId, OutcomeOpen, Stage, WaitError, Watermark, check,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -87,6 +87,7 @@ impl CommitStage {
         if let Some(succession) = &who.succession {
             rule = rule.recorded(who.holder, who.term, succession.clone(), &who.answered, now);
         }
+        assert!(known <= start && rule.committed() <= known, "more is committed than the term begins with");
         let rule = Recorded::new(rule, recorder);
         Self {
             log,
@@ -127,6 +128,7 @@ impl CommitStage {
             self.watch.ring();
         }
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
+        check(&[(Stage::Commit, whole), (Stage::Commit, decision.committed), (Stage::Certify, self.log.reserved())]);
         self.reached.advance(decision.committed);
         let advanced = self.committed.advance(whole);
         if refusal.is_some() && !was_refusing {
@@ -184,6 +186,7 @@ impl CommitStage {
     /// Transactions end there, in what is about to be flushed.
     pub(crate) fn enter_ends(&self, transaction_ends: &[Lsn]) {
         freshet_base::step!(Ship);
+        assert!(transaction_ends.is_sorted(), "transactions end out of their order: {transaction_ends:?}");
         let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
