@@ -4,22 +4,23 @@
 //! has moved it wakes those of `waiters` that it covers. Module `wait` says why none is missed.
 
 use crate::{
-    Lsn,
+    Lsn, Stage,
     sync::{AtomicBool, AtomicU64, Ordering},
     wait::{Patience, WaitError, WaitList},
 };
 
-/// The law of the watermarks: `marks`, each with its name, ascend. On a primary
+/// The law of the watermarks: `marks`, each with its stage, ascend. On a primary
 /// `committed <= durable <= filled <= reserved` and `acked <= shipped <= filled`, on a standby
-/// `visible <= replayed <= received` and `persisted <= received`. Asserted at the ends of batches,
+/// `visible <= replayed <= received` and `durable <= received`. Asserted at the ends of batches,
 /// in every build: a node that breaks it must stop.
 ///
 /// # Panics
 /// When two of them do not ascend; the message names them.
 #[track_caller]
-pub fn check(marks: &[(&str, Lsn)]) {
+pub fn check(marks: &[(Stage, Lsn)]) {
     for pair in marks.windows(2) {
         let [(low, at), (high, upto)] = [pair[0], pair[1]];
+        let (low, high) = (low.watermark(), high.watermark());
         assert!(at <= upto, "the law of the watermarks is broken: {low} {at} is above {high} {upto}");
     }
 }
@@ -102,8 +103,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "visible 9 is above replayed 8")]
     fn the_law_names_what_breaks_it() {
-        check(&[("persisted", Lsn(7)), ("received", Lsn(7))]);
-        check(&[("visible", Lsn(9)), ("replayed", Lsn(8)), ("received", Lsn(9))]);
+        check(&[(Stage::Persist, Lsn(7)), (Stage::Receive, Lsn(7))]);
+        check(&[(Stage::Visible, Lsn(9)), (Stage::Replay, Lsn(8)), (Stage::Receive, Lsn(9))]);
     }
 
     #[test]

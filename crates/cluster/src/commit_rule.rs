@@ -60,13 +60,14 @@
 
 mod config;
 mod event;
+mod law;
 mod member;
 mod sets;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{Lsn, NodeId, Safety, Term, check};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
@@ -177,13 +178,12 @@ impl CommitRule {
 
     /// Takes an event in and says what may be told now.
     pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
-        let mut changed = false;
+        freshet_base::step!(Commit);
+        let (mut changed, before) = (false, self.before());
         match event {
             Event::Durable(to) => {
                 self.durable = self.durable.max(to);
-                for member in self.members.values_mut() {
-                    member.mark(self.durable, now);
-                }
+                self.members.values_mut().for_each(|member| member.mark(self.durable, now));
             }
             Event::Joined { standby, incarnation, persisted, synchronous } => {
                 self.joined(Holder::new(standby, incarnation), persisted, synchronous, now);
@@ -206,9 +206,8 @@ impl CommitRule {
                 }
             }
             Event::Excused { standby, excused } => {
-                if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
-                    changed = member.excuse(excused);
-                }
+                let member = self.members.get_mut(&standby).filter(|member| member.connected);
+                changed = member.is_some_and(|member| member.excuse(excused));
             }
             Event::Tick => {}
             Event::StoodStill => self.stood_still(now),
@@ -238,6 +237,7 @@ impl CommitRule {
         changed |= self.admit_joiners(now);
         self.change_set(now);
         changed |= self.assess(now);
+        self.check(before, now);
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
 
@@ -436,7 +436,6 @@ impl CommitRule {
                     None => self.members.values().any(Member::waited_for),
                 };
         }
-        check(&[("committed", self.committed), ("durable", self.durable)]);
     }
 
     fn bound(&self) -> Option<Lsn> {

@@ -151,6 +151,7 @@ impl Entering {
         {
             return Err(NotEntered::Checkpoint { at, floor });
         }
+        assert!(at <= end, "the log ends at {end}, and would be cut at {at}");
         let cut = if at < end { vec![Effect::EndFeeds, Effect::Cut(at)] } else { Vec::new() };
         Ok((cut.into_iter().chain([Effect::Adopt]), primary))
     }

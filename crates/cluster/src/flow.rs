@@ -23,7 +23,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Lsn, check};
+use freshet_base::{Lsn, Stage, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -58,6 +58,7 @@ impl Boundaries {
                 last = end;
             }
         }
+        assert_eq!(self.filled(), to, "a batch ends where its last block does");
         while self.ends.len() > self.limit {
             self.from = self.ends.pop_front().expect("longer than the limit");
         }
@@ -158,6 +159,8 @@ pub enum FlowError {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {
     config: FlowConfig,
+    /// The standby held the log up to here when it came.
+    from: Lsn,
     shipped: Lsn,
     acked: Lsn,
     may_send_until: Lsn,
@@ -174,6 +177,7 @@ impl Flow {
     pub fn new(config: FlowConfig, from: Lsn, may_send_until: Lsn, now: Moment) -> Self {
         Self {
             config,
+            from,
             shipped: from,
             acked: Lsn::ZERO,
             may_send_until,
@@ -187,7 +191,7 @@ impl Flow {
     /// Decides. `global` is the globally persistent LSN.
     pub fn next(&self, boundaries: &Boundaries, global: Lsn, now: Moment) -> Next {
         let filled = boundaries.filled();
-        check(&[("acked", self.acked), ("shipped", self.shipped), ("filled", filled)]);
+        check(&[(Stage::Ack, self.acked), (Stage::Ship, self.shipped), (Stage::Log, filled)]);
         if self.shipped < filled && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
             let upto = filled.min(self.may_send_until);
             if self.shipped < boundaries.known_from() {
@@ -263,6 +267,11 @@ impl Flow {
         self.granted = self.granted.max(may_send_until);
         self.may_send_until = may_send_until;
         Ok(())
+    }
+
+    /// Whether nothing was sent beyond what the standby has granted.
+    pub(crate) fn keeps_within_credit(&self) -> bool {
+        self.may_send_until <= self.granted && self.shipped <= self.granted.max(self.from)
     }
 
     /// Whether it is fed live.

@@ -16,11 +16,12 @@
 //! log up to the checkpoint's end (the floor): below, it is no state of the database.
 
 mod event;
+mod law;
 mod queue;
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, Term, check};
+use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 pub use self::event::{Ack, Decision, Event, Piece, Room, Seen, Show};
@@ -230,6 +231,7 @@ impl Follower {
     /// The log was cut at `at`, while nothing was replayed: tables, log and relay know of nothing
     /// beyond. What was committed beyond was lost, in a failover that was forced.
     pub fn cut(&mut self, at: Lsn) {
+        assert!(self.visible <= at, "readers have seen what is cut at {at}");
         self.queue.cut(at);
         self.queue.hold(false);
         self.received = self.received.min(at);
@@ -259,6 +261,7 @@ impl Follower {
 
     /// What follows is acknowledged from here on.
     pub fn linked(&mut self, welcome: &Welcome) {
+        assert!(self.link.is_none(), "a standby follows two nodes");
         let relayed = !welcome.above.is_empty();
         self.link = Some(Link {
             term: welcome.term,
@@ -306,6 +309,7 @@ impl Follower {
 
     /// Takes an event in, and says what follows.
     pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
+        freshet_base::step!(Visible);
         self.step(|it, decision| match event {
             Event::Global(global) => {
                 if global >= it.global {
@@ -337,6 +341,8 @@ impl Follower {
     /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
     /// ascending.
     pub fn accepted(&mut self, ends: &[Lsn]) -> Decision {
+        freshet_base::step!(Receive);
+        assert!(ends.is_sorted_by(|a, b| a < b), "blocks end in their order: {ends:?}");
         self.step(|it, decision| {
             it.received = ends.last().copied().unwrap_or_default().max(it.received);
             decision.replay = it.queue.push(ends);
@@ -367,17 +373,15 @@ impl Follower {
     /// Readers see everything up to `to`, as was decided, from now on. Says whether they do: not
     /// below the floor, and not if it is no more than before.
     pub fn shown(&mut self, to: Lsn) -> bool {
+        freshet_base::step!(Visible, to, to);
         let shown = to >= self.floor && to > self.visible;
         if shown {
+            let least = self.persisted.min(self.global).min(self.replayed());
+            assert!(to <= least, "readers would see up to {to}, and a failover may keep only what is below {least}");
             self.visible = to;
             self.check();
         }
         shown
-    }
-
-    fn check(&self) {
-        check(&[("visible", self.visible), ("replayed", self.replayed()), ("received", self.received)]);
-        check(&[("persisted", self.persisted), ("received", self.received)]);
     }
 
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
@@ -404,6 +408,7 @@ impl Follower {
     /// `force`; and only if the connection's term counts. `fence` is as it is now: looked at after
     /// `persisted` was (see [`Follower::persisted`]).
     pub fn owes_ack(&self, room: Room, force: bool, fence: &Fence) -> bool {
+        freshet_base::step!(Ack);
         let Some(link) = self.link.as_ref().filter(|_| !self.unnoted) else { return false };
         let shows = link.reports_visible && self.visible > link.visible;
         let changed = room.until.0.abs_diff(link.credit.0) >= room.step;
@@ -412,7 +417,9 @@ impl Follower {
 
     /// What is acknowledged now, if there is a connection.
     pub fn ack(&mut self, room: Room, now: Moment) -> Option<Ack> {
+        freshet_base::step!(Ack);
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
+        assert!(persisted <= self.persisted, "{persisted} would be acknowledged, and is not persistent");
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         link.acked = link.acked.max(persisted);
         (link.credit, link.visible, link.last) = (room.until, visible, now);
@@ -435,6 +442,7 @@ impl Follower {
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
     /// longer). [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64) -> Option<Piece> {
+        freshet_base::step!(Replay);
         self.queue.next(limit)
     }
 

@@ -17,6 +17,8 @@
 //! that it holds the newest record of an in-sync set: the standby has to note that before it is
 //! acknowledged.
 
+mod law;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
@@ -282,7 +284,9 @@ impl Host {
             given_up: false,
             peers: 0,
         };
-        self.feeds.insert(id, feed);
+        assert!(from <= self.filled_to(), "{node} would be fed from {from}, where there is no log");
+        assert!(self.feeds.insert(id, feed).is_none(), "two connections have the number {id}");
+        self.check_feeds();
         let joined = member.then_some(Event::Joined { standby: node, incarnation, persisted, synchronous });
         Some(Joined { replaced, events: [left, joined] })
     }
@@ -322,6 +326,8 @@ impl Host {
     /// # Panics
     /// When the batch does not begin where the last one ended.
     pub fn filled(&mut self, from: Lsn, to: Lsn, partition_ends: &[Lsn], now: Moment) {
+        freshet_base::step!(Ship, from, to);
+        self.check_batch(from, to, partition_ends);
         self.boundaries.push(from, to, partition_ends);
         self.sender.end = to;
         if !self.relays() {
@@ -330,15 +336,18 @@ impl Host {
             }
             self.batches.push_back((to, now));
         }
+        self.check();
     }
 
     /// This is globally persistent. Returns the feeds that are to be told so by themselves
     /// ([`Next::SendWatermark`]): where that takes no time, or nothing was sent for a while. The
     /// others hear of it with the next batch, or when [`Next::Wait`] says.
     pub fn committed(&mut self, to: Lsn, now: Moment) -> Vec<FeedId> {
+        freshet_base::step!(Commit, to, to);
         if to <= self.global {
             return Vec::new();
         }
+        assert!(to <= self.filled_to(), "{to} is committed, and nobody can read it");
         self.global = to;
         let at_once = |feed: &Feed| {
             let next = feed.flow.next(&self.boundaries, to, now);
@@ -374,6 +383,7 @@ impl Host {
 
     /// What to do next for this feed; `None` when it is over.
     pub fn next(&self, id: FeedId, now: Moment) -> Option<Next> {
+        freshet_base::step!(Ship);
         let feed = self.feeds.get(&id).filter(|feed| !feed.given_up && !self.closed)?;
         if feed.peers < self.peers {
             return Some(Next::SendPeers);
@@ -401,6 +411,7 @@ impl Host {
     /// along. To be called before they are: the acknowledgement may be quicker. `None` when the
     /// feed is over.
     pub fn shipped(&mut self, id: FeedId, to: Option<Lsn>, now: Moment) -> Option<Note> {
+        freshet_base::step!(Ship);
         let (end, time) = match self.observed {
             Some((end, time, at)) => (end, time.after(now.since(at))),
             None if self.relays() => (Lsn::ZERO, Moment::default()),
@@ -412,6 +423,7 @@ impl Host {
             Some(to) => feed.flow.sent(to, self.global, now),
             None => feed.flow.note_sent(self.global, now),
         }
+        assert!(to.is_none_or(|to| from < to && to <= end.max(self.sender.end)), "{to:?} is shipped after {from}");
         let first = self.batches.partition_point(|batch| batch.0 <= from);
         // Of the oldest it is not known where it began.
         let filled_at = self.batches.get(first).filter(|_| first > 0 && to.is_some()).map(|batch| batch.1);
@@ -443,6 +455,7 @@ impl Host {
     /// # Errors
     /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
     pub fn acked(&mut self, id: FeedId, ack: &Ack) -> Result<Acked, FlowError> {
+        freshet_base::step!(Ack, ack.persisted, ack.persisted);
         let Some(feed) = self.feeds.get_mut(&id) else { return Ok(Acked::default()) };
         // Before the room has grown: who waits for it sleeps.
         let wake = feed.flow.waits_for_credit(&self.boundaries);

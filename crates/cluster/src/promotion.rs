@@ -271,6 +271,7 @@ impl Promotion {
 
     /// Begins a round: what to ask every other node. The candidate's own log is `mine` now.
     pub fn question(&mut self, mine: LogState) -> Question {
+        assert!(self.rounds < ROUNDS, "a promotion that was given up asks again");
         self.rounds += 1;
         self.candidacy.fetched(mine);
         Question { term: self.term(), binding: self.binding, comes_back: self.observed_before }
@@ -284,6 +285,7 @@ impl Promotion {
     /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
     /// are known have not.
     pub fn decide(&mut self, silent: u32) -> Step {
+        assert!(self.rounds > 0, "a promotion decides before it has asked");
         match self.next(silent) {
             Step::Ask | Step::Fetch(_) if self.rounds >= ROUNDS => Step::Stop(Stopped::Contested(self.term())),
             step => step,
@@ -307,8 +309,15 @@ impl Promotion {
                 self.candidacy.ask_for_promises();
                 return Step::Ask;
             }
-            Plan::Fetch { from, cut_at, upto } => return Step::Fetch(Fetch { from, cut_at, upto }),
-            Plan::Lead { term } => return Step::Finish { term },
+            Plan::Fetch { from, cut_at, upto } => {
+                let fetch = Fetch { from, cut_at, upto };
+                self.candidacy.check_fetch(&fetch);
+                return Step::Fetch(fetch);
+            }
+            Plan::Lead { term } => {
+                self.candidacy.check_lead(term);
+                return Step::Finish { term };
+            }
             Plan::TooFew { answered, needed } => Stopped::TooFew { answered, needed },
             Plan::SetUncertain { newest, answered, needed } => Stopped::SetUncertain { newest, answered, needed },
             Plan::Follow { living, lives } => Stopped::Superseded { living, lives },

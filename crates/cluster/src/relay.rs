@@ -21,7 +21,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Lsn, NodeId, Safety};
+use freshet_base::{Lsn, NodeId, Safety, Stage, check};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -104,6 +104,9 @@ impl Relay {
             self.global = known;
             self.ahead.pop_front();
         }
+        check(&[(Stage::Commit, self.global), (Stage::Persist, self.persisted)]);
+        assert!(self.ahead.len() <= AHEAD, "a relay remembers {} LSNs", self.ahead.len());
+        assert!(self.ahead.iter().is_sorted_by(|a, b| a < b), "what is globally persistent has moved back");
     }
 
     /// What to acknowledge upwards.

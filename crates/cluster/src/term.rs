@@ -17,6 +17,8 @@
 //!    persistent, and an answer to a candidate raises it first, so that a quorum which has been
 //!    consulted is lost to the old primary.
 
+mod law;
+
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 

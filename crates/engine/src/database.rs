@@ -156,6 +156,7 @@ impl Database {
     /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] at the end of the
     /// patience, also when the caller was interrupted.
     pub fn wait_until<'a>(&self, ticket: Ticket, patience: impl Into<Patience<'a>>) -> Result<(), OutcomeOpen> {
+        freshet_base::step!(Commit, ticket.until, ticket.until);
         let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
         if ticket.until == Lsn::ZERO {
             return Ok(());

@@ -125,10 +125,21 @@ impl Applier {
         parts: &mut impl Iterator<Item = &'p [Lsn]>,
         found: &mut Found,
     ) -> Result<bool, ReplayError> {
+        freshet_base::step!(Replay);
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
         let mut left = false;
         for part in parts {
-            self.part(guard, part[0], part[1], &mut entries, found)?;
+            let (from, to) = (part[0], part[1]);
+            assert!(from < to, "a part without bytes is replayed at {from}");
+            self.redo.begin(guard, &self.catalog);
+            let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
+            let result = match log.blocks(from, to, &mut buffer) {
+                Ok(blocks) => self.blocks(guard, blocks, &mut entries, found),
+                Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
+            };
+            self.buffer = buffer;
+            found.bytes += to.since(from);
+            result?;
             left = entries.bytes() >= AT_ONCE;
             if left {
                 break;
@@ -138,26 +149,6 @@ impl Applier {
         Ok(left)
     }
 
-    /// Replays `[from, to)`, which begins and ends at block boundaries.
-    fn part<'g>(
-        &mut self,
-        guard: &'g Guard<'_>,
-        from: Lsn,
-        to: Lsn,
-        entries: &mut Entries<'g>,
-        found: &mut Found,
-    ) -> Result<(), ReplayError> {
-        self.redo.begin(guard, &self.catalog);
-        let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
-        let result = match log.blocks(from, to, &mut buffer) {
-            Ok(blocks) => self.blocks(guard, blocks, entries, found),
-            Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
-        };
-        self.buffer = buffer;
-        found.bytes += to.since(from);
-        result
-    }
-
     fn blocks<'g>(
         &mut self,
         guard: &'g Guard<'_>,
@@ -165,6 +156,7 @@ impl Applier {
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay);
         let mut coming = Vec::with_capacity(AHEAD);
         for block in blocks {
             let block = block.map_err(invalid)?;
@@ -236,6 +228,7 @@ impl Applier {
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         let PlacedRecord { address, header: RecordHeader { kind, fid, rid, length, .. }, .. } = *record;
+        freshet_base::step!(Replay, address, address);
         found.note_deleted(record);
         let enters = self.entering(kind, address) == RecordKind::Insert;
         let row = if enters { record.row(&mut self.row) } else { &[] };
@@ -284,6 +277,7 @@ impl Applier {
 
     /// What had to wait until every part was through.
     pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay);
         let mut entries = Entries::new(std::mem::take(&mut self.spare));
         for Deferred { header, address, row } in std::mem::take(&mut found.deferred) {
             let content = match self.catalog.known(guard, header.fid) {

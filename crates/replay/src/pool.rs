@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Lsn, cpu::Meter};
+use freshet_base::{Lsn, Stage, cpu::Meter};
 use freshet_log::LogReader;
 use freshet_storage::{Catalog, Participant, Participants};
 
@@ -36,7 +36,8 @@ impl Job {
     /// `[from, to)`, cut at those of `ends` that lie in between.
     fn new(from: Lsn, to: Lsn, ends: &[Lsn], persist: Option<PersistShare>) -> Self {
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
-        let cuts = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        let cuts: Arc<[Lsn]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        assert!(cuts.is_sorted_by(|a, b| a < b), "the parts of a range overlap: {cuts:?}");
         Self { cuts, persist }
     }
 }
@@ -110,6 +111,7 @@ fn share(
     step: usize,
     cpu: &Meter,
 ) -> Outcome {
+    freshet_base::step!(Replay, job.cuts[0], job.cuts[0]);
     let mut stint = cpu.begin();
     let mut found = Found::of(job.cuts[0]);
     let mut parts = job.cuts.windows(2).skip(first).step_by(step);
@@ -150,7 +152,7 @@ impl Replay {
                 let participant = participants.join().expect("a place for every replay thread");
                 let (mut applier, cpu) = (applier(), Arc::clone(&helping));
                 let thread = std::thread::Builder::new()
-                    .name(format!("replay-{number}"))
+                    .name(Stage::Replay.thread(number))
                     .spawn(move || {
                         for job in inbox {
                             let outcome = share(&mut applier, &participant, &job, number, threads, &cpu);
@@ -200,6 +202,7 @@ impl Replay {
     /// # Errors
     /// See [`ReplayError`].
     pub fn replay(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         if from >= to {
             return Ok(());
         }
@@ -207,6 +210,7 @@ impl Replay {
         let mut at = from;
         let marks = self.proof().marks_in(from, to);
         for mark in marks {
+            assert!(at <= mark && mark < to, "the mark {mark} is not between {at} and {to}");
             self.replay_job(at, mark, ends)?;
             at = mark;
             self.proof().take_down(mark, &self.catalog);
@@ -217,6 +221,7 @@ impl Replay {
     }
 
     fn replay_job(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
+        freshet_base::step!(Replay, from, to);
         if from >= to {
             return Ok(());
         }
@@ -282,12 +287,15 @@ impl Replay {
 
     /// Has all threads do their parts of a job.
     fn divide(&self, lead: &mut Lead, job: &Job) -> Outcome {
+        freshet_base::step!(Replay);
         let Lead { participant, applier, helpers } = lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
+        assert_eq!(helpers.len() + 1, self.threads, "a replay thread is missing");
         for helper in helping {
             helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
         }
+        let bytes = job.cuts[job.cuts.len() - 1].since(job.cuts[0]);
         let mut outcome = share(applier, participant, job, 0, helping.len() + 1, &self.leading);
         for helper in helping {
             let theirs = helper.outcomes.recv().expect("helpers live as long as this");
@@ -297,6 +305,8 @@ impl Replay {
                 (Err(_), _) => {}
             }
         }
+        let done = outcome.as_ref().map_or(bytes, |found| found.bytes);
+        assert!(done == bytes || job.persist.is_some(), "{done} bytes of {bytes} were replayed");
         outcome
     }
 

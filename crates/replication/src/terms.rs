@@ -333,6 +333,7 @@ impl Terms {
         if next == kept.state {
             return Ok(result);
         }
+        next.check_follows(&kept.state);
         self.store.save(&next)?;
         log_change(&kept.state, &next);
         self.recorder.terms(&next);

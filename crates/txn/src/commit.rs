@@ -57,6 +57,7 @@ impl Transaction<'_> {
     /// # Errors
     /// Why it was rolled back instead.
     pub fn commit(self) -> Result<Ticket, CommitError> {
+        freshet_base::step!(Execute);
         let _vital = panics::vital("a commit");
         let worker = self.worker;
         let Some(primary) = self.primary.filter(|_| !worker.state.borrow().logs_nothing()) else {
@@ -108,6 +109,7 @@ impl Transaction<'_> {
     /// with skip blocks. The order of the lines is the protocol, whatever the log keeps and however
     /// long the transaction is.
     fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+        freshet_base::step!(Certify);
         let worker = self.worker;
         let owners = &worker.core.owners;
         let owner = worker.owner.get().expect("it has written");
@@ -125,6 +127,8 @@ impl Transaction<'_> {
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
         let lsn = reservation.lsn();
+        assert!(lsn >= self.snapshot(), "a transaction comes before what it has read");
+        assert_eq!(reservation.end().since(lsn), plan.length(), "a plan has another length than its place");
         owners.lsn(owner, lsn);
         let first = match self.certify(lsn) {
             Ok(first) => first,
@@ -135,6 +139,7 @@ impl Transaction<'_> {
                 return Err(error);
             }
         };
+        assert!(first <= lsn, "a transaction comes after its own LSN");
         if let Some(announced) = announced {
             announced.enter(lsn, reservation.end(), first);
         }
@@ -147,7 +152,8 @@ impl Transaction<'_> {
         // log.
         let records = self.publish(lsn, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
-        let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
+        let put = plan.put(primary, builder, &records, &messages, &mut reservation);
+        assert!(put.is_err() || reservation.at() == reservation.end(), "a part of a transaction is not in the log");
         Ok(ticket)
     }
 
@@ -169,6 +175,7 @@ impl Transaction<'_> {
     /// Gives every version its final LSN: its record's address in the log. Returns those whose
     /// log is yet to be built.
     pub(crate) fn publish(&self, lsn: Lsn, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
+        freshet_base::step!(Certify, lsn, lsn.plus(plan.length()));
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut counted = self.worker.core.identities.count(self.worker.place(), lsn);
         let sums = counted.sums();

@@ -76,6 +76,9 @@ impl Long {
             at += length;
         }
         long.length = at.next_multiple_of(BLOCK_ALIGN as u64);
+        let parts = || long.parts.iter().zip(long.parts.iter().skip(1));
+        let follow = parts().all(|(one, next)| one.records.end == next.records.start && one.offset < next.offset);
+        assert!(follow, "the parts of a transaction do not follow one another");
         long
     }
 
@@ -122,12 +125,14 @@ impl Plan {
         messages: &[Box<[u8]>],
         reservation: &mut Reservation<'_>,
     ) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, reservation.lsn(), reservation.end());
         match &self.parts {
             Parts::None => Ok(()),
             Parts::One => reservation.put(builder.finish(reservation.at(), primary.term, self.kind)),
             Parts::Many(long) => {
                 builder.set_limit(primary.log.longest_block());
                 let outcome = long.parts.iter().enumerate().try_for_each(|(number, part)| {
+                    assert_eq!(reservation.at(), reservation.lsn().plus(part.offset), "a part comes out of its turn");
                     part.build(builder, records, messages, primary.log.notes_changes());
                     let is_last = number + 1 == long.parts.len();
                     reservation.put(builder.finish_part(reservation.at(), primary.term, self.kind, is_last))
@@ -164,6 +169,7 @@ impl Transaction<'_> {
     /// Builds what the transaction logs, in its worker's stream `own`, or, where that is too long
     /// to be put into the log at once, says how it will be built.
     pub(crate) fn plan(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Result<Plan, CommitError> {
+        freshet_base::step!(Execute);
         if primary.log.is_volatile() {
             let state = self.worker.state.borrow();
             // As much as the block would at least have had.
@@ -185,6 +191,7 @@ impl Transaction<'_> {
     /// pages, one in each stream whose pages it has changed. None when that is too long to be put
     /// into the log at once; the writes are in the order of their streams then, too.
     fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Option<BlockKind> {
+        freshet_base::step!(Execute);
         let mut state = self.worker.state.borrow_mut();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
         state.writes.sort_by_key(stream);

@@ -223,4 +223,20 @@ impl Sets {
         let set = InSyncSet { number: last.number + 1, term: last.term, quorum, floor, before, members };
         self.chain.push_back(Link { set, end: None });
     }
+
+    /// # Panics
+    /// When the sets break one of their laws.
+    pub fn check(&self) {
+        let newest = self.newest();
+        assert!(newest.set.members.contains(&self.me), "the newest set lacks its primary");
+        assert!(!newest.set.before.contains(&newest.set.members), "a set comes before itself");
+        for (earlier, later) in self.chain.iter().zip(self.chain.iter().skip(1)) {
+            assert!(earlier.set.order() <= later.set.order(), "sets are out of their order");
+            assert!(later.set.number - earlier.set.number <= 1, "a set between two is missing");
+            let follows = !self.begun || earlier.end.is_some();
+            assert!(follows, "a set is to be written, and one before it is not");
+            let ascend = earlier.end.is_none() || later.end.is_none() || earlier.end < later.end;
+            assert!(ascend, "a set is recorded before the one that it follows");
+        }
+    }
 }

@@ -15,20 +15,20 @@ const APART: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Queue {
-    replayed: Lsn,
+    pub(super) replayed: Lsn,
     /// Replayed, or being replayed, up to here.
-    taken: Lsn,
+    pub(super) taken: Lsn,
     /// Ends of blocks beyond, ascending.
-    ends: VecDeque<Lsn>,
+    pub(super) ends: VecDeque<Lsn>,
     /// Nothing that begins here or beyond is replayed before it is asked for.
-    until: Lsn,
+    pub(super) until: Lsn,
     /// What begins below this was asked for, and is replayed whatever memory that takes.
-    wanted: Lsn,
-    running: bool,
+    pub(super) wanted: Lsn,
+    pub(super) running: bool,
     held: bool,
     /// There is no memory to replay into.
     lacks_memory: bool,
-    failed: bool,
+    pub(super) failed: bool,
 }
 
 impl Queue {
@@ -63,6 +63,8 @@ impl Queue {
     /// Ends of blocks that were received. Says whether there is something to replay now, where
     /// nothing waited before.
     pub fn push(&mut self, ends: &[Lsn]) -> bool {
+        let last = self.ends.back().copied().unwrap_or(self.taken);
+        assert!(ends.first().is_none_or(|first| *first > last), "blocks come twice: {ends:?} after {last}");
         let idle = self.ends.is_empty();
         let apart = if self.taken >= self.until { APART } else { 0 };
         for end in ends {
@@ -93,6 +95,7 @@ impl Queue {
         if !self.is_ready() {
             return None;
         }
+        assert_eq!(self.taken, self.replayed, "one piece is replayed after the other");
         let (from, mut piece) = (self.taken, Vec::new());
         while let Some(end) = self.ends.front().copied() {
             if !piece.is_empty() && end.since(from) > limit {
@@ -142,6 +145,7 @@ impl Queue {
     /// Forgets what lies at and above `at`.
     pub fn cut(&mut self, at: Lsn) {
         assert!(!self.running, "nothing is cut while it is replayed");
+        assert!(self.held, "replay continues while the log is cut");
         self.taken = self.taken.min(at);
         self.replayed = self.replayed.min(at);
         // What has merely arrived there never was part of the log.

@@ -247,7 +247,7 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
 }
 
 #[test]
-#[should_panic(expected = "persisted 200 is above received 100")]
+#[should_panic(expected = "durable 200 is above received 100")]
 fn the_law_is_asserted() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(200))));

@@ -19,7 +19,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::{Lsn, check};
+use freshet_base::{Lsn, Stage, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -103,9 +103,14 @@ impl MirrorFeed {
     /// `mark`.
     pub fn posted(&mut self, token: u64, batch: Option<Lsn>, mark: Option<Lsn>) {
         if let Some(mark) = mark {
-            check(&[("marked", self.marked), ("mark", mark), ("completed", self.completed)]);
+            let (marked, completed) = (self.marked, self.completed);
+            assert!(marked <= mark && mark <= completed, "the mark {mark} is not within {marked} and {completed}");
             self.marked = mark;
         }
+        let follows = self.under_way.back().is_none_or(|last| last.token < token);
+        assert!(follows, "a list is posted before the one that it follows");
+        let end = self.under_way.iter().rev().find_map(|posted| posted.batch).unwrap_or(self.completed);
+        assert!(batch.is_none_or(|to| to >= end), "a batch is posted before the one that it follows");
         self.under_way.push_back(Posted { token, batch, mark });
     }
 
@@ -117,7 +122,9 @@ impl MirrorFeed {
             self.completed = batch.unwrap_or(self.completed);
             arrived = mark.or(arrived);
         }
-        check(&[("acknowledged", self.acknowledged), ("completed", self.completed)]);
+        check(&[(Stage::Ack, self.acknowledged), (Stage::Ship, self.completed)]);
+        check(&[(Stage::Commit, self.marked), (Stage::Ship, self.completed)]);
+        check(&[(Stage::Ship, self.base), (Stage::Ship, self.completed)]);
         arrived
     }
 

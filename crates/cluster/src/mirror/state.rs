@@ -10,7 +10,7 @@
 //! recorded ones. So what a mirror has of its present life may be compared with what others have,
 //! as a log may.
 
-use freshet_base::{Lsn, NodeId, check};
+use freshet_base::{Lsn, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -174,7 +174,8 @@ impl MirrorState {
     /// another one has announced counts no more.
     pub fn linked(&mut self, entered: Entered) {
         (self.stale, self.announced) = (false, Lsn::ZERO);
-        check(&[("end", self.end), ("cut", entered.cut_at())]);
+        let (end, cut) = (self.end, entered.cut_at());
+        assert!(end <= cut, "the memory ends at {end}, and was to be cut at {cut}");
     }
 
     /// A candidate has got all of the log up to `to`, or is about to begin.

@@ -1,11 +1,13 @@
 //! What a candidate knows, and what follows from it: [`Plan`].
 
+mod law;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Witness};
+use super::{Answer, Fetch, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState, Verdict},

@@ -86,14 +86,17 @@ impl LiveReplay {
 
 impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Lsn, to: Lsn, partition_ends: &[Lsn]) -> Result<(), ReplayError> {
-        self.end.fetch_max(to.0, Ordering::SeqCst);
+        freshet_base::step!(Replay, from, to);
+        let before = self.end.fetch_max(to.0, Ordering::SeqCst);
+        assert!(from < to && before == from.0, "replay was at {before}, and is handed {from} to {to}");
         let replayed = self.replay.replay(from, to, partition_ends);
         replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;
         let messages = self.replay.take_messages();
         if !messages.is_empty() {
             self.messages.enter(messages);
         }
-        self.replayed.fetch_max(to.0, Ordering::SeqCst);
+        let before = self.replayed.fetch_max(to.0, Ordering::SeqCst);
+        assert!(before <= from.0, "{before} was replayed before, and {from} again");
         self.compare();
         Ok(())
     }
@@ -125,6 +128,8 @@ impl ReplayTarget for LiveReplay {
             self.garbage_collector.cut(at);
             self.messages.cut(at);
             self.end.store(at.0, Ordering::SeqCst);
+            let replayed = self.replayed.load(Ordering::SeqCst);
+            assert!(replayed <= at.0, "the log is cut at {at}, and {replayed} is replayed");
         }
         Ok(())
     }

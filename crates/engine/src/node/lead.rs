@@ -98,8 +98,15 @@ impl Lead {
         garbage_collector: GarbageCollectorThread,
     ) -> Result<Self, String> {
         let config = this.config;
+        let terms = this.terms.get();
+        assert_eq!(log.term(), term, "the log is written in another term than the node leads in");
+        assert_eq!(terms.history.last_term(), term, "a node leads in a term that it has not entered");
+        assert!(terms.fence.highest() >= term, "a node leads in a term that it has not promised to itself");
+        assert!(log.reserved() == start && log.start() == start, "a term begins behind the end of the log");
+        assert!(this.committed <= start, "more is committed than there is: {} of {start}", this.committed);
         let shipping = this.ship(&log, term, start)?;
         let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
+        assert!(end > start, "a term begins without a block");
         log.force_fence(end);
         let recorder = Arc::clone(&log);
         let mut writer = log.writer().map_err(|cause| cause.to_string())?;

@@ -66,7 +66,7 @@ impl Marks {
         let mut at = self.log.grown();
         // Where nothing changes there is nothing to compare, but for who has joined since.
         self.wait_while(|grown, _| grown <= at && !self.shipping.awaits_proof())?;
-        let (mark, mut sums) = self.sweep()?;
+        let (mut mark, mut sums) = self.sweep()?;
         self.write_sums(mark, &mut sums)?;
         loop {
             let ProofSettings { bytes, interval_ms, .. } = self.settings;
@@ -76,7 +76,9 @@ impl Marks {
                 grown.saturating_sub(at) < bytes && !(news && waited >= interval)
             })?;
             at = self.log.grown();
-            let (mark, changed) = self.core.mark(&self.log, &mut self.writer)?;
+            let (next, changed) = self.core.mark(&self.log, &mut self.writer)?;
+            assert!(mark < next, "the mark {next} comes before {mark}");
+            mark = next;
             sums.merge(&changed);
             self.write_sums(mark, &mut sums)?;
         }
@@ -106,6 +108,7 @@ impl Marks {
         let (guard, _) = self.participant.pin(|| self.core.snapshots.current());
         // What commits have counted by then is part of what is swept.
         let (mark, _) = self.core.mark(&self.log, &mut self.writer)?;
+        assert!(mark < self.log.reserved(), "a mark is where no log is");
         let mut sums = Sums::default();
         for table in self.core.catalog.tables_at(mark) {
             let Some(content) = table.content(&guard) else { continue };

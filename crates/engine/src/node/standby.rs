@@ -50,6 +50,10 @@ impl Following {
         drop(self.sampler);
         let receiver = self.standby.into_receiver();
         let log = self.log;
+        assert_eq!(receiver.received(), promoted.start, "the term does not begin where the log ends");
+        assert!(promoted.committed <= promoted.start, "the term begins with less than is committed");
+        let last = promoted.history.entries().last().map(|last| (last.term, last.node, last.start));
+        assert_eq!(last, Some((promoted.term, node.id, promoted.start)), "the term was not entered");
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
         Lead::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.garbage_collector)
     }

@@ -59,8 +59,8 @@ pub(crate) struct MessageSettings {
     #[arg(id = "log-format", long, value_name = "FORMAT")]
     pub(crate) format: Format,
     /// Which messages are written: `error`, `warn`, `info`, `debug` or `trace`, and levels for
-    /// parts (`freshet`, `engine`, `replication`, `recovery`, `log`, `fabric`, `query`,
-    /// `postgres`), as in `info,replication=debug`.
+    /// parts (`freshet`, `engine`, `replication`, `recovery`, `log`, `fabric`, `query`, `postgres`,
+    /// `stage`), as in `info,replication=debug`.
     ///
     /// Change it when you look for something.
     #[arg(id = "log-level", long, value_name = "LEVELS", help_heading = COMMON)]

@@ -5,8 +5,9 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use tracing::{Level, level_filters::LevelFilter};
 
-/// The parts of the program that say something.
-const PARTS: [&str; 8] = ["freshet", "engine", "replication", "recovery", "log", "fabric", "query", "postgres"];
+/// The parts of the program that say something, and the steps of commits.
+const PARTS: [&str; 9] =
+    ["freshet", "engine", "replication", "recovery", "log", "fabric", "query", "postgres", "stage"];
 
 /// A level for all parts, and the levels of those that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tracing::{
     Event, Level,
     field::{Field, Visit},
+    span::Attributes,
 };
 
 use super::{Format, levels};
@@ -30,6 +31,13 @@ impl Fields {
     pub(super) fn of(event: &Event<'_>) -> Self {
         let mut fields = Self::default();
         event.record(&mut fields);
+        fields
+    }
+
+    /// Those of a step: its stage is the sentence.
+    pub(super) fn of_step(span: &Attributes<'_>) -> Self {
+        let mut fields = Self::own(span.metadata().name(), &[]);
+        span.record(&mut fields);
         fields
     }
 

@@ -11,6 +11,7 @@ mod line;
 mod queue;
 
 use std::{
+    cell::RefCell,
     fmt,
     io::{self, Write},
     os::fd::AsFd,
@@ -52,6 +53,14 @@ pub enum Format {
 
 /// How long the end of the process waits for lines to be written.
 const LAST: Duration = Duration::from_secs(1);
+
+/// What the spans of stages belong to, and the only ones that are wanted.
+const STAGES: &str = "stage";
+
+thread_local! {
+    /// The steps that this thread is in, each with when it began.
+    static STEPS: RefCell<Vec<(&'static Metadata<'static>, Fields, Instant)>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The messages of this process.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
@@ -235,7 +244,8 @@ impl Subscriber for Messages {
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let levels = self.0.levels.read().unwrap_or_else(PoisonError::into_inner);
-        metadata.is_event() && *metadata.level() <= levels.of(line::part(metadata.target()))
+        (metadata.is_event() || metadata.target() == STAGES)
+            && *metadata.level() <= levels.of(line::part(metadata.target()))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -243,7 +253,33 @@ impl Subscriber for Messages {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
+        self.write(event.metadata(), Fields::of(event));
+    }
+
+    /// Of a stage ([`freshet_base::stage`]): they are entered when they are made, in the order of
+    /// the calls.
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        STEPS.with_borrow_mut(|steps| steps.push((span.metadata(), Fields::of_step(span), Instant::now())));
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {
+        if let Some((metadata, mut fields, begun)) = STEPS.with_borrow_mut(Vec::pop) {
+            fields.add("us", begun.elapsed().as_micros() as u64);
+            self.write(metadata, fields);
+        }
+    }
+}
+
+impl Messages {
+    /// A line, unless there were too many like it.
+    fn write(&self, metadata: &'static Metadata<'static>, fields: Fields) {
         let admission = self.limit().admit(metadata, (self.0.now)());
         let before = match admission {
             Admission::No { first } => {
@@ -258,24 +294,10 @@ impl Subscriber for Messages {
         if before > 0 {
             self.left_out(metadata, before);
         }
-        let fields = Fields::of(event);
         let part = line::part(metadata.target());
         let line = Line { time: SystemTime::now(), level: *metadata.level(), part, fields: &fields };
         self.0.queue.push(line.text(self.format()));
     }
-
-    // There are no spans: a line stands by itself.
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 #[cfg(test)]

@@ -59,6 +59,27 @@ fn a_line_is_one_line() {
     }
 }
 
+/// The steps of commits are lines if they are asked for, when they end, and nothing else is.
+#[test]
+fn steps_are_shown_when_asked_for() {
+    fn outer() {
+        freshet_base::step!(Persist, freshet_base::Lsn(64), freshet_base::Lsn(128));
+        inner();
+    }
+    fn inner() {
+        freshet_base::step!(Ship);
+        let _other = tracing::error_span!("another").entered();
+    }
+    let write = |_: &Messages, _: &dyn Fn(Duration)| outer();
+    assert_eq!(written(Format::Json, "trace,stage=debug", write), [""; 0]);
+    let lines = written(Format::Json, "warn,stage=trace", write);
+    let lines: Vec<_> = lines.iter().map(|line| json(line)).collect();
+    let steps: Vec<_> = lines.iter().map(|line| (line["message"].as_str(), line["function"].as_str())).collect();
+    assert_eq!(steps, [(Some("ship"), Some("inner")), (Some("persist"), Some("outer"))]);
+    assert_eq!((&lines[1]["from"], &lines[1]["to"]), (&64.into(), &128.into()));
+    assert!(lines[0]["us"].as_u64() <= lines[1]["us"].as_u64());
+}
+
 #[test]
 fn levels_are_by_part() {
     let write = |_: &Messages, _: &dyn Fn(Duration)| {

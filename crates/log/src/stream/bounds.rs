@@ -73,6 +73,10 @@ impl Bounds {
     /// Steps 1 and 2: takes `length` bytes and returns where they start.
     #[inline]
     pub(crate) fn take(&self, slot: usize, reserved: &AtomicU64, length: u64) -> u64 {
+        freshet_base::step!(Certify);
+        // Relaxed: only this writer stores it.
+        let idle = self.slots[slot].bound.load(Ordering::Relaxed) == NOTHING;
+        assert!(idle, "a writer reserves twice before it has filled what it had");
         // Relaxed: a stale value is a smaller and thus still true promise.
         #[cfg(not(loom))]
         let bound = reserved.load(Ordering::Relaxed);
@@ -108,6 +112,7 @@ impl Bounds {
     /// How far the log is filled without a gap. May lie below an earlier answer, which then still
     /// holds.
     pub(crate) fn filled(&self, reserved: &AtomicU64) -> u64 {
+        freshet_base::step!(Log);
         // SeqCst: acquires the bounds that were stored before the `fetch_add`s it reads from
         // (release half there), and is the group commit's half of the Dekker protocol in module
         // `doorbell`.

@@ -8,7 +8,7 @@
 //! | filled by | [`workers`], who reserve and copy their blocks; or a [`receiver`], who gets them from the node that has workers. Promotion puts workers in the receiver's place |
 //! | made durable by | the store's files; or persistent memory, which the ring is in, while the store gets it later ([`pmem`]); or nothing |
 //! | when | [`group_commit`] says when a batch is due, and what is told as durable |
-//! | by whom | the threads `log-persist-N`, all of them in the one loop of [`persist`] |
+//! | by whom | the threads `persist-N`, all of them in the one loop of [`persist`] |
 //! | told to | [sinks](Sink), and those who wait for the watermark |
 //!
 //! Watermarks, each at or below the one before: `reserved` (LSNs handed out), `filled` (no gap
@@ -47,7 +47,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Term, WaitError, Watermark, wait::Patience};
+use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Stage, Term, WaitError, Watermark, wait::Patience};
 
 use crate::{
     block::{MARK_BLOCK, term_block},
@@ -320,12 +320,11 @@ impl Log {
     fn start_threads(&self, fill: Arc<dyn Fill>, lines: bool) -> Result<(), LogOpenError> {
         // First: to end its threads needs it.
         self.running().fill = Some(Arc::clone(&fill));
-        let watch = self.shared.core.store.as_ref().and_then(hang::watch);
-        self.running().watch = watch;
+        self.running().watch = self.shared.core.store.as_ref().and_then(hang::watch);
         let streams = self.shared.streams.len();
         for number in 0..streams + usize::from(lines) {
             let (shared, fill) = (Arc::clone(&self.shared), Arc::clone(&fill));
-            self.spawn(format!("log-persist-{number}"), move || persist::run(&shared, &*fill, number))?;
+            self.spawn(Stage::Persist.thread(number), move || persist::run(&shared, &*fill, number))?;
         }
         Ok(())
     }
@@ -603,6 +602,7 @@ impl Log {
     /// Asks for everything below `target`, once it is filled, to be persisted without waiting for
     /// more: the caller is about to wait for it.
     pub fn force_fence(&self, target: Lsn) {
+        freshet_base::step!(Commit, target, target);
         let workers = self.workers();
         if self.durable() >= target {
             return;

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, check, cpu::Stint};
+use freshet_base::{Lsn, Stage, check, cpu::Stint};
 
 use super::{
     Batch, Shared,
@@ -124,6 +124,7 @@ impl Persist<'_> {
             self.fill.persist(closing || self.is_for_lines())?;
             let found = self.look(self.log.core.flushable(), reserved, now);
             if found.to > found.done && (closing || self.kind.left(&found) == Some(Duration::ZERO)) {
+                freshet_base::step!(Persist, found.done, found.to);
                 self.log.hand_out(self.fill, &mut self.ends);
                 let mut flusher = self.log.streams[self.number].flusher();
                 // Looked up here: no cut comes any more.
@@ -213,6 +214,7 @@ impl Shared {
     /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
     /// all.
     pub(super) fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Lsn>) {
+        freshet_base::step!(Persist);
         let mut sinks = self.sinks();
         let filled = self.core.buffer.filled();
         let handed = sinks.handed;
@@ -227,6 +229,9 @@ impl Shared {
             if last > handed && transactions.last() != Some(&last) {
                 transactions.push(last);
             }
+            let last = transactions.last().copied().unwrap_or(handed);
+            assert!(last <= filled && transactions.is_sorted(), "transactions end beyond {filled}: {transactions:?}");
+            assert!(ends.is_sorted() && ends.iter().all(|end| handed < *end && *end <= filled), "ends of no batch");
             let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
             for seat in &sinks.seats {
                 seat.sink.batch(&batch);
@@ -247,7 +252,9 @@ impl Shared {
         if from >= to {
             return Ok(());
         }
-        check(&[("durable", to), ("filled", self.core.buffer.filled()), ("reserved", fill.reserved())]);
+        freshet_base::step!(Persist, from, to);
+        let (filled, reserved) = (self.core.buffer.filled(), fill.reserved());
+        check(&[(Stage::Persist, to), (Stage::Log, filled), (Stage::Certify, reserved)]);
         let Flushed { bytes, durable, note } = match &self.core.store {
             None => {
                 flusher.done(&self.core.buffer, to);
@@ -266,7 +273,8 @@ impl Shared {
             store.stream(stream).note(note)?;
         }
         self.core.count_batch(bytes);
-        done.store(to.0, Ordering::SeqCst);
+        let before = done.swap(to.0, Ordering::SeqCst);
+        assert_eq!(before, from.0, "two threads write stream {stream}");
         Ok(())
     }
 
@@ -278,6 +286,7 @@ impl Shared {
         flusher: &mut Flusher,
         (from, to): (Lsn, Lsn),
     ) -> Result<Flushed, LogFailure> {
+        freshet_base::step!(Persist, from, to);
         let segments = store.stream(0);
         let mut at = from;
         while at < to {
@@ -292,6 +301,7 @@ impl Shared {
         // A piece may end within a block; where a restart begins to look for the log's end is
         // between transactions.
         let whole = fill.transaction_end(to);
+        assert!(whole <= to, "a transaction that ends at {to} ends at {whole}");
         let note = (whole > segments.noted().bound).then(|| Note::alone(whole));
         Ok(Flushed { bytes: to.since(from), durable: to, note })
     }
@@ -353,7 +363,9 @@ impl Shared {
     /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
     /// commit does.
     pub(super) fn announce(&self, kind: &dyn GroupCommit, to: Lsn) -> Result<(), LogFailure> {
+        freshet_base::step!(Persist, to, to);
         let to = kind.announce(to)?;
+        check(&[(Stage::Persist, to), (Stage::Log, self.core.buffer.filled())]);
         if self.core.durable.get() < to {
             self.core.durable.advance(to);
             for seat in &self.sinks().seats {

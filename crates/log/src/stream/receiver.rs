@@ -356,6 +356,7 @@ impl Receiver {
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
     pub fn accept(&mut self, to: Lsn) -> Result<Accepted, AcceptError> {
+        freshet_base::step!(Receive, self.received(), to);
         self.received.check_open()?;
         let log = Arc::clone(&self.received.log);
         let buffer = &log.core.buffer;
@@ -375,9 +376,11 @@ impl Receiver {
             self.blocks.push(Whole { at, end: header.end(), continued, kind });
             at = header.end();
         }
+        assert_eq!(at, to, "blocks end behind what was taken");
         self.note_blocks();
         buffer.fill_to(to);
         log.received.advance(to);
+        assert_eq!(log.received.get(), to, "somebody else receives");
         log.hand_out(&*self.received, &mut self.partition_ends);
         if log.core.pmem.is_at_once() {
             self.received.persist(true).map_err(ReceiveError::from)?;
@@ -401,6 +404,7 @@ impl Receiver {
 
     /// Notes where transactions and partitions end in what is accepted.
     fn note_blocks(&self) {
+        freshet_base::step!(Receive);
         let (mut last, mut passed) = (None, self.received().0 / SPACING);
         let mut ends = self.received.ends();
         for Whole { at, end, continued, .. } in &self.blocks {
@@ -507,6 +511,7 @@ impl Receiver {
             return Ok(());
         }
         let whole = self.last_end(at)?;
+        assert!(whole <= at, "a transaction that is cut at {at} ends at {whole}");
         if guards.len() > 1 {
             // What was dealt out to streams and stays must be in them before their places above
             // `at` are looked for.
@@ -528,7 +533,13 @@ impl Receiver {
         }
         log.cut_sinks(at);
         let mut flushers: Vec<&mut Flusher> = guards.iter_mut().map(|guard| &mut **guard).collect();
-        Ok(log.core.cut(&mut flushers, at, whole)?)
+        log.core.cut(&mut flushers, at, whole)?;
+        let durable = log.core.durable.get();
+        assert!(
+            log.received.get() == at && durable <= at && log.stored.get() <= at,
+            "a cut at {at} has left something"
+        );
+        Ok(())
     }
 }
 
@@ -554,6 +565,7 @@ impl Writable<'_> {
 /// Checks the block at `at`, which ends at or below `to`, where it lies. Its header is looked at
 /// once: what was checked is what is used.
 fn check_block(buffer: &LogBuffer, at: Lsn, to: Lsn) -> Result<BlockHeader, BlockError> {
+    freshet_base::step!(Receive, at, to);
     let have = to.since(at);
     if have < BLOCK_HEADER as u64 {
         return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });

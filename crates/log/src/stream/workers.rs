@@ -154,13 +154,16 @@ impl Workers {
     pub(super) fn begin_long(&self, start: u64, end: u64) {
         let mut long = self.long();
         let place = long.partition_point(|before| before.0 < start);
+        let apart = place.checked_sub(1).is_none_or(|before| long[before].1 <= start);
+        assert!(apart && long.get(place).is_none_or(|after| end <= after.0), "two transactions have the same bytes");
         long.insert(place, (start, end));
         self.unfinished.fetch_add(1, Ordering::SeqCst);
     }
 
     /// All of it is there.
     pub(super) fn end_long(&self) {
-        self.unfinished.fetch_sub(1, Ordering::SeqCst);
+        let before = self.unfinished.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a long transaction ends that has not begun");
     }
 }
 
@@ -174,7 +177,10 @@ impl Fill for Workers {
     }
 
     fn filled(&self) -> Lsn {
-        self.core.buffer.fill_to(Lsn(self.bounds.filled(self.reserved_mark())));
+        freshet_base::step!(Log);
+        let filled = Lsn(self.bounds.filled(self.reserved_mark()));
+        assert!(filled >= self.start, "the log is filled up to {filled}, and begins at {}", self.start);
+        self.core.buffer.fill_to(filled);
         self.core.buffer.filled()
     }
 
@@ -187,6 +193,7 @@ impl Fill for Workers {
     }
 
     fn persist(&self, _mine: bool) -> Result<(), LogFailure> {
+        freshet_base::step!(Persist);
         let filled = self.filled();
         match self.fences.reached(filled) {
             Some(reached) if reached > self.core.durable.get() => {
@@ -200,7 +207,9 @@ impl Fill for Workers {
     fn transaction_end(&self, at: Lsn) -> Lsn {
         let long = self.long();
         let within = long.iter().find(|(start, end)| *start < at.0 && at.0 < *end);
-        within.map_or(at, |(start, _)| Lsn(*start))
+        let end = within.map_or(at, |(start, _)| Lsn(*start));
+        assert!(end >= self.start || end == at, "a transaction began before its term");
+        end
     }
 
     fn partition_ends(&self, from: Lsn, to: Lsn, into: &mut Vec<Lsn>) {

@@ -93,6 +93,7 @@ impl Writer {
     /// When `length` is not the length of blocks.
     #[inline]
     pub fn reserve(&mut self, length: u64) -> Result<Reservation<'_>, ReserveError> {
+        freshet_base::step!(Certify);
         assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of blocks");
         let workers = &*self.workers;
         let limit = workers.config.longest_transaction;
@@ -108,6 +109,7 @@ impl Writer {
             return Ok(Reservation { writer: self, start, at: end, end, in_parts: false });
         }
         let start = workers.bounds.take(self.slot, workers.reserved_mark(), length);
+        assert!(start >= self.last, "the LSN {start} was given to this writer before: it is at {}", self.last);
         self.last = start + length;
         Ok(Reservation { writer: self, start, at: start, end: start + length, in_parts: false })
     }
@@ -178,6 +180,7 @@ impl Writer {
     /// [`ReserveError::Failed`] when the log failed.
     #[inline]
     pub fn throttle(&mut self) -> Result<(), ReserveError> {
+        freshet_base::step!(Execute);
         let quarter = self.workers.core.buffer.capacity() / 4;
         if self.last + quarter <= self.room {
             return Ok(());
@@ -229,33 +232,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's. Does not say
-    /// yet that it is filled.
-    #[inline]
-    fn put(&mut self, start: u64, bytes: &[u8]) -> Result<(), ReserveError> {
-        let end = start + bytes.len() as u64;
-        self.ensure_room(start, end)?;
-        let workers = &*self.workers;
-        if workers.ends.note(start, end) {
-            workers.force_fence_if_large(end, self.stream);
-        }
-        workers.fences.around(self.slot, start, || workers.core.buffer.write(Lsn(start), bytes));
-        Ok(())
-    }
-
     /// Marks belong to the first stream, whoever writes them, and its logger may be asleep.
     fn ring_for_marks(&self) {
         self.workers.log.bells[0].ring_if_asleep();
-    }
-
-    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other
-    /// streams too, those of all.
-    #[inline]
-    fn ring(&self) {
-        match self.workers.config.division {
-            Division::Transaction => self.workers.log.bells[usize::from(self.stream)].ring_if_asleep(),
-            Division::Page(_) => self.workers.log.bells.iter().for_each(|bell| bell.ring_if_asleep()),
-        }
     }
 }
 
@@ -315,8 +294,39 @@ impl Reservation<'_> {
     /// When there are more than were reserved, or more than half the ring.
     #[inline]
     pub fn put(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        freshet_base::step!(Log, self.lsn(), self.end());
         debug_assert_eq!(blocks[8..16], self.at.to_le_bytes(), "the blocks were finished for this place");
-        self.put_part(blocks)
+        let (at, length) = (self.at, blocks.len() as u64);
+        let end = at + length;
+        assert!(self.start <= at && length > 0, "a part that is not of the reservation");
+        assert!(end <= self.end && length <= self.writer.workers.longest, "no more than was reserved, and than fits");
+        if end < self.end && !self.in_parts {
+            self.begin_parts();
+        }
+        let writer = &mut *self.writer;
+        writer.ensure_room(at, end)?;
+        let (workers, slot) = (&*writer.workers, writer.slot);
+        if workers.ends.note(at, end) {
+            workers.force_fence_if_large(end, writer.stream);
+        }
+        workers.fences.around(slot, at, || workers.core.buffer.write(Lsn(at), blocks));
+        self.at = end;
+        if end < self.end {
+            // What is in the ring may be written out, and make room for the rest.
+            workers.bounds.sharpen(slot, end);
+        } else {
+            workers.bounds.clear(slot);
+            if self.in_parts {
+                workers.end_long();
+            }
+        }
+        // The group commit of this writer's stream may sleep; where blocks go to other streams too,
+        // those of all.
+        match workers.config.division {
+            Division::Transaction => workers.log.bells[usize::from(writer.stream)].ring_if_asleep(),
+            Division::Page(_) => workers.log.bells.iter().for_each(|bell| bell.ring_if_asleep()),
+        }
+        Ok(())
     }
 
     /// As [`Reservation::put`], for all of the blocks.
@@ -330,30 +340,6 @@ impl Reservation<'_> {
     pub fn fill(mut self, blocks: &[u8]) -> Result<(), ReserveError> {
         assert_eq!(blocks.len() as u64, self.end - self.at, "the blocks have the length that was reserved");
         self.put(blocks)
-    }
-
-    #[inline]
-    fn put_part(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
-        let length = blocks.len() as u64;
-        let end = self.at + length;
-        assert!(end <= self.end && length <= self.writer.workers.longest, "no more than was reserved, and than fits");
-        if end < self.end && !self.in_parts {
-            self.begin_parts();
-        }
-        let writer = &mut *self.writer;
-        writer.put(self.at, blocks)?;
-        self.at = end;
-        if end < self.end {
-            // What is in the ring may be written out, and make room for the rest.
-            writer.workers.bounds.sharpen(writer.slot, end);
-        } else {
-            writer.workers.bounds.clear(writer.slot);
-            if self.in_parts {
-                writer.workers.end_long();
-            }
-        }
-        writer.ring();
-        Ok(())
     }
 
     /// Before the bound moves into the range: who finds the log filled up to there finds the range
@@ -381,7 +367,7 @@ impl Reservation<'_> {
             // stream, which a restart that looks for a boundary would find.
             block.resize(length as usize, 0);
             block[..BLOCK_HEADER].copy_from_slice(&skip_header(Lsn(self.at), length, term, stream));
-            self.put_part(&block)?;
+            self.put(&block)?;
         }
         Ok(())
     }

@@ -51,7 +51,9 @@ fn receive_acks<F: Feeder>(
 ) -> Result<(), AckError> {
     let FeedConfig { patience, forms, .. } = &feeder.feeds().config;
     let patience = *patience;
-    match receiver.next(patience)? {
+    let arrival = receiver.next(patience)?;
+    freshet_base::step!(Ack);
+    match arrival {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
             let (ack, asks, load) = wire::ack_of_words(receiver.status());

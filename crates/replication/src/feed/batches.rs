@@ -72,6 +72,7 @@ impl Batches {
                 Some(_) => return Taken::Alone(recent.next_after(from, to)),
                 None => {
                     let to = recent.next_after(from, to);
+                    assert!(from < to, "a batch without bytes is to be made at {from}");
                     recent.begin(from);
                     return Taken::First(to);
                 }

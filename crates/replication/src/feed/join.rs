@@ -1,6 +1,9 @@
 //! Join: how one who may follow becomes one who is fed.
 
-use freshet_base::sync::{Arc, Ordering};
+use freshet_base::{
+    Stage,
+    sync::{Arc, Ordering},
+};
 use freshet_cluster::{
     handshake::{self, Agreed},
     host::ReplicaState,
@@ -114,12 +117,12 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         mirror,
         "a standby is connected"
     );
-    let short = hello.node.0 >> 48;
+    let short = format!("{:04x}", hello.node.0 >> 48);
     let (shipping, ships) = (Arc::clone(feeder), Arc::clone(&shipper));
     let (observing, acks) = (Arc::clone(feeder), Arc::clone(&shipper));
     let spawned = feeds
-        .spawn(format!("ship-{short:04x}"), move || ship::run(&shipping, &ships))
-        .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&observing, &acks, receiver)));
+        .spawn(Stage::Ship.thread(&short), move || ship::run(&shipping, &ships))
+        .and_then(|()| feeds.spawn(Stage::Ack.thread(&short), move || ack::run(&observing, &acks, receiver)));
     if let Err(error) = spawned {
         lost(&**feeder, &shipper, error.to_string());
     }

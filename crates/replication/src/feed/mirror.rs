@@ -21,7 +21,7 @@ use freshet_base::{
     Lsn,
     sync::{Arc, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::{Moment, flow::Next, mirror::MirrorFeed, recording::Recorded};
+use freshet_cluster::{Moment, flow::Next, host::Note, mirror::MirrorFeed, recording::Recorded};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
 use freshet_log::Noting;
 use freshet_mirror::{Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, UNDO};
@@ -279,6 +279,12 @@ impl<F: Feeder> Ship<'_, F> {
         }
     }
 
+    /// Blocks up to `to` are about to be on their way, or a word alone.
+    fn shipped(&self, to: Option<Lsn>) -> Option<Note> {
+        let feeds = self.feeder.feeds();
+        feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
+    }
+
     fn carry_out_for(&mut self, mirror: &mut MirrorLine, next: Next) -> Result<(), ShipError> {
         match next {
             Next::SendLive { from, to } if to.since(from) <= mirror.longest => {
@@ -419,8 +425,8 @@ impl<F: Feeder> Ship<'_, F> {
     /// answers.
     fn announce(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
         self.line.ends.clear();
-        let Some(note) = self.shipped(None) else { return Ok(()) };
-        let note = wire::encode(&self.batch_note(note));
+        let Some(note) = self.note(None) else { return Ok(()) };
+        let note = wire::encode(&note);
         let (kind, term) = (Kind::Watermark as u8, self.feeder.feeds().term);
         let now = self.feeder.feeds().clock.now();
         self.line.sender.send(kind, term, mirror.feed.note(now).0, 0, &note)?;

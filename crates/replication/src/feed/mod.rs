@@ -34,13 +34,13 @@ use freshet_cluster::{
     wanted::Shows,
 };
 use freshet_fabric::cpu::Meter;
-use freshet_log::{Batch, Noting, ReadError};
+use freshet_log::{Noting, ReadError};
 
 use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
     join::{join, note_refused, report_refused},
-    ship::{PACKED_FORM, PLAIN_FORM, Shipper},
+    ship::{PACKED_FORM, PLAIN_FORM, Shipper, batch_ready, committed},
 };
 use crate::{
     clock::Clock,
@@ -83,30 +83,6 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// # Errors
     /// A [`Refusal`] when it cannot.
     fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal>;
-}
-/// A batch can be read; ships it. Neither blocks nor copies the batch.
-///
-/// # Panics
-/// When the batch does not follow the last one.
-pub(crate) fn batch_ready<F: Feeder>(feeder: &F, batch: &Batch<'_>) {
-    let (feeds, Batch { from, to, .. }) = (feeder.feeds(), *batch);
-    let shippers = {
-        let mut state = feeds.state();
-        state.host.filled(from, to, batch.partition_ends, feeds.clock.now());
-        state.all()
-    };
-    shippers.iter().for_each(|shipper| ship::batch_ready(feeder, shipper, to.since(from)));
-}
-
-/// This is globally persistent.
-pub(crate) fn committed<F: Feeder>(feeder: &F, to: Lsn) {
-    let feeds = feeder.feeds();
-    let shippers: Vec<_> = {
-        let mut state = feeds.state();
-        let at_once = state.host.committed(to, feeds.clock.now());
-        at_once.iter().filter_map(|id| state.shippers.get(id).cloned()).collect()
-    };
-    shippers.iter().for_each(|shipper| ship::committed(feeder, shipper));
 }
 
 /// The standbys of one feeder, during one term.

@@ -22,7 +22,7 @@ use freshet_fabric::{
     channel::{MAX_FRAME, Payload, Sender},
     tcp::{Closer, Counters, SendError},
 };
-use freshet_log::ReadError;
+use freshet_log::{Batch, ReadError};
 
 use super::{
     Feeder, Feeds, join,
@@ -255,27 +255,50 @@ impl Shipper {
     }
 }
 
-/// A batch was filled: writes it at once if that takes no time. Nothing but the newest batch, and
-/// only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
-pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64) {
-    if length > SMALL {
-        return shipper.bell.ring();
+/// A batch can be read; ships it. Neither blocks nor copies the batch, unless that takes no time:
+/// then a small one is written at once. Nothing but the newest batch, and only if nothing is in its
+/// way; whatever goes wrong, the ship thread will meet too.
+///
+/// # Panics
+/// When the batch does not follow the last one.
+pub(crate) fn batch_ready<F: Feeder>(feeder: &F, batch: &Batch<'_>) {
+    freshet_base::step!(Ship, batch.from, batch.to);
+    let (feeds, Batch { from, to, .. }) = (feeder.feeds(), *batch);
+    let shippers = {
+        let mut state = feeds.state();
+        state.host.filled(from, to, batch.partition_ends, feeds.clock.now());
+        state.all()
+    };
+    for shipper in shippers {
+        if to.since(from) > SMALL {
+            shipper.bell.ring();
+            continue;
+        }
+        shipper.at_once(feeder, |ship| {
+            let _stint = feeds.prompt_cpu.begin();
+            let Some(next @ Next::SendLive { from, to }) = ship.next() else { return false };
+            let small = to.since(from) <= SMALL && ship.line.sender.has_room(to.since(from));
+            let done = small && ship.carry_out(next).is_ok();
+            // Relaxed: a count without data behind it.
+            feeds.prompt.fetch_add(u64::from(done), Ordering::Relaxed);
+            done
+        });
     }
-    shipper.at_once(feeder, |ship| {
-        let _stint = feeder.feeds().prompt_cpu.begin();
-        let Some(next @ Next::SendLive { from, to }) = ship.next() else { return false };
-        let small = to.since(from) <= SMALL && ship.line.sender.has_room(to.since(from));
-        let done = small && ship.carry_out(next).is_ok();
-        // Relaxed: a count without data behind it.
-        feeder.feeds().prompt.fetch_add(u64::from(done), Ordering::Relaxed);
-        done
-    });
 }
 
-/// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3:
-/// "the persistent LSN is updated by the primary"). Counts as the calling thread's work.
-pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
-    shipper.at_once(feeder, |ship| ship.line.sender.has_room(0) && ship.carry_out(Next::SendWatermark).is_ok());
+/// This is globally persistent: whoever reads on a standby may see more (Query Fresh, section
+/// 3.4.3: "the persistent LSN is updated by the primary"). Counts as the calling thread's work.
+pub(crate) fn committed<F: Feeder>(feeder: &F, to: Lsn) {
+    freshet_base::step!(Commit, to, to);
+    let feeds = feeder.feeds();
+    let shippers: Vec<_> = {
+        let mut state = feeds.state();
+        let at_once = state.host.committed(to, feeds.clock.now());
+        at_once.iter().filter_map(|id| state.shippers.get(id).cloned()).collect()
+    };
+    for shipper in shippers {
+        shipper.at_once(feeder, |ship| ship.line.sender.has_room(0) && ship.carry_out(Next::SendWatermark).is_ok());
+    }
 }
 
 /// The ship thread.
@@ -311,8 +334,18 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
         let until = {
             let Some(mut line) = shipper.line() else { return Ok(()) };
             let Some(line) = line.as_mut() else { return Ok(()) };
+            freshet_base::step!(Ship);
             let mut ship = Ship { feeder, shipper, line };
-            let turn = if ship.line.mirror.is_some() { ship.turn_mirror(&mut behind) } else { ship.turn(&mut behind) };
+            let turn = match ship.line.mirror {
+                Some(_) => ship.turn_mirror(&mut behind),
+                None => ship.next().map_or(Ok(Turn::Over), |next| {
+                    ship.report_behind(next, &mut behind);
+                    match next {
+                        Next::Wait { until } => Ok(Turn::Sleep(until)),
+                        next => ship.carry_out(next).map(|()| Turn::Again),
+                    }
+                }),
+            };
             // A feed that is never idle is told of, too.
             stint.note();
             match turn? {
@@ -342,17 +375,9 @@ pub(super) struct Ship<'a, F> {
 }
 
 impl<F: Feeder> Ship<'_, F> {
-    fn turn(&mut self, behind: &mut bool) -> Result<Turn, ShipError> {
-        let Some(next) = self.next() else { return Ok(Turn::Over) };
-        self.report_behind(next, behind);
-        match next {
-            Next::Wait { until } => Ok(Turn::Sleep(until)),
-            next => self.carry_out(next).map(|()| Turn::Again),
-        }
-    }
-
     /// Asks the host, and takes down the ends of blocks while they are at hand.
     pub fn next(&mut self) -> Option<Next> {
+        freshet_base::step!(Ship);
         let feeds = self.feeder.feeds();
         self.take_form();
         let state = feeds.state();
@@ -404,6 +429,7 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {
+        freshet_base::step!(Ship);
         match next {
             Next::SendLive { from, to } => {
                 // Relaxed: a count without data behind it.
@@ -429,8 +455,7 @@ impl<F: Feeder> Ship<'_, F> {
             Next::SendOld { from, upto } => self.send_old(from, upto),
             Next::SendWatermark | Next::SendKeepAlive => {
                 self.line.ends.clear();
-                let Some(note) = self.shipped(None) else { return Ok(()) };
-                let note = self.batch_note(note);
+                let Some(note) = self.note(None) else { return Ok(()) };
                 self.send_alone(Kind::Watermark, &wire::encode(&note))
             }
             Next::SendPeers => self.send_peers(),
@@ -439,10 +464,12 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     pub fn send_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
+        freshet_base::step!(Ship);
         Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
     fn read(&mut self, from: Lsn, length: usize) -> Result<(), ReadError> {
+        freshet_base::step!(Ship, from, from.plus(length as u64));
         let piece = &mut self.line.piece;
         if piece.len() < length {
             piece.resize(length, 0);
@@ -528,27 +555,24 @@ impl<F: Feeder> Ship<'_, F> {
         self.announce_batch(from, length, Way::Placed(length))
     }
 
-    /// Blocks up to `to` are about to be on their way, or a word alone.
-    pub fn shipped(&self, to: Option<Lsn>) -> Option<Note> {
+    /// Blocks up to `to` are about to be on their way, or a word alone: what goes along.
+    pub fn note(&mut self, to: Option<Lsn>) -> Option<BatchNote> {
+        freshet_base::step!(Ship);
         let feeds = self.feeder.feeds();
-        feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
-    }
-
-    pub fn batch_note(&mut self, note: Note) -> BatchNote {
+        let note = feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())?;
         let Note { global, end, time, filled_at, in_sync } = note;
-        let feeds = self.feeder.feeds();
         let report_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
         let begun = self.line.begun.take().unwrap_or_else(|| feeds.clock.now());
-        BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, ends }
+        Some(BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, ends })
     }
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with
     /// that.
     fn announce_batch(&mut self, from: Lsn, length: usize, way: Way) -> Result<(), ShipError> {
+        freshet_base::step!(Ship, from, from.plus(length as u64));
         let to = from.plus(length as u64);
-        let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
-        let note = self.batch_note(note);
+        let Some(note) = self.note(Some(to)) else { return Ok(()) };
         // It was copied out of the buffer.
         let message = wire::encode(&note);
         let (feeds, line) = (self.feeder.feeds(), &mut *self.line);

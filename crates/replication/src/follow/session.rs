@@ -108,6 +108,16 @@ impl From<log::ReceiveError> for SessionError {
     }
 }
 
+/// Only this node's own log ends it; what is no block of it, the other side has sent.
+impl From<log::AcceptError> for SessionError {
+    fn from(error: log::AcceptError) -> Self {
+        match error {
+            log::AcceptError::Receive(error) => error.into(),
+            damaged => violation(damaged.to_string()),
+        }
+    }
+}
+
 /// The next frame of a connection in `term`; none if the other side has only written its status.
 /// Blocks for `patience` at most.
 pub(crate) fn next_frame<S: Store>(
@@ -127,6 +137,7 @@ pub(crate) fn next_frame<S: Store>(
 /// Whether a batch continues the log, which ends at `from`, and its blocks can end where `note`
 /// says.
 pub(crate) fn check_batch(header: &Header, note: &BatchNote, from: Lsn) -> Result<(), SessionError> {
+    freshet_base::step!(Receive, from, from);
     if header.address != from.0 {
         return Err(violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, Lsn, NodeId, OutcomeOpen, WaitError, Watermark,
+    CommitGate, Lsn, NodeId, OutcomeOpen, Stage, WaitError, Watermark, check,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
     wait::Patience,
 };
@@ -88,6 +88,7 @@ impl CommitStage {
         if let Some(succession) = &who.succession {
             rule = rule.recorded(who.holder, who.term, succession.clone(), &who.answered, now);
         }
+        assert!(known <= start && rule.committed() <= known, "more is committed than the term begins with");
         let rule = Recorded::new(rule, recorder);
         Self {
             log,
@@ -108,6 +109,7 @@ impl CommitStage {
     }
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
+        freshet_base::step!(Commit);
         let (decision, whole, refusal, deadline, effective) = {
             let State { rule, ends, applied } = &mut *self.state();
             let now = self.clock.now();
@@ -127,6 +129,7 @@ impl CommitStage {
             self.watch.ring();
         }
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
+        check(&[(Stage::Commit, whole), (Stage::Commit, decision.committed), (Stage::Certify, self.log.reserved())]);
         self.reached.advance(decision.committed);
         let advanced = self.committed.advance(whole);
         if refusal.is_some() && !was_refusing {
@@ -183,6 +186,8 @@ impl CommitStage {
 
     /// Transactions end there, in what is about to be flushed.
     pub(crate) fn enter_ends(&self, transaction_ends: &[Lsn]) {
+        freshet_base::step!(Ship);
+        assert!(transaction_ends.is_sorted(), "transactions end out of their order: {transaction_ends:?}");
         let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
@@ -271,6 +276,7 @@ impl CommitGate for CommitStage {
     }
 
     fn wait(&self, until: Lsn, patience: Patience<'_>) -> Result<(), OutcomeOpen> {
+        freshet_base::step!(Commit, until, until);
         let ended = || self.refusing.load(Ordering::SeqCst) || patience.is_interrupted();
         match self.committed.wait(until, patience.unless(&ended)) {
             Ok(_) => Ok(()),

@@ -304,11 +304,13 @@ impl Primary {
 /// that shipping takes. Where the log is persistent, the commit rule is applied.
 impl Sink for Shared {
     fn batch(&self, batch: &Batch<'_>) {
+        freshet_base::step!(Ship, batch.from, batch.to);
         self.commit.enter_ends(batch.transaction_ends);
         feed::batch_ready(self, batch);
     }
 
     fn durable(&self, to: Lsn) {
+        freshet_base::step!(Commit, to, to);
         self.apply(Event::Durable(to));
     }
 
@@ -542,6 +544,7 @@ impl Feeder for Shared {
 
     /// Feeds the commit rule and carries out what it decides.
     fn apply(&self, event: Event) {
+        freshet_base::step!(Commit);
         let outcome = self.commit.apply(event);
         if outcome.advanced {
             feed::committed(self, self.commit.committed());

@@ -68,6 +68,7 @@ impl AckStage {
     /// `what` is given whether the primary writes into the ring itself. One acknowledgement after
     /// the other. A lost connection is noticed by the receiving thread.
     pub fn send(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks, Option<Load>)>)) -> Decision {
+        freshet_base::step!(Ack);
         let mut link = self.0.lock().expect("no code panics under this mutex");
         let (decision, ack) = what(matches!(*link, Some((AckSender::Channel(_), _))));
         if let (Some((sender, term)), Some((ack, asks, load))) = (link.as_mut(), ack) {
@@ -100,6 +101,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             Ok(_) => {
                 // Looked up first: what becomes persistent after it is another turn's.
                 seen = shared.store.log.durable();
+                freshet_base::step!(Ack, seen, seen);
                 shared.acknowledge(false);
                 stint.note();
             }

@@ -2,7 +2,7 @@
 //!
 //! Threads: `receive` follows the primary, takes what that has written into the log buffer, and
 //! reconnects for ever; `ack` waits until the log is persistent and tells the primary; `replay`
-//! hands batches to the [`ReplayTarget`]. Persisting is the log's own work (`log-persist-N`). What
+//! hands batches to the [`ReplayTarget`]. Persisting is the log's own work (`persist-N`). What
 //! to do is decided by [`Follower`]: the threads tell it what has happened, and carry out what it
 //! says.
 
@@ -25,7 +25,7 @@ use std::{
 };
 
 use freshet_base::{
-    Lsn, Watermark,
+    Lsn, Stage, Watermark,
     sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard},
 };
 pub use freshet_cluster::follower::ReplayMode;
@@ -204,12 +204,12 @@ impl Standby {
         });
         let standby = Self { shared, threads: Mutex::default() };
         standby.shared.begin_forms(&found).map_err(io::Error::other)?;
-        standby.spawn("receive", follow::run)?;
-        standby.spawn("ack", ack::run)?;
+        standby.spawn(Stage::Receive.name(), follow::run)?;
+        standby.spawn(Stage::Ack.name(), ack::run)?;
         if standby.shared.has_journal() {
             standby.spawn("journal", forms::run)?;
         }
-        standby.spawn("replay", replay::run).map(|()| standby)
+        standby.spawn(Stage::Replay.name(), replay::run).map(|()| standby)
     }
 
     fn spawn(&self, name: &str, run: fn(&Arc<Shared>)) -> io::Result<()> {
@@ -377,6 +377,7 @@ impl Shared {
     /// Tells the follower what has happened, and has readers see what they may.
     /// [`Shared::carry_out`] does the rest, without the mutex.
     fn apply(&self, state: &mut State, event: Event) -> Decision {
+        freshet_base::step!(Visible);
         let now = self.clock.now();
         let decision = state.follower.apply(event, now);
         if let Some(show) = decision.show {
@@ -431,10 +432,8 @@ impl Shared {
 
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, force: bool) {
-        let below = || {
-            let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
-            forms.is_some_and(|forms| forms.is_asked())
-        };
+        freshet_base::step!(Ack);
+        let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
         let decision = self.store.acks.send(|one_sided| {
             let free = if one_sided { self.store.log.grant() } else { self.store.log.free_until() };
             let mut state = self.state();
@@ -444,7 +443,7 @@ impl Shared {
             let ack = if owes { state.follower.ack(room, self.clock.now()) } else { None };
             let proof = &self.store.config.proof;
             let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
-            let asks = || Asks { own, below: below(), in_doubt, equal_at };
+            let asks = || Asks { own, below: forms.is_some_and(|forms| forms.is_asked()), in_doubt, equal_at };
             (decision, ack.map(|ack| (ack, asks(), self.load())))
         });
         self.carry_out(decision);
@@ -457,6 +456,7 @@ impl Shared {
     /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted
     /// here.
     fn note_persisted(&self, state: &mut State) -> Decision {
+        freshet_base::step!(Ack);
         let to = self.held().min(state.follower.received());
         if to > state.follower.persisted() { self.apply(state, Event::Persisted(to)) } else { Decision::default() }
     }

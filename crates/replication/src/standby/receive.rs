@@ -24,7 +24,6 @@ use freshet_fabric::{
     frame::Header,
     tcp::{self, Connection},
 };
-use freshet_log::{AcceptError, Accepted};
 
 use super::{Shared, ack::AckSender, forms::Arriving, of_another_log};
 use crate::{
@@ -172,6 +171,7 @@ impl Session<'_> {
         let Some(header) = next_frame(self.shared, &mut self.receiver, self.term, self.patience)? else {
             return Ok(());
         };
+        freshet_base::step!(Receive);
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
@@ -218,9 +218,11 @@ impl Session<'_> {
     }
 
     fn observe(&self, note: &BatchNote) {
+        freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
         let decision = {
             let mut state = shared.state();
+            assert!(shared.terms.fence().highest() >= self.term, "a term is followed that was not promised");
             state.follower.report_visible(note.report_visible);
             let decision = shared.apply(&mut state, Event::Global(note.global));
             let visible = state.follower.visible();
@@ -238,14 +240,27 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        freshet_base::step!(Receive);
         if self.shared.store.forms.is_some() {
             return self.plain(header, note);
         }
-        let from = self.shared.store.log.received().get();
-        let plain = self.accept(header, note, from)?;
+        let shared = self.shared;
+        let from = shared.store.log.received().get();
+        assert_eq!(shared.state().follower.received(), from, "the log has what its standby does not know");
+        check_batch(header, note, from)?;
+        let to = from.plus(u64::from(header.payload));
+        // If it came compressed, this node puts it into its place.
+        if self.unpack(header, from)? {
+            write(shared, from, &self.unpacked)?;
+        }
+        let accepted = shared.receive(|receiver| receiver.accept(to))?;
+        assert_eq!(shared.store.log.received().get(), to, "what was accepted is not in the log");
+        if let Some(filled_at) = note.filled_at.filter(|_| shared.config.fabric.kind.is_local()) {
+            shared.state().passage.arrived(to, filled_at);
+        }
         self.ends.clear();
         self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
-        self.shared.accepted(&self.ends, plain.then_some(header.payload));
+        shared.accepted(&self.ends, accepted.plain.then_some(header.payload));
         Ok(())
     }
 
@@ -310,21 +325,6 @@ impl Session<'_> {
         let arrived = self.shared.arrived(Arriving { from, to, carried, keeps: true }, form);
         arrived.map_err(|why| self.wrong(why))
     }
-
-    /// Makes a batch part of the log. Returns whether all of it are rows and marks.
-    fn accept(&mut self, header: &Header, note: &BatchNote, from: Lsn) -> Result<bool, SessionError> {
-        check_batch(header, note, from)?;
-        let to = from.plus(u64::from(header.payload));
-        // If it came compressed, this node puts it into its place.
-        if self.unpack(header, from)? {
-            write(self.shared, from, &self.unpacked)?;
-        }
-        let accepted = accept(self.shared, to)?;
-        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
-            self.shared.state().passage.arrived(to, filled_at);
-        }
-        Ok(accepted.plain)
-    }
 }
 
 /// Puts bytes into the log buffer at the end of the log, or behind.
@@ -332,14 +332,6 @@ fn write(shared: &Shared, at: Lsn, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
         Ok(())
-    })
-}
-
-/// Makes everything below `to` part of the log: whole blocks, that were put there.
-fn accept(shared: &Shared, to: Lsn) -> Result<Accepted, SessionError> {
-    shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
-        AcceptError::Receive(error) => error.into(),
-        damaged => violation(damaged.to_string()),
     })
 }
 
@@ -385,7 +377,7 @@ fn fetched(
         at = at.plus(piece.len() as u64);
     }
     receiver.payload_done()?;
-    accept(shared, to)?;
+    shared.receive(|receiver| receiver.accept(to))?;
     let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
     shared.accepted(&ends, None);
     shared.acknowledge(false);

@@ -101,6 +101,7 @@ impl Shared {
             }
             self.mind_memory(&mut state);
             if let Some(piece) = state.follower.next_piece(limit) {
+                freshet_base::step!(Replay, piece.from, piece.from);
                 return Some(piece);
             }
             state = if state.follower.lacks_memory() {
@@ -141,6 +142,8 @@ impl Shared {
     fn replay_piece(&self, piece: &Piece) {
         let Piece { from, ref ends } = *piece;
         let to = *ends.last().expect("a piece has an end");
+        freshet_base::step!(Replay, from, to);
+        assert!(from < to && to <= self.store.log.received().get(), "what is replayed, up to {to}, is not in the log");
         let outcome = self.persist_received(ends).and_then(|()| self.store.target.replay(from, to, ends));
         match outcome {
             Ok(()) => {
@@ -182,6 +185,7 @@ impl Shared {
         let mut ends = piece.to_vec();
         self.state().follower.waiting(&mut ends);
         let (from, to) = (self.store.log.durable(), *ends.last().expect("a piece has an end"));
+        assert!(to <= self.store.log.received().get(), "what is persisted, up to {to}, was not received");
         // It may be already, after a restart, or with the piece before.
         if from < to {
             self.store.target.persist(from, to, &ends, &self.store.log);
@@ -195,10 +199,13 @@ impl Shared {
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
     pub(super) fn accepted(&self, ends: &[Lsn], plain: Option<u32>) {
+        freshet_base::step!(Receive);
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.store.target.is_prompt();
         let (decision, piece) = {
             let mut state = self.state();
             let decision = state.follower.accepted(ends);
+            let (received, log) = (state.follower.received(), self.store.log.received().get());
+            assert!(received == log || self.store.forms.is_some(), "{received} is known of a log up to {log}");
             let taken = if decision.replay && at_once && !self.stopping() && !self.store.target.lacks_memory() {
                 state.follower.next_piece(u64::MAX)
             } else {

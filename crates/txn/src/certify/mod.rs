@@ -109,6 +109,7 @@ impl Transaction<'_> {
     /// Whether the transaction may commit with this LSN, which it has taken. Returns the LSN
     /// before which it comes in the serial order: its own, or a smaller one.
     pub(crate) fn certify(&self, lsn: Lsn) -> Result<Lsn, CommitError> {
+        freshet_base::step!(Certify, lsn, lsn);
         if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
             self.check_tables(lsn)?;
         }
