@@ -228,7 +228,6 @@ impl Applier {
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         let PlacedRecord { address, header: RecordHeader { kind, fid, rid, length, .. }, .. } = *record;
-        freshet_base::step!(Replay, address, address);
         found.note_deleted(record);
         let enters = self.entering(kind, address) == RecordKind::Insert;
         let row = if enters { record.row(&mut self.row) } else { &[] };
