@@ -288,8 +288,8 @@ impl WaitList {
         self.wake_covered(ALL);
     }
 
-    /// The same without the fence, for a change that every transaction makes: a thread that registers
-    /// at this moment may be missed. Only where all who wait [look
+    /// The same without the fence, for a change that every transaction makes: a thread that
+    /// registers at this moment may be missed. Only where all who wait [look
     /// periodically](Patience::looking_every) besides.
     #[inline]
     pub fn wake_registered(&self) {
