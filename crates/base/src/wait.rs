@@ -288,6 +288,16 @@ impl WaitList {
         self.wake_covered(ALL);
     }
 
+    /// The same without the fence, for a change that every transaction makes: a thread that
+    /// registers at this moment may be missed. Only where all who wait [look
+    /// periodically](Patience::looking_every) besides.
+    #[inline]
+    pub fn wake_registered(&self) {
+        if self.least.load(Ordering::SeqCst) <= ALL {
+            self.wake_slowly(ALL);
+        }
+    }
+
     /// Has those look again who wait for no more than `by`, and some others.
     #[inline]
     pub(crate) fn wake_covered(&self, by: u64) {

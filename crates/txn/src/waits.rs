@@ -10,7 +10,8 @@
 //! `waits_for` of a place is written by its participant only, and read by all, each under its
 //! mutex: of those that close a circle, the last to write sees all others. An edge that is out of
 //! date makes nobody give up, since a circle counts only while every owner in it is still active. A
-//! transaction that ends wakes the waiters for its place.
+//! transaction that ends wakes the waiters for its place; a waiter that registers at that moment
+//! and is missed looks again by itself after [`LOOK_FOR_CIRCLES`].
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -60,7 +61,8 @@ impl Waits {
     /// A transaction of participant `index` is over.
     #[inline]
     pub(crate) fn wake(&self, index: usize) {
-        self.0[index].over.wake_all();
+        // Without a fence, which would wait for what the transaction has put into the ring.
+        self.0[index].over.wake_registered();
     }
 
     fn edges(&self, place: usize) -> MutexGuard<'_, Vec<Owner>> {

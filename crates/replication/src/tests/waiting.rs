@@ -131,11 +131,9 @@ fn waits_for_standbys_end_with_the_term() {
     let primary = PrimaryNode::first(config(rule(Safety::TwoSafe, 1)));
     let end = primary.write(&[64]);
     let shown = primary.primary.waits();
+    let wanted = Wanted::Persistent(Safety::VerySafe);
     let waited = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let wanted = Wanted::Persistent(Safety::VerySafe);
-            shown.wait(wanted, end, Patience::endless())
-        });
+        let waiting = scope.spawn(|| shown.wait(wanted, end, Patience::endless()));
         primary.primary.fence(Term(9));
         waiting.join().unwrap()
     });
