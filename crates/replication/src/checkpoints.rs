@@ -14,11 +14,12 @@ use std::{
 };
 
 use freshet_base::{Lsn, Term};
-use freshet_cluster::term::{TermHistory, TermState};
+use freshet_cluster::term::TermState;
 use freshet_fabric::tcp::{Closer, Connection};
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
+pub use crate::wire::KnownLog;
 use crate::{
     endpoint::{CallError, answer, ask, connect, read_reply, refuse},
     wire::{self, Hello, Kind, Refusal, Reply},
@@ -34,24 +35,6 @@ pub(crate) struct PieceNote {
     pub(crate) file: u32,
     /// Whether the file ends with this piece.
     pub(crate) last: bool,
-}
-
-/// What the giver of a checkpoint knows of its log, as far as the checkpoint reaches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownLog {
-    /// Its terms.
-    pub history: TermHistory,
-    /// Everything below is committed. That need not be all of the checkpoint: a mirror that has
-    /// taken over begins with a checkpoint of what it holds.
-    pub committed: Lsn,
-}
-
-impl KnownLog {
-    /// What a node in this state knows up to `end`. The receiver will hold nothing beyond, and so
-    /// gets no terms that begin there.
-    pub fn of(state: &TermState, end: Lsn) -> Self {
-        Self { history: state.history.cut(end), committed: state.committed.min(end) }
-    }
 }
 
 /// A checkpoint, opened so that its files stay even if they are removed meanwhile.

@@ -6,13 +6,14 @@ use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
+    follower::ReplayMode,
     meeting::Yields,
     relay::RelayAck,
 };
 use freshet_fabric::FabricKind;
 use serde::{Deserialize, Serialize};
 
-use crate::{forms::Encoding, standby::ReplayMode};
+use crate::forms::Encoding;
 
 /// After so long a silence nobody knows how far the primary's log reaches, and whom it counts on.
 /// Many times as long as a primary may be silent that has nothing to say.

@@ -10,6 +10,7 @@ use freshet_cluster::{
     host::{Asking, Noted},
     meeting::Claim,
     promotion::LogState,
+    term::{TermHistory, TermState},
 };
 pub use freshet_cluster::{
     follower::Ack,
@@ -20,10 +21,25 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::{
-    checkpoints::KnownLog,
-    status::{AheadStatus, Load, TwoPrimaries},
-};
+use crate::status::{AheadStatus, Load, TwoPrimaries};
+
+/// What the giver of a checkpoint knows of its log, as far as the checkpoint reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownLog {
+    /// Its terms.
+    pub history: TermHistory,
+    /// Everything below is committed. That need not be all of the checkpoint: a mirror that has
+    /// taken over begins with a checkpoint of what it holds.
+    pub committed: Lsn,
+}
+
+impl KnownLog {
+    /// What a node in this state knows up to `end`. The receiver will hold nothing beyond, and so
+    /// gets no terms that begin there.
+    pub fn of(state: &TermState, end: Lsn) -> Self {
+        Self { history: state.history.cut(end), committed: state.committed.min(end) }
+    }
+}
 
 /// Changes with every change of a message.
 pub const PROTOCOL: u16 = 20;
