@@ -271,7 +271,6 @@ impl Promotion {
 
     /// Begins a round: what to ask every other node. The candidate's own log is `mine` now.
     pub fn question(&mut self, mine: LogState) -> Question {
-        assert!(self.rounds < ROUNDS, "a promotion that was given up asks again");
         self.rounds += 1;
         self.candidacy.fetched(mine);
         Question { term: self.term(), binding: self.binding, comes_back: self.observed_before }
@@ -447,6 +446,19 @@ mod tests {
             }
         }
         assert_eq!(rounds, ROUNDS);
+    }
+
+    /// A candidate asks once more when it has heard of others, and when some may only be slow.
+    #[test]
+    fn a_candidate_may_ask_more_often_than_it_outbids_others() {
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
+        for _ in 0..=2 * ROUNDS {
+            it.question(log(50));
+        }
+        let too_few = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
+        assert_eq!(it.decide(0), too_few);
+        it.question(log(50));
+        assert_eq!(it.decide(0), too_few);
     }
 
     /// With force a node may begin below what it knew to be committed.

@@ -133,8 +133,6 @@ fn commits_are_sent_at_once_where_nothing_else_was_for_a_while() {
     assert!(matches!(host.next(1, ms(4)), Some(Next::Wait { until }) if until == ms(5)));
     assert_eq!(host.next(1, ms(5)), Some(Next::SendWatermark));
     assert_eq!(host.shipped(1, None, ms(5)).unwrap().global, Lsn(130));
-    host.filled(Lsn(130), Lsn(140), &[], ms(5));
-    let _ = host.shipped(1, Some(Lsn(140)), ms(5));
     assert_eq!(host.committed(Lsn(140), ms(6)), [1]);
     let mut host = shipped(false);
     host.is_prompt(1);

@@ -283,8 +283,8 @@ impl CommitGate for CommitStage {
             Err(cause) => Err(match (self.refusal(), cause) {
                 (_, WaitError::Deadline) => OutcomeOpen::Deadline,
                 (Some(refusal), _) => refused(refusal),
-                (None, WaitError::Interrupted) => OutcomeOpen::Deadline,
-                (None, WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
+                (None, WaitError::Interrupted) if patience.is_interrupted() => OutcomeOpen::Deadline,
+                (None, WaitError::Interrupted | WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
             }),
         }
     }
