@@ -161,17 +161,17 @@ impl<'a> Patience<'a> {
     /// How long to sleep before the next look, if not until a wake; an error at the end of the
     /// patience.
     fn rest(&self) -> Result<Option<Duration>, WaitError> {
-        if self.is_interrupted() {
-            return Err(WaitError::Interrupted);
-        }
         if self.deadline.is_none() && self.interrupted.is_none() {
             return Ok(self.longest);
         }
         let now = Instant::now();
+        if self.is_interrupted() {
+            return Err(WaitError::Interrupted);
+        }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             return Err(WaitError::Deadline);
         }
-        // An alarm that has rung was looked at by now.
+        // An alarm that had rung by then was seen just now, by a later look at the clock.
         let alarm = ALARM.get().filter(|at| self.interrupted.is_some() && *at > now);
         let until = self.deadline.into_iter().chain(alarm).map(|until| until - now);
         Ok(until.chain(self.longest).min())

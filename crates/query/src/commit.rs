@@ -129,6 +129,10 @@ impl Shared {
             }
         }
         let Level::More(safety) = level else { return Ok(()) };
+        // A standby shows what is committed as its primary's level wants, and ships nothing itself.
+        if ticket.until == Lsn::ZERO {
+            return Ok(());
+        }
         let wanted = Wanted::Persistent(safety);
         match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, ticket.until, patience)) {
             Ok(()) => Ok(()),

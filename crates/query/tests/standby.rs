@@ -39,6 +39,23 @@ fn an_lsn_makes_a_standby_wait_for_what_it_stands_for() {
     assert_eq!(reader.lines("RESET freshet.read_after; SELECT count(*) FROM t"), ["50"]);
 }
 
+/// What a session waits for beside its node's level is said to a primary.
+#[test]
+fn a_standby_answers_whatever_level_its_session_wants() {
+    let (primary, standby, _directories) = pair();
+    primary.connect().lines("CREATE TABLE t (id int PRIMARY KEY)");
+    let reader = standby.connect();
+    for safety in ["1-safe", "2-safe", "very-safe", "quorum:2"] {
+        reader.lines(&format!("SET freshet.safety = '{safety}'"));
+        assert_eq!(reader.lines("SELECT 1"), ["1"], "{safety}");
+        assert_eq!(
+            reader.lines("BEGIN; SELECT count(*) FROM pg_class WHERE relname = 'no'; COMMIT"),
+            ["0"],
+            "{safety}"
+        );
+    }
+}
+
 #[test]
 fn a_standby_whose_state_differs_serves_no_reader() {
     let (primary, standby, _directories) = pair();

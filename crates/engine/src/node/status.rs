@@ -2,7 +2,10 @@
 
 use std::{sync::PoisonError, time::Duration};
 
-use freshet_base::{ClusterId, Lsn, NodeId, Term, WaitError, wait::Patience};
+use freshet_base::{
+    ClusterId, Lsn, NodeId, Term, WaitError,
+    wait::{self, Patience},
+};
 use freshet_cluster::{in_sync::InSyncSet, wanted::Wanted};
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
@@ -14,7 +17,7 @@ use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node, OTHERS_LOOK, PhaseStatus, StartPhase, SweepStatus};
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -187,8 +190,9 @@ impl Node {
     /// # Errors
     /// [`WaitError::Closed`] when the node is the primary no more, and what ended the patience.
     pub fn wait_for_standbys(&self, wanted: Wanted, until: Lsn, patience: Patience<'_>) -> Result<(), WaitError> {
-        let waits = self.unless_taking_over().and_then(|composition| composition.shipping().map(Primary::waits));
-        match waits {
+        // A node that has just been promoted commits before its parts can be looked at.
+        let look = || self.unless_taking_over().map(|composition| composition.shipping().map(Primary::waits));
+        match wait::poll(OTHERS_LOOK, patience, look)? {
             Some(waits) => waits.wait(wanted, until, patience),
             None => Err(WaitError::Closed),
         }

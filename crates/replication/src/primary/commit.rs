@@ -278,14 +278,16 @@ impl CommitGate for CommitStage {
     fn wait(&self, until: Lsn, patience: Patience<'_>) -> Result<(), OutcomeOpen> {
         freshet_base::step!(Commit, until, until);
         let ended = || self.refusing.load(Ordering::SeqCst) || patience.is_interrupted();
-        match self.committed.wait(until, patience.unless(&ended)) {
-            Ok(_) => Ok(()),
-            Err(cause) => Err(match (self.refusal(), cause) {
+        loop {
+            let Err(cause) = self.committed.wait(until, patience.unless(&ended)) else { return Ok(()) };
+            return Err(match (self.refusal(), cause) {
                 (_, WaitError::Deadline) => OutcomeOpen::Deadline,
                 (Some(refusal), _) => refused(refusal),
                 (None, WaitError::Interrupted) if patience.is_interrupted() => OutcomeOpen::Deadline,
-                (None, WaitError::Interrupted | WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
-            }),
+                // It refused for a moment.
+                (None, WaitError::Interrupted) => continue,
+                (None, WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
+            });
         }
     }
 
