@@ -235,7 +235,7 @@ impl Sets {
             assert!(later.set.number - earlier.set.number <= 1, "a set between two is missing");
             let follows = !self.begun || earlier.end.is_some();
             assert!(follows, "a set is to be written, and one before it is not");
-            let ascend = earlier.end.is_none() || later.end.is_none() || earlier.end < later.end;
+            let ascend = earlier.end.is_none() || later.end.is_none() || earlier.end <= later.end;
             assert!(ascend, "a set is recorded before the one that it follows");
         }
     }
