@@ -348,7 +348,8 @@ impl Host {
             return Vec::new();
         }
         // That may be more than can be read here: what was filled since is committed already, or is
-        // persistent in a relay in another form. A node that is sent this takes as much of it as it has.
+        // persistent in a relay in another form. A node that is sent this takes as much of it as it
+        // has.
         self.global = to;
         let at_once = |feed: &Feed| {
             let next = feed.flow.next(&self.boundaries, to, now);

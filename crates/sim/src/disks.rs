@@ -94,7 +94,8 @@ impl World {
 
     /// The disk of `node` fails, at once or when it is next read.
     pub(crate) fn lose_disk(&mut self, node: usize) {
-        self.nodes[node].disk.rotten = self.is_spare(node) || self.may_lose(node);
+        let alone = self.scenario.safety == Safety::OneSafe && self.report.set_back > 0;
+        self.nodes[node].disk.rotten = self.is_spare(node) && !alone || self.may_lose(node);
         if self.nodes[node].disk.rotten && self.dice.one_in(2) {
             self.crash(node);
         }
@@ -178,8 +179,9 @@ impl World {
     /// At its next start `node` finds an older copy of its disk.
     pub(crate) fn set_back(&mut self, node: usize) {
         let is_mirror = self.nodes[node].mirror.is_some();
-        // Under 1-safe anything may be lost; but logs do not mix.
-        let may = self.scenario.strong() || self.scenario.safety == Safety::OneSafe;
+        // Under 1-safe anything may be lost; but logs do not mix. Where another node has begun with
+        // another disk, an operator may have to force one.
+        let may = self.scenario.strong() || self.scenario.safety == Safety::OneSafe && self.report.disks == 0;
         if !is_mirror && self.nodes[node].copy.is_some() && may {
             self.nodes[node].disk.set_back = true;
             self.crash(node);
