@@ -109,11 +109,25 @@ impl Database {
     /// # Errors
     /// See [`CreateTableError`].
     pub fn define_table(&self, definition: &TableDefinition) -> Result<(Arc<Table>, Ticket), CreateTableError> {
+        self.define_table_for(definition, false)
+    }
+
+    /// The same; with `frees`, the table takes the place of another one, which is emptied so, and is
+    /// made although memory is used up ([`Worker::set_frees`]).
+    ///
+    /// # Errors
+    /// See [`CreateTableError`].
+    pub fn define_table_for(
+        &self,
+        definition: &TableDefinition,
+        frees: bool,
+    ) -> Result<(Arc<Table>, Ticket), CreateTableError> {
         let row = Catalog::row_of(definition)?;
         if self.table(&definition.name).is_some() {
             return Err(CatalogError::Exists(definition.name.clone()).into());
         }
         let worker = self.worker()?;
+        worker.set_frees(frees);
         let catalog = self.core.catalog.table();
         let (rid, ticket) =
             worker.execute(Isolation::Snapshot, |transaction| Ok(transaction.insert(catalog, &row)?))?;

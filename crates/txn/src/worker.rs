@@ -211,6 +211,11 @@ impl Worker {
         self.frees.set(frees);
     }
 
+    /// See [`Worker::set_frees`].
+    pub fn frees(&self) -> bool {
+        self.frees.get()
+    }
+
     /// Whether this many bytes more may be added, to a table of the catalog or another one.
     ///
     /// # Errors

@@ -135,7 +135,8 @@ impl Work<'_, '_, '_> {
         table.rows = self.name_for_rows(table.oid);
         table.number_indexes();
         let definition = relation::engine_table(table)?;
-        let made = self.ddl.catalog.database().define_table(&definition).map(|(table, _)| table);
+        let (database, frees) = (self.ddl.catalog.database(), self.ddl.transaction.worker().frees());
+        let made = database.define_table_for(&definition, frees).map(|(table, _)| table);
         made.map(drop).map_err(|cause| {
             error(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("cannot make table \"{}\": {cause}", table.name))
         })
