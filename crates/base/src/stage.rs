@@ -11,7 +11,7 @@
 use std::fmt;
 
 #[doc(hidden)]
-pub use tracing::{Level, Span, enabled, level_filters::LevelFilter, span::EnteredSpan, trace_span};
+pub use tracing::{Span, level_filters::LevelFilter, span::EnteredSpan, trace_span};
 
 /// A stage of the commit path, or of the standby path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,8 +142,7 @@ macro_rules! step {
     ($stage:ident, $from:expr, $to:expr) => {
         let _step = {
             fn here() {}
-            let is_wanted = || $crate::stage::enabled!(target: "stage", $crate::stage::Level::TRACE);
-            ($crate::stage::is_traced() && is_wanted()).then(|| {
+            $crate::stage::is_traced().then(|| {
                 $crate::stage::enter(|| {
                     let (from, to): ($crate::Lsn, $crate::Lsn) = ($from, $to);
                     let function = $crate::stage::function_of(&here);

@@ -112,8 +112,8 @@ impl Database {
         self.define_table_for(definition, false)
     }
 
-    /// The same; with `frees`, the table takes the place of another one, which is emptied so, and is
-    /// made although memory is used up ([`Worker::set_frees`]).
+    /// The same; with `frees`, the table takes the place of another one, which is emptied so, and
+    /// is made although memory is used up ([`Worker::set_frees`]).
     ///
     /// # Errors
     /// See [`CreateTableError`].
