@@ -79,12 +79,7 @@ pub enum NotEntered {
 }
 
 /// A node on its way into the terms of a sender.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Entering {
-    left: Lane<Effect>,
-    cut_at: Lsn,
-}
+pub type Entering = Lane<Effect, Entered>;
 
 /// The steps are done. Only so a node begins to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +105,7 @@ impl Entering {
     pub fn to_follow(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
         let (steps, primary) = Self::to_continue(held, welcome, state)?;
         let promise = Effect::Promise { term: welcome.term, primary };
-        Ok(Self { left: Lane::new([promise].into_iter().chain(steps)), cut_at: welcome.cut_at })
+        Ok(Self::new([promise].into_iter().chain(steps), Entered { cut_at: welcome.cut_at }))
     }
 
     /// The same for a candidate, which continues from another log without following its node: the
@@ -120,7 +115,7 @@ impl Entering {
     /// [`NotEntered`]; nothing is to be done then.
     pub fn to_fetch(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
         let (steps, _) = Self::to_continue(held, welcome, state)?;
-        Ok(Self { left: Lane::new(steps), cut_at: welcome.cut_at })
+        Ok(Self::new(steps, Entered { cut_at: welcome.cut_at }))
     }
 
     /// The steps behind the promise, and who leads.
@@ -154,33 +149,6 @@ impl Entering {
         assert!(at <= end, "the log ends at {end}, and would be cut at {at}");
         let cut = if at < end { vec![Effect::EndFeeds, Effect::Cut(at)] } else { Vec::new() };
         Ok((cut.into_iter().chain([Effect::Adopt]), primary))
-    }
-
-    /// The next step; none when all are done.
-    pub fn next_effect(&self) -> Option<Effect> {
-        self.left.next_effect()
-    }
-
-    /// All steps that are known to be left, in this order.
-    pub fn left(&self) -> impl Iterator<Item = Effect> + '_ {
-        self.left.left()
-    }
-
-    /// A step is done.
-    ///
-    /// # Panics
-    /// When it is not the one that was to be done.
-    pub fn done(&mut self, effect: Effect) {
-        self.left.done(effect);
-    }
-
-    /// All steps are done.
-    ///
-    /// # Panics
-    /// When one is not.
-    pub fn finish(self) -> Entered {
-        self.left.finish();
-        Entered { cut_at: self.cut_at }
     }
 }
 

@@ -2,30 +2,33 @@
 
 use std::{collections::VecDeque, fmt::Debug};
 
-/// What is left to be done, in this order.
+/// What is left to be done, in this order, and what comes of it when all is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Lane<E>(VecDeque<E>);
+pub struct Lane<E, D> {
+    left: VecDeque<E>,
+    outcome: D,
+}
 
-impl<E: Copy + PartialEq + Debug> Lane<E> {
-    /// All of these.
-    pub fn new(effects: impl IntoIterator<Item = E>) -> Self {
-        Self(effects.into_iter().collect())
+impl<E: Copy + PartialEq + Debug, D> Lane<E, D> {
+    /// All of these, and then `outcome`.
+    pub(crate) fn new(effects: impl IntoIterator<Item = E>, outcome: D) -> Self {
+        Self { left: effects.into_iter().collect(), outcome }
     }
 
     /// These come behind what is left.
-    pub fn extend(&mut self, effects: impl IntoIterator<Item = E>) {
-        self.0.extend(effects);
+    pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = E>) {
+        self.left.extend(effects);
     }
 
     /// The next effect; none when all are done.
     pub fn next_effect(&self) -> Option<E> {
-        self.0.front().copied()
+        self.left.front().copied()
     }
 
-    /// All that is to be done, in this order.
+    /// All effects that are known to be left, in this order.
     pub fn left(&self) -> impl Iterator<Item = E> + '_ {
-        self.0.iter().copied()
+        self.left.iter().copied()
     }
 
     /// An effect is done.
@@ -33,15 +36,16 @@ impl<E: Copy + PartialEq + Debug> Lane<E> {
     /// # Panics
     /// When it is not the one that was to be done.
     pub fn done(&mut self, effect: E) {
-        assert_eq!(Some(effect), self.0.pop_front(), "an effect was left out, or carried out of turn");
+        assert_eq!(Some(effect), self.left.pop_front(), "an effect was left out, or carried out of turn");
     }
 
     /// All are done.
     ///
     /// # Panics
     /// When one is not.
-    pub fn finish(self) {
-        assert!(self.0.is_empty(), "effects were left out: {:?}", self.0);
+    pub fn finish(self) -> D {
+        assert!(self.left.is_empty(), "effects were left out: {:?}", self.left);
+        self.outcome
     }
 }
 

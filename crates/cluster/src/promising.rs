@@ -39,12 +39,7 @@ pub enum Effect {
 }
 
 /// A node on its way to an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Promising {
-    term: Term,
-    left: Lane<Effect>,
-}
+pub type Promising = Lane<Effect, Promised>;
 
 /// A later term is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,54 +65,27 @@ impl Promised {
 }
 
 impl Promising {
-    /// `node` speaks for `term`.
-    pub fn new(term: Term, node: NodeId) -> Self {
-        Self { term, left: Lane::new([Effect::Promise { term, node }]) }
+    /// `node` speaks for `term`: first it is promised, or not ([`Promising::observed`]).
+    pub fn to(term: Term, node: NodeId) -> Self {
+        Self::new([Effect::Promise { term, node }], Promised { term })
     }
 
-    /// The next step; none when all are done.
-    pub fn next_effect(&self) -> Option<Effect> {
-        self.left.next_effect()
-    }
-
-    /// The promise was made, durably, or could not be.
+    /// The promise, which is this `effect`, was made, durably, or could not be.
     ///
     /// # Errors
     /// [`Refused`]; nothing is to be done then.
     ///
     /// # Panics
     /// When it was not to be made now.
-    pub fn observed(&mut self, node: NodeId, verdict: Verdict) -> Result<(), Refused> {
-        self.left.done(Effect::Promise { term: self.term, node });
+    pub fn observed(&mut self, effect: Effect, verdict: Verdict) -> Result<(), Refused> {
+        self.done(effect);
         let risen = match verdict {
             Verdict::Refused { highest, holder } => return Err(Refused { highest, holder }),
             Verdict::Raised => true,
             Verdict::Current => false,
         };
-        self.left.extend([Effect::EndTerm { risen }, Effect::TakeBack, Effect::Settle]);
+        self.extend([Effect::EndTerm { risen }, Effect::TakeBack, Effect::Settle]);
         Ok(())
-    }
-
-    /// All steps that are known to be left, in this order.
-    pub fn left(&self) -> impl Iterator<Item = Effect> + '_ {
-        self.left.left()
-    }
-
-    /// A step is done.
-    ///
-    /// # Panics
-    /// When it is not the one that was to be done.
-    pub fn done(&mut self, effect: Effect) {
-        self.left.done(effect);
-    }
-
-    /// All steps are done.
-    ///
-    /// # Panics
-    /// When one is not.
-    pub fn finish(self) -> Promised {
-        self.left.finish();
-        Promised { term: self.term }
     }
 }
 
@@ -129,12 +97,12 @@ mod tests {
     const NODE: NodeId = NodeId(2);
 
     fn steps(fence: &mut Fence, term: Term) -> Result<Vec<Effect>, Refused> {
-        let mut promising = Promising::new(term, NODE);
+        let mut promising = Promising::to(term, NODE);
         let mut steps = Vec::new();
         while let Some(effect) = promising.next_effect() {
             steps.push(effect);
             match effect {
-                Effect::Promise { term, node } => promising.observed(node, fence.observe(term, node))?,
+                Effect::Promise { term, node } => promising.observed(effect, fence.observe(term, node))?,
                 other => promising.done(other),
             }
         }
@@ -150,10 +118,10 @@ mod tests {
         assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(true));
         assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(false), "another question of the same node");
         let done = |promising: &mut Promising, effect| match effect {
-            Effect::Promise { node, .. } => promising.observed(node, Verdict::Raised).unwrap(),
+            Effect::Promise { .. } => promising.observed(effect, Verdict::Raised).unwrap(),
             other => promising.done(other),
         };
-        let begun = || Promising::new(Term(4), NODE);
+        let begun = || Promising::to(Term(4), NODE);
         no_effect_is_left_out_or_swapped(&of(true), begun, done, |it| {
             let _ = it.finish();
         });
@@ -164,8 +132,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "left out")]
     fn an_answer_needs_all_steps() {
-        let mut promising = Promising::new(Term(4), NODE);
-        promising.observed(NODE, Verdict::Raised).unwrap();
+        let mut promising = Promising::to(Term(4), NODE);
+        let promise = promising.next_effect().unwrap();
+        promising.observed(promise, Verdict::Raised).unwrap();
         let _ = promising.finish();
     }
 }

@@ -174,10 +174,11 @@ impl World {
         name: NodeId,
         id: ConnectionId,
     ) -> Result<bool, Violation> {
-        let mut promising = Promising::new(term, name);
+        let mut promising = Promising::to(term, name);
         let verdict = self.nodes[node].disk.terms.fence.observe(term, name);
         if self.does(Effect::Promise)
-            && let Err(Refused { highest, .. }) = promising.observed(name, verdict)
+            && let Err(Refused { highest, .. }) =
+                promising.observed(promising::Effect::Promise { term, node: name }, verdict)
         {
             self.send(id, node, Message::Refused { highest });
             return Ok(false);

@@ -127,7 +127,7 @@ pub(crate) fn fenced<S: Store>(shared: &Shared<S>, term: Term) -> SessionError {
 /// the primary, it is. Blocks for the patience of this node at most.
 pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -> Result<Promised, Refusal> {
     let deadline = Instant::now() + shared.config.patience;
-    let mut promising = Promising::new(term, hello.node);
+    let mut promising = Promising::to(term, hello.node);
     // A thread that finds the term in force also finds that what is of an earlier one has ended.
     let mut one_by_one = Some(shared.observing.lock().expect("no code panics under this mutex"));
     let mut succeeded = 0;
@@ -135,7 +135,7 @@ pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -
         match step {
             Step::Promise { term, node } => {
                 let verdict = shared.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
-                promising.observed(node, verdict).map_err(|Refused { highest, holder }| {
+                promising.observed(step, verdict).map_err(|Refused { highest, holder }| {
                     Refusal::of_term(term, highest, holder, shared.follow.upstream())
                 })?;
                 continue;

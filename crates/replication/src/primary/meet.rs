@@ -122,12 +122,12 @@ impl Shared {
     /// Promises `term` to the node that says `hello`, as [`Promising`] says. A later term ends this
     /// one before that node is answered. No other node writes into a primary's memory.
     pub(super) fn promise(&self, hello: &Hello, term: Term) -> Result<Promised, Refusal> {
-        let mut promising = Promising::new(term, hello.node);
+        let mut promising = Promising::to(term, hello.node);
         while let Some(step) = promising.next_effect() {
             match step {
                 Effect::Promise { term, node } => {
                     let verdict = self.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
-                    promising.observed(node, verdict).map_err(|Refused { highest, holder }| {
+                    promising.observed(step, verdict).map_err(|Refused { highest, holder }| {
                         let primary = (highest == self.who.term).then(|| self.who.address.clone());
                         Refusal::of_term(term, highest, holder, primary)
                     })?;
