@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
-    entering::Entering,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
     promising::{self, Promising, Refused},
@@ -16,7 +15,7 @@ use freshet_cluster::{
 
 use crate::{
     checks::Violation,
-    following::Enters,
+    entering::Purpose,
     log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
@@ -383,36 +382,33 @@ impl World {
         &mut self,
         node: usize,
         id: ConnectionId,
-        welcome: &Welcome,
+        welcome: Welcome,
         blocks: Vec<Block>,
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         let Some(candidate) = state.candidate.as_mut() else { return Ok(()) };
         let Some((_, wanted)) = candidate.fetching.take_if(|(fetching, _)| *fetching == id) else { return Ok(()) };
-        if wanted.check(welcome).is_err() && self.scenario.broken != Broken::FetchUnchecked {
+        if wanted.check(&welcome).is_err() && self.scenario.broken != Broken::FetchUnchecked {
             if candidate.promotion.fetch_failed() {
                 return self.consult(node);
             }
             return self.give_up(node);
         }
-        if state.mirror.is_some() {
-            // It asks no more before all of that is in its memory.
-            candidate.round += 1;
-            return self.mirror_fetches(node, welcome, blocks);
+        // It asks no more before it has all of that.
+        candidate.round += 1;
+        if let Some(mirror) = &mut state.mirror {
+            mirror.nothing_is_fetched(welcome.cut_at);
         }
-        let held = state.follower.held(&state.disk.terms, false);
-        let Ok(entering) = Entering::to_fetch(&held, welcome, &state.disk.terms) else {
-            return self.give_up(node);
-        };
-        if self.enter(node, welcome, entering)? != Enters::Entered {
-            return self.give_up(node);
-        }
+        self.welcomed(node, welcome, Purpose::Fetch(blocks))
+    }
+
+    /// The terms of a log are entered, of which these blocks have come. They count once they are
+    /// persistent.
+    pub(crate) fn log_was_fetched(&mut self, node: usize, blocks: Vec<Block>) -> Result<(), Violation> {
         self.take_in_all(node, blocks)?;
         self.flush(node)?;
-        // It counts once it is persistent.
-        if let Some(candidate) = &mut self.nodes[node].candidate {
-            candidate.round += 1;
+        if let Some(candidate) = &self.nodes[node].candidate {
             let round = candidate.round;
             self.later(node, 1500, Own::Fetched(round));
         }

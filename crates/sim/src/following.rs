@@ -6,12 +6,11 @@ use std::cmp::Ordering;
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     commit_rule,
-    entering::{self, Entering, NotEntered},
     follower::{self, Ack, Decision, Room},
     handshake::{Continue, Welcome},
     meeting::{Acknowledged, Rival},
     promotion::Answer,
-    term::{Fence, TermState, Verdict},
+    term::{Fence, TermState},
     upstream::Ended,
 };
 
@@ -23,22 +22,12 @@ use crate::{
     node::{Candidate, Disk, Link, Node},
     sabotage::Effect,
     scenario::Broken,
-    upstream::{address, counted},
+    upstream::address,
     world::{Own, World, ring},
 };
 
 /// No piece that is replayed is longer, unless a block is.
 const PIECE: u64 = 4000;
-
-/// What has come of it that a node was to enter a term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Enters {
-    Entered,
-    /// It has promised a later term.
-    Refused,
-    /// Its readers have seen what would have to be cut.
-    Seen,
-}
 
 impl World {
     /// What `node` remembers of terms.
@@ -50,7 +39,7 @@ impl World {
     /// The primary says, perhaps through a relay, who is in the cluster and what it promises.
     pub(crate) fn observe_peers(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
-        if state.link.as_ref().is_some_and(|link| link.connection == id) {
+        if state.link_by(id).is_some() {
             state.view.observe_level(self.scenario.synchronous as u32, self.scenario.safety);
             if let Some(host) = &mut state.host {
                 host.peers_changed();
@@ -58,15 +47,16 @@ impl World {
         }
     }
 
-    /// How this node's log would continue.
+    /// How what this node has would continue.
     pub(crate) fn continuation(&self, node: usize) -> Continue {
         let state = &self.nodes[node];
-        if state.mirror.is_some() {
-            return self.mirror_continuation(node);
+        let history = state.disk.terms.history.clone();
+        if let Some(mirror) = &state.mirror {
+            return mirror.continuation(history);
         }
         let overruns = self.scenario.broken == Broken::CreditIgnored;
         Continue {
-            history: state.disk.terms.history.clone(),
+            history,
             received: Lsn(state.disk.log.end()),
             persisted: Lsn(state.disk.synced),
             capacity: if overruns { u64::MAX / 2 } else { ring(&self.scenario) },
@@ -74,39 +64,21 @@ impl World {
         }
     }
 
-    pub(crate) fn welcomed(&mut self, node: usize, id: ConnectionId, welcome: &Welcome) -> Result<(), Violation> {
-        let state = &mut self.nodes[node];
-        if state.link.as_ref().is_none_or(|link| link.connection != id) {
-            self.hang_up(id, node);
-            return Ok(());
-        }
-        if self.nodes[node].mirror.is_some() {
-            return self.mirror_welcomed(node, id, welcome);
-        }
-        let terms = self.known_terms(node);
-        let held = self.nodes[node].follower.held(&terms, false);
-        let entering = match Entering::to_follow(&held, welcome, &terms) {
-            Ok(entering) => entering,
-            Err(NotEntered::Checkpoint { at, .. } | NotEntered::Acknowledged { at, .. }) => {
-                self.holds_more(node, (welcome.term, at, held.acknowledged.max(held.floor)))?;
-                return self.unlink_if_up(node, Ended::GivenUp);
-            }
-            Err(NotEntered::Refused(_)) => return self.unlink(node, Ended::GivenUp),
-            Err(NotEntered::Counted(primary)) => return self.unlink(node, counted(primary)),
-        };
-        match self.enter(node, welcome, entering)? {
-            Enters::Entered => {}
-            Enters::Refused => return self.unlink(node, Ended::GivenUp),
-            Enters::Seen => return self.wipe(node),
-        }
+    /// A standby has entered the terms of the node that it follows by this connection.
+    pub(crate) fn begins_to_follow(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        welcome: &Welcome,
+    ) -> Result<(), Violation> {
         let now = self.clock(node);
         let continues = self.nodes[node].follower.continues(welcome);
         if !continues {
             self.end_feeds(node);
         }
+        self.linked(node, welcome);
         let state = &mut self.nodes[node];
         state.returns = false;
-        state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
         // What it had beyond is cut off, so there is room.
         self.net.connections[id].file = Some(state.memory.file);
         if state.follows.relay.is_some() && !continues {
@@ -116,50 +88,9 @@ impl World {
             self.committed(node, down.0)?;
         }
         self.nodes[node].follower.linked(welcome);
-        self.nodes[node].view.linked(welcome.term);
-        self.nodes[node].upstream.joined(welcome.node, &welcome.above);
         self.watch(node);
         self.acknowledge(node, true);
         self.flush(node)
-    }
-
-    /// Makes the own log a prefix of the sender's, and enters the sender's terms.
-    pub(crate) fn enter(
-        &mut self,
-        node: usize,
-        welcome: &Welcome,
-        mut entering: Entering,
-    ) -> Result<Enters, Violation> {
-        for effect in self.steps(entering.left(), Effect::of_entering) {
-            match effect {
-                entering::Effect::Promise { term, primary } => {
-                    let fence = &mut self.nodes[node].disk.terms.fence;
-                    if let Verdict::Refused { .. } = fence.observe(term, primary) {
-                        return Ok(Enters::Refused);
-                    }
-                }
-                entering::Effect::EndFeeds => self.end_feeds(node),
-                entering::Effect::Cut(at) => {
-                    if self.nodes[node].visible > at.0 {
-                        self.check_seen(node, at.0)?;
-                        return Ok(Enters::Seen);
-                    }
-                    if self.scenario.broken != Broken::CutForgotten {
-                        self.cut(node, at.0)?;
-                    }
-                }
-                entering::Effect::Adopt => {
-                    self.nodes[node].disk.terms.adopt(welcome.cluster, welcome.history.clone());
-                    self.check_terms(node)?;
-                }
-            }
-            entering.done(effect);
-        }
-        let entered = entering.finish();
-        if self.scenario.broken != Broken::CommittedOfAnother {
-            self.nodes[node].follower.entered(entered);
-        }
-        Ok(Enters::Entered)
     }
 
     /// A node holds what was acknowledged up to `committed`, and a log of `term` parts from its own
@@ -213,7 +144,7 @@ impl World {
     }
 
     /// The operator gives the node an empty disk.
-    fn wipe(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn wipe(&mut self, node: usize) -> Result<(), Violation> {
         self.crash(node);
         let state = &mut self.nodes[node];
         let fresh = Node::new(node, true, state.relay, state.follows, &state.recorder);
@@ -294,7 +225,7 @@ impl World {
     ) -> Result<(), Violation> {
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
-        let current = state.link.as_ref().is_some_and(|link| link.connection == id && link.term == Some(term));
+        let current = state.link_by(id).is_some_and(|link| link.term == Some(term));
         if !current {
             return Ok(());
         }
@@ -508,7 +439,7 @@ impl World {
 
     /// A connection was lost.
     pub(crate) fn lost(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
-        if let Some(link) = self.nodes[node].link.as_ref().filter(|link| link.connection == id) {
+        if let Some(link) = self.nodes[node].link_by(id) {
             let why = if link.term.is_some() { Ended::Lost } else { Ended::Unreachable };
             self.unlink(node, why)?;
         }

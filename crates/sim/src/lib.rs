@@ -9,7 +9,7 @@
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `committing`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
-//! | `upstream` | whom a node follows |
+//! | `upstream`, `entering` | whom a node follows, and what it does before |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
 //! | `content` | standbys that execute transactions again: versions, indexes, journal, checkpoints |
@@ -41,6 +41,7 @@ mod committing;
 mod content;
 mod dice;
 mod disks;
+mod entering;
 mod faults;
 mod feeding;
 mod following;

@@ -15,6 +15,7 @@ use freshet_cluster::{
 use freshet_fabric::memory::Region;
 
 use crate::{
+    entering::Purpose,
     feeding::Joining,
     log::Block,
     mirror::{Checkpoint, Offer, Posted},
@@ -259,7 +260,10 @@ impl World {
                 let joining = Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds };
                 self.joins(to, &joining)?;
             }
-            Message::NotFed { why } => self.not_fed(to, id, why)?,
+            Message::NotFed { .. } | Message::Welcome { .. } if self.nodes[to].link_by(id).is_none() => {
+                self.hang_up(id, to)
+            }
+            Message::NotFed { why } => self.not_fed(to, why)?,
             Message::AskCheckpoint => self.checkpoint_wanted(to, id),
             Message::Checkpoint { checkpoint } => self.checkpoint_comes(to, id, checkpoint)?,
             Message::Offer { offer } => self.memory_offered(to, id, &offer)?,
@@ -267,7 +271,7 @@ impl World {
             Message::Members { set } => self.set_recorded(to, id, set),
             Message::Grow { bytes, undo } => self.more_memory(to, id, bytes, undo),
             Message::Grown { region, undo } => self.memory_grown(to, id, region, undo)?,
-            Message::Welcome { welcome } => self.welcomed(to, id, &welcome)?,
+            Message::Welcome { welcome } => self.welcomed(to, welcome, Purpose::Follow(id))?,
             Message::Batch { term, blocks, global } if self.scenario.mapped => {
                 if !blocks.is_empty() && self.dice.one_in(20) {
                     let (pause, message) = (self.dice.between(10, 60_000), Message::Again { blocks: blocks.clone() });
@@ -284,7 +288,7 @@ impl World {
             Message::Consult { question } => self.consulted(to, from, id, question)?,
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
-            Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
+            Message::Fetched { welcome, blocks } => self.fetched(to, id, welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
             Message::Noted => self.hang_up(id, to),
             Message::AskOriginal { end, content } => self.original_asked(to, id, end, content),

@@ -93,7 +93,7 @@ impl World {
     /// A batch is in its place, with its frame. The node itself has no part in that.
     pub(crate) fn land(&mut self, node: usize, id: ConnectionId, term: Term, blocks: Vec<Block>, global: u64) {
         let state = &mut self.nodes[node];
-        if state.link.as_ref().is_none_or(|link| link.connection != id || link.term != Some(term)) {
+        if state.link_by(id).is_none_or(|link| link.term != Some(term)) {
             // The memory that it knows is no longer there.
             return;
         }

@@ -2,9 +2,9 @@
 
 use freshet_base::NodeId;
 use freshet_cluster::{
-    handshake::{Continue, Refusal},
+    handshake::{Continue, Refusal, Welcome},
     recording::Recorded,
-    upstream::{Ended, Next, Upstream, UpstreamConfig},
+    upstream::{Ended, Next, Order, Upstream, UpstreamConfig},
 };
 
 use crate::{
@@ -51,6 +51,11 @@ impl Node {
         node.map(|node| address(node.0 as usize)).or(there.cloned())
     }
 
+    /// The link to the node that it follows, or tries to, if that is this connection.
+    pub fn link_by(&self, id: ConnectionId) -> Option<&Link> {
+        self.link.as_ref().filter(|link| link.connection == id)
+    }
+
     /// To one that has to ask another node.
     pub fn not_primary(&self) -> Refusal {
         Refusal::NotPrimary { node: self.id, primary: self.followed() }
@@ -87,8 +92,21 @@ impl World {
         let fence = state.disk.terms.fence.highest();
         let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
         let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds };
-        let connection = self.connect(node, at(&upstream), join);
+        self.link(node, at(&upstream), order, join);
+    }
+
+    /// Connects to whom `node` is to follow.
+    pub(crate) fn link(&mut self, node: usize, upstream: usize, order: Order, message: Message) {
+        let connection = self.connect(node, upstream, message);
         self.nodes[node].link = Some(Link { connection, order, term: None });
+    }
+
+    /// The sender's terms are entered: it is followed.
+    pub(crate) fn linked(&mut self, node: usize, welcome: &Welcome) {
+        let state = &mut self.nodes[node];
+        state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
+        state.upstream.joined(welcome.node, &welcome.above);
+        state.view.linked(welcome.term);
     }
 
     /// Later.
@@ -172,12 +190,8 @@ impl World {
     }
 
     /// It is not fed, for this reason.
-    pub(crate) fn not_fed(&mut self, node: usize, id: ConnectionId, why: Refusal) -> Result<(), Violation> {
+    pub(crate) fn not_fed(&mut self, node: usize, why: Refusal) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.link.as_ref().is_none_or(|link| link.connection != id) {
-            self.hang_up(id, node);
-            return Ok(());
-        }
         match &why {
             Refusal::NoteSet { set } => state.disk.terms.note_set((**set).clone()),
             Refusal::LogGone { from, .. } => self.log_gone(node, *from),

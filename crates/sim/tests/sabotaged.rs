@@ -14,10 +14,10 @@ use freshet_sim::{
 /// How a driver that does otherwise is noticed.
 #[derive(Debug)]
 enum Noticed {
-    /// It cannot continue.
-    Asserted,
-    /// Some seed of this cluster violates this.
-    Violates(Scenario, &'static [Property]),
+    /// It cannot continue, in each of these clusters.
+    Asserted(Vec<Scenario>),
+    /// In each of these clusters some seed violates this.
+    Violates(Vec<Scenario>, &'static [Property]),
     /// No seed of this cluster shows anything: this is why.
     Harmless(Scenario, &'static str),
     /// Nothing follows it in one go.
@@ -38,34 +38,34 @@ fn noticed(sabotage: Sabotage) -> Noticed {
     let quorum = Scenario::new(Safety::Quorum(2), 2);
     let relayed = Scenario { cascaded: 1, asynchronous: 1, ..quorum };
     let mirrored = Scenario { mirrors: 1, ..two_safe };
+    let all_mirrors = Scenario { mirrors: 2, ..two_safe };
     match sabotage {
-        Dropped(Effect::Promise | Effect::EndFeeds | Effect::Adopt) => Asserted,
-        Dropped(Effect::Cut) => Violates(quorum, LOSES),
-        Swapped(Effect::Promise | Effect::EndFeeds) => Asserted,
-        Swapped(Effect::Cut) => Violates(quorum, LOSES),
+        Dropped(Effect::Promise | Effect::EndFeeds | Effect::Adopt) => Asserted(vec![quorum, all_mirrors]),
+        Swapped(Effect::Promise | Effect::EndFeeds) => Asserted(vec![quorum, all_mirrors]),
+        Dropped(Effect::Cut) | Swapped(Effect::Cut) => Violates(vec![quorum, all_mirrors], LOSES),
         Swapped(Effect::Adopt) => Alone,
-        Dropped(Effect::EndTerm | Effect::TakeBack | Effect::Settle) => Asserted,
-        Swapped(Effect::EndTerm | Effect::TakeBack) => Asserted,
+        Dropped(Effect::EndTerm | Effect::TakeBack | Effect::Settle) => Asserted(vec![quorum]),
+        Swapped(Effect::EndTerm | Effect::TakeBack) => Asserted(vec![quorum]),
         Swapped(Effect::Settle) => Alone,
-        Dropped(Effect::Show) => Violates(quorum, STOPS),
+        Dropped(Effect::Show) => Violates(vec![quorum], STOPS),
         Swapped(Effect::Show) => Harmless(relayed, "a relay's readers and those below do not see each other's views"),
-        Dropped(Effect::PassDown) => Violates(relayed, STOPS),
+        Dropped(Effect::PassDown) => Violates(vec![relayed], STOPS),
         Swapped(Effect::PassDown) => Harmless(relayed, "what is replayed then was passed on before"),
-        Dropped(Effect::Replay) => Violates(quorum, STOPS),
+        Dropped(Effect::Replay) => Violates(vec![quorum], STOPS),
         Swapped(Effect::Replay) => Harmless(relayed, "room is given back below what is replayed, by another watermark"),
         Dropped(Effect::Release) => Elsewhere("a_relay_needs_no_room_for_what_is_globally_persistent"),
         Dropped(Effect::Places) => Elsewhere("commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it"),
         Swapped(Effect::Release) => Harmless(relayed, "places are for people"),
         Swapped(Effect::Places) => Alone,
-        Dropped(Effect::Commit) => Violates(two_safe, STOPS),
+        Dropped(Effect::Commit) => Violates(vec![two_safe], STOPS),
         Swapped(Effect::Commit) => Harmless(two_safe, "reports are for people"),
         Dropped(Effect::Report) => Elsewhere("who_was_put_out_does_not_take_over_alone"),
         Swapped(Effect::Report) => Harmless(two_safe, "reports are for people"),
-        Dropped(Effect::Record) => Violates(two_safe, LOSES),
+        Dropped(Effect::Record) => Violates(vec![two_safe], LOSES),
         Swapped(Effect::Record) => Alone,
-        Dropped(Effect::Ask | Effect::Fetch | Effect::Finish | Effect::Stop) => Violates(quorum, STOPS),
+        Dropped(Effect::Ask | Effect::Fetch | Effect::Finish | Effect::Stop) => Violates(vec![quorum], STOPS),
         Swapped(Effect::Ask | Effect::Fetch | Effect::Finish | Effect::Stop) => Alone,
-        Dropped(Effect::Marked) => Violates(mirrored, &[Property::Mirrors]),
+        Dropped(Effect::Marked) => Violates(vec![mirrored], &[Property::Mirrors]),
         Dropped(Effect::Acknowledge | Effect::AskMirror) => {
             Harmless(mirrored, "the next note asks the mirror again, and it answers")
         }
@@ -88,16 +88,20 @@ fn what_a_driver_gets_wrong_is_noticed() {
     for sabotage in Effect::all().flat_map(|effect| [Dropped(effect), Swapped(effect)]) {
         let with = |scenario: Scenario| Scenario { sabotage: Some(sabotage), ..scenario };
         match noticed(sabotage) {
-            Asserted => {
-                let found = shown(with(Scenario::new(Safety::Quorum(2), 2)), 200);
-                assert!(matches!(found, Some((_, Err(())))), "{sabotage:?}: {found:?}");
-                println!("{sabotage:?}: stops, {found:?}");
+            Asserted(scenarios) => {
+                for scenario in scenarios {
+                    let found = shown(with(scenario), 200);
+                    assert!(matches!(found, Some((_, Err(())))), "{sabotage:?}: {scenario:?}: {found:?}");
+                    println!("{sabotage:?}: stops, {found:?}");
+                }
             }
-            Violates(scenario, properties) => {
-                let found = shown(with(scenario), 400);
-                let fits = found.is_some_and(|(_, how)| how.map_or(true, |property| properties.contains(&property)));
-                assert!(fits, "{sabotage:?}: {found:?}");
-                println!("{sabotage:?}: {found:?}");
+            Violates(scenarios, properties) => {
+                for scenario in scenarios {
+                    let found = shown(with(scenario), 400);
+                    let fits = |how: Result<_, _>| how.map_or(true, |property| properties.contains(&property));
+                    assert!(found.is_some_and(|(_, how)| fits(how)), "{sabotage:?}: {scenario:?}: {found:?}");
+                    println!("{sabotage:?}: {found:?}");
+                }
             }
             Harmless(scenario, why) => {
                 assert_eq!(shown(with(scenario), 50), None, "{sabotage:?}: {why}");

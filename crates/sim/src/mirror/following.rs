@@ -5,12 +5,11 @@ use std::{rc::Rc, vec};
 
 use freshet_base::Lsn;
 use freshet_cluster::{
-    entering::{Effect, Entering, NotEntered},
+    entering::Entered,
     follower::Ack,
-    handshake::{Continue, Welcome},
+    handshake::Welcome,
     in_sync::InSyncSet,
-    mirror::Cut,
-    term::{TermHistory, Verdict},
+    term::TermHistory,
     upstream::{Ended, Order},
 };
 use freshet_fabric::memory::Region;
@@ -22,11 +21,11 @@ use super::{
 };
 use crate::{
     checks::{Property, Violation},
+    entering::Enters,
     log::Block,
     net::{ConnectionId, Message},
     node::Link,
     scenario::Broken,
-    upstream::counted,
     world::{CLUSTER, World},
 };
 
@@ -67,14 +66,6 @@ impl std::fmt::Debug for Offer {
 }
 
 impl World {
-    /// How a mirror's memory would continue.
-    pub(crate) fn mirror_continuation(&self, node: usize) -> Continue {
-        let state = &self.nodes[node];
-        let end = state.mirror.as_ref().map_or(Lsn::ZERO, |mirror| mirror.state.end());
-        let history = state.disk.terms.history.clone();
-        Continue { history, received: end, persisted: end, capacity: UNDO_BYTES, may_send_until: Lsn::MAX }
-    }
-
     /// Connects to the primary: for a checkpoint, if what is here is of no use.
     pub(crate) fn mirror_follows(&mut self, node: usize, primary: usize, order: Order) {
         if std::mem::take(&mut self.mirror(node).given_up) {
@@ -86,23 +77,20 @@ impl World {
         if !self.mirror(node).state.is_of_no_use() || !gives_up {
             return self.mirror_joins(node, primary, order);
         }
-        let connection = self.connect(node, primary, Message::AskCheckpoint);
-        self.nodes[node].link = Some(Link { connection, order, term: None });
+        self.link(node, primary, order, Message::AskCheckpoint);
     }
 
     fn mirror_joins(&mut self, node: usize, primary: usize, order: Order) {
-        let log = self.mirror_continuation(node);
+        let log = self.continuation(node);
         let mirror = self.mirror(node);
+        mirror.nothing_is_fetched(Lsn::ZERO);
         mirror.member = mirror.state.is_state();
-        mirror.state.fetched(Lsn::ZERO);
-        mirror.fetched = super::no_log(Lsn::ZERO);
         let member = mirror.member;
         let state = &self.nodes[node];
         let holds = state.mirror.as_ref().map_or(Lsn::ZERO, |mirror| mirror.committed(&state.disk.terms));
         let (fence, synchronous) = (state.disk.terms.fence.highest(), state.synchronous);
         let join = Message::Join { fence, log, synchronous, member, mirror: true, holds };
-        let connection = self.connect(node, primary, join);
-        self.nodes[node].link = Some(Link { connection, order, term: None });
+        self.link(node, primary, order, join);
     }
 
     /// The checkpoint has come, or the other node has no checkpoint: it joins, on another
@@ -115,10 +103,8 @@ impl World {
     }
 
     /// Whether `id` is the connection by which `node` joins, and nothing is in its way.
-    fn joins_by(&self, node: usize, id: ConnectionId) -> bool {
-        let state = &self.nodes[node];
-        let is_present = state.link.as_ref().is_some_and(|link| link.connection == id);
-        is_present && self.net.connections[id].open
+    pub(crate) fn joins_by(&self, node: usize, id: ConnectionId) -> bool {
+        self.nodes[node].link_by(id).is_some() && self.net.connections[id].open
     }
 
     /// A node is asked for a checkpoint.
@@ -252,97 +238,26 @@ impl World {
         self.mirror_next(node)
     }
 
-    /// A sender says how its log continues this memory.
-    pub(crate) fn mirror_welcomed(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        welcome: &Welcome,
-    ) -> Result<(), Violation> {
-        let terms = self.known_terms(node);
-        let mirror = self.mirror(node);
-        let held = mirror.state.held(mirror.mark(), &terms);
-        match Entering::to_follow(&held, welcome, &terms) {
-            Ok(entering) => self.mirror_enters(node, id, (welcome.clone(), entering)),
-            Err(NotEntered::Acknowledged { at, committed }) => {
-                self.holds_more(node, (welcome.term, at, committed))?;
-                self.unlink_if_up(node, Ended::GivenUp)
-            }
-            Err(NotEntered::Checkpoint { .. }) => self.begin_again(node),
-            Err(NotEntered::Refused(_)) => self.unlink(node, Ended::GivenUp),
-            Err(NotEntered::Counted(primary)) => self.unlink(node, counted(primary)),
-        }
-    }
-
-    /// The next steps on the way into a term.
-    fn mirror_enters(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        (welcome, mut entering): (Welcome, Entering),
-    ) -> Result<(), Violation> {
-        while let Some(effect) = entering.next_effect() {
-            match effect {
-                Effect::Promise { term, primary } => {
-                    let fence = &mut self.nodes[node].disk.terms.fence;
-                    if let Verdict::Refused { .. } = fence.observe(term, primary) {
-                        return self.unlink(node, Ended::GivenUp);
-                    }
-                }
-                Effect::EndFeeds => {}
-                Effect::Cut(at) => {
-                    let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
-                    let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-                    let end = planned.found().end;
-                    self.mirror(node).cut_to = Some(end);
-                    self.write(node, &writes, Then::Cut(id, Box::new((welcome, entering)), end));
-                    return Ok(());
-                }
-                Effect::Adopt => {
-                    self.nodes[node].disk.terms.adopt(welcome.cluster, welcome.history.clone());
-                    self.check_terms(node)?;
-                }
-            }
-            entering.done(effect);
-        }
-        let keeps_ring = self.scenario.broken == Broken::RingNotCleared;
-        let memory = &self.mirror(node).memory;
-        let writes = beginning(memory, CLUSTER, welcome.node, welcome.term, welcome.cut_at);
-        let writes: Vec<_> = writes.filter(|(to, _)| !keeps_ring || to.region != UNDO).collect();
-        self.write(node, &writes, Then::FeedBegun(id, Box::new((welcome, entering))));
+    /// Cuts the memory, and lets its node enter further.
+    pub(crate) fn cut_memory(&mut self, node: usize, at: Lsn, enters: Box<Enters>) -> Result<(), Violation> {
+        let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
+        let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        let end = planned.found().end;
+        self.mirror(node).cut_to = Some(end);
+        self.write(node, &writes, Then::Cut(enters, end));
         Ok(())
     }
 
     /// What was undone is of another log: it is not to be found again.
-    pub(super) fn settle_cut(&mut self, node: usize, end: Lsn, then: Then) -> Result<(), Violation> {
+    pub(super) fn settle_cut(&mut self, node: usize, enters: Box<Enters>, end: Lsn) -> Result<(), Violation> {
         let writes: Vec<_> = settling(&self.mirror(node).memory, end).map_err(damaged)?.collect();
         let keeps_ring = self.scenario.broken == Broken::CutNotSettled;
-        self.write(node, if keeps_ring { &[] } else { &writes }, then);
+        self.write(node, if keeps_ring { &[] } else { &writes }, Then::Settled(enters, end));
         Ok(())
     }
 
-    pub(super) fn mirror_was_cut(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        (welcome, mut entering): (Welcome, Entering),
-        end: Lsn,
-    ) -> Result<(), Violation> {
-        let at = welcome.cut_at;
-        self.note(|| format!("node {node} is cut to {end}, for {at}"));
-        self.shadow_is_cut(node, end);
-        match self.mirror(node).state.cut(at, end) {
-            Cut::Above(_) => self.begin_again(node),
-            Cut::Done if self.joins_by(node, id) => {
-                entering.done(Effect::Cut(at));
-                self.mirror_enters(node, id, (welcome, entering))
-            }
-            Cut::Done | Cut::Below(_) => self.unlink(node, Ended::GivenUp),
-        }
-    }
-
     /// The memory was cut, and ends there.
-    pub(super) fn shadow_is_cut(&mut self, node: usize, end: Lsn) {
+    pub(crate) fn shadow_is_cut(&mut self, node: usize, end: Lsn) {
         self.report.cuts += 1;
         self.mirror(node).cut_to = None;
         let disk = &mut self.nodes[node].disk;
@@ -351,7 +266,7 @@ impl World {
     }
 
     /// What is in the memory cannot be continued: it is kept until a checkpoint comes.
-    fn begin_again(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn begin_again(&mut self, node: usize) -> Result<(), Violation> {
         self.note(|| format!("node {node} begins again"));
         let may = self.calm || self.may_lose(node);
         if self.mirror(node).state.goes_stale() && may {
@@ -379,14 +294,23 @@ impl World {
         self.nodes[node].mirror.as_ref().is_none_or(|it| it.is_recovered() && it.stands.is_none() && !it.takes_over)
     }
 
-    /// The memory is written by the sender from now on.
+    /// The memory is to be written by the sender, whose terms are entered.
+    pub(crate) fn begin_feed(&mut self, node: usize, id: ConnectionId, welcome: Welcome, entered: Entered) {
+        let keeps_ring = self.scenario.broken == Broken::RingNotCleared;
+        let memory = &self.mirror(node).memory;
+        let writes = beginning(memory, CLUSTER, welcome.node, welcome.term, welcome.cut_at);
+        let writes: Vec<_> = writes.filter(|(to, _)| !keeps_ring || to.region != UNDO).collect();
+        self.write(node, &writes, Then::FeedBegun(id, Box::new(welcome), entered));
+    }
+
+    /// It is from now on.
     pub(super) fn feed_begun(
         &mut self,
         node: usize,
         id: ConnectionId,
-        (welcome, entering): (Welcome, Entering),
+        welcome: &Welcome,
+        entered: Entered,
     ) -> Result<(), Violation> {
-        let entered = entering.finish();
         if !self.joins_by(node, id) {
             return self.mirror_next(node);
         }
@@ -398,11 +322,8 @@ impl World {
         let memory = mirror.memory.clone();
         let contents = Contents::open(memory.clone(), welcome.cut_at).map_err(damaged)?;
         let description = contents.description().map_err(damaged)?;
-        let state = &mut self.nodes[node];
-        state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
-        state.upstream.joined(welcome.node, &welcome.above);
-        state.view.linked(welcome.term);
-        if !state.disk.terms.fence.admits(welcome.term) {
+        self.linked(node, welcome);
+        if !self.nodes[node].disk.terms.fence.admits(welcome.term) {
             return self.unlink(node, Ended::GivenUp);
         }
         self.answer_waiting(node);
@@ -420,7 +341,7 @@ impl World {
 
     fn is_fed_by(&self, node: usize, id: ConnectionId) -> bool {
         let state = &self.nodes[node];
-        state.mirror.is_some() && state.link.as_ref().is_some_and(|link| link.connection == id && link.term.is_some())
+        state.mirror.is_some() && state.link_by(id).is_some_and(|link| link.term.is_some())
     }
 
     /// It learns how far everything has completed, and joins once more when that makes it a state

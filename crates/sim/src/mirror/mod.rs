@@ -7,7 +7,7 @@
 //! | this one | the process of a mirror: it starts, ends, and brings its memory to the end of a batch |
 //! | `rows` | what transactions write: blocks with bytes |
 //! | `feeding` | the primary's side: batches, marks, acknowledgements |
-//! | `following` | the mirror's side: it begins from a checkpoint, enters a term, is fed |
+//! | `following` | the mirror's side: it begins from a checkpoint, is cut, is fed |
 //! | `taking` | a mirror that takes over: it fetches the rest of the log, and becomes a log node |
 //! | `posted`, `working` | writes on their way into another node's memory, or into the own one |
 //! | `snapshot` | a mirror's memory, read for another node while it is written |
@@ -34,6 +34,8 @@ mod working;
 
 use freshet_base::{Lsn, NodeId};
 use freshet_cluster::{
+    entering::Held,
+    handshake::Continue,
     mirror::MirrorState,
     promotion::{Answer, LogState},
     recording::{Recorded, Recorder},
@@ -51,7 +53,7 @@ pub(crate) use self::{
 };
 use self::{
     following::Bootstrap,
-    memory::{check, damaged, empty, moved},
+    memory::{UNDO_BYTES, check, damaged, empty, moved},
     snapshot::Reading,
     taking::TakingOver,
     working::{Then, Work},
@@ -134,6 +136,27 @@ impl Mirror {
 
     fn mark(&self) -> Lsn {
         mark_of(&*self.memory[0])
+    }
+
+    /// What it has, for a sender.
+    pub fn held(&self, terms: &TermState) -> Held {
+        self.state.held(self.mark(), terms)
+    }
+
+    /// How its memory, which has this history, would continue.
+    pub fn continuation(&self, history: TermHistory) -> Continue {
+        let end = self.state.end();
+        Continue { history, received: end, persisted: end, capacity: UNDO_BYTES, may_send_until: Lsn::MAX }
+    }
+
+    /// None is there yet of a log that may come from `at` on.
+    pub fn nothing_is_fetched(&mut self, at: Lsn) {
+        self.state.fetched(Lsn::ZERO);
+        self.fetched = no_log(at);
+    }
+
+    fn taking(&mut self) -> &mut TakingOver {
+        self.taking.as_mut().expect("it takes a log in")
     }
 
     /// Up to where what it has is known to be committed.

@@ -3,16 +3,14 @@
 
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{
-    entering::{Effect, Entering},
     handshake::Welcome,
-    mirror::Cut,
     promotion::Inheritance,
     term::{NotBegun, TermEntry},
 };
-use freshet_fabric::Place;
 use freshet_mirror::{FetchedLog, Keep, NoRoom, NotTaken, Taking, beginning, note_undo, plan};
 
 use super::{
+    Mirror,
     memory::{ARENA_BYTES, UNDO_BYTES, damaged, region},
     no_log,
     working::Then,
@@ -23,16 +21,16 @@ use crate::{
     world::{CLUSTER, Own, World},
 };
 
-/// A log that is fetched.
+/// A log that was fetched.
 pub(super) struct TakingOver {
-    welcome: Welcome,
-    entering: Entering,
+    /// Its last term.
+    term: Term,
     /// What has come and is not in the memory.
     blocks: Vec<Block>,
     /// How many of them were given to `memory`, and where the batch ends that it takes in.
     given: usize,
     to: Lsn,
-    memory: Option<Taking>,
+    memory: Taking,
 }
 
 impl TakingOver {
@@ -50,94 +48,37 @@ fn refused(why: &dyn std::fmt::Display) -> Violation {
 }
 
 impl World {
-    /// The rest of the log has come.
-    pub(crate) fn mirror_fetches(
-        &mut self,
-        node: usize,
-        welcome: &Welcome,
-        blocks: Vec<Block>,
-    ) -> Result<(), Violation> {
-        let terms = self.known_terms(node);
-        let mirror = self.mirror(node);
-        mirror.state.fetched(Lsn::ZERO);
-        let held = mirror.state.held(mirror.mark(), &terms);
-        let Ok(entering) = Entering::to_fetch(&held, welcome, &terms) else {
-            return self.give_up(node);
-        };
-        let taking = TakingOver { welcome: welcome.clone(), entering, blocks, given: 0, to: Lsn::ZERO, memory: None };
-        let mirror = self.mirror(node);
-        (mirror.fetched, mirror.taking) = (no_log(welcome.cut_at), Some(taking));
-        self.fetch_enters(node)
-    }
-
-    /// The next steps on the way into the terms of that log.
-    fn fetch_enters(&mut self, node: usize) -> Result<(), Violation> {
-        let Some(mut taking) = self.mirror(node).taking.take() else { return Ok(()) };
-        while let Some(effect) = taking.entering.next_effect() {
-            match effect {
-                Effect::Promise { .. } => return Property::Mirrors.violated("a candidate promises its term again"),
-                Effect::EndFeeds => {}
-                Effect::Cut(at) => {
-                    let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
-                    let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-                    let end = planned.found().end;
-                    self.mirror(node).cut_to = Some(end);
-                    self.mirror(node).taking = Some(taking);
-                    self.write(node, &writes, Then::FetchCut(end));
-                    return Ok(());
-                }
-                Effect::Adopt => {
-                    let Welcome { cluster, history, .. } = &taking.welcome;
-                    self.nodes[node].disk.terms.adopt(*cluster, history.clone());
-                }
-            }
-            taking.entering.done(effect);
-        }
-        let at = taking.welcome.cut_at;
-        self.mirror(node).taking = Some(taking);
-        self.clear(node, at, Then::TakingBegun(at));
-        Ok(())
-    }
-
-    pub(super) fn cut_to_fetch(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
-        self.shadow_is_cut(node, end);
-        let mirror = self.mirror(node);
-        let Some(taking) = &mut mirror.taking else { return self.mirror_next(node) };
-        let at = taking.welcome.cut_at;
-        if mirror.state.cut(at, end) != Cut::Done {
-            mirror.taking = None;
-            self.give_up(node)?;
-            return self.mirror_next(node);
-        }
-        taking.entering.done(Effect::Cut(at));
-        self.fetch_enters(node)
+    /// The terms of a log are entered, of which these blocks have come.
+    pub(crate) fn begin_taking(&mut self, node: usize, welcome: &Welcome, blocks: Vec<Block>) {
+        let (term, at) = (welcome.history.last_term(), welcome.cut_at);
+        self.clear(node, term, at, Then::TakingBegun(term, at, blocks));
     }
 
     /// The memory is written by its node from now on, and what is there stays.
-    fn clear(&mut self, node: usize, at: Lsn, then: Then) {
+    fn clear(&mut self, node: usize, term: Term, at: Lsn, then: Then) {
         let me = self.nodes[node].id;
         let mirror = self.mirror(node);
-        let Some(taking) = &mirror.taking else { return };
-        let term = taking.welcome.history.last_term();
         let writes: Vec<_> = beginning(&mirror.memory, CLUSTER, me, term, at).collect();
         mirror.exposed = true;
         self.write(node, &writes, then);
     }
 
-    pub(super) fn taking_begun(&mut self, node: usize, at: Lsn) -> Result<(), Violation> {
+    pub(super) fn taking_begun(
+        &mut self,
+        node: usize,
+        term: Term,
+        at: Lsn,
+        blocks: Vec<Block>,
+    ) -> Result<(), Violation> {
         let mirror = self.mirror(node);
         let memory = Taking::new(mirror.memory.clone(), at).map_err(damaged)?;
         mirror.base = at;
-        if let Some(taking) = &mut mirror.taking {
-            taking.memory = Some(memory);
-        }
+        mirror.taking = Some(TakingOver { term, blocks, given: 0, to: Lsn::ZERO, memory });
         self.take_batch(node)
     }
 
     pub(super) fn cleared(&mut self, node: usize) -> Result<(), Violation> {
-        if let Some(memory) = self.mirror(node).taking.as_mut().and_then(|taking| taking.memory.as_mut()) {
-            memory.begun_again();
-        }
+        self.mirror(node).taking().memory.begun_again();
         self.lay_out(node)
     }
 
@@ -146,9 +87,7 @@ impl World {
         let is_wanted = self.nodes[node].candidate.is_some();
         loop {
             let mirror = self.nodes[node].mirror.as_mut().expect("it is a mirror");
-            let Some(TakingOver { blocks, given, to, memory: Some(memory), .. }) = &mut mirror.taking else {
-                return self.mirror_next(node);
-            };
+            let TakingOver { blocks, given, to, memory, .. } = mirror.taking();
             if let Some(batch) = memory.begin().map_err(|why| refused(&why))? {
                 *to = batch.extent().to;
                 return self.lay_out(node);
@@ -167,34 +106,34 @@ impl World {
 
     fn lay_out(&mut self, node: usize) -> Result<(), Violation> {
         loop {
-            let mirror = self.mirror(node);
-            let Some(TakingOver { memory: Some(memory), .. }) = &mut mirror.taking else {
+            let Mirror { memory: regions, taking: Some(TakingOver { term, memory, .. }), .. } = self.mirror(node)
+            else {
                 return self.mirror_next(node);
             };
             match memory.lay_out() {
                 Ok(()) => break,
                 Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => {
                     let arena = region(bytes.max(ARENA_BYTES));
-                    mirror.memory.push(arena.clone());
+                    regions.push(arena.clone());
                     memory.grow(arena);
                 }
                 Err(NotTaken::Undo(full)) => {
                     let more = region(full.lacking_bytes().max(UNDO_BYTES));
-                    mirror.memory.push(more.clone());
-                    let is_noted = note_undo(&mirror.memory, mirror.memory.len() - 1);
+                    regions.push(more.clone());
+                    let is_noted = note_undo(regions, regions.len() - 1);
                     assert!(is_noted, "there is room");
                     memory.grow_undo(more);
                 }
                 Err(NotTaken::BeginAgain { at }) => {
-                    self.clear(node, at, Then::Cleared);
+                    let term = *term;
+                    self.clear(node, term, at, Then::Cleared);
                     return Ok(());
                 }
                 Err(why) => return Err(refused(&why)),
             }
         }
-        let mirror = self.mirror(node);
-        let memory = mirror.taking.as_ref().and_then(|taking| taking.memory.as_ref()).expect("it takes in");
-        let writes: Vec<(Place, Vec<u8>)> = memory.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        let taking = self.mirror(node).taking();
+        let writes: Vec<_> = taking.memory.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
         self.write(node, &writes, Then::Taken);
         Ok(())
     }
@@ -203,7 +142,7 @@ impl World {
         let most = FETCHED[self.dice.below(3) as usize];
         let state = &mut self.nodes[node];
         let mirror = state.mirror.as_mut().expect("it is a mirror");
-        let Some(TakingOver { blocks, to, memory: Some(memory), .. }) = &mut mirror.taking else {
+        let Some(TakingOver { blocks, to, memory, .. }) = &mut mirror.taking else {
             return self.mirror_next(node);
         };
         memory.taken(&mut mirror.fetched, most);
@@ -233,7 +172,7 @@ impl World {
         mirror.fetched = fetched.up_to(end);
         let taking = mirror.taking.take();
         // It may have got the beginning of a transaction that no node has wholly.
-        let received = taking.and_then(|taking| taking.memory).map_or(end, |memory| memory.received());
+        let received = taking.map_or(end, |taking| taking.memory.received());
         mirror.state.fetched(received);
         self.report.fetched += 1;
         if self.nodes[node].candidate.is_none() {

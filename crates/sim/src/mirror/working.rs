@@ -1,12 +1,14 @@
 //! What a node writes into its own memory, a few writes at a time: its process may end in between.
 
-use freshet_base::Lsn;
-use freshet_cluster::{entering::Entering, handshake::Welcome, mirror::MirrorState, recording::Recorded};
+use freshet_base::{Lsn, Term};
+use freshet_cluster::{entering::Entered, handshake::Welcome, mirror::MirrorState, recording::Recorded};
 use freshet_fabric::Place;
 
 use super::posted::Posted;
 use crate::{
     checks::Violation,
+    entering::Enters,
+    log::Block,
     net::ConnectionId,
     world::{Own, World},
 };
@@ -23,22 +25,18 @@ pub(super) enum Then {
     Found(Lsn),
     /// The memory is recovered up to there.
     Recovered(Lsn),
-    /// It was cut for that sender, and ends there.
-    Cut(ConnectionId, Box<(Welcome, Entering)>, Lsn),
+    /// It was cut, and ends there.
+    Cut(Box<Enters>, Lsn),
     /// And what was undone is not found again.
-    Settled(ConnectionId, Box<(Welcome, Entering)>, Lsn),
+    Settled(Box<Enters>, Lsn),
     /// A feed can begin.
-    FeedBegun(ConnectionId, Box<(Welcome, Entering)>),
+    FeedBegun(ConnectionId, Box<Welcome>, Entered),
     /// A record of a checkpoint is there.
     Filled,
     /// All are, and a superblock says so.
     Seeded,
-    /// It was cut for the log that is fetched, and ends there.
-    FetchCut(Lsn),
-    /// And what was undone is not found again.
-    FetchSettled(Lsn),
-    /// The log can be taken in, from here on.
-    TakingBegun(Lsn),
+    /// A log of this term can be taken in, from here on.
+    TakingBegun(Term, Lsn, Vec<Block>),
     /// The undo ring is empty once more.
     Cleared,
     /// A batch is there.
@@ -90,14 +88,12 @@ impl World {
         match then {
             Then::Found(end) => self.found(node, end),
             Then::Recovered(end) => self.recovered(node, end),
-            Then::Cut(id, parts, end) => self.settle_cut(node, end, Then::Settled(id, parts, end)),
-            Then::Settled(id, parts, end) => self.mirror_was_cut(node, id, *parts, end),
-            Then::FeedBegun(id, parts) => self.feed_begun(node, id, *parts),
+            Then::Cut(enters, end) => self.settle_cut(node, enters, end),
+            Then::Settled(enters, end) => self.memory_was_cut(node, enters, end),
+            Then::FeedBegun(id, welcome, entered) => self.feed_begun(node, id, &welcome, entered),
             Then::Filled => self.fill(node),
             Then::Seeded => self.seeded(node),
-            Then::FetchCut(end) => self.settle_cut(node, end, Then::FetchSettled(end)),
-            Then::FetchSettled(end) => self.cut_to_fetch(node, end),
-            Then::TakingBegun(at) => self.taking_begun(node, at),
+            Then::TakingBegun(term, at, blocks) => self.taking_begun(node, term, at, blocks),
             Then::Cleared => self.cleared(node),
             Then::Taken => self.taken(node),
             Then::Fetched(end) => self.mirror_fetched(node, end),
