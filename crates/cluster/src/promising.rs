@@ -14,13 +14,13 @@
 
 use freshet_base::{NodeId, Term};
 
-use crate::{lane::Lane, term::Verdict};
+use crate::lane::Lane;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Promise the term to its node, durably ([`crate::term::Fence::observe`]), and say what came
-    /// of it ([`Promising::observed`]).
+    /// of it ([`Promising::promised`]).
     Promise {
         /// The term.
         term: Term,
@@ -41,15 +41,6 @@ pub enum Effect {
 /// A node on its way to an answer.
 pub type Promising = Lane<Effect, Promised>;
 
-/// A later term is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// That term.
-    pub highest: Term,
-    /// To whom it was promised, if that is known.
-    pub holder: Option<NodeId>,
-}
-
 /// The steps are done. Only so a node is answered that speaks for a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -65,34 +56,29 @@ impl Promised {
 }
 
 impl Promising {
-    /// `node` speaks for `term`: first it is promised, or not ([`Promising::observed`]).
+    /// `node` speaks for `term`: first it is promised ([`Promising::promised`]), or nothing is done.
     pub fn to(term: Term, node: NodeId) -> Self {
         Self::new([Effect::Promise { term, node }], Promised { term })
     }
 
-    /// The promise, which is this `effect`, was made, durably, or could not be.
-    ///
-    /// # Errors
-    /// [`Refused`]; nothing is to be done then.
+    /// The promise, which is this `effect`, was made, durably; it is the first of its term if the
+    /// fence has `risen`.
     ///
     /// # Panics
     /// When it was not to be made now.
-    pub fn observed(&mut self, effect: Effect, verdict: Verdict) -> Result<(), Refused> {
+    pub fn promised(&mut self, effect: Effect, risen: bool) {
         self.done(effect);
-        let risen = match verdict {
-            Verdict::Refused { highest, holder } => return Err(Refused { highest, holder }),
-            Verdict::Raised => true,
-            Verdict::Current => false,
-        };
         self.extend([Effect::EndTerm { risen }, Effect::TakeBack, Effect::Settle]);
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{lane::tests::no_effect_is_left_out_or_swapped, term::Fence};
+    use crate::{
+        lane::tests::no_effect_is_left_out_or_swapped,
+        term::{Fence, Refused},
+    };
 
     const NODE: NodeId = NodeId(2);
 
@@ -102,7 +88,7 @@ mod tests {
         while let Some(effect) = promising.next_effect() {
             steps.push(effect);
             match effect {
-                Effect::Promise { term, node } => promising.observed(effect, fence.observe(term, node))?,
+                Effect::Promise { term, node } => promising.promised(effect, fence.observe(term, node)?),
                 other => promising.done(other),
             }
         }
@@ -118,7 +104,7 @@ mod tests {
         assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(true));
         assert_eq!(steps(&mut fence, Term(4)).unwrap(), of(false), "another question of the same node");
         let done = |promising: &mut Promising, effect| match effect {
-            Effect::Promise { .. } => promising.observed(effect, Verdict::Raised).unwrap(),
+            Effect::Promise { .. } => promising.promised(effect, true),
             other => promising.done(other),
         };
         let begun = || Promising::to(Term(4), NODE);
@@ -134,7 +120,7 @@ mod tests {
     fn an_answer_needs_all_steps() {
         let mut promising = Promising::to(Term(4), NODE);
         let promise = promising.next_effect().unwrap();
-        promising.observed(promise, Verdict::Raised).unwrap();
+        promising.promised(promise, true);
         let _ = promising.finish();
     }
 }

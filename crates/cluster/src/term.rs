@@ -171,21 +171,13 @@ pub struct Fence {
     holder: Option<NodeId>,
 }
 
-/// What a [`Fence`] says to a term.
+/// What a [`Fence`] says to a term of the past, and to one that belongs to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Verdict {
-    /// The term in force, and its holder.
-    Current,
-    /// A later term: the fence has risen, and must be persistent before anything is answered.
-    Raised,
-    /// A term of the past, or one that belongs to another node.
-    Refused {
-        /// The term in force.
-        highest: Term,
-        /// Its holder, where known.
-        holder: Option<NodeId>,
-    },
+pub struct Refused {
+    /// The term in force.
+    pub highest: Term,
+    /// Its holder, where known.
+    pub holder: Option<NodeId>,
 }
 
 /// At most this number of terms, and so of failovers, can pass while a node hears nothing of its
@@ -223,21 +215,25 @@ impl Fence {
         self.holder
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`. One that cannot be
-    /// [believed](Fence::believes) is refused, although it is later than the one in force.
-    pub fn observe(&mut self, term: Term, node: NodeId) -> Verdict {
+    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has risen:
+    /// then it must be persistent before anything is answered.
+    ///
+    /// # Errors
+    /// [`Refused`], also for a term that cannot be [believed](Fence::believes), although it is later
+    /// than the one in force.
+    pub fn observe(&mut self, term: Term, node: NodeId) -> Result<bool, Refused> {
         if term > self.highest && self.believes(term) {
             *self = Self { highest: term, holder: Some(node) };
-            return Verdict::Raised;
+            return Ok(true);
         }
         if term == self.highest && self.holder.is_none() {
             self.holder = Some(node);
-            return Verdict::Raised;
+            return Ok(true);
         }
         if term == self.highest && self.holder == Some(node) {
-            return Verdict::Current;
+            return Ok(false);
         }
-        Verdict::Refused { highest: self.highest, holder: self.holder }
+        Err(Refused { highest: self.highest, holder: self.holder })
     }
 
     /// The term of `node`, which is this one, has ended for that of the `other` in the same term
@@ -377,9 +373,8 @@ impl TermState {
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.
     pub fn begin(&mut self, term_entry: TermEntry, end: Lsn, succession: &Succession) -> Result<(), NotBegun> {
-        if let Verdict::Refused { highest, .. } = self.fence.observe(term_entry.term, term_entry.node) {
-            return Err(NotBegun::Fenced { asked: term_entry.term, highest });
-        }
+        let TermEntry { term: asked, node, .. } = term_entry;
+        self.fence.observe(asked, node).map_err(|Refused { highest, .. }| NotBegun::Fenced { asked, highest })?;
         self.history = self.history.cut(end);
         // It may have been heard from others alone.
         if let Succession::Of(set) = succession {
@@ -486,26 +481,26 @@ mod tests {
     fn a_fence_only_rises_and_one_term_has_one_holder() {
         let (a, b) = (NodeId(1), NodeId(2));
         let mut fence = Fence::new(Term(3), None);
-        assert_eq!(fence.observe(Term(3), a), Verdict::Raised);
-        assert_eq!(fence.observe(Term(3), a), Verdict::Current);
-        assert_eq!(fence.observe(Term(3), b), Verdict::Refused { highest: Term(3), holder: Some(a) });
-        assert_eq!(fence.observe(Term(4), b), Verdict::Raised);
+        assert_eq!(fence.observe(Term(3), a), Ok(true));
+        assert_eq!(fence.observe(Term(3), a), Ok(false));
+        assert_eq!(fence.observe(Term(3), b), Err(Refused { highest: Term(3), holder: Some(a) }));
+        assert_eq!(fence.observe(Term(4), b), Ok(true));
         assert!(!fence.admits(Term(3)));
-        assert_eq!(fence.observe(Term(3), a), Verdict::Refused { highest: Term(4), holder: Some(b) });
+        assert_eq!(fence.observe(Term(3), a), Err(Refused { highest: Term(4), holder: Some(b) }));
         // No honest node can have reached this term; and there is no term after the last one.
-        let refused = Verdict::Refused { highest: Term(4), holder: Some(b) };
+        let refused = Err(Refused { highest: Term(4), holder: Some(b) });
         assert_eq!(fence.observe(Term(u32::MAX), a), refused);
         assert_eq!(fence.observe(Term(4 + LEAP + 1), a), refused);
-        assert_eq!(fence.observe(Term(4 + LEAP), a), Verdict::Raised);
+        assert_eq!(fence.observe(Term(4 + LEAP), a), Ok(true));
         // Who has yielded follows the other.
         for (term, node) in [(3, b), (4 + LEAP, b)] {
             fence.cede(Term(term), node, b);
             assert_eq!(fence.holder(), Some(a));
         }
         fence.cede(Term(4 + LEAP), a, b);
-        assert_eq!(fence.observe(Term(4 + LEAP), b), Verdict::Current);
+        assert_eq!(fence.observe(Term(4 + LEAP), b), Ok(false));
         let mut fence = Fence::new(Term(0), None);
-        assert_eq!(fence.observe(Term(u32::MAX), b), Verdict::Raised);
+        assert_eq!(fence.observe(Term(u32::MAX), b), Ok(true));
     }
 
     #[test]

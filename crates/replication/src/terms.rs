@@ -7,12 +7,12 @@ use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
-    term::{Fence, LastTerm, Life, NotBegun, TermEntry, TermHistory, TermState, Verdict},
+    term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
-use crate::wire::Peer;
+use crate::wire::{Peer, Refusal};
 
 /// What was acknowledged to clients is noted so often for a restart ([`Terms::note_committed`]).
 pub const NOTE_COMMITTED_EVERY: Duration = Duration::from_millis(200);
@@ -98,6 +98,26 @@ pub enum BeginError {
     Store(#[from] TermStoreError),
 }
 
+/// Why a term is not promised to the node that speaks for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotPromised {
+    /// A later term is in force, or the term cannot be.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It could not be written.
+    #[error(transparent)]
+    Store(#[from] TermStoreError),
+}
+
+impl From<NotPromised> for Refusal {
+    fn from(why: NotPromised) -> Self {
+        match why {
+            NotPromised::Refused(refusal) => refusal,
+            NotPromised::Store(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Why a candidate has no term to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaiseError {
@@ -180,13 +200,21 @@ impl Terms {
         self.lock().state.fence.admits(term)
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`. A fence that rises is durable
-    /// when this returns.
+    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has risen;
+    /// that is durable when this returns. A node that is refused is sent to `primary` of the term in
+    /// force, as far as that is known.
     ///
     /// # Errors
-    /// [`TermStoreError`]: then nothing has changed, and nothing may be answered.
-    pub fn observe(&self, term: Term, node: NodeId) -> Result<Verdict, TermStoreError> {
-        self.change(|state| Ok(state.fence.observe(term, node)))
+    /// [`NotPromised`]: then nothing has changed, and nothing may be answered but that.
+    pub(crate) fn promise(
+        &self,
+        term: Term,
+        node: NodeId,
+        primary: impl FnOnce(Term) -> Option<String>,
+    ) -> Result<bool, NotPromised> {
+        let observed = self.change(|state| Ok::<_, TermStoreError>(state.fence.observe(term, node)))?;
+        let refusal = |Refused { highest, holder }| Refusal::of_term(term, highest, holder, primary(highest));
+        observed.map_err(|refused| refusal(refused).into())
     }
 
     /// The term of `node`, this one, has ended for that of the `other` in the same term

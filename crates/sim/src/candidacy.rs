@@ -7,10 +7,10 @@ use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
-    promising::{self, Promising, Refused},
+    promising::{self, Promising},
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
     recording::Recorded,
-    term::Living,
+    term::{Living, Refused},
 };
 
 use crate::{
@@ -174,13 +174,15 @@ impl World {
         id: ConnectionId,
     ) -> Result<bool, Violation> {
         let mut promising = Promising::to(term, name);
-        let verdict = self.nodes[node].disk.terms.fence.observe(term, name);
-        if self.does(Effect::Promise)
-            && let Err(Refused { highest, .. }) =
-                promising.observed(promising::Effect::Promise { term, node: name }, verdict)
-        {
-            self.send(id, node, Message::Refused { highest });
-            return Ok(false);
+        let risen = match self.nodes[node].disk.terms.fence.observe(term, name) {
+            Ok(risen) => risen,
+            Err(Refused { highest, .. }) => {
+                self.send(id, node, Message::Refused { highest });
+                return Ok(false);
+            }
+        };
+        if self.does(Effect::Promise) {
+            promising.promised(promising::Effect::Promise { term, node: name }, risen);
         }
         for effect in self.steps(promising.left(), Effect::of_promising) {
             match effect {

@@ -9,7 +9,6 @@ use freshet_cluster::{
     entering::{Effect, Entered, Entering, NotEntered},
     handshake::Welcome,
     mirror::Cut,
-    term::Verdict,
     upstream::Ended,
 };
 
@@ -69,7 +68,7 @@ impl World {
             match effect {
                 Effect::Promise { term, primary } => {
                     let fence = &mut self.nodes[node].disk.terms.fence;
-                    if let Verdict::Refused { .. } = fence.observe(term, primary) {
+                    if fence.observe(term, primary).is_err() {
                         return self.unlink(node, Ended::GivenUp);
                     }
                 }

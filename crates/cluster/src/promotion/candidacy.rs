@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Fetch, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
-    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState, Verdict},
+    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState},
 };
 
 /// What a node says of its log when a candidate consults it.
@@ -305,12 +305,10 @@ impl Candidacy {
     /// When there is no larger term.
     pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
         self.undisturbed &= *fence == self.fence;
-        if let Verdict::Refused { highest, .. } = fence.observe(self.term, self.me) {
-            self.again(highest.next());
+        if let Err(refused) = fence.observe(self.term, self.me) {
+            self.again(refused.highest.next());
             // Above everything that was heard, it is refused only when there is no later term.
-            if let Verdict::Refused { highest, .. } = fence.observe(self.term, self.me) {
-                return Err(LastTerm(highest));
-            }
+            fence.observe(self.term, self.me).map_err(|refused| LastTerm(refused.highest))?;
         }
         self.fence = *fence;
         Ok(())

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Lsn, Term};
 use freshet_cluster::{
     entering::{Effect, Entered, Entering, Held, NotEntered},
     handshake::Welcome,
-    promising::{Effect as Step, Promised, Promising, Refused},
-    term::{TermState, Verdict},
+    promising::{Effect as Step, Promised, Promising},
+    term::TermState,
 };
 use freshet_fabric::{
     Offer,
@@ -69,13 +69,12 @@ pub(crate) fn enter<S: Store>(
     })?;
     while let Some(effect) = entering.next_effect() {
         match effect {
-            Effect::Promise { term, primary } => raise(shared, term, primary)?,
+            Effect::Promise { term, primary } => {
+                shared.terms.promise(term, primary, |_| shared.follow.upstream())?;
+            }
             Effect::EndFeeds => S::end_feeds(shared),
             Effect::Cut(at) => (parts.cut)(at)?,
-            Effect::Adopt => {
-                let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
-                adopted.map_err(|error| SessionError::Local(error.to_string()))?;
-            }
+            Effect::Adopt => shared.terms.adopt(welcome.cluster, welcome.history.clone())?,
         }
         entering.done(effect);
     }
@@ -92,18 +91,6 @@ pub(crate) struct Parts<'p> {
     /// The checkpoint with which it began ends at the second LSN, and the other log is another from
     /// the first one on.
     pub begun_elsewhere: &'p dyn Fn(Lsn, Lsn) -> SessionError,
-}
-
-/// Raises the fence, durably, before anything of the new term is taken in.
-fn raise<S: Store>(shared: &Shared<S>, term: Term, node: NodeId) -> Result<(), SessionError> {
-    match shared.terms.observe(term, node) {
-        Ok(Verdict::Raised | Verdict::Current) => Ok(()),
-        Ok(Verdict::Refused { highest, holder }) => {
-            let primary = shared.follow.upstream();
-            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, primary)))
-        }
-        Err(error) => Err(SessionError::Local(error.to_string())),
-    }
 }
 
 pub(crate) fn violation(what: String) -> SessionError {
@@ -134,10 +121,8 @@ pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -
     while let Some(step) = promising.next_effect() {
         match step {
             Step::Promise { term, node } => {
-                let verdict = shared.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
-                promising.observed(step, verdict).map_err(|Refused { highest, holder }| {
-                    Refusal::of_term(term, highest, holder, shared.follow.upstream())
-                })?;
+                let risen = shared.terms.promise(term, node, |_| shared.follow.upstream())?;
+                promising.promised(step, risen);
                 continue;
             }
             Step::EndTerm { risen } => {

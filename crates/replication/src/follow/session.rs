@@ -15,6 +15,7 @@ use freshet_log as log;
 use super::{Shared, Store, fenced, violation};
 use crate::{
     endpoint::CallError,
+    terms::{NotPromised, TermStoreError},
     wire::{self, BatchNote, DecodeError, Kind, Refusal},
 };
 
@@ -98,6 +99,21 @@ impl SessionError {
         match self {
             Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Some(refusal),
             _ => None,
+        }
+    }
+}
+
+impl From<TermStoreError> for SessionError {
+    fn from(error: TermStoreError) -> Self {
+        Self::Local(error.to_string())
+    }
+}
+
+impl From<NotPromised> for SessionError {
+    fn from(why: NotPromised) -> Self {
+        match why {
+            NotPromised::Refused(refusal) => Self::Refused(refusal),
+            NotPromised::Store(error) => error.into(),
         }
     }
 }

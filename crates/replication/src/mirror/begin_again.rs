@@ -61,15 +61,14 @@ impl Shared {
 
     /// Begins again with nothing. What was here has no vote from the first moment on.
     pub(super) fn forget(&self) -> Result<(), SessionError> {
-        let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
         {
             let mut state = self.state();
             state.mirror_state.silence();
             (state.lacks, state.holds_more) = (None, None);
         }
-        self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
+        self.memory().forget().map_err(|cause| SessionError::Local(format!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
-            self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
+            self.terms.adopt(cluster, TermHistory::default())?;
         }
         self.state().mirror_state.forgotten();
         Ok(())

@@ -119,7 +119,7 @@ impl<'a> Arriving<'a> {
         while let Some(batch) = self.memory.begin().map_err(|why| local(&why))? {
             for set in batch.members() {
                 let set = wire::decode("in-sync set", set)?;
-                self.shared.terms.note_set(set).map_err(|error| local(&error))?;
+                self.shared.terms.note_set(set)?;
             }
             self.lay_out()?;
             self.memory.land();

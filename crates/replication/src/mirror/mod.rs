@@ -407,7 +407,7 @@ impl Shared {
             // It comes again when that is durable.
             Some(Refusal::NoteSet { set }) => {
                 if let Err(cause) = self.terms.note_set((**set).clone()) {
-                    return SessionError::Local(cause.to_string());
+                    return cause.into();
                 }
             }
             Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
@@ -423,7 +423,7 @@ impl Shared {
         let Beginning { cluster, known: KnownLog { history, committed }, start, end, .. } = beginning;
         let filled = self.memory().filled(cluster, (self.node(), history.last_term()), (start, end));
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
-        self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
+        self.terms.adopt(cluster, history)?;
         self.terms.note_committed(committed);
         self.state().mirror_state.seeded(start, end);
         tracing::info!(lsn = start.0, complete = end.0, "a checkpoint is in this mirror's memory");

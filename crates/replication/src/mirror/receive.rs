@@ -240,7 +240,7 @@ impl Session<'_> {
             Some(Kind::Members) => {
                 // Durably, before anything behind it is answered.
                 let set: InSyncSet = wire::decode("in-sync set", self.receiver.message())?;
-                self.shared.terms.note_set(set).map_err(|error| SessionError::Local(error.to_string()))?;
+                self.shared.terms.note_set(set)?;
             }
             Some(Kind::Grow) => {
                 let (bytes, growing) = wire::decode("number of bytes", self.receiver.message())?;

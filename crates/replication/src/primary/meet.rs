@@ -5,7 +5,7 @@ use freshet_base::{NodeId, Term, sync::MutexGuard};
 use freshet_cluster::{
     commit_rule::Event,
     meeting::{Claim, Why, Yields},
-    promising::{Effect, Promised, Promising, Refused},
+    promising::{Effect, Promised, Promising},
 };
 
 use super::{Shared, accept::log_end};
@@ -126,11 +126,9 @@ impl Shared {
         while let Some(step) = promising.next_effect() {
             match step {
                 Effect::Promise { term, node } => {
-                    let verdict = self.terms.observe(term, node).map_err(|error| Refusal::Failed(error.to_string()))?;
-                    promising.observed(step, verdict).map_err(|Refused { highest, holder }| {
-                        let primary = (highest == self.who.term).then(|| self.who.address.clone());
-                        Refusal::of_term(term, highest, holder, primary)
-                    })?;
+                    let here = |highest| (highest == self.who.term).then(|| self.who.address.clone());
+                    let risen = self.terms.promise(term, node, here)?;
+                    promising.promised(step, risen);
                     continue;
                 }
                 Effect::EndTerm { .. } => self.fence(term),

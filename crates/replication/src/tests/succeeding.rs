@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use freshet_base::{Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
-use freshet_cluster::term::{TermEntry, TermHistory, TermState, Verdict};
+use freshet_cluster::term::{TermEntry, TermHistory, TermState};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
 use super::{fixture::*, mirroring::*, taking_over::crown};
@@ -224,14 +224,14 @@ fn a_promise_while_a_node_takes_over_ends_its_term() {
         drop(primary);
         let promoted = standby.standby.promote(&PromoteOptions::default()).unwrap();
         let terms = standby.terms.clone();
-        let promise = || terms.observe(Term(promoted.term.0 + 1), NodeId(9)).unwrap();
+        let promise = || terms.promise(Term(promoted.term.0 + 1), NodeId(9), |_| None);
         if before {
-            assert_eq!(promise(), Verdict::Raised);
+            assert_eq!(promise(), Ok(true));
         }
         let next = crown(standby, &promoted, config(rule(Safety::OneSafe, 1)));
         if !before {
             assert!(!next.primary.is_fenced());
-            assert_eq!(promise(), Verdict::Raised);
+            assert_eq!(promise(), Ok(true));
         }
         assert!(next.primary.is_fenced());
         let after = next.write(&[64]);

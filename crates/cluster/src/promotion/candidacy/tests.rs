@@ -188,7 +188,7 @@ fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
     assert_eq!(undisturbed.0.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(2) });
 
     // The other member asks first, and may lead by now.
-    assert_eq!(fence.observe(Term(2), NodeId(2)), Verdict::Raised);
+    assert_eq!(fence.observe(Term(2), NodeId(2)), Ok(true));
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
     let plan = candidate.plan(Safety::TwoSafe, false);
@@ -422,7 +422,7 @@ fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
 #[test]
 fn there_is_no_term_after_the_last_one() {
     let mut fence = Fence::new(Term(0), None);
-    assert_eq!(fence.observe(Term(u32::MAX), NodeId(2)), Verdict::Raised);
+    assert_eq!(fence.observe(Term(u32::MAX), NodeId(2)), Ok(true));
     let mut candidate = Candidacy::new(NodeId(1), log(&[], 0, None), &fence);
     assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
 }
