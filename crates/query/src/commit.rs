@@ -97,6 +97,11 @@ impl Shared {
         level: Level,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
+        // A reader waits for nothing that has seen nothing, or reads on a standby: that shows what is
+        // committed as its primary's level wants.
+        if ticket.until == Lsn::ZERO {
+            return Ok(());
+        }
         // For a reader, what it asked for ends; for a writer, what becomes of its commit is
         // unknown.
         let open = |cause: OutcomeOpen| match (cause, interrupted()) {
@@ -129,10 +134,6 @@ impl Shared {
             }
         }
         let Level::More(safety) = level else { return Ok(()) };
-        // A standby shows what is committed as its primary's level wants, and ships nothing itself.
-        if ticket.until == Lsn::ZERO {
-            return Ok(());
-        }
         let wanted = Wanted::Persistent(safety);
         match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, ticket.until, patience)) {
             Ok(()) => Ok(()),
