@@ -161,46 +161,50 @@ impl Fetch {
 /// Why there is no promotion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Too few nodes answered.
+    /// Too few nodes answered: what the others acknowledged might be lost.
     TooFew {
-        /// How many answered, this one included.
+        /// How many answered, the candidate included.
         answered: u32,
         /// How many it takes.
         needed: u32,
     },
-    /// The primary may have changed its in-sync set, and no node that would know was heard.
+    /// Too few members of the newest known in-sync set answered: the primary may have recorded a
+    /// later one.
     SetUncertain {
-        /// The newest set that any node knows of.
+        /// The newest set that any node knows of that was heard.
         newest: Option<InSyncSet>,
-        /// How many of its members answered, this node included if it is one.
+        /// How many of its members answered, the candidate included if it is one.
         answered: u32,
         /// How many it takes.
         needed: u32,
     },
-    /// This node comes back, and another has led since it did: it follows that one.
+    /// The candidate comes back, and another leads, or has led, since: it follows that one.
     Superseded {
         /// The other's term.
         living: Living,
-        /// Whether a node lives under it now.
+        /// Whether a node lives under it now. Otherwise it is only known to have continued without
+        /// the candidate.
         lives: bool,
     },
-    /// It is an asynchronous standby, and the level rests on the others.
+    /// The candidate is an asynchronous standby, and the level rests on the synchronous nodes.
     Asynchronous,
-    /// The newest record does not name this node's log, and the level rests on those that it names.
+    /// The level rests on recorded logs, and the newest record that is known does not name the
+    /// candidate's: it is new, or it was emptied since.
     Newcomer {
         /// That record.
         newest: InSyncSet,
     },
-    /// This node has more, and cannot pass it on: it should take over itself.
+    /// This node has more, and cannot pass it on to the candidate, since it is a mirror: it should
+    /// take over itself.
     Better(NodeId),
-    /// This node holds what was acknowledged, and a more advanced log does not
-    /// ([`Plan::HoldsMore`]).
+    /// The log of this node is more advanced, or has another term of the same number, and has not
+    /// what the candidate knows to be acknowledged to clients.
     HoldsMore {
         /// Whose log that is.
         than: NodeId,
         /// Where the two part.
         at: Lsn,
-        /// Everything of this node's below was acknowledged.
+        /// Everything of the candidate's below was acknowledged.
         committed: Lsn,
     },
     /// A node began one term twice.
@@ -294,7 +298,7 @@ impl Promotion {
     fn next(&mut self, silent: u32) -> Step {
         let waits_for_all = self.rules.comes_back.is_some_and(|back| back.waits_for_all);
         let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
-            Plan::Fetch { .. } | Plan::Lead { .. } if waits_for_all && silent > 0 => {
+            Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }
             }
@@ -303,13 +307,12 @@ impl Promotion {
                 return Step::Ask;
             }
             // It would succeed: now the others are asked for their promise.
-            Plan::Fetch { .. } | Plan::Lead { .. } if !self.binding => {
+            Plan::Fetch(_) | Plan::Lead { .. } if !self.binding => {
                 self.binding = true;
                 self.candidacy.ask_for_promises();
                 return Step::Ask;
             }
-            Plan::Fetch { from, cut_at, upto } => {
-                let fetch = Fetch { from, cut_at, upto };
+            Plan::Fetch(fetch) => {
                 self.candidacy.check_fetch(&fetch);
                 return Step::Fetch(fetch);
             }
@@ -317,14 +320,7 @@ impl Promotion {
                 self.candidacy.check_lead(term);
                 return Step::Finish { term };
             }
-            Plan::TooFew { answered, needed } => Stopped::TooFew { answered, needed },
-            Plan::SetUncertain { newest, answered, needed } => Stopped::SetUncertain { newest, answered, needed },
-            Plan::Follow { living, lives } => Stopped::Superseded { living, lives },
-            Plan::Asynchronous => Stopped::Asynchronous,
-            Plan::Newcomer { newest } => Stopped::Newcomer { newest },
-            Plan::Better { node } => Stopped::Better(node),
-            Plan::HoldsMore { than, at, committed } => Stopped::HoldsMore { than, at, committed },
-            Plan::SameTermTwice { with, term } => Stopped::SameTermTwice { with, term },
+            Plan::Stop(stopped) => stopped,
         };
         Step::Stop(stopped)
     }

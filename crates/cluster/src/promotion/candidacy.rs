@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Fetch, Witness};
+use super::{Answer, Fetch, Stopped, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState},
@@ -86,80 +86,16 @@ pub enum Plan {
         /// The smallest term that can succeed.
         at_least: Term,
     },
-    /// Too few nodes answered: what the others acknowledged might be lost.
-    TooFew {
-        /// How many answered, the candidate included.
-        answered: u32,
-        /// How many it takes.
-        needed: u32,
-    },
-    /// The candidate is an asynchronous standby, and the level rests on a fixed number of
-    /// synchronous nodes, and it is not one of them.
-    Asynchronous,
-    /// The level rests on recorded logs, and the newest record that is known does not name the
-    /// candidate's: it is new, or it was emptied since.
-    Newcomer {
-        /// That record.
-        newest: InSyncSet,
-    },
-    /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a
-    /// later one.
-    SetUncertain {
-        /// The newest set that anybody who was heard knows of, if there is one.
-        newest: Option<InSyncSet>,
-        /// How many of its members answered, the candidate included.
-        answered: u32,
-        /// How many it takes.
-        needed: u32,
-    },
-    /// Get the log of this node from `cut_at` on, up to its end, after cutting the candidate's own
-    /// there.
-    Fetch {
-        /// From whom.
-        from: NodeId,
-        /// Where the two logs part.
-        cut_at: Lsn,
-        /// Where that node's log ends.
-        upto: Lsn,
-    },
-    /// The candidate was a primary before, and another leads, or has led, since: it follows
-    /// that one.
-    Follow {
-        /// The other's term.
-        living: Living,
-        /// Whether a node lives under it now. Otherwise it is only known to have continued without
-        /// the candidate.
-        lives: bool,
-    },
-    /// This node has more, and cannot pass it on to the candidate, since it is a mirror: it should
-    /// take over itself.
-    Better {
-        /// Which.
-        node: NodeId,
-    },
-    /// The log of this node is more advanced, or has another term of the same number, and has not
-    /// what the candidate knows to be acknowledged to clients: an operator must choose. With force
-    /// the candidate leads.
-    HoldsMore {
-        /// Whose log that is.
-        than: NodeId,
-        /// Where the two part.
-        at: Lsn,
-        /// Everything of the candidate's below was acknowledged.
-        committed: Lsn,
-    },
-    /// A node began one term twice: an operator must choose. With force the candidate leads.
-    SameTermTwice {
-        /// The node whose log disagrees.
-        with: NodeId,
-        /// That term.
-        term: Term,
-    },
+    /// Get the log of another node, after cutting the candidate's own.
+    Fetch(Fetch),
     /// The candidate's own log is the most advanced: lead from its end on.
     Lead {
         /// In this term.
         term: Term,
     },
+    /// An operator must choose, or help. With force the candidate goes on where there is a log that
+    /// it can go on with.
+    Stop(Stopped),
 }
 
 /// A promotion in preparation, or a restart: collects what the peers say.
@@ -351,7 +287,7 @@ impl Candidacy {
     /// although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, force: bool) -> Plan {
         if let (Some(_), Some(living)) = (self.comes_back, self.living) {
-            return Plan::Follow { living, lives: true };
+            return Plan::Stop(Stopped::Superseded { living, lives: true });
         }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
@@ -364,7 +300,7 @@ impl Candidacy {
         if let Some(comes_back) = self.comes_back {
             let gone_on = self.superseded().map(|term_entry| Living { term: term_entry.term, node: term_entry.node });
             if let Some(living) = gone_on.filter(|living| !self.logs.contains_key(&living.node)) {
-                return Plan::Follow { living, lives: false };
+                return Plan::Stop(Stopped::Superseded { living, lives: false });
             }
             let answered = |node: &NodeId| self.logs.contains_key(node) || self.met.contains_key(node);
             let unanswered = comes_back.promised.filter(|node| !answered(node));
@@ -374,7 +310,7 @@ impl Candidacy {
             let asks = comes_back.asks && !matches!(safety, Safety::Quorum(2..));
             if alone && unanswered.is_some() || asks && met_none {
                 let votes = self.votes();
-                return Plan::TooFew { answered: votes, needed: votes + 1 };
+                return Plan::Stop(Stopped::TooFew { answered: votes, needed: votes + 1 });
             }
         }
         let newest = self.newest_set().filter(|_| safety != Safety::OneSafe);
@@ -383,7 +319,7 @@ impl Candidacy {
             let ahead = self.logs.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
             let holds_more =
                 ahead.max_by_key(|(_, log)| log.rank()).and_then(|(peer, log)| self.holds_more(*peer, log));
-            return holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped);
+            return Plan::Stop(holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped));
         }
         self.follow_best(newest, force)
     }
@@ -412,18 +348,22 @@ impl Candidacy {
             // Of the members only such were heard that have lost what they held.
             None if !mine => {
                 let (answered, needed) = (self.votes(), self.votes() + 1);
-                Plan::SetUncertain { newest, answered, needed }
+                Plan::Stop(Stopped::SetUncertain { newest, answered, needed })
             }
             Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
                     (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Lead { term: self.term },
-                    (Agreement::Upto(_), Some(holds_more)) => holds_more,
-                    (Agreement::Upto(cut_at), None) if log.log => Plan::Fetch { from: *peer, cut_at, upto: log.end },
+                    (Agreement::Upto(_), Some(holds_more)) => Plan::Stop(holds_more),
+                    (Agreement::Upto(cut_at), None) if log.log => {
+                        Plan::Fetch(Fetch { from: *peer, cut_at, upto: log.end })
+                    }
                     (Agreement::Upto(_), None) if force => Plan::Lead { term: self.term },
-                    (Agreement::Upto(_), None) => Plan::Better { node: *peer },
+                    (Agreement::Upto(_), None) => Plan::Stop(Stopped::Better(*peer)),
                     // A former primary may itself be the one that was set back.
-                    (_, Some(holds_more)) if self.comes_back.is_none() => holds_more,
-                    (Agreement::SameTermTwice { term, .. }, _) => Plan::SameTermTwice { with: *peer, term },
+                    (_, Some(holds_more)) if self.comes_back.is_none() => Plan::Stop(holds_more),
+                    (Agreement::SameTermTwice { term, .. }, _) => {
+                        Plan::Stop(Stopped::SameTermTwice { with: *peer, term })
+                    }
                 }
             }
             _ => Plan::Lead { term: self.term },
@@ -431,13 +371,13 @@ impl Candidacy {
     }
 
     /// What is missing for a promotion under `safety` that loses nothing.
-    fn lacks(&self, safety: Safety, newest: Option<&InSyncSet>) -> Option<Plan> {
+    fn lacks(&self, safety: Safety, newest: Option<&InSyncSet>) -> Option<Stopped> {
         if safety == Safety::OneSafe {
             return None;
         }
         let counts_members = safety != Safety::TwoSafe;
         if counts_members && !self.mine.synchronous {
-            return Some(Plan::Asynchronous);
+            return Some(Stopped::Asynchronous);
         }
         let (answered, needed) = self.members_answered(newest);
         let me = Holder::new(self.me, self.mine.incarnation);
@@ -445,11 +385,11 @@ impl Candidacy {
             // All members that answer may lose their logs, and then nothing keeps the primary of
             // before from going on without them. A candidate that is a member would.
             Some(newest) if (counts_members || newest.floor > 0) && !newest.members.contains(&me) => {
-                Some(Plan::Newcomer { newest: newest.clone() })
+                Some(Stopped::Newcomer { newest: newest.clone() })
             }
             _ if answered >= needed => None,
-            Some(_) if counts_members => Some(Plan::TooFew { answered, needed }),
-            _ => Some(Plan::SetUncertain { newest: newest.cloned(), answered, needed }),
+            Some(_) if counts_members => Some(Stopped::TooFew { answered, needed }),
+            _ => Some(Stopped::SetUncertain { newest: newest.cloned(), answered, needed }),
         }
     }
 
@@ -484,10 +424,10 @@ impl Candidacy {
     }
 
     /// What follows if the candidate would give up for this log what it knows to be committed.
-    fn holds_more(&self, than: NodeId, log: &LogState) -> Option<Plan> {
+    fn holds_more(&self, than: NodeId, log: &LogState) -> Option<Stopped> {
         let (Agreement::Upto(at) | Agreement::SameTermTwice { upto: at, .. }) = self.agreement(log);
         let committed = self.committed();
-        (at < committed).then_some(Plan::HoldsMore { than, at, committed })
+        (at < committed).then_some(Stopped::HoldsMore { than, at, committed })
     }
 
     /// Whether the candidate gives up nothing that it knows to be committed if it follows this log.

@@ -1,5 +1,5 @@
 use freshet_base::Safety;
-use freshet_cluster::promotion::{Candidacy, LogState, Plan};
+use freshet_cluster::promotion::{Candidacy, Fetch, LogState, Plan};
 
 use super::{Property, Violation};
 use crate::{scenario::Broken, world::World};
@@ -113,7 +113,7 @@ impl World {
                 self.report.judged += 1;
                 let from = match candidacy.plan(self.scenario.safety, false) {
                     Plan::Lead { .. } => candidate,
-                    Plan::Fetch { from, .. } => from.0 as usize,
+                    Plan::Fetch(Fetch { from, .. }) => from.0 as usize,
                     _ => continue,
                 };
                 let end = self.checks.promised.end();

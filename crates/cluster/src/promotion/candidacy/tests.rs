@@ -36,10 +36,10 @@ fn a_quorum_failover_needs_enough_votes() {
     let set = || quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
     assert_eq!(candidate.term(), Term(2));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(2) });
     candidate.promised(NodeId(2), log(&[(1, 0)], 80, set()));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
     candidate.fetched(log(&[(1, 0)], 80, set()));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
@@ -59,7 +59,7 @@ fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect()
         candidate.promised(NodeId(3), earlier);
         candidate.plan(Safety::TwoSafe, false)
     };
-    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) });
     assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
     // Nothing that was committed is in the candidate's way.
     assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Lead { term: Term(6) });
@@ -90,14 +90,17 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     let mine = log(&[(4, 0), (5, 40)], 70, later.clone());
     let plan = |candidate: Candidacy, safety| candidate.plan(safety, false);
     let follows = plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2));
-    assert!(matches!(&follows, Plan::Newcomer { newest } if newest.term == Term(4)), "{follows:?}");
+    assert!(matches!(&follows, Plan::Stop(Stopped::Newcomer { newest }) if newest.term == Term(4)), "{follows:?}");
     assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Lead { term: Term(6) });
     // A member that has followed would have kept node 3 from going on.
     let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
     assert_eq!(both, Plan::Lead { term: Term(6) });
     // Of three members, one that lacks it says nothing.
     let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
-    assert_eq!(plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(
+        plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)),
+        Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 })
+    );
     // A later term is not something of this one: both members of the set before have gone another
     // way, so what node 2 has written after them was never in effect.
     let mine = log(&[(2, 0), (3, 40)], 70, record(8, 3, &[1, 2, 3], &[&[1, 3]]));
@@ -115,7 +118,7 @@ fn a_term_without_a_record_counts_for_nothing() {
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(3) });
     candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
@@ -133,7 +136,11 @@ fn an_answer_counts_by_what_it_proves() {
         candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set() });
         let plan = candidate.plan(safety, false);
         assert!(
-            matches!(plan, Plan::TooFew { answered: 1, needed: 2 } | Plan::SetUncertain { answered: 1, needed: 2, .. }),
+            matches!(
+                plan,
+                Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 })
+                    | Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })
+            ),
             "{plan:?}"
         );
         candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
@@ -144,9 +151,12 @@ fn an_answer_counts_by_what_it_proves() {
     let mut candidate = Candidacy::new(NodeId(1), newcomer, &fence);
     candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
     candidate.promised(NodeId(9), log(&[(1, 0)], 50, set()));
-    assert!(matches!(candidate.plan(Safety::Quorum(2), false), Plan::Newcomer { .. }));
+    assert!(matches!(candidate.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::Newcomer { .. })));
     let unknown = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
-    assert!(matches!(unknown.plan(Safety::Quorum(2), false), Plan::SetUncertain { answered: 0, needed: 1, .. }));
+    assert!(matches!(
+        unknown.plan(Safety::Quorum(2), false),
+        Plan::Stop(Stopped::SetUncertain { answered: 0, needed: 1, .. })
+    ));
 }
 
 /// It was set back, or its disk was slower than others: what they hold of its own term is fetched,
@@ -160,7 +170,7 @@ fn what_others_hold_of_the_own_last_term_outranks_the_own_disk() {
         let back = Candidacy::new(NodeId(1), log(50), &Fence::new(Term(1), Some(NodeId(1)))).comes_back(false);
         let mut back = back.led(Some(Term(1)));
         back.promised(NodeId(2), log(80));
-        let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) };
+        let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
         assert_eq!(back.plan(safety, false), fetch);
         // It began the next term before, and does not know.
         let mut twice = history.clone();
@@ -170,7 +180,7 @@ fn what_others_hold_of_the_own_last_term_outranks_the_own_disk() {
         let mine = LogState { history: again, ..log(55) };
         let mut back = Candidacy::new(NodeId(1), mine, &Fence::new(Term(2), Some(NodeId(1))));
         back.promised(NodeId(2), LogState { history: twice, ..log(80) });
-        assert_eq!(back.plan(safety, false), Plan::SameTermTwice { with: NodeId(2), term: Term(2) });
+        assert_eq!(back.plan(safety, false), Plan::Stop(Stopped::SameTermTwice { with: NodeId(2), term: Term(2) }));
     }
 }
 
@@ -192,7 +202,7 @@ fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
     let plan = candidate.plan(Safety::TwoSafe, false);
-    assert!(matches!(plan, Plan::SetUncertain { answered: 1, needed: 2, .. }), "{plan:?}");
+    assert!(matches!(plan, Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })), "{plan:?}");
 }
 
 #[test]
@@ -250,16 +260,16 @@ fn a_living_term_outranks_who_comes_back_and_no_ordered_candidate() {
     assert!(!living.outranks(NodeId(2), Term(1)) && !living.outranks(NodeId(1), Term(3)));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     back.observe_living(living);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: true });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Stop(Stopped::Superseded { living, lives: true }));
     // One that has gone on and does not answer itself; one that answers, and does not lead.
     let gone_on = log(&[(1, 0), (2, 40)], 60, None);
     let living = Living { term: Term(2), node: NodeId(9) };
     let mut back = ordered.comes_back(false);
     back.again(Term(3));
     back.promised(NodeId(3), gone_on);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { living, lives: false });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Stop(Stopped::Superseded { living, lives: false }));
     back.promised(NodeId(9), log(&[(1, 0)], 40, None));
-    assert!(matches!(back.plan(Safety::OneSafe, false), Plan::Fetch { .. }));
+    assert!(matches!(back.plan(Safety::OneSafe, false), Plan::Fetch(_)));
 }
 
 #[test]
@@ -268,15 +278,15 @@ fn who_comes_back_asks() {
     let fence = Fence::new(Term(2), Some(NodeId(2)));
     let all = || quorum(&[1, 2], 2);
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(false);
-    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     back.promised(NodeId(3), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { answered: 2, needed: 3 });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::Stop(Stopped::TooFew { answered: 2, needed: 3 }));
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::Lead { term: Term(3) });
     // At least one other node, if it was made to join.
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
-    assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     // Not where each commit needs all that are on record, so that none leads without this one.
     assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
     let mut met = back.clone();
@@ -286,9 +296,9 @@ fn who_comes_back_asks() {
     met.met(NodeId(2), Witness { incarnations: vec![1], set: None });
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
-    assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(met.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     met.ask_for_promises();
-    assert_eq!(met.plan(Safety::VerySafe, false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(met.plan(Safety::VerySafe, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     // Who may: whose term was the last, or who was promised one.
     let history = |node| TermHistory::first(Term(1), NodeId(node), 1);
     assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
@@ -302,7 +312,7 @@ fn a_later_term_outranks_a_longer_log() {
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 500, None), &Fence::new(Term(4), None));
     candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, None));
     candidate.promised(NodeId(3), log(&[(1, 0)], 900, None));
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(60), upto: Lsn(70) };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(60), upto: Lsn(70) });
     assert_eq!(candidate.plan(Safety::OneSafe, false), fetch);
 }
 
@@ -314,7 +324,7 @@ fn a_refusal_asks_for_a_larger_term_and_new_promises() {
     candidate.refused(Term(7));
     assert_eq!(candidate.plan(Safety::OneSafe, true), Plan::HigherTerm { at_least: Term(8) });
     candidate.again(Term(8));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Lead { term: Term(8) });
 }
 
@@ -323,15 +333,15 @@ fn asynchronous_standbys_have_no_vote() {
     let fence = Fence::new(Term(1), None);
     let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
     let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
-    assert_eq!(candidate.plan(Safety::VerySafe, false), Plan::Asynchronous);
+    assert_eq!(candidate.plan(Safety::VerySafe, false), Plan::Stop(Stopped::Asynchronous));
     assert_eq!(candidate.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     let set = quorum(&[1, 3, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &fence);
     candidate.promised(NodeId(2), silent(90));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { answered: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
     // Heard they are, and what they hold does not count.
-    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(70) };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(70) });
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
@@ -346,7 +356,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_lead() {
         candidate.plan(Safety::TwoSafe, false)
     };
     let uncertain = |plan| match plan {
-        Plan::SetUncertain { answered, needed, .. } => (answered, needed),
+        Plan::Stop(Stopped::SetUncertain { answered, needed, .. }) => (answered, needed),
         other => panic!("{other:?}"),
     };
     let all = set(4, &[9, 1, 2], 0);
@@ -357,7 +367,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_lead() {
     assert_eq!(uncertain(plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0))])), (1, 2));
     // With everybody of the newest set it may lead: after it has fetched what they hold.
     let known = plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0)), (9, 70, set(5, &[9, 2], 0))]);
-    assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Lsn(50), upto: Lsn(70) });
+    assert_eq!(known, Plan::Fetch(Fetch { from: NodeId(9), cut_at: Lsn(50), upto: Lsn(70) }));
     // With a floor the primary cannot have gone on alone.
     let floored = set(4, &[9, 1, 2], 1);
     assert_eq!(uncertain(plan(floored.clone(), &[])), (1, 2));
@@ -391,8 +401,8 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         other.met(NodeId(9), Witness { incarnations: vec![1], set: set(5, &[9, 1], floor) });
         other.plan(Safety::TwoSafe, false)
     };
-    assert_eq!(of(0), Plan::Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) });
-    assert!(matches!(of(1), Plan::Newcomer { newest } if newest.number == 5));
+    assert_eq!(of(0), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) }));
+    assert!(matches!(of(1), Plan::Stop(Stopped::Newcomer { newest }) if newest.number == 5));
 }
 
 #[test]
@@ -400,7 +410,7 @@ fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
     let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1), 1), ..log(&[], 50, set(4, &[1, 2], 0)) };
     let plan = |mine, fence| Candidacy::new(NodeId(1), mine, &fence).led(Some(Term(1))).plan(Safety::TwoSafe, false);
     assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Lead { term: Term(2) });
-    let uncertain = |plan| matches!(plan, Plan::SetUncertain { answered: 1, .. });
+    let uncertain = |plan| matches!(plan, Plan::Stop(Stopped::SetUncertain { answered: 1, .. }));
     assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
     // With a floor the others may have gone on without it.
     let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
@@ -414,7 +424,7 @@ fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
     };
     assert_eq!(vain(vec![], 1), Plan::Lead { term: Term(2) });
     assert_eq!(vain(vec![logs(&[1, 2, 3])], 1), Plan::Lead { term: Term(2) });
-    assert!(matches!(vain(vec![logs(&[2])], 1), Plan::SetUncertain { answered: 0, needed: 1, .. }));
+    assert!(matches!(vain(vec![logs(&[2])], 1), Plan::Stop(Stopped::SetUncertain { answered: 0, needed: 1, .. })));
     // Nor of what its term has found is this a record.
     assert!(uncertain(vain(vec![], 0)));
 }
@@ -445,9 +455,12 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, false);
     let all = set(4, &[1, 2, 3]);
     let mut back = candidate(1, &all);
-    assert!(matches!(plan(&back), Plan::SetUncertain { answered: 1, needed: 2, .. }));
+    assert!(matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })));
     back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()) });
-    assert!(matches!(plan(&back), Plan::SetUncertain { answered: 1, needed: 2, .. }), "its directory is new");
+    assert!(
+        matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })),
+        "its directory is new"
+    );
     // It has other memory by now, in the same directory.
     back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()) });
     assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
@@ -455,9 +468,9 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let mut out = candidate(2, &all);
     let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
     out.met(NodeId(3), Witness { incarnations: vec![1], set: without() });
-    assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
+    assert!(matches!(plan(&out), Plan::Stop(Stopped::SetUncertain { .. })), "{:?}", plan(&out));
     out.promised(NodeId(1), log(&history, 80, without()));
-    assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) });
+    assert_eq!(plan(&out), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) }));
 }
 
 #[test]
@@ -474,30 +487,33 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     let entries = Plan::Lead { term: Term(3) };
     let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
     let behind = at(2, short.clone(), &[(3, mirror(long.clone()))]);
-    assert_eq!(plan(&behind), Plan::Better { node: NodeId(3) });
+    assert_eq!(plan(&behind), Plan::Stop(Stopped::Better(NodeId(3))));
     assert_eq!(behind.plan(Safety::VerySafe, true), entries, "with force");
     // One with a log that has as much can pass it on.
     let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
-    assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Lsn(50), upto: Lsn(80) });
+    assert_eq!(plan(&both), Plan::Fetch(Fetch { from: NodeId(4), cut_at: Lsn(50), upto: Lsn(80) }));
     // A mirror takes a log in as well, unless it would have to undo for that what is committed.
     let takes = at(3, mirror(short.clone()), &[(2, long.clone())]);
-    assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
+    assert_eq!(plan(&takes), Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) }));
     let other = log(&[(1, 0), (2, 40)], 80, later());
     let undoes = at(3, mirror(LogState { committed: Lsn(40), ..short.clone() }), &[(2, other.clone())]);
-    assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Lsn(40), upto: Lsn(80) });
+    assert_eq!(plan(&undoes), Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(40), upto: Lsn(80) }));
     let keeps = at(3, mirror(LogState { committed: Lsn(48), ..short.clone() }), &[(2, other)]);
-    let holds_more = Plan::HoldsMore { than: NodeId(2), at: Lsn(40), committed: Lsn(48) };
+    let holds_more = Plan::Stop(Stopped::HoldsMore { than: NodeId(2), at: Lsn(40), committed: Lsn(48) });
     assert_eq!(plan(&keeps), holds_more);
     // Of two mirrors neither has a log for the other.
-    assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
+    assert_eq!(
+        plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])),
+        Plan::Stop(Stopped::Better(NodeId(2)))
+    );
     assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), entries);
     // The log that wrote what the mirror has more, and does not have it, has committed none of it;
     // unless the mirror knows that it has: then that disk was set back.
     assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), entries);
     let acknowledged = LogState { committed: Lsn(51), ..mirror(long) };
-    assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Better { node: NodeId(3) });
+    assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Stop(Stopped::Better(NodeId(3))));
     let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
-    assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Better { node: NodeId(3) });
+    assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Stop(Stopped::Better(NodeId(3))));
 }
 
 /// It parts with a more advanced log below what it knows to be acknowledged: a promotion of that
@@ -524,28 +540,28 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
         let entries = Plan::Lead { term: Term(3) };
         for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
             let mut it = candidate(48);
-            let holds_more = Plan::HoldsMore { than: NodeId(9), at: Lsn(40), committed: Lsn(48) };
+            let holds_more = Plan::Stop(Stopped::HoldsMore { than: NodeId(9), at: Lsn(40), committed: Lsn(48) });
             assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, entries.clone()));
             // Another may have still more of that.
             it.promised(NodeId(2), of(mine, 60, 48));
-            let fetch = Plan::Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) };
+            let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) });
             assert_eq!(it.plan(safety, true), fetch);
             it.fetched(of(mine, 60, 48));
             assert_eq!(it.plan(safety, true), entries);
         }
         // Nothing would be given up.
         let plans = [false, true].map(|force| candidate(40).plan(Safety::OneSafe, force));
-        let fetch = || Plan::Fetch { from: NodeId(9), cut_at: Lsn(40), upto: Lsn(80) };
-        let begun_twice = Plan::SameTermTwice { with: NodeId(9), term: Term(2) };
+        let fetch = || Plan::Fetch(Fetch { from: NodeId(9), cut_at: Lsn(40), upto: Lsn(80) });
+        let begun_twice = Plan::Stop(Stopped::SameTermTwice { with: NodeId(9), term: Term(2) });
         assert_eq!(plans, if *other == later { [fetch(), fetch()] } else { [begun_twice, entries.clone()] });
         // A former primary that comes back may be the one that was set back.
         let stops = candidate(48).comes_back(false).plan(Safety::OneSafe, false);
-        assert_eq!(matches!(stops, Plan::SameTermTwice { .. }), *other != later, "{stops:?}");
+        assert_eq!(matches!(stops, Plan::Stop(Stopped::SameTermTwice { .. })), *other != later, "{stops:?}");
     }
     // Neither has the later term, whichever log is longer.
     let mut longer = Candidacy::new(NodeId(1), of(&begun(1), 90, 48), &Fence::new(Term(2), None));
     longer.promised(NodeId(9), of(&twice, 80, 41));
-    assert!(matches!(longer.plan(Safety::OneSafe, false), Plan::HoldsMore { .. }));
+    assert!(matches!(longer.plan(Safety::OneSafe, false), Plan::Stop(Stopped::HoldsMore { .. })));
     longer.promised(NodeId(9), of(&twice, 80, 40));
     assert_eq!(longer.plan(Safety::OneSafe, false), Plan::Lead { term: Term(3) }, "nothing is lost");
 }
