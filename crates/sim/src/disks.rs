@@ -14,7 +14,6 @@ use freshet_cluster::{
 };
 
 use crate::{
-    mirror::Mirror,
     node::{Disk, Node},
     scenario::Broken,
     world::World,
@@ -149,9 +148,7 @@ impl World {
             disk.terms.committed = Lsn(acknowledged.min(end));
         }
         (self.nodes[node].disk, self.nodes[node].copy) = (disk, None);
-        let state = &mut self.nodes[node];
-        state.mirror =
-            state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous, &state.recorder)));
+        self.nodes[node].renew_mirror();
     }
 
     /// No primary has the log any more that `node` needs: the operator gives it another disk, when

@@ -10,7 +10,7 @@ use freshet_cluster::{
     in_sync::InSyncSet,
     promotion::Inheritance,
     recording::Recorded,
-    term::{self, NotBegun},
+    term::{NotBegun, TermEntry},
     upstream::Ended,
 };
 
@@ -44,15 +44,19 @@ pub(crate) struct Joining<'j> {
 impl World {
     /// `node` leads from the end of its log on.
     pub(crate) fn begin_term(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+        if self.notes_term(node, term, &inheritance) { self.lead(node, term, inheritance) } else { Ok(()) }
+    }
+
+    /// `term` begins at the end of what `node` has, durably; `false` if a later one is in force.
+    pub(crate) fn notes_term(&mut self, node: usize, term: Term, inheritance: &Inheritance) -> bool {
         let nonce = if self.scenario.broken == Broken::NonceReused { 1 } else { self.unique() };
         let state = &mut self.nodes[node];
-        let end = Lsn(state.disk.log.end());
-        let lead = term::TermEntry { term, start: end, node: state.id, nonce };
-        match state.disk.terms.begin(lead, end, &inheritance.succession) {
-            Err(NotBegun::Fenced { .. }) => return Ok(()),
-            begun => begun.expect("a term above all that were observed"),
+        let start = Lsn(state.disk.log.end());
+        let entry = TermEntry { term, start, node: state.id, nonce };
+        match state.disk.terms.begin(entry, start, &inheritance.succession) {
+            Err(NotBegun::Fenced { .. }) => false,
+            begun => begun.map(|()| true).expect("a term above all that were observed"),
         }
-        self.lead(node, term, inheritance)
     }
 
     /// `node` has begun `term` at the end of its log, and leads.

@@ -17,7 +17,6 @@ use freshet_cluster::{
 use crate::{
     checks::Violation,
     log::Block,
-    mirror::Mirror,
     net::{ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
     sabotage::Effect,
@@ -150,8 +149,7 @@ impl World {
         let fresh = Node::new(node, true, state.relay, state.follows, &state.recorder);
         let fence = state.disk.terms.fence;
         state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
-        state.mirror =
-            state.mirror.as_ref().map(|_| Box::new(Mirror::new(state.id, state.synchronous, &state.recorder)));
+        state.renew_mirror();
         let incarnation = Some(self.unique());
         self.nodes[node].disk.terms.incarnation = incarnation;
         Ok(())

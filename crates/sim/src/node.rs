@@ -252,6 +252,12 @@ impl Node {
         }
     }
 
+    /// What it has as a mirror is lost.
+    pub fn renew_mirror(&mut self) {
+        let Self { id, synchronous, mirror: Some(mirror), recorder, .. } = self else { return };
+        **mirror = Mirror::new(*id, *synchronous, recorder);
+    }
+
     /// What it says to a candidate.
     pub fn log_state(&self) -> LogState {
         if let Some(mirror) = &self.mirror {

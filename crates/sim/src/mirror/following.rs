@@ -13,10 +13,10 @@ use freshet_cluster::{
     upstream::{Ended, Order},
 };
 use freshet_fabric::memory::Region;
-use freshet_mirror::{Contents, Filling, Keep, NoRoom, Record, UNDO, beginning, note_undo, plan, settling};
+use freshet_mirror::{Contents, Filling, Keep, NoRoom, Record, UNDO, beginning, settling};
 
 use super::{
-    memory::{ARENA_BYTES, Id, Row, UNDO_BYTES, damaged, region},
+    memory::{Id, Row, damaged, grow, grow_undo},
     working::Then,
 };
 use crate::{
@@ -199,18 +199,15 @@ impl World {
             let Checkpoint { history, start, .. } = &*bootstrap.checkpoint;
             let writes: Vec<_> = beginning(memory, CLUSTER, me, history.last_term(), *start).collect();
             self.mirror(node).bootstrap = Some(bootstrap);
-            self.write(node, &writes, Then::Seeded);
+            self.write(node, writes, Then::Seeded);
             return Ok(());
         };
         while let Err(why) = bootstrap.filling.lay_out(&Record { fid, rid, address, row: row.as_deref() }) {
             let NoRoom::Arena { bytes } = why else { return Property::Mirrors.violated(why.to_string()) };
-            let arena = region(bytes.max(ARENA_BYTES));
-            memory.push(arena.clone());
-            bootstrap.filling.grow(arena);
+            bootstrap.filling.grow(grow(memory, bytes));
         }
-        let writes: Vec<_> = bootstrap.filling.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, bootstrap.filling.writes(), Then::Filled);
         self.mirror(node).bootstrap = Some(bootstrap);
-        self.write(node, &writes, Then::Filled);
         Ok(())
     }
 
@@ -240,11 +237,8 @@ impl World {
 
     /// Cuts the memory, and lets its node enter further.
     pub(crate) fn cut_memory(&mut self, node: usize, at: Lsn, enters: Box<Enters>) -> Result<(), Violation> {
-        let planned = plan(&self.mirror(node).memory, Keep::Marked(at)).map_err(damaged)?;
-        let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-        let end = planned.found().end;
-        self.mirror(node).cut_to = Some(end);
-        self.write(node, &writes, Then::Cut(enters, end));
+        let found = self.mend(node, Keep::Marked(at), |end| Then::Cut(enters, end))?;
+        self.mirror(node).cut_to = Some(found.end);
         Ok(())
     }
 
@@ -252,7 +246,7 @@ impl World {
     pub(super) fn settle_cut(&mut self, node: usize, enters: Box<Enters>, end: Lsn) -> Result<(), Violation> {
         let writes: Vec<_> = settling(&self.mirror(node).memory, end).map_err(damaged)?.collect();
         let keeps_ring = self.scenario.broken == Broken::CutNotSettled;
-        self.write(node, if keeps_ring { &[] } else { &writes }, Then::Settled(enters, end));
+        self.write(node, if keeps_ring { Vec::new() } else { writes }, Then::Settled(enters, end));
         Ok(())
     }
 
@@ -300,7 +294,7 @@ impl World {
         let memory = &self.mirror(node).memory;
         let writes = beginning(memory, CLUSTER, welcome.node, welcome.term, welcome.cut_at);
         let writes: Vec<_> = writes.filter(|(to, _)| !keeps_ring || to.region != UNDO).collect();
-        self.write(node, &writes, Then::FeedBegun(id, Box::new(welcome), entered));
+        self.write(node, writes, Then::FeedBegun(id, Box::new(welcome), entered));
     }
 
     /// It is from now on.
@@ -389,14 +383,9 @@ impl World {
         if self.dice.one_in(8) && !self.calm {
             return self.send(id, node, Message::Grown { region: None, undo });
         }
-        let more = region(bytes.max(if undo { UNDO_BYTES } else { ARENA_BYTES }));
-        let mirror = self.mirror(node);
-        mirror.memory.push(more.clone());
-        if undo {
-            let is_noted = note_undo(&mirror.memory, mirror.memory.len() - 1);
-            assert!(is_noted, "there is room");
-            self.report.larger += 1;
-        }
+        self.report.larger += u64::from(undo);
+        let memory = &mut self.mirror(node).memory;
+        let more = if undo { grow_undo(memory, bytes) } else { grow(memory, bytes) };
         self.send(id, node, Message::Grown { region: Some(more), undo });
     }
 }

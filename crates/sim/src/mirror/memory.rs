@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use freshet_base::{Fid, Lsn, Rid, sync::AtomicU64};
 use freshet_fabric::memory::{Region, Registered, copy_words};
-use freshet_mirror::{Contents, DIRECTORY, Damaged};
+use freshet_mirror::{Contents, DIRECTORY, Damaged, note_undo};
 
 use crate::{
     checks::{Property, Violation},
@@ -16,7 +16,7 @@ const CHUNKS: u32 = 300;
 pub(super) const HEAD_BYTES: u64 = DIRECTORY + CHUNKS as u64 * 64;
 /// Sixteen entries.
 pub(super) const UNDO_BYTES: u64 = 16 * 4096;
-pub(super) const ARENA_BYTES: u64 = 600 << 10;
+const ARENA_BYTES: u64 = 600 << 10;
 
 #[derive(Debug)]
 struct Plain(Vec<AtomicU64>);
@@ -35,6 +35,22 @@ pub(super) fn region(bytes: u64) -> Region {
 /// Memory in which nothing is.
 pub(super) fn empty() -> Vec<Region> {
     vec![region(HEAD_BYTES), region(UNDO_BYTES)]
+}
+
+/// More memory for rows, with room for this many bytes.
+pub(super) fn grow(memory: &mut Vec<Region>, bytes: u64) -> Region {
+    let more = region(bytes.max(ARENA_BYTES));
+    memory.push(more.clone());
+    more
+}
+
+/// The same for the undo ring.
+pub(super) fn grow_undo(memory: &mut Vec<Region>, bytes: u64) -> Region {
+    let more = region(bytes.max(UNDO_BYTES));
+    memory.push(more.clone());
+    let is_noted = note_undo(memory, memory.len() - 1);
+    assert!(is_noted, "there is room");
+    more
 }
 
 /// Other memory with the same bytes.

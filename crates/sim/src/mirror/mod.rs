@@ -42,7 +42,7 @@ use freshet_cluster::{
     term::{TermHistory, TermState},
 };
 use freshet_fabric::memory::Region;
-use freshet_mirror::{FetchedLog, Keep, mark_of, plan};
+use freshet_mirror::{FetchedLog, Keep, mark_of};
 
 pub(crate) use self::{
     feeding::Line,
@@ -53,7 +53,7 @@ pub(crate) use self::{
 };
 use self::{
     following::Bootstrap,
-    memory::{UNDO_BYTES, check, damaged, empty, moved},
+    memory::{UNDO_BYTES, check, empty, moved},
     snapshot::Reading,
     taking::TakingOver,
     working::{Then, Work},
@@ -328,13 +328,10 @@ impl World {
     /// Brings the memory to the end of a batch.
     fn recover(&mut self, node: usize, then: fn(Lsn) -> Then) -> Result<(), Violation> {
         self.cut_off(node);
-        let planned = plan(&self.mirror(node).memory, Keep::Whole).map_err(damaged)?;
-        let found = planned.found();
+        let found = self.mend(node, Keep::Whole, then)?;
         self.report.undone += found.undone as u64;
         self.report.kept += (found.under_way - found.undone) as u64;
         self.note(|| format!("node {node} recovers its memory: {found:?}"));
-        let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-        self.write(node, &writes, then(found.end));
         Ok(())
     }
 

@@ -46,10 +46,10 @@ impl Posted {
     }
 
     /// Posts a list that is not empty, by which the mirror gets these blocks; returns its token.
-    pub fn post<'l>(&mut self, list: impl Iterator<Item = (Place, &'l [u8])>, blocks: Vec<Block>) -> u64 {
+    pub fn post(&mut self, list: impl Iterator<Item = (Place, impl Into<Vec<u8>>)>, blocks: Vec<Block>) -> u64 {
         self.posted += 1;
         if !self.over {
-            self.under_way.extend(list.map(|(to, bytes)| Write { to, bytes: bytes.to_vec(), ends: None }));
+            self.under_way.extend(list.map(|(to, bytes)| Write { to, bytes: bytes.into(), ends: None }));
             if let Some(last) = self.under_way.back_mut() {
                 last.ends = Some((self.posted, blocks));
             }

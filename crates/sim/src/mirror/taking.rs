@@ -2,16 +2,12 @@
 //! memory, and makes a database of it. Then it is a node with a log.
 
 use freshet_base::{Lsn, Term};
-use freshet_cluster::{
-    handshake::Welcome,
-    promotion::Inheritance,
-    term::{NotBegun, TermEntry},
-};
-use freshet_mirror::{FetchedLog, Keep, NoRoom, NotTaken, Taking, beginning, note_undo, plan};
+use freshet_cluster::{handshake::Welcome, promotion::Inheritance};
+use freshet_mirror::{FetchedLog, Keep, NoRoom, NotTaken, Taking, beginning};
 
 use super::{
     Mirror,
-    memory::{ARENA_BYTES, UNDO_BYTES, damaged, region},
+    memory::{damaged, grow, grow_undo},
     no_log,
     working::Then,
 };
@@ -60,7 +56,7 @@ impl World {
         let mirror = self.mirror(node);
         let writes: Vec<_> = beginning(&mirror.memory, CLUSTER, me, term, at).collect();
         mirror.exposed = true;
-        self.write(node, &writes, then);
+        self.write(node, writes, then);
     }
 
     pub(super) fn taking_begun(
@@ -112,18 +108,8 @@ impl World {
             };
             match memory.lay_out() {
                 Ok(()) => break,
-                Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => {
-                    let arena = region(bytes.max(ARENA_BYTES));
-                    regions.push(arena.clone());
-                    memory.grow(arena);
-                }
-                Err(NotTaken::Undo(full)) => {
-                    let more = region(full.lacking_bytes().max(UNDO_BYTES));
-                    regions.push(more.clone());
-                    let is_noted = note_undo(regions, regions.len() - 1);
-                    assert!(is_noted, "there is room");
-                    memory.grow_undo(more);
-                }
+                Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => memory.grow(grow(regions, bytes)),
+                Err(NotTaken::Undo(full)) => memory.grow_undo(grow_undo(regions, full.lacking_bytes())),
                 Err(NotTaken::BeginAgain { at }) => {
                     let term = *term;
                     self.clear(node, term, at, Then::Cleared);
@@ -134,7 +120,7 @@ impl World {
         }
         let taking = self.mirror(node).taking();
         let writes: Vec<_> = taking.memory.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-        self.write(node, &writes, Then::Taken);
+        self.write(node, writes, Then::Taken);
         Ok(())
     }
 
@@ -158,10 +144,7 @@ impl World {
 
     /// No more comes: the memory ends where a transaction does.
     fn end_taking(&mut self, node: usize) -> Result<(), Violation> {
-        let planned = plan(&self.mirror(node).memory, Keep::Whole).map_err(damaged)?;
-        let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-        self.write(node, &writes, Then::Fetched(planned.found().end));
-        Ok(())
+        self.mend(node, Keep::Whole, Then::Fetched).map(drop)
     }
 
     pub(super) fn mirror_fetched(&mut self, node: usize, end: Lsn) -> Result<(), Violation> {
@@ -189,17 +172,10 @@ impl World {
         term: Term,
         inheritance: Inheritance,
     ) -> Result<(), Violation> {
-        let nonce = self.unique();
-        let state = &mut self.nodes[node];
-        let end = Lsn(state.disk.log.end());
-        let entry = TermEntry { term, start: end, node: state.id, nonce };
-        match state.disk.terms.begin(entry, end, &inheritance.succession) {
-            Err(NotBegun::Fenced { .. }) => {
-                return self.give_up(node);
-            }
-            begun => begun.expect("a term above all that were observed"),
+        if !self.notes_term(node, term, &inheritance) {
+            return self.give_up(node);
         }
-        state.candidate = None;
+        self.nodes[node].candidate = None;
         self.mirror(node).takes_over = true;
         let longest = if self.dice.one_in(4) { 40_000 } else { 4000 };
         let pause = self.dice.between(100, longest);

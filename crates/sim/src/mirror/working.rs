@@ -3,8 +3,9 @@
 use freshet_base::{Lsn, Term};
 use freshet_cluster::{entering::Entered, handshake::Welcome, mirror::MirrorState, recording::Recorded};
 use freshet_fabric::Place;
+use freshet_mirror::{Keep, Recovered, plan};
 
-use super::posted::Posted;
+use super::{memory::damaged, posted::Posted};
 use crate::{
     checks::Violation,
     entering::Enters,
@@ -47,13 +48,31 @@ pub(super) enum Then {
 
 impl World {
     /// Writes all this, and then the next.
-    pub(super) fn write(&mut self, node: usize, list: &[(Place, Vec<u8>)], then: Then) {
+    pub(super) fn write(
+        &mut self,
+        node: usize,
+        list: impl IntoIterator<Item = (Place, impl Into<Vec<u8>>)>,
+        then: Then,
+    ) {
         let mut posted = Posted::new(self.mirror(node).memory.clone());
-        posted.post(list.iter().map(|(to, bytes)| (*to, &bytes[..])), Vec::new());
+        posted.post(list.into_iter(), Vec::new());
         let mirror = self.mirror(node);
         mirror.session += 1;
         mirror.work = Some(Work { posted, then });
         self.work_soon(node);
+    }
+
+    /// Writes what brings the memory to the end of a batch, and then what follows from there.
+    pub(super) fn mend(
+        &mut self,
+        node: usize,
+        keep: Keep,
+        then: impl FnOnce(Lsn) -> Then,
+    ) -> Result<Recovered, Violation> {
+        let planned = plan(&self.mirror(node).memory, keep).map_err(damaged)?;
+        let found = planned.found();
+        self.write(node, planned.writes(), then(found.end));
+        Ok(found)
     }
 
     fn work_soon(&mut self, node: usize) {
