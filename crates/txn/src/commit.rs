@@ -18,6 +18,7 @@ use crate::{
     CommitError, NotRecorded, Ticket, Transaction,
     garbage::Garbage,
     plan::{Plan, Record},
+    rids::Rids,
     snapshots::Primary,
     state::Write,
     worker::Inner,
@@ -77,9 +78,13 @@ impl Transaction<'_> {
             return self.end_reading();
         }
         let made = worker.state.borrow().writes.len();
+        // Built before the LSN is taken, as far as that can be: what comes between is short.
+        let writer = Self::writer(primary, &mut inner.writer, &mut inner.builder)?;
+        let plan = self.plan(primary, writer.stream(), &mut inner.builder)?;
+        writer.throttle()?;
         // Before the LSN is taken: who takes a later one finds this.
         let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
-        let ticket = self.log(primary, inner)?;
+        let ticket = self.log(primary, &plan, writer, &mut inner.builder, &mut inner.rids)?;
         self.finished.set(true);
         worker.tidy(inner, &self, made);
         Ok(ticket)
@@ -108,16 +113,18 @@ impl Transaction<'_> {
     /// Takes the LSN, decides, and fills the reserved range of the log with what was planned, or
     /// with skip blocks. The order of the lines is the protocol, whatever the log keeps and however
     /// long the transaction is.
-    fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+    fn log(
+        &self,
+        primary: &Primary,
+        plan: &Plan,
+        writer: &mut Writer,
+        builder: &mut BlockBuilder,
+        rids: &mut Rids,
+    ) -> Result<Ticket, CommitError> {
         freshet_base::step!(Certify);
         let worker = self.worker;
         let owners = &worker.core.owners;
         let owner = worker.owner.get().expect("it has written");
-        let Inner { writer, builder, rids } = inner;
-        let writer = Self::writer(primary, writer, builder)?;
-        // Built before the LSN is taken, as far as that can be: what comes between is short.
-        let plan = self.plan(primary, writer.stream(), builder)?;
-        writer.throttle()?;
         if plan.is_long() {
             // To find out later costs as much of the log as the transaction takes.
             self.certify(primary.log.reserved())?;
@@ -147,10 +154,10 @@ impl Transaction<'_> {
         self.count_recorded();
         let ticket = Ticket { lsn: Some(lsn), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
-        let messages = self.enter_messages(lsn, &plan, builder);
+        let messages = self.enter_messages(lsn, plan, builder);
         // A thread that meets a version wants its final LSN, and should not have to wait for the
         // log.
-        let records = self.publish(lsn, &plan, builder);
+        let records = self.publish(lsn, plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         let put = plan.put(primary, builder, &records, &messages, &mut reservation);
         assert!(put.is_err() || reservation.at() == reservation.end(), "a part of a transaction is not in the log");

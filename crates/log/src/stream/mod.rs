@@ -47,10 +47,9 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, Lsn, NodeId, Regularly, Rid, Stage, Term, WaitError, Watermark, wait::Patience};
+use freshet_base::{Lsn, Regularly, Stage, Term, WaitError, Watermark};
 
 use crate::{
-    block::{MARK_BLOCK, term_block},
     buffer::{Flusher, RingMemory},
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
     hang,
@@ -532,122 +531,6 @@ impl Log {
         if let Some(store) = store {
             store.finish();
         }
-    }
-
-    // --- filled by workers ---------------------------------------------------------------------
-
-    /// A place for one worker.
-    ///
-    /// # Errors
-    /// [`TooManyWriters`] when [`LogConfig::writers`] are in use.
-    pub fn writer(&self) -> Result<Writer, TooManyWriters> {
-        Writer::new(self.workers())
-    }
-
-    /// The term in which this log is written.
-    pub fn term(&self) -> Term {
-        self.workers().term
-    }
-
-    /// How the log was set up.
-    #[inline]
-    pub fn config(&self) -> &LogConfig {
-        &self.workers().config
-    }
-
-    /// Where workers began to fill this log; what lies below was there before.
-    pub fn start(&self) -> Lsn {
-        self.workers().start
-    }
-
-    /// The LSNs handed out so far end here.
-    #[inline]
-    pub fn reserved(&self) -> Lsn {
-        Lsn(self.shared.core.buffer.reserved().load(Ordering::SeqCst))
-    }
-
-    /// A transaction of at most this many bytes is put into the ring at once, a longer one in
-    /// parts.
-    pub fn longest_at_once(&self) -> u64 {
-        (self.workers().longest / 4).max(1024)
-    }
-
-    /// About how long the parts of a long transaction are.
-    pub fn part(&self) -> u64 {
-        self.longest_at_once().min(workers::PART)
-    }
-
-    /// The longest block, and so about the longest row.
-    pub fn longest_block(&self) -> u64 {
-        self.workers().longest
-    }
-
-    /// The stream of a record's page, where blocks are divided by pages; none where they are not,
-    /// or there is one stream only.
-    #[inline]
-    pub fn stream_of(&self, fid: Fid, rid: Rid) -> Option<u8> {
-        match self.config().division {
-            Division::Page(records) if self.streams() > 1 => {
-                Some(((rid.0 / records + u64::from(fid.0)) % self.streams() as u64) as u8)
-            }
-            _ => None,
-        }
-    }
-
-    /// How often stragglers of passive group commit were force-fenced.
-    pub fn force_fences(&self) -> u64 {
-        self.workers().fences.force_fences()
-    }
-
-    /// Asks for everything below `target`, once it is filled, to be persisted without waiting for
-    /// more: the caller is about to wait for it.
-    pub fn force_fence(&self, target: Lsn) {
-        freshet_base::step!(Commit, target, target);
-        let workers = self.workers();
-        if self.durable() >= target {
-            return;
-        }
-        if self.shared.core.pmem.is_there() {
-            // Nobody has to be woken for that.
-            if let Err(failure) = workers.persist(true) {
-                self.shared.fail(failure);
-            }
-            if self.shared.core.durable.get() >= target {
-                return;
-            }
-        }
-        self.shared.want(target);
-    }
-
-    /// Blocks until the log is durable up to `target`, and returns how far it then is.
-    ///
-    /// # Errors
-    /// [`DurableError`]; in every case the outcome is open.
-    pub fn wait_durable<'a>(&self, target: Lsn, patience: impl Into<Patience<'a>>) -> Result<Lsn, DurableError> {
-        let durable = self.durable();
-        if durable >= target {
-            return Ok(durable);
-        }
-        self.force_fence(target);
-        self.shared.core.durable.wait(target, patience).map_err(|error| match error {
-            WaitError::Deadline | WaitError::Interrupted => DurableError::Deadline,
-            WaitError::Closed => match self.failure() {
-                Some(failure) => DurableError::Failed(failure),
-                None => DurableError::Stopped,
-            },
-        })
-    }
-
-    /// Writes the first block of a term: `node` leads from here on. Returns where it ends.
-    ///
-    /// # Errors
-    /// [`ReserveError`] as for every block.
-    ///
-    /// # Panics
-    /// When every writer's place is taken: the term begins before there are workers.
-    pub fn begin_term(&self, node: NodeId) -> Result<Lsn, ReserveError> {
-        let mut writer = self.writer().expect("a term begins before there are workers");
-        writer.mark(MARK_BLOCK, |lsn| term_block(lsn, self.term(), node))
     }
 
     // --- filled by a receiver ------------------------------------------------------------------

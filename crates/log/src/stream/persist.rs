@@ -58,8 +58,8 @@ pub(crate) trait Fill: Send + Sync + fmt::Debug {
     /// How far it is filled, or will be at any moment.
     fn soon_filled(&self) -> Lsn;
 
-    /// Says how far the log is filled. Where the ring is in persistent memory, makes that durable
-    /// there, as far as it is not somebody else's work unless it is `mine`, and tells it.
+    /// Where the ring is in persistent memory: makes durable there what is filled, as far as it is
+    /// not somebody else's work unless it is `mine`, and tells it.
     ///
     /// # Errors
     /// [`LogFailure`]; nothing can be said then.
@@ -121,11 +121,15 @@ impl Persist<'_> {
             let closing = self.log.is_closing();
             let reserved = self.fill.reserved();
             let now = Instant::now();
-            self.fill.persist(closing || self.is_for_lines())?;
+            if self.log.core.pmem.is_there() {
+                self.fill.persist(closing || self.is_for_lines())?;
+            } else {
+                self.fill.filled();
+            }
             let found = self.look(self.log.core.flushable(), reserved, now);
             if found.to > found.done && (closing || self.kind.left(&found) == Some(Duration::ZERO)) {
-                freshet_base::step!(Persist, found.done, found.to);
                 self.log.hand_out(self.fill, &mut self.ends);
+                freshet_base::step!(Persist, found.done, found.to);
                 let mut flusher = self.log.streams[self.number].flusher();
                 // Looked up here: no cut comes any more.
                 self.log.flush(self.fill, &mut flusher, self.log.core.flushable())?;
@@ -214,13 +218,13 @@ impl Shared {
     /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
     /// all.
     pub(super) fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Lsn>) {
-        freshet_base::step!(Persist);
         let mut sinks = self.sinks();
         let filled = self.core.buffer.filled();
         let handed = sinks.handed;
         if filled <= handed {
             return;
         }
+        freshet_base::step!(Ship, handed, filled);
         if !sinks.seats.is_empty() {
             fill.partition_ends(handed, filled, ends);
             let mut transactions: Vec<Lsn> =

@@ -207,7 +207,7 @@ impl Fill for Received {
     }
 
     fn persist(&self, mine: bool) -> Result<(), LogFailure> {
-        if !mine || !self.log.core.pmem.is_there() {
+        if !mine {
             return Ok(());
         }
         {

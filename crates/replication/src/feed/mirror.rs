@@ -447,7 +447,8 @@ impl<F: Feeder> Ship<'_, F> {
         if !mirror.feed.asks_for_region(self.feeder.feeds().clock.now()) {
             return Ok(());
         }
-        self.send_alone(Kind::Grow, &wire::encode(&(bytes, growing)))
+        let (term, message) = (self.feeder.feeds().term, wire::encode(&(bytes, growing)));
+        Ok(self.line.sender.send(Kind::Grow as u8, term, 0, 0, &message)?)
     }
 
     /// Notes whether the next batch waits for memory, and says so if the mirror has none.

@@ -444,7 +444,7 @@ impl<F: Feeder> Ship<'_, F> {
                 loop {
                     let piece = PIECE.min(length - done);
                     let at = from.plus(done as u64);
-                    self.read(at, piece)?;
+                    self.feeder.read(at, &mut self.line.piece[..piece])?;
                     done += piece;
                     if done == length {
                         return self.announce_batch(from, length, Way::Placed(piece));
@@ -456,16 +456,12 @@ impl<F: Feeder> Ship<'_, F> {
             Next::SendWatermark | Next::SendKeepAlive => {
                 self.line.ends.clear();
                 let Some(note) = self.note(None) else { return Ok(()) };
-                self.send_alone(Kind::Watermark, &wire::encode(&note))
+                let (term, message) = (self.feeder.feeds().term, wire::encode(&note));
+                Ok(self.line.sender.send(Kind::Watermark as u8, term, 0, 0, &message)?)
             }
             Next::SendPeers => self.send_peers(),
             Next::Wait { .. } => Ok(()),
         }
-    }
-
-    pub fn send_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
-        freshet_base::step!(Ship);
-        Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
     fn read(&mut self, from: Lsn, length: usize) -> Result<(), ReadError> {
@@ -479,7 +475,8 @@ impl<F: Feeder> Ship<'_, F> {
 
     pub fn send_peers(&mut self) -> Result<(), ShipError> {
         self.feeder.feeds().state().host.peers_sent(self.shipper.id);
-        self.send_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
+        let (term, message) = (self.feeder.feeds().term, wire::encode(&self.feeder.peers_message()));
+        Ok(self.line.sender.send(Kind::Peers as u8, term, 0, 0, &message)?)
     }
 
     fn send_old(&mut self, from: Lsn, upto: Lsn) -> Result<(), ShipError> {

@@ -1,4 +1,5 @@
-//! Commit: binds the commit rule to those who wait for it.
+//! Commit: what the log and the standbys say, the rule that decides what is committed upon that, and
+//! those who wait for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,21 +7,27 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, Lsn, NodeId, OutcomeOpen, Stage, WaitError, Watermark, check,
+    CommitGate, Lsn, NodeId, OutcomeOpen, Stage, Term, WaitError, Watermark, check,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
     wait::Patience,
 };
 use freshet_cluster::{
     Moment,
     commit_rule::{CommitRule, Event, Member, Refusal, Standing},
+    host::ReplicaState,
     in_sync::InSyncSet,
     meeting::Acknowledged,
     recording::{Recorded, Recorder},
 };
-use freshet_log::{Log, TransactionEnds};
+use freshet_log::{Batch, Log, Noting, ReadError, Sink, TransactionEnds};
 
-use super::{PrimaryConfig, PrimaryId};
-use crate::{bell::Bell, clock::Clock};
+use super::{PrimaryConfig, PrimaryId, Shared, accept};
+use crate::{
+    bell::Bell,
+    clock::Clock,
+    feed::{self, Feeder, Feeds},
+    wire::{self, Peer, Peers},
+};
 
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
 const LATE: Duration = Duration::from_millis(100);
@@ -28,14 +35,6 @@ const LATE: Duration = Duration::from_millis(100);
 /// When nothing was done for so long, the whole node stood still: the watch wakes twice as often.
 fn stood_still(standby_timeout: Duration) -> Duration {
     standby_timeout.max(LATE)
-}
-
-/// What an event led to.
-pub(crate) struct Outcome {
-    /// `committed` has moved.
-    pub advanced: bool,
-    /// The standing or a member's place has.
-    pub changed: bool,
 }
 
 /// The commit rule, shared: what commits wait for. When the log fails, no commit holds any more.
@@ -108,45 +107,6 @@ impl CommitStage {
         self.state.lock().expect("the rule panics only on a bug of its own")
     }
 
-    pub(crate) fn apply(&self, event: Event) -> Outcome {
-        freshet_base::step!(Commit);
-        let (decision, whole, refusal, deadline, effective) = {
-            let State { rule, ends, applied } = &mut *self.state();
-            let now = self.clock.now();
-            if now.since(*applied) >= stood_still(rule.config().standby_timeout) {
-                let _ = rule.apply(Event::StoodStill, now);
-            }
-            *applied = now;
-            let decision = rule.apply(event, now);
-            // Below where the term began no ends are known; nothing there is committed before
-            // something of the term is.
-            let whole = ends.below(decision.committed);
-            ends.forget(whole);
-            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
-        };
-        if effective && !self.effective.swap(true, Ordering::Relaxed) {
-            // That is noted, for a restart.
-            self.watch.ring();
-        }
-        let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
-        check(&[(Stage::Commit, whole), (Stage::Commit, decision.committed), (Stage::Certify, self.log.reserved())]);
-        self.reached.advance(decision.committed);
-        let advanced = self.committed.advance(whole);
-        if refusal.is_some() && !was_refusing {
-            // Those who wait look at `refusing` again.
-            self.committed.wake();
-        }
-        if decision.write {
-            self.watch.ring();
-        }
-        if let Some(deadline) = deadline
-            && deadline.0 < self.watched.load(Ordering::SeqCst)
-        {
-            self.watch.ring();
-        }
-        Outcome { advanced, changed: decision.changed }
-    }
-
     /// A standby is gone for good: its acknowledgements count no more.
     pub(crate) fn forget(&self, standby: NodeId) {
         let _ = self.state().rule.forget(standby, self.clock.now());
@@ -182,14 +142,6 @@ impl CommitStage {
 
     pub(crate) fn set_took_effect(&self) -> bool {
         self.state().rule.set_took_effect()
-    }
-
-    /// Transactions end there, in what is about to be flushed.
-    pub(crate) fn enter_ends(&self, transaction_ends: &[Lsn]) {
-        freshet_base::step!(Ship);
-        assert!(transaction_ends.is_sorted(), "transactions end out of their order: {transaction_ends:?}");
-        let ends = &mut self.state().ends;
-        transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
 
     /// Who holds what was committed in this term.
@@ -296,5 +248,132 @@ impl CommitGate for CommitStage {
             return Some(Ok(()));
         }
         self.refusal().map(refused).or_else(|| self.log_failed()).map(Err)
+    }
+}
+
+/// What the log persists is shipped while it does: a small batch is copied here, where that is all
+/// that shipping takes. Where the log is persistent, the commit rule is applied.
+impl Sink for Shared {
+    fn batch(&self, batch: &Batch<'_>) {
+        freshet_base::step!(Ship, batch.from, batch.to);
+        let ends = batch.transaction_ends;
+        assert!(ends.is_sorted(), "transactions end out of their order: {ends:?}");
+        {
+            let known = &mut self.commit.state().ends;
+            ends.iter().for_each(|end| known.enter(*end));
+        }
+        feed::batch_ready(self, batch);
+    }
+
+    fn durable(&self, to: Lsn) {
+        freshet_base::step!(Commit, to, to);
+        self.apply(Event::Durable(to));
+    }
+
+    fn needed(&self) -> Lsn {
+        self.feeds.needed()
+    }
+}
+
+/// What its standbys get, and what comes of what they say.
+impl Feeder for Shared {
+    fn feeds(&self) -> &Feeds {
+        &self.feeds
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
+        self.log.read(at, into)
+    }
+
+    fn note_changes(&self) -> Option<Noting> {
+        Some(self.log.note_changes())
+    }
+
+    /// Feeds the commit rule, moves the watermarks as it decides, and tells standbys.
+    fn apply(&self, event: Event) {
+        freshet_base::step!(Commit);
+        let commit = &*self.commit;
+        let (decision, whole, refusal, deadline, effective) = {
+            let State { rule, ends, applied } = &mut *commit.state();
+            let now = commit.clock.now();
+            if now.since(*applied) >= stood_still(rule.config().standby_timeout) {
+                let _ = rule.apply(Event::StoodStill, now);
+            }
+            *applied = now;
+            let decision = rule.apply(event, now);
+            // Below where the term began no ends are known; nothing there is committed before
+            // something of the term is.
+            let whole = ends.below(decision.committed);
+            ends.forget(whole);
+            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
+        };
+        if effective && !commit.effective.swap(true, Ordering::Relaxed) {
+            // That is noted, for a restart.
+            commit.watch.ring();
+        }
+        let was_refusing = commit.refusing.swap(refusal.is_some(), Ordering::SeqCst);
+        check(&[(Stage::Commit, whole), (Stage::Commit, decision.committed), (Stage::Certify, commit.log.reserved())]);
+        commit.reached.advance(decision.committed);
+        let advanced = commit.committed.advance(whole);
+        if refusal.is_some() && !was_refusing {
+            // Those who wait look at `refusing` again.
+            commit.committed.wake();
+        }
+        if decision.write {
+            commit.watch.ring();
+        }
+        if let Some(deadline) = deadline
+            && deadline.0 < commit.watched.load(Ordering::SeqCst)
+        {
+            commit.watch.ring();
+        }
+        if advanced {
+            feed::committed(self, commit.committed());
+        }
+        if decision.changed {
+            self.feeds.note_places(&commit.places());
+            self.report_changes();
+        }
+    }
+
+    fn fenced(&self, by: Term) {
+        self.fence(by);
+    }
+
+    fn missed(&self) {
+        self.announce.ring();
+    }
+
+    fn news(&self) {
+        self.feeds.peers_changed();
+    }
+
+    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), wire::Refusal> {
+        accept::make_place(self, address, replica)
+    }
+
+    fn met(&self, node: NodeId, address: &str, serves: bool) {
+        if address.is_empty() {
+            return;
+        }
+        let mut peers = self.peers.lock().expect("no code panics under this mutex");
+        let peer = Peer { node: Some(node), address: address.to_owned(), serves };
+        if !peers.contains(&peer) {
+            peers.retain(|known| known.node != Some(node) && known.address != address);
+            peers.push(peer);
+            drop(peers);
+            self.remember_peers();
+            self.feeds.peers_changed();
+        }
+    }
+
+    fn peers_message(&self) -> Peers {
+        Peers {
+            peers: self.known(),
+            standbys: self.config.rule.standbys,
+            safety: self.config.rule.safety,
+            ahead: self.feeds.ahead(),
+            two_primaries: self.meetings().clone(),
+        }
     }
 }

@@ -25,11 +25,10 @@ use freshet_cluster::{
     begin_again::{self, Cluster, Seen, Verdict},
     commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
-    host::ReplicaState,
     in_sync::{Holder, Succession},
     term::TermEntry,
 };
-use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
+use freshet_log::{Log, SinkHandle};
 use freshet_membership::Credentials;
 
 pub use self::{
@@ -43,7 +42,7 @@ use crate::{
     feed::{self, FeedConfig, Feeder, Feeds},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::{Leads, Terms},
-    wire::{self, Peer, Peers, Refusal},
+    wire::{self, Peer},
 };
 
 /// The parameters of a term.
@@ -300,25 +299,6 @@ impl Primary {
     }
 }
 
-/// What the log persists is shipped while it does: a small batch is copied here, where that is all
-/// that shipping takes. Where the log is persistent, the commit rule is applied.
-impl Sink for Shared {
-    fn batch(&self, batch: &Batch<'_>) {
-        freshet_base::step!(Ship, batch.from, batch.to);
-        self.commit.enter_ends(batch.transaction_ends);
-        feed::batch_ready(self, batch);
-    }
-
-    fn durable(&self, to: Lsn) {
-        freshet_base::step!(Commit, to, to);
-        self.apply(Event::Durable(to));
-    }
-
-    fn needed(&self) -> Lsn {
-        self.feeds.needed()
-    }
-}
-
 impl Drop for Primary {
     fn drop(&mut self) {
         self.stop();
@@ -526,73 +506,5 @@ impl Shared {
 impl Leads for Shared {
     fn promised(&self, by: Term) {
         self.fence(by);
-    }
-}
-
-impl Feeder for Shared {
-    fn feeds(&self) -> &Feeds {
-        &self.feeds
-    }
-
-    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), ReadError> {
-        self.log.read(at, into)
-    }
-
-    fn note_changes(&self) -> Option<Noting> {
-        Some(self.log.note_changes())
-    }
-
-    /// Feeds the commit rule and carries out what it decides.
-    fn apply(&self, event: Event) {
-        freshet_base::step!(Commit);
-        let outcome = self.commit.apply(event);
-        if outcome.advanced {
-            feed::committed(self, self.commit.committed());
-        }
-        if outcome.changed {
-            self.feeds.note_places(&self.commit.places());
-            self.report_changes();
-        }
-    }
-
-    fn fenced(&self, by: Term) {
-        self.fence(by);
-    }
-
-    fn missed(&self) {
-        self.announce.ring();
-    }
-
-    fn news(&self) {
-        self.feeds.peers_changed();
-    }
-
-    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
-        accept::make_place(self, address, replica)
-    }
-
-    fn met(&self, node: NodeId, address: &str, serves: bool) {
-        if address.is_empty() {
-            return;
-        }
-        let mut peers = self.peers.lock().expect("no code panics under this mutex");
-        let peer = Peer { node: Some(node), address: address.to_owned(), serves };
-        if !peers.contains(&peer) {
-            peers.retain(|known| known.node != Some(node) && known.address != address);
-            peers.push(peer);
-            drop(peers);
-            self.remember_peers();
-            self.feeds.peers_changed();
-        }
-    }
-
-    fn peers_message(&self) -> Peers {
-        Peers {
-            peers: self.known(),
-            standbys: self.config.rule.standbys,
-            safety: self.config.rule.safety,
-            ahead: self.feeds.ahead(),
-            two_primaries: self.meetings().clone(),
-        }
     }
 }
