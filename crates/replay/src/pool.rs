@@ -209,43 +209,37 @@ impl Replay {
         // What is below a mark first, and all of that: it is the state there that is compared.
         let mut at = from;
         let marks = self.proof().marks_in(from, to);
-        for mark in marks {
-            assert!(at <= mark && mark < to, "the mark {mark} is not between {at} and {to}");
-            self.replay_job(at, mark, ends)?;
-            at = mark;
-            self.proof().take_down(mark, &self.catalog);
+        for end in marks.into_iter().chain([to]) {
+            assert!(at <= end && end <= to, "the mark {end} is not between {at} and {to}");
+            if at < end {
+                let mut lead = self.lead();
+                let mut found = self.divide(&mut lead, &Job::new(at, end, ends, None))?;
+                let Lead { participant, applier, .. } = &mut *lead;
+                let guard = participant.pin_without_snapshot();
+                applier.finish(&guard, &mut found)?;
+                drop(guard);
+                if self.catalog.take_unfilled() {
+                    fill_all(&self.catalog, participant, &Records(self.log.clone()))?;
+                }
+                let differs = self.proof().replayed(&participant.pin_without_snapshot(), end, &found, &self.catalog);
+                if let Some(differs) = differs {
+                    self.differs.get_or_init(|| differs);
+                }
+                self.records.fetch_add(found.records, Relaxed);
+                self.bytes.fetch_add(found.bytes, Relaxed);
+                if !found.messages.is_empty() {
+                    self.messages.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.messages);
+                }
+                if !found.deleted.is_empty() {
+                    self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
+                }
+            }
+            at = end;
+            if end < to {
+                self.proof().take_down(end, &self.catalog);
+            }
         }
-        self.replay_job(at, to, ends)?;
         self.sweep(to);
-        Ok(())
-    }
-
-    fn replay_job(&self, from: Lsn, to: Lsn, ends: &[Lsn]) -> Result<(), ReplayError> {
-        freshet_base::step!(Replay, from, to);
-        if from >= to {
-            return Ok(());
-        }
-        let mut lead = self.lead();
-        let mut found = self.divide(&mut lead, &Job::new(from, to, ends, None))?;
-        let Lead { participant, applier, .. } = &mut *lead;
-        let guard = participant.pin_without_snapshot();
-        applier.finish(&guard, &mut found)?;
-        drop(guard);
-        if self.catalog.take_unfilled() {
-            fill_all(&self.catalog, participant, &Records(self.log.clone()))?;
-        }
-        let differs = self.proof().replayed(&participant.pin_without_snapshot(), to, &found, &self.catalog);
-        if let Some(differs) = differs {
-            self.differs.get_or_init(|| differs);
-        }
-        self.records.fetch_add(found.records, Relaxed);
-        self.bytes.fetch_add(found.bytes, Relaxed);
-        if !found.messages.is_empty() {
-            self.messages.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.messages);
-        }
-        if !found.deleted.is_empty() {
-            self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
-        }
         Ok(())
     }
 

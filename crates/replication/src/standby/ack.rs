@@ -10,13 +10,12 @@ use freshet_base::{
     Term,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::follower::{Ack, Decision};
+use freshet_cluster::follower::{Decision, Event};
 use freshet_fabric::{channel, tcp};
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     load::LoadMeter,
-    status::Load,
     terms::NOTE_COMMITTED_EVERY,
     wire::{self, Asks, Kind, Refusal},
 };
@@ -63,21 +62,51 @@ impl AckStage {
             }
         }
     }
+}
 
-    /// Sends what `what` finds there is to send, with what this node asks for and how busy it is;
-    /// `what` is given whether the primary writes into the ring itself. One acknowledgement after
-    /// the other. A lost connection is noticed by the receiving thread.
-    pub fn send(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks, Option<Load>)>)) -> Decision {
+impl Shared {
+    /// Acknowledges if there is something new, and the connection still counts, with what this node
+    /// asks for and how busy it is; one acknowledgement after the other. A lost connection is
+    /// noticed by the receiving thread.
+    pub(super) fn acknowledge(&self, force: bool) {
         freshet_base::step!(Ack);
-        let mut link = self.0.lock().expect("no code panics under this mutex");
-        let (decision, ack) = what(matches!(*link, Some((AckSender::Channel(_), _))));
-        if let (Some((sender, term)), Some((ack, asks, load))) = (link.as_mut(), ack) {
+        let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
+        let mut link = self.store.acks.0.lock().expect("no code panics under this mutex");
+        // Whether the primary writes into the ring itself.
+        let one_sided = matches!(*link, Some((AckSender::Channel(_), _)));
+        let free = if one_sided { self.store.log.grant() } else { self.store.log.free_until() };
+        let (decision, ack) = {
+            let mut state = self.state();
+            let decision = self.note_persisted(&mut state);
+            let room = self.room(&mut state, free, force);
+            let owes = state.follower.owes_ack(room, force, &self.terms.fence());
+            (decision, if owes { state.follower.ack(room, self.clock.now()) } else { None })
+        };
+        if let (Some((sender, term)), Some(ack)) = (link.as_mut(), ack) {
             let _ = match sender {
-                AckSender::Channel(sender) => sender.status(wire::ack_words(&ack, asks, load)),
+                AckSender::Channel(sender) => {
+                    let proof = &self.store.config.proof;
+                    let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
+                    let asks = Asks { own, below: forms.is_some_and(|forms| forms.is_asked()), in_doubt, equal_at };
+                    sender.status(wire::ack_words(&ack, asks, self.load()))
+                }
                 AckSender::Frames(sender) => sender.send(Kind::Ack as u8, *term, &wire::encode(&ack)),
             };
         }
-        decision
+        drop(link);
+        self.carry_out(decision);
+        if decision.release.is_some() && !self.store.log.has_store() {
+            // There is more room than was just said.
+            self.acknowledge(false);
+        }
+    }
+
+    /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted
+    /// here.
+    pub(super) fn note_persisted(&self, state: &mut State) -> Decision {
+        freshet_base::step!(Ack);
+        let to = self.held().min(state.follower.received());
+        if to > state.follower.persisted() { self.apply(state, Event::Persisted(to)) } else { Decision::default() }
     }
 }
 

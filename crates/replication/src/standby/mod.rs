@@ -30,7 +30,7 @@ use freshet_base::{
 };
 pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
-    follower::{Decision, Event, Follower, Seen},
+    follower::{Decision, Follower, Seen},
     in_sync::InSyncSet,
     recording::Recorded,
     term::TermState,
@@ -64,7 +64,7 @@ use crate::{
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{AheadStatus, Load, MOST_AHEAD, OwnStatus},
     terms::Terms,
-    wire::{Asks, Continue, Peer, Refusal},
+    wire::{Continue, Peer, Refusal},
 };
 
 /// What a standby keeps what it gets in: a log, which it replays.
@@ -374,22 +374,6 @@ impl Shared {
         state
     }
 
-    /// Tells the follower what has happened, and has readers see what they may.
-    /// [`Shared::carry_out`] does the rest, without the mutex.
-    fn apply(&self, state: &mut State, event: Event) -> Decision {
-        freshet_base::step!(Visible);
-        let now = self.clock.now();
-        let decision = state.follower.apply(event, now);
-        if let Some(show) = decision.show {
-            let to = show.end(|at| self.store.log.transaction_end(at));
-            if state.follower.shown(to) {
-                self.store.visible.advance(to);
-                state.passage.visible(to, now);
-            }
-        }
-        decision
-    }
-
     /// Of a relay: tells those below.
     fn carry_out(&self, decision: Decision) {
         if (decision.places || decision.down.is_some() || decision.release.is_some())
@@ -428,37 +412,6 @@ impl Shared {
         let following =
             own.iter().sum::<Duration>() + self.store.log.statistics().thread_cpu + self.store.target.processor_time();
         Done { link_busy: self.state().link.busy(), following }
-    }
-
-    /// Acknowledges if there is something new, and the connection still counts.
-    fn acknowledge(&self, force: bool) {
-        freshet_base::step!(Ack);
-        let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
-        let decision = self.store.acks.send(|one_sided| {
-            let free = if one_sided { self.store.log.grant() } else { self.store.log.free_until() };
-            let mut state = self.state();
-            let decision = self.note_persisted(&mut state);
-            let room = self.room(&mut state, free, force);
-            let owes = state.follower.owes_ack(room, force, &self.terms.fence());
-            let ack = if owes { state.follower.ack(room, self.clock.now()) } else { None };
-            let proof = &self.store.config.proof;
-            let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
-            let asks = || Asks { own, below: forms.is_some_and(|forms| forms.is_asked()), in_doubt, equal_at };
-            (decision, ack.map(|ack| (ack, asks(), self.load())))
-        });
-        self.carry_out(decision);
-        if decision.release.is_some() && !self.store.log.has_store() {
-            // There is more room than was just said.
-            self.acknowledge(false);
-        }
-    }
-
-    /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted
-    /// here.
-    fn note_persisted(&self, state: &mut State) -> Decision {
-        freshet_base::step!(Ack);
-        let to = self.held().min(state.follower.received());
-        if to > state.follower.persisted() { self.apply(state, Event::Persisted(to)) } else { Decision::default() }
     }
 
     /// What is being passed on, if this node is a relay and was welcomed somewhere.

@@ -1,10 +1,10 @@
 //! Replay: hands what was received to the replay target, piece after piece, while the next ones
-//! flow in.
+//! flow in, and shows readers what they may see of that.
 
 use std::time::Duration;
 
 use freshet_base::{Lsn, sync::Arc};
-use freshet_cluster::follower::{Event, Piece};
+use freshet_cluster::follower::{Decision, Event, Piece};
 use freshet_log::Log;
 
 use super::{ReplayMode, Shared, State};
@@ -166,6 +166,22 @@ impl Shared {
                 self.follow.fail(why);
             }
         }
+    }
+
+    /// Tells the follower what has happened, and has readers see what they may.
+    /// [`Shared::carry_out`] does the rest, without the mutex.
+    pub(super) fn apply(&self, state: &mut State, event: Event) -> Decision {
+        freshet_base::step!(Visible);
+        let now = self.clock.now();
+        let decision = state.follower.apply(event, now);
+        if let Some(show) = decision.show {
+            let to = show.end(|at| self.store.log.transaction_end(at));
+            if state.follower.shown(to) {
+                self.store.visible.advance(to);
+                state.passage.visible(to, now);
+            }
+        }
+        decision
     }
 
     /// Nothing is replayed any more.
