@@ -482,7 +482,7 @@ impl Cli {
         freshet_base::private::umask();
         match self.command {
             Command::Demo(options) => demo::run(&options),
-            Command::Serve(options) => serve::run(&options.flags.0, options.while_stdin, None),
+            Command::Serve(options) => serve::run(&options.flags.0, options.while_stdin, serve::Beside::nothing()),
             Command::Token(options) => membership::token(&options),
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),

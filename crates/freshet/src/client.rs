@@ -21,10 +21,9 @@ use freshet_base::{Lsn, lock};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
-use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::protocol::{self, Answer, Ask, Call, Frames, Request, Response, VERSION, Watermarks};
+use crate::protocol::{self, Answer, Ask, Frames, Request, Response, VERSION, Watermarks};
 
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -59,9 +58,6 @@ pub enum ClientError {
         /// The reason that the node gave.
         reason: String,
     },
-    /// The transaction was rolled back.
-    #[error("rolled back: {0}")]
-    RolledBack(String),
     /// What becomes of the transaction is not known.
     #[error("{0}")]
     Open(String),
@@ -127,15 +123,6 @@ pub struct Client {
     waiters: Arc<Mutex<Waiters>>,
     next: AtomicU64,
     reader: Option<JoinHandle<()>>,
-}
-
-/// What a procedure call came to.
-#[derive(Debug)]
-pub struct Done<T> {
-    /// Everything below this was persistent first.
-    pub until: Lsn,
-    /// What the procedure returned.
-    pub result: T,
 }
 
 impl Client {
@@ -221,7 +208,6 @@ impl Client {
             Answer::Refused { reason } => {
                 ClientError::Refused { address: self.address.clone(), reason: reason.clone() }
             }
-            Answer::RolledBack { reason } => ClientError::RolledBack(reason.clone()),
             Answer::OutcomeOpen { reason } => ClientError::Open(reason.clone()),
             other => {
                 let mut answer = format!("{other:?}");
@@ -361,36 +347,6 @@ impl Client {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         match self.ask(Ask::WaitVisible { lsn, deadline_ms }, patience + Duration::from_secs(1))? {
             Answer::Visible { lsn } => Ok(lsn),
-            other => Err(self.unexpected(&other)),
-        }
-    }
-
-    /// The request that calls a procedure.
-    pub fn call_request(procedure: &str, arguments: &impl Serialize, deadline: Duration) -> Ask {
-        Ask::Call(Call {
-            procedure: procedure.to_owned(),
-            arguments: postcard::to_stdvec(arguments).expect("inputs can be encoded"),
-            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-        })
-    }
-
-    /// Calls a procedure and waits until it is committed.
-    ///
-    /// # Errors
-    /// Anything that [`ClientError`] knows.
-    pub fn call<T: DeserializeOwned>(
-        &self,
-        procedure: &str,
-        arguments: &impl Serialize,
-        patience: Duration,
-    ) -> Result<Done<T>, ClientError> {
-        // A little more than the node: its word on how it ended is worth more than our silence.
-        let answer = self.ask(Self::call_request(procedure, arguments, patience), patience + Duration::from_secs(1))?;
-        match answer {
-            Answer::Committed { until, ref result, .. } => match postcard::from_bytes(result) {
-                Ok(result) => Ok(Done { until, result }),
-                Err(_) => Err(self.unexpected(&answer)),
-            },
             other => Err(self.unexpected(&other)),
         }
     }

@@ -5,9 +5,8 @@
 //! |---|---|
 //! | [`cli`], [`config`] | what a user may say, and what follows from it |
 //! | [`protocol`] | the frames between clients and nodes |
-//! | [`server`], [`client`] | the two ends of it |
+//! | `server`, [`client`] | the two ends of it |
 //! | [`sql_client`] | a client of the SQL server, for the demo, the laboratory and tests |
-//! | [`procedures`] | what benchmarks call at nodes of the laboratory |
 //! | [`serve`], [`status`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
@@ -17,6 +16,7 @@
 mod advise;
 mod backup;
 mod begin_again;
+mod beside;
 mod certificates;
 mod checkpoint;
 pub mod children;
@@ -34,13 +34,12 @@ mod memory;
 pub mod messages;
 mod notify;
 pub mod pin;
-pub mod procedures;
 pub mod process;
 mod promote;
 pub mod protocol;
 mod reload;
 pub mod serve;
-pub mod server;
+mod server;
 mod sql;
 pub mod sql_client;
 pub mod status;

@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{
-    Isolation, Lsn,
+    Lsn,
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
@@ -25,6 +25,7 @@ use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
 
+pub use crate::beside::Beside;
 use crate::{
     Failure,
     begin_again::{BeginAgain, Outlook},
@@ -38,7 +39,7 @@ use crate::{
     messages, notify, process,
     protocol::Watermarks,
     reload::{self, Reload},
-    server::{Host, Purpose, Server, procedures::Procedures, starting::Reception},
+    server::{Host, Server, starting::Reception},
     sql,
 };
 
@@ -59,38 +60,25 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Options of a node of the laboratory: it knows all keys, and runs procedures for its clients.
+/// Options of a node of the laboratory: it knows all keys.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct NodeOptions {
     #[command(flatten)]
     serve: Serve<true>,
-    /// Threads that execute procedures.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
-    /// The isolation of procedures: si or serializable.
-    #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
-    isolation: Isolation,
 }
 
-/// Runs a node as `freshet serve` does, with procedures for its clients, whose transactions are to
-/// be of the given level. Blocks until it has ended.
+/// Runs a node as `freshet serve` does, and something beside it. Blocks until it has ended.
 ///
 /// # Errors
 /// When the node cannot start, or does not end cleanly.
-pub fn node(
-    options: &NodeOptions,
-    procedures: impl FnOnce(Isolation) -> Arc<dyn Procedures>,
-) -> Result<ExitCode, Failure> {
+pub fn node(options: &NodeOptions, beside: Beside) -> Result<ExitCode, Failure> {
     let Serve { flags, while_stdin } = &options.serve;
-    run(&flags.0, *while_stdin, Some((procedures(options.isolation), options.workers.into())))
+    run(&flags.0, *while_stdin, beside)
 }
 
-/// Procedures, and on how many threads they are run.
-type Served = (Arc<dyn Procedures>, usize);
-
-/// Runs a node, with procedures if there are any.
-pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) -> Result<ExitCode, Failure> {
+/// Runs a node, and something beside it.
+pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(while_stdin)?;
     let settings = Settings::gather(flags)?;
@@ -119,8 +107,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) 
     let mut progress = Progress::default();
     let reception = Reception::open(settings.server.address, progress.status(StartPhase::Tail))?;
     let mut prepared = sql::prepare(&settings.server.sql)?;
-    let purpose = Purpose { open_status: settings.server.open_status, procedures };
-    let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
+    let workers = Server::PLACES + beside.workers + sql::places(&settings.server.sql);
     let memory_bytes = memory::limit(&settings, process::available_bytes());
     let mut config = NodeConfig { workers, memory_bytes, ..settings.node.clone() };
     if let Some(begun) = &begun {
@@ -128,9 +115,8 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) 
     }
     let bounds = settings.server.sql.bounds(process::available_bytes());
     let memory = bounds.pool();
-    let theirs = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors());
-    let executors = match (config.apply, theirs) {
-        (Apply::Command, theirs) => theirs,
+    let executors = match config.apply {
+        Apply::Command => beside.executors,
         _ => Some(crate::verify::again(&memory, bounds.statement_memory)),
     };
     let over = ending.over();
@@ -181,8 +167,9 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) 
     let doors = reception.close()?;
     let again = BeginAgain::start(&node, doors.address(), begun)?;
     let host = NodeHost { again: Some(again.clone()), ..NodeHost::new(Arc::clone(&node), Instant::now()) };
-    let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, &purpose)?;
+    let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, settings.server.open_status)?;
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
+    let beside = (beside.begin)(node.database(), server.address())?;
     let ready = Ready {
         sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
         sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),
@@ -232,7 +219,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, procedures: Option<Served>) 
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, memory_watch, reload));
+    drop((watch, memory_watch, reload, beside));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),

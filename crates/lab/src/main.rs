@@ -5,8 +5,9 @@
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
 //! | [`losses`] | clusters of real processes whose nodes lose what they had |
+//! | [`node`] | its nodes, and what benchmarks ask of them |
 //! | [`processes`] | nodes that are processes of their own |
-//! | [`readers`] | the procedures of its nodes |
+//! | [`readers`] | transactions that read, within its nodes |
 //! | [`simulate`] | simulated clusters, many seeds |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
@@ -14,23 +15,23 @@
 mod bench;
 mod experiment;
 mod losses;
+mod node;
 mod pin;
 mod processes;
 mod readers;
 mod simulate;
 mod torture;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use freshet::{
     Failure,
     messages::{self, Format},
-    serve::{self, NodeOptions},
 };
 
 use self::{
-    experiment::ExperimentOptions, losses::LossesOptions, readers::Benchmark, simulate::SimulateOptions,
+    experiment::ExperimentOptions, losses::LossesOptions, node::BenchmarkNode, simulate::SimulateOptions,
     torture::TortureOptions,
 };
 
@@ -70,10 +71,9 @@ enum Command {
     ///
     /// The same seed gives the same run on every machine.
     Simulate(SimulateOptions),
-    /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md and
-    /// procedures for its clients.
+    /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md.
     #[command(hide = true, alias = "serve")]
-    Node(Box<NodeOptions>),
+    Node(Box<BenchmarkNode>),
 }
 
 impl Command {
@@ -93,7 +93,7 @@ impl Command {
             Self::Torture(options) => torture::run(&options),
             Self::Losses(options) => losses::run(&options),
             Self::Simulate(options) => simulate::run(&options),
-            Self::Node(options) => serve::node(&options, |isolation| Arc::new(Benchmark::new(isolation))),
+            Self::Node(options) => node::run(&options),
         }
     }
 }

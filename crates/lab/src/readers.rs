@@ -1,12 +1,6 @@
-//! What the nodes of a benchmark do for it: the demo's procedures, and TPC-C's two read-only
-//! transactions, one after the other all the time, on threads within the node. So benchmarks put a
-//! standby to use (Query Fresh, section 4.3), and no network between is measured.
-//!
-//! | procedure | input | returns |
-//! |---|---|---|
-//! | those of [`Tpcc`] | | |
-//! | `tpcc/readers/start` | [`StartReaders`] | nothing; ends those that run |
-//! | `tpcc/readers/totals` | nothing | [`ReaderTotals`] |
+//! TPC-C's two read-only transactions, one after the other all the time, on threads within a
+//! benchmark's node. So benchmarks put a standby to use (Query Fresh, section 4.3), and no network
+//! between is measured.
 
 use std::{
     sync::{
@@ -18,24 +12,15 @@ use std::{
     time::Duration,
 };
 
-use freshet::{
-    procedures::Tpcc,
-    protocol::Call,
-    server::{
-        Host,
-        procedures::{CallError, Procedures},
-    },
-    units::now_micros,
-};
+use freshet::units::now_micros;
 use freshet_base::{Isolation, cpu};
-use freshet_engine::{Database, Executors, Ticket, Worker, executors};
+use freshet_engine::{Database, Worker};
 use freshet_workloads::{
     TableSet,
     procedure::read_only,
     random::Random,
     tpcc::{
         self,
-        command::Commands,
         input::{Kind, Request, Terminal},
         tables::Tables,
         text::Constants,
@@ -43,7 +28,7 @@ use freshet_workloads::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The input of `tpcc/readers/start`.
+/// Which readers are to run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct StartReaders {
     /// On how many threads; 0 ends those that run.
@@ -96,7 +81,7 @@ const NOTE: u64 = 16;
 
 /// The readers of a node.
 #[derive(Default)]
-struct Readers {
+pub(crate) struct Readers {
     running: Mutex<Vec<JoinHandle<()>>>,
     counts: Arc<Counts>,
 }
@@ -111,52 +96,9 @@ struct Counts {
     cpu: cpu::Meter,
 }
 
-/// The procedures of a benchmark's node.
-pub(crate) struct Benchmark {
-    tpcc: Tpcc,
-    readers: Readers,
-}
-
-impl Benchmark {
-    /// TPC-C's transactions that write run at this level.
-    pub(crate) fn new(isolation: Isolation) -> Self {
-        Self { tpcc: Tpcc::new(isolation), readers: Readers::default() }
-    }
-}
-
-impl Procedures for Benchmark {
-    fn is_long(&self, procedure: &str) -> bool {
-        self.tpcc.is_long(procedure)
-    }
-
-    fn answer_at_once(&self, host: &Arc<dyn Host>, call: &Call) -> Option<Result<Vec<u8>, String>> {
-        match call.procedure.as_str() {
-            "tpcc/readers/start" => Some(match postcard::from_bytes(&call.arguments) {
-                Ok(order) => self.readers.start(host, order).map(|()| Vec::new()),
-                Err(cause) => Err(format!("{}: the input cannot be understood: {cause}", call.procedure)),
-            }),
-            "tpcc/readers/totals" => {
-                Some(Ok(postcard::to_stdvec(&self.readers.totals()).expect("totals can be encoded")))
-            }
-            _ => self.tpcc.answer_at_once(host, call),
-        }
-    }
-
-    fn run(&self, database: &Database, worker: &Worker, call: &Call) -> Result<(Vec<u8>, Ticket), CallError> {
-        self.tpcc.run(database, worker, call)
-    }
-
-    fn executors(&self) -> Option<Executors> {
-        Some(executors(Commands::default))
-    }
-
-    fn stop(&self) {
-        self.readers.stop();
-    }
-}
-
 impl Readers {
-    fn totals(&self) -> ReaderTotals {
+    /// What they have done since the node started.
+    pub(crate) fn totals(&self) -> ReaderTotals {
         ReaderTotals {
             threads: self.running.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
             transactions: self.counts.transactions.load(Ordering::Relaxed),
@@ -167,7 +109,7 @@ impl Readers {
     }
 
     /// Ends all readers, and waits for that.
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.counts.stop.store(true, Ordering::Relaxed);
         for thread in running.drain(..) {
@@ -176,7 +118,8 @@ impl Readers {
         self.counts.stop.store(false, Ordering::Relaxed);
     }
 
-    fn start(&self, host: &Arc<dyn Host>, order: StartReaders) -> Result<(), String> {
+    /// Ends those that run, and starts others.
+    pub(crate) fn start(&self, database: &Database, order: StartReaders) -> Result<(), String> {
         if order.threads > MOST {
             return Err(format!("{} readers are asked for, at most {MOST} may be", order.threads));
         }
@@ -185,10 +128,10 @@ impl Readers {
         let mut begun = Ok(());
         for number in 0..order.threads {
             let (sender, receiver) = mpsc::sync_channel(1);
-            let (host, counts) = (Arc::clone(host), Arc::clone(&self.counts));
+            let (database, counts) = (database.clone(), Arc::clone(&self.counts));
             let spawned = thread::Builder::new()
                 .name(format!("reader {number}"))
-                .spawn(move || read(&*host, &counts, order.seed, number, &sender));
+                .spawn(move || read(&database, &counts, order.seed, number, &sender));
             begun = match spawned {
                 Ok(thread) => {
                     running.push(thread);
@@ -209,8 +152,8 @@ impl Readers {
 }
 
 /// One reader: says whether it could begin, and reads until it is stopped.
-fn read(host: &dyn Host, counts: &Counts, seed: u64, number: u16, begun: &mpsc::SyncSender<Result<(), String>>) {
-    let (worker, tables, mut terminal) = match prepare(host, seed, number) {
+fn read(database: &Database, counts: &Counts, seed: u64, number: u16, begun: &mpsc::SyncSender<Result<(), String>>) {
+    let (worker, tables, mut terminal) = match prepare(database, seed, number) {
         Ok(prepared) => prepared,
         Err(why) => return drop(begun.send(Err(why))),
     };
@@ -234,9 +177,9 @@ fn read(host: &dyn Host, counts: &Counts, seed: u64, number: u16, begun: &mpsc::
     }
 }
 
-fn prepare(host: &dyn Host, seed: u64, number: u16) -> Result<(Worker, Tables, Terminal), String> {
-    let worker = host.database().worker().map_err(|cause| format!("there is no place for a reader: {cause}"))?;
-    let tables = Tables::open(host.database()).map_err(|absent| absent.to_string())?;
+fn prepare(database: &Database, seed: u64, number: u16) -> Result<(Worker, Tables, Terminal), String> {
+    let worker = database.worker().map_err(|cause| format!("there is no place for a reader: {cause}"))?;
+    let tables = Tables::open(database).map_err(|absent| absent.to_string())?;
     let (population, _) = read_only(&worker, |txn| tables.population(txn)).map_err(|cause| cause.to_string())?;
     let constants = Constants::of_run(population.constants(), &mut Random::stream(seed, u64::MAX));
     let home = number % population.scale.warehouses + 1;

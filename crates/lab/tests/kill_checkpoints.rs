@@ -19,11 +19,7 @@ use common::{
     wait_until, write,
 };
 use freshet::children::NodeProcess;
-use freshet_workloads::{
-    journal::Mark,
-    random::Random,
-    tpcc::population::{Population, Scale},
-};
+use freshet_workloads::{journal::Mark, random::Random};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// Kills, more of them with FRESHET_ROUNDS.
@@ -46,14 +42,13 @@ const OFTEN: [&str; 10] = [
 ];
 
 /// A little more than 16 MiB of log: a checkpoint begins by itself before all of it is there.
-const POPULATION: Population = Population {
-    scale: Scale { warehouses: 1, items: 10_000, customers: 600, undelivered: 180 },
-    seed: 1,
-    loaded_at: 1,
-};
-
 fn load(node: &NodeProcess) {
-    connect(node).call::<Population>("tpcc/load", &(POPULATION, 2u16), SOON).unwrap();
+    let client = connect(node);
+    client.run("CREATE TABLE load (id bigint PRIMARY KEY, text text)", SOON).unwrap();
+    for first in (0..40_000).step_by(2_000) {
+        let rows: Vec<_> = (first..first + 2_000).map(|id| format!("({id}, repeat('x', 400))")).collect();
+        client.run(&format!("INSERT INTO load VALUES {}", rows.join(", ")), SOON).unwrap();
+    }
 }
 
 /// How many records there are with an empty journal, with or without this population.

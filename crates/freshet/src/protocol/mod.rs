@@ -7,7 +7,7 @@
 //! [`Ask::Hello`].
 //!
 //! A client's rights are known before the first frame: for a process of the same user on the same
-//! machine by its socket, for others by their certificates (see [`server`](crate::server)).
+//! machine by its socket, for others by their certificates (see `server`).
 //!
 //! A peer that breaks the rules is told so once, as far as that is possible, and the connection
 //! ends. Nothing that comes over it makes a node panic, hang, or reserve memory that the peer has
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -79,9 +79,6 @@ pub enum Ask {
         /// How long it may be used, in seconds.
         valid_s: u64,
     },
-    /// Of a node that was started for a benchmark: runs a procedure as a transaction. Answered by
-    /// [`Answer::Committed`] or one of its relatives.
-    Call(Call),
     /// Answered by [`Answer::Visible`] as soon as everything below the LSN is visible here.
     WaitVisible {
         /// Where the caller's transaction committed, as a rule.
@@ -107,17 +104,6 @@ pub enum Ask {
         /// Although nothing speaks against its state.
         force: bool,
     },
-}
-
-/// A procedure and its input.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// The procedure's name, like `tpcc/run`.
-    pub procedure: String,
-    /// Its input, in postcard's encoding.
-    pub arguments: Vec<u8>,
-    /// How long the client wants to wait, in milliseconds.
-    pub deadline_ms: u64,
 }
 
 /// A node's answer to the request of that number.
@@ -174,20 +160,6 @@ pub enum Answer {
         hash: u64,
         /// How many records there are.
         records: u64,
-    },
-    /// The transaction is committed, by the rule of the safety level.
-    Committed {
-        /// Its place in the commit order; `None` when it wrote nothing.
-        lsn: Option<Lsn>,
-        /// Everything below this was persistent first.
-        until: Lsn,
-        /// What the procedure returned, in postcard's encoding.
-        result: Vec<u8>,
-    },
-    /// The transaction was rolled back; it has left no trace.
-    RolledBack {
-        /// What the transaction ran into.
-        reason: String,
     },
     /// Whether the transaction will survive is open: it is neither committed nor rolled back.
     OutcomeOpen {

@@ -20,7 +20,6 @@ impl Read for Trickle<'_> {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    let call = (".{0,20}", prop::collection::vec(any::<u8>(), 0..200), any::<u64>());
     prop_oneof![
         any::<u32>().prop_map(|version| Ask::Hello { version }),
         Just(Ask::Status),
@@ -31,7 +30,6 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),
         (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Lsn), deadline_ms }),
-        call.prop_map(|(procedure, arguments, deadline_ms)| Ask::Call(Call { procedure, arguments, deadline_ms })),
         (any::<u64>(), any::<u64>()).prop_map(|(lsn, deadline_ms)| Ask::WaitVisible { lsn: Lsn(lsn), deadline_ms }),
     ]
 }

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, strangers::Place};
+use freshet_base::strangers::Place;
 use freshet_engine::{CheckpointKind, StateAsk};
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
@@ -382,7 +382,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             shared.views.push(Pending { until: lsn, deadline: deadline(deadline_ms), reply, answer });
         }
         Ask::Hash { at, deadline_ms } => {
-            shared.long.push(Work::Hash { at, deadline: deadline(deadline_ms), reply });
+            shared.hashes.push(Work { at, deadline: deadline(deadline_ms), reply });
         }
         Ask::State(ask) => compare(shared, ask, reply),
         Ask::Token { grant, valid_s } => {
@@ -391,21 +391,6 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
                 Ok(token) => Answer::Token(token),
                 Err(reason) => Answer::Refused { reason },
             });
-        }
-        Ask::Call(call) => {
-            let Some(procedures) = &shared.procedures else {
-                let reason = "this node has no procedures: only nodes of benchmarks have".to_owned();
-                return reply.send(Answer::Refused { reason });
-            };
-            if let Some(answer) = procedures.answer_at_once(&shared.host, &call) {
-                let answer = match answer {
-                    Ok(result) => Answer::Committed { lsn: None, until: Lsn::ZERO, result },
-                    Err(reason) => Answer::Refused { reason },
-                };
-                return reply.send(answer);
-            }
-            let lane = if procedures.is_long(&call.procedure) { &shared.long } else { &shared.quick };
-            lane.push(Work::Call { deadline: deadline(call.deadline_ms), call, reply });
         }
     }
 }

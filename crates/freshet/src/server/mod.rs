@@ -1,5 +1,4 @@
-//! The control port: the server's end of connections from operators and monitors, and, on a node
-//! that has procedures, from the clients that call them.
+//! The control port: the server's end of connections from operators and monitors.
 //!
 //! Clients are processes of the same user on the same machine, by a socket ([`local`]), and others
 //! over TCP, by their certificates. The table of [`rights`] says what each of them may ask.
@@ -8,16 +7,14 @@
 //! |---|---|---|
 //! | one that accepts | opens connections | the server stops |
 //! | one for each stranger, two for each client, [`connection`] | read requests, write answers | the client has gone |
-//! | one for long work, and `workers` for procedures, [`work`] | never wait for a commit | the server stops |
+//! | one that hashes, [`work`] | never waits for a commit | the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
-//! A worker hands a finished transaction with its ticket over and continues with the next. All
-//! answers of one group commit to one connection go out with one write. A connection that goes away
-//! loses only its answers.
+//! All answers of one group commit to one connection go out with one write. A connection that goes
+//! away loses only its answers.
 
 mod completion;
 mod connection;
-pub mod procedures;
 mod rights;
 pub(crate) mod starting;
 #[cfg(test)]
@@ -44,7 +41,7 @@ use freshet_fabric::{
 };
 use freshet_membership::{Credentials, Grant};
 
-use self::{completion::Completions, procedures::Procedures, work::Lane};
+use self::{completion::Completions, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
 /// Clients at once. One more takes the place of the client that has wanted nothing for longest.
@@ -161,30 +158,12 @@ impl Doors {
     }
 }
 
-/// What the server offers besides the node's control.
-#[derive(Clone, Default)]
-pub(crate) struct Purpose {
-    /// Whether every client may ask for the status.
-    pub(crate) open_status: bool,
-    /// Procedures, and on how many threads they are run.
-    pub(crate) procedures: Option<(Arc<dyn Procedures>, usize)>,
-}
-
-impl Purpose {
-    /// Threads that run procedures.
-    fn workers(&self) -> usize {
-        self.procedures.as_ref().map_or(0, |(_, workers)| *workers)
-    }
-}
-
 /// What all threads of a server share.
 struct Shared {
     host: Arc<dyn Host>,
     credentials: Option<Credentials>,
     open_status: bool,
-    procedures: Option<Arc<dyn Procedures>>,
-    quick: Lane,
-    long: Lane,
+    hashes: Lane,
     commits: Completions,
     views: Completions,
     promoting: AtomicBool,
@@ -241,8 +220,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `host` to the clients at `doors`; without `credentials`, not over TCP. The database
-    /// must have places for [`Server::places`] workers.
+    /// How many workers a server may have at the same time. One hashes; the other is for what the
+    /// node itself does for a moment.
+    pub(crate) const PLACES: usize = 2;
+
+    /// Serves `host` to the clients at `doors`; without `credentials`, not over TCP. With
+    /// `open_status`, every client may ask for the status. The database must have
+    /// [places](Server::PLACES) for its workers.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -250,16 +234,14 @@ impl Server {
         host: Arc<dyn Host>,
         credentials: Option<Credentials>,
         doors: Doors,
-        purpose: &Purpose,
+        open_status: bool,
     ) -> Result<Self, Failure> {
         let Doors { far, near, address } = doors;
         let shared = Arc::new(Shared {
             host,
             credentials,
-            open_status: purpose.open_status,
-            procedures: purpose.procedures.as_ref().map(|(procedures, _)| Arc::clone(procedures)),
-            quick: Lane::default(),
-            long: Lane::default(),
+            open_status,
+            hashes: Lane::default(),
             commits: Completions::default(),
             views: Completions::default(),
             promoting: AtomicBool::new(false),
@@ -269,10 +251,7 @@ impl Server {
             strangers: Strangers::new(STRANGERS, FAIR),
         });
         let mut server = Self { shared, address, threads: Vec::new() };
-        for number in 0..purpose.workers() {
-            server.spawn(format!("worker {number}"), |shared| work::run(&shared, &shared.quick))?;
-        }
-        server.spawn("long worker".to_owned(), |shared| work::run(&shared, &shared.long))?;
+        server.spawn("hash worker".to_owned(), |shared| work::run(&shared))?;
         server.spawn("commit answers".to_owned(), |shared| completion::answer_commits(&shared))?;
         server.spawn("view answers".to_owned(), |shared| completion::answer_views(&shared))?;
         let far = move || far.accept().map(|(stream, _)| Arrived::Far(stream));
@@ -280,13 +259,6 @@ impl Server {
         server.spawn("accept".to_owned(), move |shared| accept(&shared, far, 0))?;
         server.spawn("accept local".to_owned(), move |shared| accept(&shared, near, 1))?;
         Ok(server)
-    }
-
-    /// How many workers a server for this purpose may have at the same time.
-    pub(crate) fn places(purpose: &Purpose) -> usize {
-        // One for long work; that may load with as many threads again, and make tables with one
-        // more.
-        2 * purpose.workers() + 2
     }
 
     fn spawn(&mut self, name: String, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<(), Failure> {
@@ -304,14 +276,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        for lane in [&self.shared.quick, &self.shared.long] {
-            lane.stop();
-        }
+        self.shared.hashes.stop();
         self.shared.commits.stop();
         self.shared.views.stop();
-        if let Some(procedures) = &self.shared.procedures {
-            procedures.stop();
-        }
         for stranger in self.shared.strangers.close() {
             stranger.shut_down(Shutdown::Both);
         }

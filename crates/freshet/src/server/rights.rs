@@ -92,7 +92,6 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),
         Ask::Hash { .. } => ("hash", Operators, "a hash of all rows, and how many there are"),
         Ask::Token { .. } => ("token", Operators, "a secret that makes its holder a member or client"),
-        Ask::Call(_) => ("call (benchmarks)", Operators, "what the procedure reads"),
         Ask::State(_) => ("state (`verify --state`)", Operators, "hashes of ranges of records, and where they differ"),
         Ask::WaitVisible { .. } => ("wait", Operators, "whether a position is visible"),
     };

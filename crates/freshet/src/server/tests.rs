@@ -5,25 +5,15 @@ use std::{
     time::Duration,
 };
 
-use freshet_workloads::{
-    journal::Mark,
-    random::Random,
-    tpcc::{
-        consistency::Verdict,
-        input::{Request, Terminal},
-        outcome::Outcome,
-        population::{Population, Scale},
-    },
-};
+use freshet_workloads::random::Random;
 
-use freshet_base::{ClusterId, Isolation, NodeId};
+use freshet_base::{ClusterId, NodeId};
 use freshet_membership::{Enrolment, Identity, NewKey};
 
 use super::*;
 use crate::{
     client::{Client, ClientError},
-    procedures::{LoadTpcc, Tpcc},
-    protocol::{self, Answer, Ask, Call, Frames, MAX_FRAME, Response, VERSION},
+    protocol::{self, Answer, Ask, Frames, MAX_FRAME, Response, VERSION},
 };
 
 struct Volatile(Database);
@@ -75,12 +65,10 @@ fn serve() -> Server {
 }
 
 pub(super) fn start(open_status: bool) -> (Server, Credentials) {
-    let procedures: Arc<dyn Procedures> = Arc::new(Tpcc::new(Isolation::Serializable));
-    let purpose = Purpose { open_status, procedures: Some((procedures, 2)) };
-    let database = Database::volatile(Server::places(&purpose));
+    let database = Database::volatile(Server::PLACES);
     let doors = Doors::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let credentials = Credentials::found(ClusterId(5), NodeId(6)).unwrap();
-    let server = Server::start(Arc::new(Volatile(database)), Some(credentials.clone()), doors, &purpose).unwrap();
+    let server = Server::start(Arc::new(Volatile(database)), Some(credentials.clone()), doors, open_status).unwrap();
     (server, credentials)
 }
 
@@ -89,54 +77,21 @@ fn connect(server: &Server) -> Client {
 }
 
 #[test]
-fn procedures_run_and_answer() {
+fn records_are_hashed() {
     let server = serve();
     let client = connect(&server);
-    assert!(matches!(
-        client.call::<Vec<Verdict>>("tpcc/check", &(), SOON),
-        Err(ClientError::Refused { reason, .. }) if reason.contains("load the workload first")
-    ));
-    let population = Population { scale: Scale::small(1), seed: 1, loaded_at: 1 };
-    let loaded = client.call::<Population>("tpcc/load", &LoadTpcc { population, threads: 1 }, SOON).unwrap();
-    assert_eq!(loaded.result, population);
-    assert!(client.call::<u64>("tpcc/progress", &(), SOON).unwrap().result > 1_000);
-    assert_eq!(client.call::<Population>("tpcc/population", &(), SOON).unwrap().result, population);
-
-    let mut terminal = Terminal::new(&population, population.constants(), 2, 0, 1);
-    let mut acknowledged = Vec::new();
-    for sequence in 0..200 {
-        let mark = Mark { client: 7, sequence };
-        let request = Request { mark: Some(mark), input: terminal.next(2) };
-        let outcome = client.call::<Outcome>("tpcc/run", &request, SOON).unwrap().result;
-        if !request.input.kind().is_read_only() && !matches!(outcome, Outcome::RolledBack(_)) {
-            acknowledged.push(mark);
-        }
-    }
-    let absent = Mark { client: 8, sequence: 0 };
-    acknowledged.push(absent);
-    assert_eq!(client.call::<Vec<Mark>>("journal/missing", &acknowledged, SOON).unwrap().result, [absent]);
-    let verdicts = client.call::<Vec<Verdict>>("tpcc/check", &(), SOON).unwrap().result;
-    assert!(verdicts.len() == 12 && verdicts.iter().all(|verdict| verdict.ok), "{verdicts:?}");
     let (at, hash, records) = client.hash(None, SOON).unwrap();
     assert_eq!(client.hash(Some(at), SOON).unwrap(), (at, hash, records));
+    server.shared.host.database().create_table(&freshet_workloads::journal::definition()).unwrap();
+    let (later, other, more) = client.hash(None, SOON).unwrap();
+    assert!(later > at && other != hash && more == records + 1, "{records} records, and {more} with a table");
     assert!(client.hash(Some(Lsn::MAX), Duration::from_millis(1)).is_err());
 }
 
 #[test]
-fn a_request_can_be_refused_or_rolled_back() {
+fn a_request_can_be_refused() {
     let server = serve();
     let client = connect(&server);
-    client.call::<()>("journal/create", &(), SOON).unwrap();
-    client.call::<()>("journal/create", &(), SOON).unwrap();
-    let mark = Mark { client: 1, sequence: 1 };
-    client.call::<()>("journal/write", &mark, SOON).unwrap();
-    let again = client.call::<()>("journal/write", &mark, SOON).unwrap_err();
-    assert!(matches!(&again, ClientError::RolledBack(reason) if reason.contains("journal_key")), "{again}");
-    for (procedure, arguments) in [("journal/write", vec![]), ("no/such", vec![1])] {
-        let call = Call { procedure: procedure.to_owned(), arguments, deadline_ms: 10_000 };
-        let answer = client.ask(Ask::Call(call), SOON).unwrap();
-        assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
-    }
     assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
     assert!(matches!(client.checkpoint(false, SOON), Err(ClientError::Refused { .. })));
     assert!(client.status(SOON).unwrap().contains("primary"));
@@ -152,17 +107,19 @@ fn a_request_can_be_refused_or_rolled_back() {
 fn requests_can_be_pipelined() {
     let server = serve();
     let client = connect(&server);
-    client.call::<()>("journal/create", &(), SOON).unwrap();
+    let visible = client.watermarks(SOON).unwrap().visible;
     let (sender, receiver) = std::sync::mpsc::channel();
     let count = 3_000;
-    for sequence in 0..count {
-        let ask = Client::call_request("journal/write", &Mark { client: 1, sequence }, SOON);
+    for number in 0..count {
+        // Those in between are answered at once.
+        let ask =
+            if number % 2 == 0 { Ask::WaitVisible { lsn: visible, deadline_ms: 20_000 } } else { Ask::Watermarks };
         let sender = sender.clone();
         client.send(ask, move |arrived| sender.send(arrived.answer).unwrap()).unwrap();
     }
     for _ in 0..count {
         let answer = receiver.recv_timeout(SOON).unwrap();
-        assert!(matches!(answer, Answer::Committed { .. }), "{answer:?}");
+        assert!(matches!(answer, Answer::Visible { .. } | Answer::Watermarks(_)), "{answer:?}");
     }
 }
 
@@ -252,7 +209,6 @@ fn who_comes_from_afar_shows_a_certificate() {
         refused(looks.checkpoint(false, SOON).map(drop));
         refused(looks.token(Grant::Client(Identity::Operator), SOON, SOON).map(drop));
         refused(looks.hash(None, SOON).map(drop));
-        refused(looks.call::<()>("journal/create", &(), SOON).map(drop));
     }
     // A certificate of another cluster's authority.
     let directory = tempfile::tempdir().unwrap();
@@ -297,9 +253,6 @@ fn whatever_is_sent_to_it_the_server_continues() {
     println!("FRESHET_SEED={seed} FRESHET_ROUNDS={rounds}");
     let mut random = Random::new(seed);
     let (server, credentials) = start(true);
-    let call = |procedure: &str, arguments: Vec<u8>| {
-        Ask::Call(Call { procedure: procedure.to_owned(), arguments, deadline_ms: 50 })
-    };
     let asks = [
         Ask::Hello { version: VERSION },
         Ask::Status,
@@ -311,9 +264,6 @@ fn whatever_is_sent_to_it_the_server_continues() {
         Ask::Token { grant: Grant::Node(Some(NodeId(u64::MAX))), valid_s: u64::MAX },
         Ask::Hash { at: Some(Lsn(u64::MAX)), deadline_ms: 5 },
         Ask::WaitVisible { lsn: Lsn(u64::MAX), deadline_ms: 5 },
-        call("tpcc/run", vec![255; 40]),
-        call("journal/missing", vec![255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
-        call("nothing", Vec::new()),
     ];
     let mut below = |bound: usize| random.below(bound as u64) as usize;
     for round in 0..rounds {

@@ -1,4 +1,4 @@
-//! Workers: threads that run procedures, each with its place in the engine.
+//! The worker: a thread with its place in the engine that hashes all records of snapshots.
 
 use std::{
     collections::VecDeque,
@@ -10,21 +10,21 @@ use freshet_base::Lsn;
 use freshet_engine::{StateHash, Worker};
 use freshet_workloads::procedure::read_only;
 
-use super::{Shared, completion::Pending, connection::Reply, procedures::CallError};
-use crate::protocol::{Answer, Call};
+use super::{Shared, completion::Pending, connection::Reply};
+use crate::protocol::Answer;
 
 /// A worker that had nothing to do for so long frees what it has kept.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// What a worker is to do.
-pub(super) enum Work {
-    /// Runs a procedure as a transaction.
-    Call { call: Call, deadline: Instant, reply: Reply },
-    /// Hashes all records of a snapshot.
-    Hash { at: Option<Lsn>, deadline: Instant, reply: Reply },
+/// Hashes all records of a snapshot.
+pub(super) struct Work {
+    /// Not before everything below this is visible here.
+    pub at: Option<Lsn>,
+    pub deadline: Instant,
+    pub reply: Reply,
 }
 
-/// Work that waits for a worker.
+/// Work that waits for the worker.
 #[derive(Default)]
 pub(super) struct Lane {
     waiting: Mutex<Waiting>,
@@ -80,18 +80,18 @@ impl Lane {
     }
 }
 
-/// The loop of a worker's thread.
-pub(super) fn run(shared: &Shared, lane: &Lane) {
+/// The loop of the worker's thread.
+pub(super) fn run(shared: &Shared) {
     let worker = match shared.host.database().worker() {
         Ok(worker) => worker,
-        Err(cause) => panic!("a server is started with enough places for its workers: {cause}"),
+        Err(cause) => panic!("a server is started with a place for its worker: {cause}"),
     };
     let mut tidy = true;
     loop {
-        match lane.next((!tidy).then_some(IDLE)) {
+        match shared.hashes.next((!tidy).then_some(IDLE)) {
             Found::Work(work) => {
                 tidy = false;
-                one(shared, &worker, work);
+                hash(shared, &worker, work);
             }
             Found::Nothing => {
                 worker.collect_garbage();
@@ -102,51 +102,24 @@ pub(super) fn run(shared: &Shared, lane: &Lane) {
     }
 }
 
-fn one(shared: &Shared, worker: &Worker, work: Work) {
-    match work {
-        Work::Call { call, deadline, reply } => {
-            if Instant::now() >= deadline {
-                let reason = "the deadline passed before the procedure was begun".to_owned();
-                return reply.send(Answer::Refused { reason });
-            }
-            if !shared.host.database().wait_for_room(Some(deadline)) {
-                let reason = "the deadline passed before enough was committed for the procedure to begin".to_owned();
-                return reply.send(Answer::Refused { reason });
-            }
-            let Some(procedures) = &shared.procedures else { return };
-            match procedures.run(shared.host.database(), worker, &call) {
-                Ok((result, ticket)) => {
-                    let answer = Answer::Committed { lsn: ticket.lsn, until: ticket.until, result };
-                    match shared.host.database().outcome(ticket) {
-                        Some(Ok(())) => reply.send(answer),
-                        _ => shared.commits.push(Pending { until: ticket.until, deadline, reply, answer }),
-                    }
-                }
-                Err(CallError::RolledBack(reason)) => reply.send(Answer::RolledBack { reason }),
-                Err(CallError::Refused(reason)) => reply.send(Answer::Refused { reason }),
-                Err(CallError::Open(reason)) => reply.send(Answer::OutcomeOpen { reason }),
-            }
+fn hash(shared: &Shared, worker: &Worker, Work { at, deadline, reply }: Work) {
+    if let Some(hashed) = shared.host.rehearsed(at, deadline) {
+        return reply.send(match hashed {
+            Ok(StateHash { at, hash, records }) => Answer::Hash { at, hash, records },
+            Err(reason) => Answer::Refused { reason },
+        });
+    }
+    if let Some(at) = at
+        && let Err(reason) = shared.host.wait_visible(at, deadline)
+    {
+        return reply.send(Answer::Refused { reason });
+    }
+    let hashed = read_only(worker, |transaction| Ok(StateHash::of(transaction)?));
+    match hashed {
+        Ok((StateHash { at, hash, records }, ticket)) => {
+            let answer = Answer::Hash { at, hash, records };
+            shared.commits.push(Pending { until: ticket.until, deadline, reply, answer });
         }
-        Work::Hash { at, deadline, reply } => {
-            if let Some(hashed) = shared.host.rehearsed(at, deadline) {
-                return reply.send(match hashed {
-                    Ok(StateHash { at, hash, records }) => Answer::Hash { at, hash, records },
-                    Err(reason) => Answer::Refused { reason },
-                });
-            }
-            if let Some(at) = at
-                && let Err(reason) = shared.host.wait_visible(at, deadline)
-            {
-                return reply.send(Answer::Refused { reason });
-            }
-            let hashed = read_only(worker, |transaction| Ok(StateHash::of(transaction)?));
-            match hashed {
-                Ok((StateHash { at, hash, records }, ticket)) => {
-                    let answer = Answer::Hash { at, hash, records };
-                    shared.commits.push(Pending { until: ticket.until, deadline, reply, answer });
-                }
-                Err(cause) => reply.send(Answer::Refused { reason: cause.to_string() }),
-            }
-        }
+        Err(cause) => reply.send(Answer::Refused { reason: cause.to_string() }),
     }
 }

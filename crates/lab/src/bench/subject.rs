@@ -22,13 +22,11 @@ use super::{
     report::{Passage, Spread},
     work::{Sent, Work},
 };
-use crate::readers::{ReaderTotals, StartReaders};
-use freshet::{
-    Failure,
-    children::NodeProcess,
-    client::{Client, Done},
-    protocol::{Answer, Ask},
+use crate::{
+    node::{self, Ask},
+    readers::{ReaderTotals, StartReaders},
 };
+use freshet::{Failure, children::NodeProcess, client::Client};
 
 /// How long a standby may take to start, to catch up, or to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -329,7 +327,7 @@ impl Subject {
         for (number, standby) in (0..).zip(&self.standbys) {
             standby.wait_visible(loaded)?;
             let order = StartReaders { threads: common.standby_readers, seed: common.seed + number };
-            let _: Done<()> = standby.client.call("tpcc/readers/start", &order, PATIENCE)?;
+            standby.ask(Ask::StartReaders(order))?;
         }
         Ok(())
     }
@@ -470,8 +468,9 @@ impl Subject {
             if at < state.at || (hash, records) != (state.hash, state.records) {
                 wrong.push(format!("standby {number}: hash {hash:016x} over {records} at {at}, primary: {state}"));
             }
-            let verdicts = standby.client.call::<Vec<consistency::Verdict>>("tpcc/check", &(), PATIENCE)?.result;
-            wrong.extend(verdicts.iter().filter(|it| !it.ok).map(|it| format!("standby {number}: {it}")));
+            if let node::Answer::Checked(verdicts) = standby.ask(Ask::Check)? {
+                wrong.extend(verdicts.iter().filter(|it| !it.ok).map(|it| format!("standby {number}: {it}")));
+            }
         }
         Ok(wrong)
     }
@@ -546,8 +545,7 @@ impl Standby {
             ("--listen", any),
             ("--sql-listen", "off"),
             ("--join", primary),
-            // Readers take places for workers, and as many as there are workers are free.
-            ("--workers", &common.standby_readers.max(1).to_string()),
+            ("--readers", &common.standby_readers.to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
             (
@@ -584,11 +582,12 @@ impl Standby {
 
     /// Blocks until everything below `lsn` is visible.
     pub(crate) fn wait_visible(&self, lsn: Lsn) -> Result<(), Failure> {
-        let deadline_ms = PATIENCE.as_millis() as u64;
-        match self.client.ask(Ask::WaitVisible { lsn, deadline_ms }, PATIENCE + Duration::from_secs(1))? {
-            Answer::Visible { .. } => Ok(()),
-            other => Err(Failure::new(format!("a standby does not show what the primary has loaded: {other:?}"))),
-        }
+        Ok(self.client.wait_visible(lsn, PATIENCE).map(drop)?)
+    }
+
+    /// Asks what only nodes of the laboratory do.
+    fn ask(&self, ask: Ask) -> Result<node::Answer, Failure> {
+        node::ask(&self.process.ready().address, ask, PATIENCE)
     }
 
     /// Its status; null when it does not answer.
@@ -599,8 +598,8 @@ impl Standby {
 
     /// What its readers have done so far, if it answers.
     fn readers(&self) -> Option<ReaderTotals> {
-        let called = self.client.call::<ReaderTotals>("tpcc/readers/totals", &(), PATIENCE);
-        called.ok().map(|Done { result, .. }| result)
+        let Ok(node::Answer::ReaderTotals(totals)) = self.ask(Ask::ReaderTotals) else { return None };
+        Some(totals)
     }
 
     /// What it has done so far.

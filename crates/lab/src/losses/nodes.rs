@@ -179,7 +179,6 @@ impl<'a> Nodes<'a> {
             ("--log-buffer-bytes", (1 << 20).to_string()),
             ("--log-segment-bytes", (1 << 16).to_string()),
             ("--standby-timeout-ms", "600".to_owned()),
-            ("--workers", "2".to_owned()),
             ("--replay-threads", "1".to_owned()),
             ("--sql-connections", "30".to_owned()),
         ]);

@@ -155,7 +155,6 @@ impl Shape {
             ("--sweep-cpu-percent", "5".to_owned()),
             ("--on-doubt", self.on_doubt.to_owned()),
             ("--standby-timeout-ms", "1000".to_owned()),
-            ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),
         ];
         if self.safety == Safety::TwoSafe {

@@ -19,7 +19,7 @@ use rustls::{
 
 use super::{super::tests::*, *};
 use crate::{
-    protocol::{Answer, Call, Frames, Response, VERSION},
+    protocol::{Answer, Frames, Response, VERSION},
     server::{
         LOCAL,
         connection::{LOOKS_ONLY, NOBODY},
@@ -39,10 +39,7 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::BeginAgain { .. }) => Ask::Checkpoint { consistent: false },
         Some(Ask::Checkpoint { .. }) => Ask::Hash { at: None, deadline_ms: 20_000 },
         Some(Ask::Hash { .. }) => Ask::Token { grant: Grant::Client(Identity::Monitor), valid_s: 1 },
-        Some(Ask::Token { .. }) => {
-            Ask::Call(Call { procedure: "no/such".to_owned(), arguments: Vec::new(), deadline_ms: 20_000 })
-        }
-        Some(Ask::Call(_)) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
+        Some(Ask::Token { .. }) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
         Some(Ask::State(_)) => Ask::WaitVisible { lsn: Lsn(0), deadline_ms: 20_000 },
         Some(Ask::WaitVisible { .. }) => return None,
     })
@@ -55,7 +52,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 13] = [
+const MAY: [(&str, [bool; 5]); 12] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("watermarks", [true; 5]),
@@ -66,7 +63,6 @@ const MAY: [(&str, [bool; 5]); 13] = [
     ("checkpoint", [true, true, false, false, false]),
     ("hash", [true, true, false, false, false]),
     ("token", [true, true, false, false, false]),
-    ("call (benchmarks)", [true, true, false, false, false]),
     ("state (`verify --state`)", [true, true, false, false, false]),
     ("wait", [true, true, false, false, false]),
 ];
