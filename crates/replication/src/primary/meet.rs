@@ -8,7 +8,7 @@ use freshet_cluster::{
     promising::{Effect, Promised, Promising},
 };
 
-use super::{Shared, accept::log_end};
+use super::Shared;
 use crate::{
     feed::Feeder,
     status::{MOST_AHEAD, PrimaryId, TwoPrimaries},
@@ -132,8 +132,8 @@ impl Shared {
                     continue;
                 }
                 Effect::EndTerm { .. } => self.fence(term),
-                Effect::TakeBack => {}
-                Effect::Settle => drop(log_end(self)),
+                // Nothing is held here for others. Who asks where this log ends waits for its disk.
+                Effect::TakeBack | Effect::Settle => {}
             }
             promising.done(step);
         }

@@ -12,7 +12,7 @@ use crate::{
     mirror::MirrorConfig,
     promotion::{PromoteError, PromoteOptions, Promoted},
     terms::{Terms, VolatileTerms},
-    wire::{Hello, Peer, Purpose},
+    wire::{Hello, Peer, Purpose, Reply},
 };
 
 /// At most this number of bytes of log is kept by a mirror that is far behind.
@@ -237,4 +237,23 @@ fn a_promise_while_a_node_takes_over_ends_its_term() {
         let after = next.write(&[64]);
         assert!(matches!(next.primary.commit().outcome(after), Some(Err(OutcomeOpen::Fenced(Term(3))))));
     }
+}
+
+#[test]
+fn an_announcement_is_answered_without_the_disk_and_a_candidate_when_that_has_everything() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    primary.write(&[64]);
+    primary.log.stall(true);
+    let sent = primary.ship(&[64, 96]);
+    let asks = |purpose| {
+        let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
+        call(&primary.address(), &hello, Term(2), PATIENCE).unwrap().0
+    };
+    let reply = asks(announces(NodeId(3), Term(2), "nowhere:1"));
+    assert!(matches!(reply, Reply::Leads(_)) && primary.primary.is_fenced(), "{reply:?}");
+    assert!(primary.log.persisted() < sent);
+    primary.log.stall(false);
+    let reply = asks(Purpose::Consult { term: Term(2), binding: true, comes_back: None });
+    let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(log.end, sent);
 }
