@@ -191,8 +191,9 @@ impl World {
 
     /// The log of `node` has grown from `from` on, by blocks with these ends.
     pub(crate) fn filled(&mut self, node: usize, from: Lsn, ends: &[Lsn]) -> Result<(), Violation> {
-        let now = self.clock(node);
+        let (now, end) = (self.clock(node), self.nodes[node].log_end());
         let (Some(host), Some(to)) = (&mut self.nodes[node].host, ends.last()) else { return Ok(()) };
+        assert!(to.0 <= end, "node {node} would pass on what it has not executed, {to} of {end}");
         host.filled(from, *to, ends, now);
         self.pump(node)
     }

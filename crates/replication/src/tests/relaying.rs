@@ -425,3 +425,70 @@ fn a_wish_for_another_form_travels_up() {
         !at_primary.is_asked()
     });
 }
+
+/// A primary, a relay that executes inputs, and a leaf below it. Of the blocks up to the second
+/// LSN, which are committed, the relay has executed those up to the first one.
+fn executing(fabric: FabricKind) -> (PrimaryNode, StandbyNode, StandbyNode, [Lsn; 2]) {
+    let mut config = config(rule(Safety::VerySafe, 1));
+    config.feed.forms = Some(Arc::new(ToyForms::default()) as _);
+    let primary = PrimaryNode::first(config);
+    let asking = StandbyConfig { encoding: Encoding::Inputs, ..relaying(fabric, RelayAck::Own, PATIENCE * 2) };
+    let relay = NewStandby::new(2).following(primary.address()).config(asking).start();
+    relay.joined();
+    let leaf = leaf(&relay.address(), fabric);
+    let executed = primary.write(&[64; 4]);
+    leaf.shows(executed);
+    relay.tape.toy.gate(Some(executed.0));
+    let end = (0..20).map(|_| primary.write(&[64])).last().unwrap();
+    primary.commits(end);
+    (primary, relay, leaf, [executed, end])
+}
+
+#[test]
+fn a_relay_that_executes_inputs_passes_on_what_it_has_executed() {
+    for fabric in FABRICS {
+        let (primary, relay, leaf, [executed, end]) = executing(fabric);
+        until("the relay hears what is committed", || passes_on(&relay).downward == end);
+        assert_eq!((relay.log.end(), passes_on(&relay).standbys[0].shipped), (executed, executed));
+        // The leaf is sent that watermark, and has less.
+        let more = executed.plus(64 * 7);
+        relay.tape.toy.gate(Some(more.0));
+        leaf.shows(more);
+        assert_eq!((leaf.log.end(), leaf.standby.visible().get()), (more, more));
+        let status = relay.standby.status();
+        assert_eq!((status.arrived, status.persisted), (end, end));
+        relay.tape.toy.gate(None);
+        leaf.shows(end);
+        assert!(leaf.log.bytes() == primary.log.bytes());
+        let end = primary.write(&[64, 72, 200]);
+        leaf.shows(end);
+        assert_eq!((passes_on(&relay).standbys[0].last_loss.as_ref(), leaf.tape.cuts()), (None, vec![]));
+    }
+}
+
+/// What was acknowledged is in the journal of the relay alone.
+#[test]
+fn a_relay_that_executes_inputs_takes_over_or_its_leaf_does() {
+    for (fabric, of_leaf) in FABRICS.into_iter().flat_map(|fabric| [(fabric, false), (fabric, true)]) {
+        let (primary, relay, leaf, [executed, end]) = executing(fabric);
+        let bytes = primary.log.bytes();
+        drop(primary);
+        let (heir, other) = if of_leaf { (leaf, &relay) } else { (relay, &leaf) };
+        let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+        let promoted = std::thread::scope(|scope| {
+            let promoted = scope.spawn(|| heir.standby.promote(&options));
+            let relay = if of_leaf { other } else { &heir };
+            // It waits for that.
+            relay.tape.toy.gate(Some(executed.0 + 64));
+            until("some of it is executed", || relay.log.end() == executed.plus(64));
+            relay.tape.toy.gate(None);
+            promoted.join().unwrap().unwrap()
+        });
+        assert_eq!((promoted.start, heir.log.bytes()), (end, bytes));
+        let primary = crown(heir, &promoted, config(rule(Safety::OneSafe, 1)));
+        other.standby.follow(&primary.address());
+        let end = primary.write(&[64; 30]);
+        other.shows(end);
+        assert!(other.log.bytes() == primary.log.bytes());
+    }
+}
