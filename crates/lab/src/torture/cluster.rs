@@ -143,9 +143,8 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// How many nodes are mirrors when a round begins.
-    pub(super) fn mirror_count(&self) -> usize {
-        self.shape.mirror_count()
+    pub(super) fn shape(&self) -> &Shape {
+        self.shape
     }
 
     pub(super) fn names(&self) -> &[String] {
@@ -188,7 +187,8 @@ impl<'a> Cluster<'a> {
             flags.extend([name.to_owned(), value]);
         }
         let leads = || self.primary().unwrap_or_else(|| self.last_primary());
-        let primary = if self.shape.rejoin { leads() } else { joins.unwrap_or(0) };
+        let may_lead = node < self.shape.counted;
+        let primary = if self.shape.rejoin && may_lead { leads() } else { joins.unwrap_or(self.shape.joins(node)) };
         if node != primary {
             flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
         } else if node == 0 {
@@ -343,22 +343,24 @@ impl<'a> Cluster<'a> {
         Some(node)
     }
 
-    /// Why not all is as it should be: one primary, everybody else in sync with it.
+    /// Why not all is as it should be: one primary, everybody else in sync with it, or following if
+    /// it is asynchronous.
     pub(super) fn is_whole(&self) -> Result<usize, String> {
         let primary = self.primary().ok_or("there is no primary")?;
         let status = self.status(primary).ok_or("the primary does not answer")?;
         let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
-        let in_sync = |standby: &&Value| standby["in_sync"] == true && standby["connected"] == true;
+        let in_sync = |standby: &&Value| standby["in_sync"] == true && standby["synchronous"] == true;
         let count = standbys.iter().filter(in_sync).count();
         let starts = |node: &usize| self.status(*node).is_none_or(|status| status["role"] == "starting");
         if let Some(node) = (0..self.names.len()).find(starts) {
             return Err(format!("node {} is starting", self.names[node]));
         }
-        if count + 1 == self.names.len() {
-            Ok(primary)
-        } else {
-            Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]))
+        if count + 1 < self.shape.counted {
+            return Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]));
         }
+        let follows = |node: usize| self.status(node).is_some_and(|status| status["link"]["link"] == "following");
+        let lost = (self.shape.counted..self.names.len()).find(|node| !follows(*node));
+        lost.map_or(Ok(primary), |node| Err(format!("node {} follows nobody", self.names[node])))
     }
 
     /// Whether all standbys of a primary have acknowledged what is durable there.

@@ -72,7 +72,8 @@ pub(super) struct Read {
     pub(super) connection: u64,
     pub(super) begun: Duration,
     pub(super) ended: Duration,
-    /// Whether the node said that it takes writers: what it shows must be up to date then.
+    /// Whether the node said before and behind it that it takes writers: what it shows must be up
+    /// to date then. One that has taken over in between may show what it showed before.
     pub(super) current: bool,
     /// The LSN that the view had to have.
     pub(super) after: Option<u64>,

@@ -193,11 +193,11 @@ impl Load<'_> {
         clients: i64,
         random: &mut Random,
     ) -> Result<(), SqlFailure> {
-        let mut read = Read { node, connection, begun: self.history.now(), ..Read::default() };
+        let (led, begun) = (session.takes_writers(), self.history.now());
+        let mut read = Read { node, connection, begun, ..Read::default() };
         if random.below(3) == 0 {
             // As a client that was told of a commit asks for it.
-            let lsn = self.history.book().last_lsn;
-            read.after = Some(lsn);
+            let lsn = *read.after.insert(self.history.book().last_lsn);
             session.run(&format!("SET freshet.read_after = '{lsn}'"))?;
         } else {
             session.run("SET freshet.read_after = ''")?;
@@ -221,7 +221,7 @@ impl Load<'_> {
         // holds.
         session.run("COMMIT")?;
         read.ended = self.history.now();
-        read.current = session.takes_writers();
+        read.current = led && session.takes_writers();
         let whence = || format!("on node {}, connection {connection}", self.names[node]);
         let sum: i64 = numbers(&accounts.rows).map(|row| row[1]).sum();
         if sum != ACCOUNTS * BALANCE || accounts.rows.len() as i64 != ACCOUNTS {

@@ -71,6 +71,14 @@ pub(super) fn draw(random: &mut Random, kinds: &[Fault]) -> Vec<Deal> {
     deals
 }
 
+/// These nodes, from the one on that the dice choose.
+fn rotated(nodes: impl Iterator<Item = usize>, dice: u64) -> Vec<usize> {
+    let mut nodes: Vec<usize> = nodes.collect();
+    let first = (dice % nodes.len() as u64) as usize;
+    nodes.rotate_left(first);
+    nodes
+}
+
 /// What has happened.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub(super) struct Done {
@@ -198,15 +206,15 @@ impl Nemesis<'_> {
             self.history.log(&format!("{deal} is left out: there is no primary"));
             return Ok(());
         };
-        let mut standbys: Vec<usize> =
-            (0..self.cluster.names().len()).filter(|node| *node != primary && self.cluster.is_at_work(*node)).collect();
-        if standbys.len() + 1 < self.cluster.names().len() {
+        // Which node comes first is chosen by seed, and so is who comes back first of several.
+        let all = 0..self.cluster.names().len();
+        let others = rotated(all.filter(|node| *node != primary), deal.dice[0]);
+        if others.iter().any(|node| !self.cluster.is_at_work(*node)) {
             self.history.log(&format!("{deal} is left out: a node is away"));
             return Ok(());
         }
-        // Which standby comes first is chosen by seed, and so is who comes back first of several.
-        let first = (deal.dice[0] % standbys.len() as u64) as usize;
-        standbys.rotate_left(first);
+        let counted = 0..self.cluster.shape().counted;
+        let standbys = rotated(counted.filter(|node| *node != primary), deal.dice[0]);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
         self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
         match deal.fault {
@@ -216,9 +224,9 @@ impl Nemesis<'_> {
                 self.want(primary);
             }
             Fault::KillStandby => {
-                self.kill(standby);
+                self.kill(others[0]);
                 self.sleep(deal.first)?;
-                self.want(standby);
+                self.want(others[0]);
             }
             Fault::StopPrimary => {
                 self.stop(primary);
@@ -226,9 +234,9 @@ impl Nemesis<'_> {
                 self.go_on(primary);
             }
             Fault::StopStandby => {
-                self.stop(standby);
+                self.stop(others[0]);
                 self.sleep(deal.first)?;
-                self.go_on(standby);
+                self.go_on(others[0]);
             }
             Fault::Failover => {
                 self.kill(primary);
@@ -277,7 +285,7 @@ impl Nemesis<'_> {
                 self.want(both[1]);
             }
             Fault::KillAll => {
-                let mut all: Vec<usize> = standbys.iter().copied().chain([primary]).collect();
+                let mut all: Vec<usize> = others.iter().copied().chain([primary]).collect();
                 let turn = (deal.dice[1] % all.len() as u64) as usize;
                 all.iter().for_each(|node| self.kill(*node));
                 all.rotate_left(turn);
@@ -309,12 +317,12 @@ impl Nemesis<'_> {
                 killed.iter().for_each(|node| self.want(*node));
             }
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
-            Fault::LosePrimary => self.lose_primary(deal, primary, &standbys)?,
+            Fault::LosePrimary => self.lose_primary(deal, primary, &others)?,
             Fault::Define => {
-                self.kill(standby);
+                self.kill(others[0]);
                 self.define(deal, primary);
                 self.sleep(deal.first / 4)?;
-                self.want(standby);
+                self.want(others[0]);
             }
         }
         self.mend()
@@ -322,27 +330,27 @@ impl Nemesis<'_> {
 
     /// Nothing is left of the primary, and its standbys restart, with much or little that they have
     /// acknowledged and not executed.
-    fn lose_primary(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
-        let without_mirrors = self.cluster.mirror_count() == 0;
-        if without_mirrors && deal.dice[1].is_multiple_of(2) {
+    fn lose_primary(&mut self, deal: &Deal, primary: usize, others: &[usize]) -> Result<(), Failure> {
+        let keeps_memory = self.cluster.shape().keeps_memory();
+        if keeps_memory && deal.dice[1].is_multiple_of(2) {
             let labour = |mut session: Session| load::labour(&mut session, LABOUR);
             let ran = Session::open(&self.cluster.sql()[primary], load::USER, DEFINING).and_then(labour);
             let how = ran.map_or_else(|failure| format!("not quite: {failure}"), |()| "for a while".to_owned());
             self.history.log(&format!("standbys that execute are busy, {how}"));
         }
-        if !without_mirrors || self.cluster.is_whole().is_err() {
-            self.history.log(&format!("{deal} is left out: there are mirrors, or not all are in sync"));
+        if !keeps_memory || self.cluster.is_whole().is_err() {
+            self.history.log(&format!("{deal} is left out: a mirror's memory would go, or not all are in sync"));
             return Ok(());
         }
-        let all = standbys.iter().copied().chain([primary]);
+        let all = others.iter().copied().chain([primary]);
         all.for_each(|node| self.kill(node));
-        for node in standbys {
+        for node in others {
             self.sleep(deal.first / 8)?;
             self.want(*node);
         }
-        let deadline = Instant::now() + FAILOVER;
+        let (deadline, may_lead) = (Instant::now() + FAILOVER, 0..self.cluster.shape().counted);
         let takes_over = loop {
-            if standbys.iter().any(|node| self.promote(*node).is_none()) {
+            if others.iter().any(|node| may_lead.contains(node) && self.promote(*node).is_none()) {
                 break true;
             }
             if Instant::now() > deadline {
@@ -360,16 +368,27 @@ impl Nemesis<'_> {
         self.cluster.begin_again(primary, new, false, None)
     }
 
-    /// Inserts rows, and changes which indexes there are. Nothing depends on how far that comes.
+    /// Inserts rows, and changes which indexes and tables there are. Nothing depends on how far
+    /// that comes.
     fn define(&self, deal: &Deal, primary: usize) {
         let number = deal.dice[1] % 1_000_000;
         let mut statements: Vec<String> =
             (0..60).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)).collect();
         let litter: Vec<String> = (1..=50).map(|id| format!("({id})")).collect();
         statements.push(format!("INSERT INTO litter VALUES {}", litter.join(", ")));
+        let passing = [
+            "DROP TABLE IF EXISTS passing",
+            "CREATE TABLE passing (id bigint PRIMARY KEY, tag bigint NOT NULL)",
+            "INSERT INTO passing SELECT id, 1 FROM litter",
+            "CREATE INDEX passing_tag ON passing (tag)",
+        ];
+        statements.extend(passing.map(str::to_owned));
         // They move, and get in place what they had, which is in the next index, too.
         statements.extend((0..40).map(|row| format!("UPDATE shelf SET tag = 2 WHERE id = {}", number * 100 + row)));
-        let mut then = ["DROP INDEX IF EXISTS shelf_tag", "TRUNCATE litter"].map(str::to_owned).to_vec();
+        let mut then = ["DROP INDEX IF EXISTS shelf_tag", "UPDATE passing SET tag = 2"].map(str::to_owned).to_vec();
+        // The table is dropped and another one made beside standbys that are behind both.
+        then.extend(passing.map(str::to_owned));
+        then.push("TRUNCATE litter".to_owned());
         then.push("UPDATE shelf SET tag = 1 WHERE tag = 2".to_owned());
         then.extend((60..70).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)));
         // Not before the first one is forgotten.
@@ -413,9 +432,9 @@ impl Nemesis<'_> {
 
     /// After failovers by mirrors: others begin again with empty directories, as mirrors.
     pub(super) fn mirror_again(&self, random: &mut Random) -> Result<(), Failure> {
-        let nodes = 0..self.cluster.names().len();
+        let nodes = 0..self.cluster.shape().counted;
         let mirrors = nodes.clone().filter(|node| self.cluster.is_mirror(*node)).count();
-        let missing = self.cluster.mirror_count().saturating_sub(mirrors);
+        let missing = self.cluster.shape().mirror_count().saturating_sub(mirrors);
         let (Ok(primary), true) = (self.cluster.is_whole(), missing > 0) else { return Ok(()) };
         let mut others: Vec<usize> = nodes.filter(|node| *node != primary && !self.cluster.is_mirror(*node)).collect();
         random.shuffle(&mut others);
@@ -431,7 +450,7 @@ impl Nemesis<'_> {
     /// over begins again with an empty directory. No other fault comes before all are in sync: what
     /// such a node had acknowledged does not count any more.
     pub(super) fn mend(&self) -> Result<(), Failure> {
-        if self.cluster.mirror_count() == 0 {
+        if self.cluster.shape().mirror_count() == 0 {
             return Ok(());
         }
         let deadline = Instant::now() + MENDING;

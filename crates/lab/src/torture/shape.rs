@@ -26,7 +26,12 @@ pub(crate) enum Fabric {
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) seed: u64,
+    /// All nodes.
     pub(super) nodes: usize,
+    /// For the first of them commits may wait, and these may lead.
+    pub(super) counted: usize,
+    /// The node whose asynchronous standby the next one behind the counted ones is.
+    relay: Option<usize>,
     pub(super) fabric: Fabric,
     pub(super) safety: Safety,
     pub(super) replay: ReplayMode,
@@ -56,7 +61,7 @@ impl Shape {
     /// The shape that belongs to a seed. Nine seeds in a row have all fabrics with all safety
     /// levels.
     pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
-        let nodes = usize::from(options.nodes);
+        let counted = usize::from(options.nodes);
         let majority = u32::from(options.nodes) / 2 + 1;
         let fabric = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
         let safety = [Safety::Quorum(majority), Safety::TwoSafe, Safety::VerySafe][(seed / 3 % 3) as usize];
@@ -70,21 +75,21 @@ impl Shape {
         let mut random = Random::stream(seed, 3);
         let certifier = if random.below(3) == 0 { Certifier::Ssn } else { Certifier::Validation };
         let certifier = options.certifier.unwrap_or(certifier);
-        let encodings = (0..nodes).map(|_| match random.below(6) {
-            _ if fabric == Fabric::ShmAppliance => Encoding::Bytes,
-            0 => Encoding::Auto,
-            1 | 2 => Encoding::Inputs,
-            _ => Encoding::Bytes,
-        });
-        let encodings = encodings.map(|drawn| options.encoding.unwrap_or(drawn));
+        let mixed = Mixed::draw(seed, options);
+        let nodes = counted + mixed.asynchronous;
+        let mut encodings = encodings(nodes, fabric, options, &mut random);
         let mut random = Random::stream(seed, 4);
-        let mirrors = mirrors(nodes, options, &mut random)?;
+        let mirrors = mirrors([counted, nodes], options, &mixed, &mut random)?;
+        // The last one that has the log; the first one leads at first.
+        let relay = (0..counted).rfind(|node| !mirrors[*node]).filter(|_| mixed.has_relay);
+        if mixed.executes && options.encoding.is_none() && fabric != Fabric::ShmAppliance {
+            encodings[relay.unwrap_or(counted - 1)] = Encoding::Inputs;
+        }
         let undo = [1 << 20, 4 << 20][random.below(2) as usize];
         // Memory that is to be persistent is in files.
         let in_files = fabric == Fabric::ShmAppliance || Random::stream(seed, 5).below(2) == 0;
         // Who lacks log where no mirror is would need an operator, too.
         let kept = if mirrors.contains(&true) { [1 << 19, 8 << 20][random.below(2) as usize] } else { 8 << 20 };
-        let encodings = encodings.collect();
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
         let safety = options.safety.unwrap_or(safety);
@@ -94,10 +99,8 @@ impl Shape {
             ));
         }
         if matches!(safety, Safety::Quorum(kept) if kept < 2 || kept > u32::from(options.nodes)) {
-            return Err(Failure::new(format!("{safety} is not for {nodes} nodes")));
+            return Err(Failure::new(format!("{safety} is not for {counted} nodes")));
         }
-        let replay = options.replay.unwrap_or(replay);
-        let rejoin = options.rejoin;
         let mut random = Random::stream(seed, 6);
         let bandwidth = [0.0, 0.0, 0.05][random.below(3) as usize];
         let checkpoint_cpu = [20, 2][random.below(2) as usize];
@@ -105,9 +108,11 @@ impl Shape {
         Ok(Self {
             seed,
             nodes,
+            counted,
+            relay,
             fabric,
             safety,
-            replay,
+            replay: options.replay.unwrap_or(replay),
             streams,
             certifier,
             encodings,
@@ -117,7 +122,7 @@ impl Shape {
             kept,
             bandwidth,
             checkpoint_cpu,
-            rejoin,
+            rejoin: options.rejoin,
             on_doubt,
         })
     }
@@ -125,6 +130,22 @@ impl Shape {
     /// How many nodes are mirrors when a round begins.
     pub(super) fn mirror_count(&self) -> usize {
         self.mirrors.iter().filter(|mirror| **mirror).count()
+    }
+
+    /// Whether no mirror's memory goes with its process.
+    pub(super) fn keeps_memory(&self) -> bool {
+        self.in_files || self.mirror_count() == 0
+    }
+
+    /// Whether a node may execute transactions again.
+    #[cfg(debug_assertions)]
+    pub(super) fn executes(&self, node: usize) -> bool {
+        self.encodings[node] != Encoding::Bytes
+    }
+
+    /// Whom a node joins as long as nobody says otherwise.
+    pub(super) fn joins(&self, node: usize) -> usize {
+        self.relay.filter(|_| node == self.counted).unwrap_or(0)
     }
 
     /// The flags of a node that the shape decides, as a mirror or not.
@@ -138,7 +159,7 @@ impl Shape {
         let mut flags = vec![
             ("--fabric-kind", kind.to_owned()),
             ("--safety", self.safety.to_string()),
-            ("--standbys", (self.nodes - 1).to_string()),
+            ("--standbys", (self.counted - 1).to_string()),
             ("--replay", self.replay.to_string()),
             ("--encoding", if mirror { Encoding::Bytes } else { self.encodings[node] }.to_string()),
             ("--certifier", self.certifier.to_string()),
@@ -161,6 +182,12 @@ impl Shape {
             // Without it a standby cannot know whether the primary continued alone, and no node may
             // take over.
             flags.push(("--least-in-sync", "1".to_owned()));
+        }
+        if node >= self.counted {
+            flags.push(("--asynchronous", "true".to_owned()));
+        }
+        if self.relay == Some(node) && !mirror {
+            flags.push(("--relay-standbys", "1".to_owned()));
         }
         if mirror {
             flags.extend([
@@ -187,9 +214,15 @@ impl Shape {
         let forms: Vec<String> = self.encodings.iter().zip(&self.mirrors).map(form).collect();
         let (forms, kept) = (forms.join(", "), self.kept >> 10);
         let (bandwidth, cpu) = (self.bandwidth, self.checkpoint_cpu);
+        let name = |node: usize| char::from(b'a' + node as u8);
+        let below = self.relay.map(|relay| format!(", {} below {}", name(self.counted), name(relay)));
+        let asynchronous = match self.nodes - self.counted {
+            0 => String::new(),
+            count => format!("; the last {count} asynchronous{}", below.unwrap_or_default()),
+        };
         format!(
-            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for \
-             checkpoints",
+            "nodes ask for {forms}{asynchronous}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, \
+             {cpu} % for checkpoints",
             self.streams
         )
     }
@@ -202,7 +235,7 @@ impl Shape {
              --replay {} --certifier {} --recover-within {}",
             self.seed,
             options.rounds,
-            self.nodes,
+            self.counted,
             options.clients,
             fabric.map(|value| value.get_name().to_owned()).unwrap_or_default(),
             self.safety,
@@ -221,6 +254,9 @@ impl Shape {
         if let Some(mirrors) = options.mirrors {
             command += &format!(" --mirrors {mirrors}");
         }
+        if let Some(asynchronous) = options.asynchronous {
+            command += &format!(" --asynchronous {asynchronous}");
+        }
         if options.no_moves {
             command += " --no-moves";
         }
@@ -231,14 +267,53 @@ impl Shape {
     }
 }
 
-/// Which nodes begin as mirrors: of a third of the clusters one or two. The first node has the log.
-fn mirrors(nodes: usize, options: &TortureOptions, random: &mut Random) -> Result<Vec<bool>, Failure> {
-    let drawn = if random.below(3) == 0 { random.within(1, 2) as usize } else { 0 };
-    let count = options.mirrors.map_or(drawn.min(nodes - 1), usize::from);
-    if count >= nodes {
-        return Err(Failure::new(format!("of {nodes} nodes, {count} cannot be mirrors: one has the log")));
+/// The form in which each node asks for the log.
+fn encodings(nodes: usize, fabric: Fabric, options: &TortureOptions, random: &mut Random) -> Vec<Encoding> {
+    let drawn = (0..nodes).map(|_| match random.below(6) {
+        _ if fabric == Fabric::ShmAppliance => Encoding::Bytes,
+        0 => Encoding::Auto,
+        1 | 2 => Encoding::Inputs,
+        _ => Encoding::Bytes,
+    });
+    drawn.map(|drawn| options.encoding.unwrap_or(drawn)).collect()
+}
+
+/// What else than counted standbys with a log there is. Of three clusters two have it.
+struct Mixed {
+    /// How many nodes are asynchronous, and whether the first of them is below a relay.
+    asynchronous: usize,
+    has_relay: bool,
+    /// The relay, or the last counted node, executes inputs.
+    executes: bool,
+    /// One of the counted nodes is a mirror.
+    mirror: bool,
+}
+
+impl Mixed {
+    fn draw(seed: u64, options: &TortureOptions) -> Self {
+        let mut random = Random::stream(seed, 8);
+        let is_mixed = random.below(3) > 0;
+        let (count, has_relay) = [(1, true), (2, true), (1, false)][random.below(3) as usize];
+        let [executes, mirror] = [(); 2].map(|()| is_mixed && random.below(2) == 0);
+        let asynchronous = options.asynchronous.map_or(if is_mixed { count } else { 0 }, usize::from);
+        Self { asynchronous, has_relay: asynchronous > 1 || asynchronous > 0 && has_relay, executes, mirror }
     }
-    let mut others: Vec<usize> = (1..nodes).collect();
+}
+
+/// Which of all nodes begin as mirrors: of a third of the clusters one or two, and one of some that
+/// are mixed. The first node and those behind the counted ones have the log.
+fn mirrors(
+    [counted, nodes]: [usize; 2],
+    options: &TortureOptions,
+    mixed: &Mixed,
+    random: &mut Random,
+) -> Result<Vec<bool>, Failure> {
+    let drawn = if random.below(3) == 0 { random.within(1, 2) as usize } else { usize::from(mixed.mirror) };
+    let count = options.mirrors.map_or(drawn.min(counted - 1), usize::from);
+    if count >= counted {
+        return Err(Failure::new(format!("of {counted} nodes, {count} cannot be mirrors: one has the log")));
+    }
+    let mut others: Vec<usize> = (1..counted).collect();
     random.shuffle(&mut others);
     Ok((0..nodes).map(|node| others[..count].contains(&node)).collect())
 }

@@ -282,11 +282,13 @@ impl Content {
     }
 
     /// Forgets what is in memory of a record, and nowhere else: replay does not know it. Returns
-    /// whether there was anything.
+    /// whether there was anything. Not where its entries would be taken for ones left over.
     #[doc(hidden)]
     pub fn break_record(&self, guard: &Guard<'_>, rid: Rid) -> bool {
         let replayed = self.replay.get(rid).is_some_and(|word| word.load(Ordering::Acquire) != 0);
-        let Some(place) = self.data.get(rid).filter(|_| !replayed) else { return false };
+        let Some(place) = self.data.get(rid).filter(|_| !replayed && !self.may_have_leftovers()) else {
+            return false;
+        };
         let word = Word(place.swap(0, Ordering::AcqRel));
         if let Some(version) = word.as_pointer() {
             // SAFETY: unlinked by the exchange.
