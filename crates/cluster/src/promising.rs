@@ -56,7 +56,8 @@ impl Promised {
 }
 
 impl Promising {
-    /// `node` speaks for `term`: first it is promised ([`Promising::promised`]), or nothing is done.
+    /// `node` speaks for `term`: first it is promised ([`Promising::promised`]), or nothing is
+    /// done.
     pub fn to(term: Term, node: NodeId) -> Self {
         Self::new([Effect::Promise { term, node }], Promised { term })
     }

@@ -215,12 +215,12 @@ impl Fence {
         self.holder
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has risen:
-    /// then it must be persistent before anything is answered.
+    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has
+    /// risen: then it must be persistent before anything is answered.
     ///
     /// # Errors
-    /// [`Refused`], also for a term that cannot be [believed](Fence::believes), although it is later
-    /// than the one in force.
+    /// [`Refused`], also for a term that cannot be [believed](Fence::believes), although it is
+    /// later than the one in force.
     pub fn observe(&mut self, term: Term, node: NodeId) -> Result<bool, Refused> {
         if term > self.highest && self.believes(term) {
             *self = Self { highest: term, holder: Some(node) };

@@ -1,5 +1,5 @@
-//! `freshet-lab node`: a node as `freshet serve` runs it, and beside it, at a socket of its own, what
-//! benchmarks ask of their nodes. Only processes of the same user reach that.
+//! `freshet-lab node`: a node as `freshet serve` runs it, and beside it, at a socket of its own,
+//! what benchmarks ask of their nodes. Only processes of the same user reach that.
 //!
 //! A connection carries one request and its answer, in the frames of the control port.
 
@@ -149,7 +149,8 @@ impl Shared {
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            // A benchmark asks at once, and one thing after the other. If it has gone, it needs no answer.
+            // A benchmark asks at once, and one thing after the other. If it has gone, it needs no
+            // answer.
             let _ = stream.set_read_timeout(Some(PATIENCE));
             let answered = Frames::new(&stream).next_frame().map(|ask| self.answer(ask));
             if let Ok(answer) = answered {

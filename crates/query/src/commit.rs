@@ -97,8 +97,8 @@ impl Shared {
         level: Level,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        // A reader waits for nothing that has seen nothing, or reads on a standby: that shows what is
-        // committed as its primary's level wants.
+        // A reader waits for nothing that has seen nothing, or reads on a standby: that shows what
+        // is committed as its primary's level wants.
         if ticket.until == Lsn::ZERO {
             return Ok(());
         }

@@ -200,9 +200,9 @@ impl Terms {
         self.lock().state.fence.admits(term)
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has risen;
-    /// that is durable when this returns. A node that is refused is sent to `primary` of the term in
-    /// force, as far as that is known.
+    /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has
+    /// risen; that is durable when this returns. A node that is refused is sent to `primary` of the
+    /// term in force, as far as that is known.
     ///
     /// # Errors
     /// [`NotPromised`]: then nothing has changed, and nothing may be answered but that.

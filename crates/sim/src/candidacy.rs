@@ -337,7 +337,7 @@ impl World {
             return self.give_up(node);
         }
         self.finish_replay(node)?;
-        // A transaction of which not everything is there never was.
+        // A transaction that is not wholly there never was.
         let log = &self.nodes[node].disk.log;
         let whole = log.transaction_end(u64::MAX);
         if whole < log.end() {
@@ -405,7 +405,7 @@ impl World {
         self.welcomed(node, welcome, Purpose::Fetch(blocks))
     }
 
-    /// The terms of a log are entered, of which these blocks have come. They count once they are
+    /// The terms of a log are entered, and these blocks of it have come. They count once they are
     /// persistent.
     pub(crate) fn log_was_fetched(&mut self, node: usize, blocks: Vec<Block>) -> Result<(), Violation> {
         self.take_in_all(node, blocks)?;

@@ -93,8 +93,8 @@ pub enum Plan {
         /// In this term.
         term: Term,
     },
-    /// An operator must choose, or help. With force the candidate goes on where there is a log that
-    /// it can go on with.
+    /// An operator must choose, or help. With force the candidate continues where it has a log to
+    /// continue from.
     Stop(Stopped),
 }
 

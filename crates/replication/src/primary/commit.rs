@@ -1,5 +1,5 @@
-//! Commit: what the log and the standbys say, the rule that decides what is committed upon that, and
-//! those who wait for it.
+//! Commit: what the log and the standbys say, the rule that decides what is committed upon that,
+//! and those who wait for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

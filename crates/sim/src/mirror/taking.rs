@@ -44,7 +44,7 @@ fn refused(why: &dyn std::fmt::Display) -> Violation {
 }
 
 impl World {
-    /// The terms of a log are entered, of which these blocks have come.
+    /// The terms of a log are entered, and these blocks of it have come.
     pub(crate) fn begin_taking(&mut self, node: usize, welcome: &Welcome, blocks: Vec<Block>) {
         let (term, at) = (welcome.history.last_term(), welcome.cut_at);
         self.clear(node, term, at, Then::TakingBegun(term, at, blocks));
