@@ -61,6 +61,7 @@
 mod config;
 mod event;
 mod law;
+mod lease;
 mod member;
 mod sets;
 mod standing;
@@ -189,14 +190,7 @@ impl CommitRule {
                 self.joined(Holder::new(standby, incarnation), persisted, synchronous, now);
                 changed = true;
             }
-            Event::Acked { standby, persisted } => {
-                // A word of a connection that is already gone is too late, not wrong: it only
-                // ever speaks of less than is persistent.
-                if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
-                    member.acked = member.acked.max(persisted);
-                    member.mark(self.durable, now);
-                }
-            }
+            Event::Acked { standby, persisted, observed } => self.acked(standby, persisted, observed, now),
             Event::Left { standby } => {
                 if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
                     member.connected = false;
@@ -233,7 +227,7 @@ impl CommitRule {
         }
         changed |= self.take_effect(now);
         changed |= self.place_members(now);
-        self.advance();
+        self.advance(now);
         changed |= self.admit_joiners(now);
         self.change_set(now);
         changed |= self.assess(now);
@@ -248,6 +242,17 @@ impl CommitRule {
         }
         if !self.settled {
             self.started = now;
+        }
+    }
+
+    fn acked(&mut self, standby: NodeId, persisted: Lsn, observed: Option<Moment>, now: Moment) {
+        // A word of a connection that is already gone is too late, not wrong: it only ever speaks
+        // of less than is persistent.
+        if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
+            member.acked = member.acked.max(persisted);
+            // What is yet to be sent, no node has observed.
+            member.observed = member.observed.max(observed.filter(|observed| *observed <= now));
+            member.mark(self.durable, now);
         }
     }
 
@@ -424,8 +429,8 @@ impl CommitRule {
     }
 
     /// Moves `committed` as far as the table at the head of this module allows.
-    fn advance(&mut self) {
-        if self.fenced.is_some() {
+    fn advance(&mut self, now: Moment) {
+        if self.fenced.is_some() || self.lease_until() <= now {
             return;
         }
         if let Some(bound) = self.bound().filter(|bound| *bound > self.start.max(self.committed)) {
@@ -481,7 +486,7 @@ impl CommitRule {
         {
             self.settled = true;
             changed = true;
-            self.advance();
+            self.advance(now);
         }
         changed
     }
@@ -502,14 +507,6 @@ impl CommitRule {
     pub fn relies_on(&self, standby: NodeId) -> bool {
         self.members.get(&standby).is_some_and(Member::waited_for)
             || self.sets.as_ref().is_some_and(|sets| sets.mentions(standby))
-    }
-
-    fn needed_now(&self) -> u32 {
-        match self.config.needed() {
-            Some(needed) => u32::try_from(needed).unwrap_or(u32::MAX),
-            None if self.settled => self.config.floor,
-            None => self.config.standbys,
-        }
     }
 
     /// Updates since when the rule is degraded or blocked, and whether it refuses.

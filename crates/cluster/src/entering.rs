@@ -180,6 +180,7 @@ mod tests {
             cut_at: Lsn(cut_at),
             end: Lsn(900),
             keep_alive_ms: 10,
+            lease_ms: 0,
         }
     }
 

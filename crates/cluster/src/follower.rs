@@ -415,7 +415,8 @@ impl Follower {
         (shows || changed || force || self.to_acknowledge() > link.acked) && fence.admits(link.term)
     }
 
-    /// What is acknowledged now, if there is a connection.
+    /// What is acknowledged now, if there is a connection. What was heard last, the driver says
+    /// ([`crate::lease::Voter::answers`]).
     pub fn ack(&mut self, room: Room, now: Moment) -> Option<Ack> {
         freshet_base::step!(Ack);
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
@@ -423,7 +424,7 @@ impl Follower {
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         link.acked = link.acked.max(persisted);
         (link.credit, link.visible, link.last) = (room.until, visible, now);
-        Some(Ack { persisted, may_send_until: room.until, replayed, visible })
+        Some(Ack { persisted, may_send_until: room.until, replayed, visible, observed: None })
     }
 
     /// When something was acknowledged last on the present connection.

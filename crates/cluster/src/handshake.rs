@@ -44,6 +44,9 @@ pub struct Welcome {
     pub end: Lsn,
     /// The sender is silent no longer than this, in milliseconds.
     pub keep_alive_ms: u32,
+    /// For how long each answer grants the primary a lease, in milliseconds ([`crate::lease`]); 0
+    /// if it asks for none.
+    pub lease_ms: u32,
 }
 
 impl Welcome {
@@ -329,6 +332,8 @@ pub struct Sender {
     pub needed_capacity: u64,
     /// It sends something at least this often, in milliseconds.
     pub keep_alive_ms: u32,
+    /// The primary's leases, in milliseconds; 0 if it has none.
+    pub lease_ms: u32,
 }
 
 /// What was agreed, from the sender's side.
@@ -392,6 +397,7 @@ pub fn consider(
             cut_at,
             end: sender.end,
             keep_alive_ms: sender.keep_alive_ms,
+            lease_ms: sender.lease_ms,
         },
     })
 }
@@ -408,18 +414,18 @@ pub fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<Clust
     }
 }
 
-/// A primary that comes back by itself, having heard of terms up to `comes_back`, gives way to a
-/// living term that outranks it ([`Living::outranks`]). For a node that was told to take over,
-/// `comes_back` is empty, and it never gives way.
+/// A candidate that no operator has asked to lead, and that had heard of terms up to `gives_way`,
+/// gives way to a living term that outranks it ([`Living::outranks`]). For a node that was told to
+/// take over, `gives_way` is empty, and it never gives way.
 ///
 /// # Errors
 /// [`Refusal::LedBy`], with the address of the one that leads if it is known.
-pub fn check_comes_back(
+pub fn check_gives_way(
     node: NodeId,
-    comes_back: Option<Term>,
+    gives_way: Option<Term>,
     living: impl FnOnce() -> Option<(Living, Option<String>)>,
 ) -> Result<(), Refusal> {
-    let Some(latest) = comes_back else { return Ok(()) };
+    let Some(latest) = gives_way else { return Ok(()) };
     match living().filter(|(living, _)| living.outranks(node, latest)) {
         Some((Living { term, node }, primary)) => Err(Refusal::LedBy { node, term, primary }),
         None => Ok(()),
@@ -482,6 +488,7 @@ mod tests {
             end: Lsn(900),
             needed_capacity: 100,
             keep_alive_ms: 200,
+            lease_ms: 0,
         }
     }
 
@@ -546,10 +553,10 @@ mod tests {
     }
 
     #[test]
-    fn only_who_comes_back_gives_way_to_a_living_term() {
-        let asks = |comes_back: Option<u32>, node| {
+    fn only_who_gives_way_gives_way_to_a_living_term() {
+        let asks = |gives_way: Option<u32>, node| {
             let living = || Some((Living { term: Term(3), node: NodeId(node) }, None));
-            check_comes_back(NodeId(2), comes_back.map(Term), living)
+            check_gives_way(NodeId(2), gives_way.map(Term), living)
         };
         assert!(matches!(asks(Some(3), 5), Err(Refusal::LedBy { .. })));
         assert_eq!((asks(Some(4), 5), asks(Some(3), 2), asks(None, 5)), (Ok(()), Ok(()), Ok(())));

@@ -448,7 +448,7 @@ impl Host {
         let Some(feed) = self.feeds.get(&id) else { return Ok(Acked::default()) };
         let Feed { replayed, visible, .. } = *feed;
         let may_send_until = feed.flow.may_send_until();
-        self.acked(id, &Ack { persisted: to, may_send_until, replayed, visible })
+        self.acked(id, &Ack { persisted: to, may_send_until, replayed, visible, observed: None })
     }
 
     /// A standby says what it holds, and how far it has room. Of a connection that is over nothing
@@ -463,7 +463,7 @@ impl Host {
         let wake = feed.flow.waits_for_credit(&self.boundaries);
         feed.flow.acked(ack.persisted, ack.may_send_until)?;
         (feed.visible, feed.replayed) = (ack.visible, ack.replayed);
-        let acked = Event::Acked { standby: feed.node, persisted: ack.persisted };
+        let acked = Event::Acked { standby: feed.node, persisted: ack.persisted, observed: ack.observed };
         Ok(Acked { event: feed.member.then_some(acked), wake })
     }
 

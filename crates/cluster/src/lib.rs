@@ -17,10 +17,12 @@
 //! | [`view`] | what a node that follows knows of its cluster |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`inputs`] | what a standby may acknowledge and execute that is fed with inputs |
+//! | [`lease`] | until when a primary may answer without asking |
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`promotion`] | who may take over, and by which steps |
+//! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`recording`] | nothing: it records what happened to these machines, and replays it |
 //! | [`mirror`] | how a primary feeds the memory of a mirror, and what that is worth |
@@ -36,6 +38,7 @@ pub mod host;
 pub mod in_sync;
 pub mod inputs;
 pub mod lane;
+pub mod lease;
 pub mod meeting;
 pub mod mirror;
 mod moment;
@@ -47,5 +50,6 @@ pub mod term;
 pub mod upstream;
 pub mod view;
 pub mod wanted;
+pub mod watch;
 
 pub use moment::Moment;

@@ -16,7 +16,7 @@
 
 mod candidacy;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,9 @@ pub struct Rules {
     pub force: bool,
     /// A former primary comes back without an order to ([`Candidacy::comes_back`]).
     pub comes_back: Option<ComesBack>,
+    /// A node that takes its primary for lost stands without an order to
+    /// ([`Candidacy::automatic`], [`crate::watch`]).
+    pub automatic: bool,
 }
 
 /// Whom a former primary waits for before it leads again, whatever the level.
@@ -83,8 +86,9 @@ pub struct Question {
     pub term: Term,
     /// Whether the answer is a promise to refuse every earlier term.
     pub binding: bool,
-    /// Of a former primary that comes back by itself: the latest term that it has heard of.
-    pub comes_back: Option<Term>,
+    /// Of a candidate that no operator has asked to lead: the latest term that it had heard of
+    /// when it began. It gives way to that one and later ones if they live.
+    pub gives_way: Option<Term>,
 }
 
 /// What one of them says. A node that says nothing is not heard.
@@ -94,8 +98,13 @@ pub enum Answer {
     Log(LogState),
     /// To a former primary that comes back: another node leads.
     LedBy(Living),
-    /// It has heard of a later term.
-    Higher(Term),
+    /// It has heard of a later term, or has promised this one to another.
+    Higher {
+        /// That term.
+        highest: Term,
+        /// To whom it was promised, where that is known.
+        holder: Option<NodeId>,
+    },
     /// It lives under no other term that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
     NoVote(Witness),
@@ -110,6 +119,8 @@ pub struct Witness {
     pub incarnations: Vec<u64>,
     /// The newest set that it knows of.
     pub set: Option<InSyncSet>,
+    /// [`LogState::lease`].
+    pub lease: Duration,
 }
 
 /// What to do next.
@@ -125,6 +136,9 @@ pub enum Step {
     Finish {
         /// In this term.
         term: Term,
+        /// Not before this has passed: until then the primary of before may answer what it is asked
+        /// ([`crate::lease`]).
+        after: Duration,
     },
     /// There is no promotion.
     Stop(Stopped),
@@ -225,6 +239,8 @@ pub struct Promotion {
     rules: Rules,
     observed_before: Option<Term>,
     binding: bool,
+    /// It has stood by itself, and has promised a term to another since.
+    yields: bool,
     rounds: u32,
     failed_fetches: u32,
 }
@@ -247,13 +263,20 @@ impl Promotion {
         if let Some(ComesBack { asks, .. }) = rules.comes_back {
             candidacy = candidacy.comes_back(asks);
         }
-        let observed_before = rules.comes_back.map(|_| state.fence.highest());
-        Self { candidacy, rules, observed_before, binding: false, rounds: 0, failed_fetches: 0 }
+        if rules.automatic {
+            candidacy = candidacy.automatic();
+        }
+        let observed_before = (rules.automatic || rules.comes_back.is_some()).then(|| state.fence.highest());
+        Self { candidacy, rules, observed_before, binding: false, yields: false, rounds: 0, failed_fetches: 0 }
     }
 
     /// The term it asks for.
     pub fn term(&self) -> Term {
         self.candidacy.term()
+    }
+
+    fn me(&self) -> NodeId {
+        self.candidacy.me()
     }
 
     /// What it keeps to.
@@ -267,7 +290,9 @@ impl Promotion {
     /// # Errors
     /// When there is no larger term.
     pub fn raise(&mut self, mut fence: Fence) -> Result<Fence, LastTerm> {
-        if self.binding {
+        // Two that outbid each other would both be late.
+        self.yields |= self.rules.automatic && fence.highest() >= self.term() && fence.holder() != Some(self.me());
+        if self.binding && !self.yields {
             self.candidacy.raise(&mut fence)?;
         }
         Ok(fence)
@@ -277,12 +302,22 @@ impl Promotion {
     pub fn question(&mut self, mine: LogState) -> Question {
         self.rounds += 1;
         self.candidacy.fetched(mine);
-        Question { term: self.term(), binding: self.binding, comes_back: self.observed_before }
+        Question { term: self.term(), binding: self.binding && !self.yields, gives_way: self.observed_before }
     }
 
     /// A node has answered the last question.
     pub fn observe(&mut self, node: NodeId, answer: Answer) {
         self.candidacy.observe(node, answer);
+    }
+
+    /// Whether the answers of this round would do, whatever the others say, though they may have
+    /// more of the log: there is a promotion, or none, or everybody has to be asked again.
+    pub fn has_enough(&self) -> bool {
+        let plan = self.candidacy.plan(self.rules.level.safety, self.rules.force);
+        matches!(
+            plan,
+            Plan::Fetch(_) | Plan::Lead { .. } | Plan::HigherTerm { .. } | Plan::Stop(Stopped::Superseded { .. })
+        )
     }
 
     /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
@@ -297,10 +332,17 @@ impl Promotion {
 
     fn next(&mut self, silent: u32) -> Step {
         let waits_for_all = self.rules.comes_back.is_some_and(|back| back.waits_for_all);
+        if self.yields {
+            return Step::Stop(Stopped::Contested(self.term()));
+        }
         let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }
+            }
+            // Of those who stand at the same time, one continues.
+            Plan::HigherTerm { .. } if self.binding && self.rules.automatic && self.candidacy.is_outbid() => {
+                Stopped::Contested(self.term())
             }
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
@@ -318,7 +360,7 @@ impl Promotion {
             }
             Plan::Lead { term } => {
                 self.candidacy.check_lead(term);
-                return Step::Finish { term };
+                return Step::Finish { term, after: self.candidacy.lease_left() };
             }
             Plan::Stop(stopped) => stopped,
         };
@@ -368,7 +410,7 @@ mod tests {
     }
 
     fn rules(safety: Safety) -> Rules {
-        Rules { level: Level { safety, standbys: Some(2) }, force: false, comes_back: None }
+        Rules { level: Level { safety, standbys: Some(2) }, force: false, comes_back: None, automatic: false }
     }
 
     #[test]
@@ -383,7 +425,7 @@ mod tests {
         state.fence = it.raise(state.fence).unwrap();
         assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
         let question = it.question(log(50));
-        assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
+        assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None });
         it.observe(NodeId(3), Answer::Log(log(80)));
         let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(it.decide(0), Step::Fetch(fetch));
@@ -396,14 +438,45 @@ mod tests {
             cut_at: Lsn(cut_at),
             end: Lsn(end),
             keep_alive_ms: 10,
+            lease_ms: 0,
         };
         assert_eq!(fetch.check(&welcome(50, 90)), Ok(()));
         assert!(fetch.check(&welcome(0, 80)).is_err() && fetch.check(&welcome(50, 79)).is_err());
         assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
         it.question(log(80));
-        assert_eq!(it.decide(0), Step::Finish { term: Term(2) });
+        assert_eq!(it.decide(0), Step::Finish { term: Term(2), after: Duration::ZERO });
         let inheritance = it.inheritance(Lsn(80));
         assert_eq!((inheritance.succession, inheritance.answered), (Succession::Of(set()), [NodeId(3)].into()));
+    }
+
+    /// Two that outbid each other would both be late.
+    #[test]
+    fn of_those_who_stand_at_the_same_time_one_continues() {
+        let begun = || {
+            let automatic = Rules { automatic: true, ..rules(Safety::Quorum(2)) };
+            let mut it = Promotion::new(NodeId(2), log(50), &state(), automatic);
+            let _ = it.raise(state().fence).unwrap();
+            assert_eq!(it.question(log(50)).gives_way, Some(Term(0)));
+            it.observe(NodeId(3), Answer::Log(log(50)));
+            assert!(it.has_enough());
+            assert_eq!(it.decide(0), Step::Ask);
+            it
+        };
+        // It has promised another a term before it asks for one itself.
+        let mut it = begun();
+        let promised = Fence::new(Term(2), Some(NodeId(3)));
+        assert_eq!(it.raise(promised), Ok(promised));
+        assert!(!it.question(log(50)).binding);
+        assert_eq!(it.decide(0), Step::Stop(Stopped::Contested(Term(2))));
+        // Both have asked for the same term, or the other for a later one.
+        for (highest, holder, continues) in [(2, 1, false), (2, 3, true), (3, 3, false)] {
+            let mut it = begun();
+            let _ = it.raise(state().fence).unwrap();
+            assert!(it.question(log(50)).binding);
+            it.observe(NodeId(3), Answer::Higher { highest: Term(highest), holder: Some(NodeId(holder)) });
+            let step = it.decide(0);
+            assert_eq!(step == Step::Ask, continues, "{highest}, {holder}: {step:?}");
+        }
     }
 
     #[test]
@@ -434,7 +507,7 @@ mod tests {
         let mut rounds = 0;
         loop {
             let term = it.question(log(50)).term;
-            it.observe(NodeId(3), Answer::Higher(term));
+            it.observe(NodeId(3), Answer::Higher { highest: term, holder: None });
             rounds += 1;
             match it.decide(0) {
                 Step::Ask => {}

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn acked(at: u64) -> Event {
-        Event::Acked { standby: C, persisted: Lsn(at) }
+        Event::Acked { standby: C, persisted: Lsn(at), observed: None }
     }
 
     #[test]

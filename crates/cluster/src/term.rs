@@ -19,10 +19,15 @@
 
 mod law;
 
+use std::time::Duration;
+
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::in_sync::{Holder, InSyncSet, Succession};
+use crate::{
+    handshake::Welcome,
+    in_sync::{Holder, InSyncSet, Succession},
+};
 
 /// The beginning of one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,6 +323,9 @@ pub struct TermState {
     /// Which ones this directory had before, the latest last. What they held is lost; what this
     /// node knew of terms and sets is not. Only the latest eight.
     pub former: Vec<u64>,
+    /// The longest lease that the primaries of its terms have asked for: what it has granted lasts
+    /// as long ([`crate::lease::Voter::left`]).
+    pub lease: Duration,
     /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
     /// below ([`crate::entering::NotEntered::Acknowledged`]). Noted now and then.
     pub committed: Lsn,
@@ -351,6 +359,7 @@ impl TermState {
             life: None,
             incarnation: None,
             former: Vec::new(),
+            lease: Duration::ZERO,
             committed: Lsn::ZERO,
         }
     }
@@ -365,6 +374,13 @@ impl TermState {
     pub fn adopt(&mut self, cluster: ClusterId, history: TermHistory) {
         self.cluster = Some(cluster);
         self.history = history;
+    }
+
+    /// The log continues as `welcome` says ([`crate::entering::Effect::Adopt`]): its terms are this
+    /// log's, and its primary may be granted leases.
+    pub fn enter(&mut self, welcome: &Welcome) {
+        self.adopt(welcome.cluster, welcome.history.clone());
+        self.lease = self.lease.max(Duration::from_millis(welcome.lease_ms.into()));
     }
 
     /// `term_entry` begins, and its in-sync sets follow those of before; the log ends at `end`.

@@ -33,9 +33,10 @@ impl ClusterView {
         self.term = Some(term);
     }
 
-    /// The connection is over.
+    /// The connection is over. What was announced of its term was heard before.
     pub fn closed(&mut self) {
-        self.term = None;
+        let term = self.term.take();
+        self.observed.take_if(|(living, _)| Some(living.term) == term);
     }
 
     /// The primary announces how many standbys the cluster is meant to have, and its safety level.

@@ -172,10 +172,9 @@ impl Database {
     pub fn wait_until<'a>(&self, ticket: Ticket, patience: impl Into<Patience<'a>>) -> Result<(), OutcomeOpen> {
         freshet_base::step!(Commit, ticket.until, ticket.until);
         let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
-        if ticket.until == Lsn::ZERO {
-            return Ok(());
+        if ticket.until > Lsn::ZERO {
+            primary.log.force_fence(ticket.until);
         }
-        primary.log.force_fence(ticket.until);
         primary.gate.wait(ticket.until, patience.into())
     }
 
@@ -188,10 +187,7 @@ impl Database {
 
     /// What a wait for the ticket would say now; `None` while it would go on.
     pub fn outcome(&self, ticket: Ticket) -> Option<Result<(), OutcomeOpen>> {
-        match self.core.snapshots.primary() {
-            Some(primary) if ticket.until != Lsn::ZERO => primary.gate.outcome(ticket.until),
-            _ => Some(Ok(())),
-        }
+        self.core.snapshots.primary().map_or(Some(Ok(())), |primary| primary.gate.outcome(ticket.until))
     }
 
     /// Everything below is committed, and transactions that begin here see it: on a standby its

@@ -16,6 +16,7 @@ use std::{
 use common::{Shape, config, definition, hash, row, soon, start, wait_for};
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
+    Moment,
     meeting::{Acknowledged, Claim},
     term::{LEAP, TermEntry, TermHistory},
 };
@@ -126,7 +127,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         1 => Purpose::Consult {
             term: term(random, victim),
             binding: random.below(2) == 0,
-            comes_back: (random.below(2) == 0).then(|| term(random, victim)),
+            gives_way: (random.below(2) == 0).then(|| term(random, victim)),
         },
         2 => Purpose::Fetch { term: term(random, victim), log: continues(random, victim) },
         3 => Purpose::Identify,
@@ -217,6 +218,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 may_send_until: Lsn(random.next()),
                 replayed: Lsn(u64::MAX),
                 visible: Lsn(u64::MAX),
+                observed: Some(Moment(random.next())),
             };
             let (own, below) = (random.of(&[Encoding::Bytes, Encoding::Inputs]), random.of(&[false, true]));
             let asks = Asks { own, below, in_doubt: random.of(&[false, true]), equal_at: Some(Lsn::MAX) };
@@ -331,7 +333,7 @@ fn nobody_speaks_under_the_id_of_another() {
         [
             Purpose::Identify,
             announces(NodeId(99), Term(2)),
-            Purpose::Consult { term: Term(2), binding: true, comes_back: None },
+            Purpose::Consult { term: Term(2), binding: true, gives_way: None },
         ]
     };
     for (purpose, node) in
@@ -350,7 +352,7 @@ fn nobody_speaks_under_the_id_of_another() {
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
     {
-        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, comes_back: None }] {
+        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, gives_way: None }] {
             let hello = Hello { cluster, node: own, address: String::new(), purpose };
             let outcome = endpoint::call(&rogue, primary.address(), &hello, term, PATIENCE);
             assert!(

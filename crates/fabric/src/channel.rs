@@ -43,7 +43,7 @@ pub const MAILBOX: usize = 1;
 /// The region of payloads.
 pub const LOG: usize = 2;
 /// Status words of the protocol above.
-pub const STATUS_WORDS: usize = 8;
+pub const STATUS_WORDS: usize = 9;
 
 /// Frames that nobody has taken may be this many bytes. Pages are used when something is written
 /// there.

@@ -644,16 +644,16 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
             }
             if receives.owes(reported) {
                 reported = receives.taken();
-                replies.status([round, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+                replies.status([round, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
             }
         }
         let last = ((rounds - 1) * 1000 % 4096) as usize;
         let first = bytes_of(&log, last, (4096 - last).min(1000));
         assert!(first.iter().all(|byte| *byte == (rounds - 1) as u8), "{link}");
-        replies.status([9, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        replies.status([9, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         let (sends, listening) = writer.join().unwrap();
         drop((replies, receives));
-        assert_eq!(listening.join().unwrap(), [9, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(listening.join().unwrap(), [9, 1, 2, 3, 4, 5, 6, 7, 8]);
         drop(sends);
     }
 }

@@ -211,11 +211,8 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
-        if node.is_deposed() {
-            break Leaves::Deposed;
-        }
-        if let Some(join) = again.due() {
-            break Leaves::BeginsAgain(join);
+        if let Some(leaves) = Leaves::of(&node, &again) {
+            break leaves;
         }
     };
     // What can be reloaded has a share of the server for SQL.
@@ -240,7 +237,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = match &leaves {
         Leaves::ForGood => false,
         Leaves::Deposed => wait_for_successor(&node, &ending),
-        Leaves::BeginsAgain(_) => true,
+        Leaves::BeginsAgain(_) | Leaves::Failed => true,
     };
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
@@ -282,16 +279,28 @@ enum Leaves {
     ForGood,
     /// Another node has become the primary.
     Deposed,
+    /// It was to become the primary, and could not when its term had begun.
+    Failed,
     /// It begins again, by joining the node there.
     BeginsAgain(String),
 }
 
 impl Leaves {
+    /// Whether it has to, as things stand.
+    fn of(node: &Node, again: &BeginAgain) -> Option<Self> {
+        match again.due() {
+            _ if node.is_deposed() => Some(Self::Deposed),
+            _ if node.has_failed() => Some(Self::Failed),
+            join => join.map(Self::BeginsAgain),
+        }
+    }
+
     /// Why it starts again, if it does.
     fn why(&self) -> Option<&'static str> {
         match self {
             Self::ForGood => None,
             Self::Deposed => Some("another node has become the primary; starting again, to follow it"),
+            Self::Failed => Some("this node could not become the primary; starting again"),
             Self::BeginsAgain(_) => Some("beginning again with what the primary has"),
         }
     }
@@ -305,6 +314,9 @@ impl Leaves {
                     tracing::error!(%cause, "this node cannot note that it begins again, and starts with what it has");
                 }
             },
+            Self::Failed => {
+                tracing::error!("this node could not become the primary when its term had begun: it starts again")
+            }
             _ => tracing::info!("another node has become the primary, so this one starts again, to follow it"),
         }
         start_again(bound)

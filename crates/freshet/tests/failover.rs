@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, start, status, wait_until, write,
+    SOON, Sql, Writer, assert_same_state, connect, create_journal, in_sync, missing, open_sql, start, status,
+    wait_until, write,
 };
 use freshet::{
     children::NodeProcess,
@@ -137,4 +138,76 @@ fn a_failover_that_might_lose_something_needs_force() {
     assert_eq!(status(&new)["role"], "standby");
     client.promote(true, SOON).unwrap();
     assert_eq!(status(&new)["role"], "primary");
+}
+
+const AUTOMATIC: [&str; 6] = ["--safety", "quorum:2", "--standbys", "2", "--failover", "automatic"];
+
+/// Three nodes that need no operator, all in sync.
+fn by_themselves(directory: &std::path::Path) -> [NodeProcess; 3] {
+    let open = open_sql(&directory.join("access"));
+    let flags: Vec<&str> = AUTOMATIC.into_iter().chain(open.iter().map(String::as_str)).collect();
+    let path = |name: &str| directory.join(name);
+    let old = start(&path("a"), &flags);
+    let joins = |name| start(&path(name), &[&["--join", &old.ready().listen], &flags[..]].concat());
+    let (second, third) = (joins("b"), joins("c"));
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    [old, second, third]
+}
+
+/// Blocks until one of these leads, and gives that one first.
+fn led(nodes: [NodeProcess; 2]) -> [NodeProcess; 2] {
+    let deadline = std::time::Instant::now() + SOON;
+    loop {
+        if let Some(at) = nodes.iter().position(|node| status(node)["role"] == "primary") {
+            let [one, other] = nodes;
+            return if at == 0 { [one, other] } else { [other, one] };
+        }
+        assert!(std::time::Instant::now() < deadline, "no node leads");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_killed_primary_is_replaced_by_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut old, second, third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(200);
+    old.kill();
+    let written = writer.join();
+    let [leads, follows] = led([second, third]);
+    let client = connect(&leads);
+    assert_eq!(missing(&client, &written.acknowledged), []);
+    write(&client, 2, 1, SOON).unwrap();
+    // As a supervisor does.
+    let back = start(&directory.path().join("a"), &AUTOMATIC);
+    wait_until(&leads, "both in sync", |status| in_sync(status) == 2);
+    assert_eq!(status(&back)["role"], "standby");
+    assert_same_state(&client, &connect(&follows));
+    assert_same_state(&client, &connect(&back));
+}
+
+/// Its kernel answers, and it wakes up in the middle of its work.
+#[test]
+fn a_primary_that_stands_still_is_replaced_and_follows() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, second, third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(200);
+    let reader = Sql::connect(&old);
+    reader.run("SELECT client FROM journal LIMIT 1").unwrap();
+    old.pause();
+    let [leads, _follows] = led([second, third]);
+    let client = connect(&leads);
+    write(&client, 2, 1, SOON).unwrap();
+    old.resume();
+    // What it shows would be out of date.
+    assert!(reader.run("SELECT client FROM journal LIMIT 1").is_err(), "a primary of before has answered a reader");
+    let written = writer.join();
+    started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
+    assert_eq!(missing(&client, &written.acknowledged), []);
+    wait_until(&leads, "both in sync", |status| in_sync(status) == 2);
+    assert_same_state(&client, &connect(&old));
 }

@@ -20,6 +20,7 @@
 //! incarnation 89abcdef01234567
 //! former 76543210fedcba98
 //! reached 81300
+//! lease 400
 //! writes 17
 //! joins
 //! crc 89abcdef
@@ -35,10 +36,11 @@
 //! has arrived. `life`, on a mirror that keeps its memory, is the number that this memory has to
 //! have, the LSN that it has to reach, and then, while the number is being changed, the one of
 //! before. `incarnation` says which log it is, `former` which ones this directory had before and
-//! lost, `reached` how far each stream of it was durable at least, and `writes` how often this file
-//! was written (module `parts`). `joins`, where it stands, says that the node was made to join a
-//! cluster. The last line is the CRC-32C of all bytes before it. The file is never changed in
-//! place: a new one is written, synced and renamed over it.
+//! lost, `reached` how far each stream of it was durable at least, `lease` for how many
+//! milliseconds a grant of this node may last, and `writes` how often this file was written (module
+//! `parts`). `joins`, where it stands, says that the node was made to join a cluster. The last line
+//! is the CRC-32C of all bytes before it. The file is never changed in place: a new one is written,
+//! synced and renamed over it.
 
 mod error;
 
@@ -114,6 +116,8 @@ pub struct Control {
     /// How far each stream of the log was durable, at least: a log that has less is another one, or
     /// an older state of it. Positions; with one stream, they are LSNs.
     pub reached: Option<Vec<Lsn>>,
+    /// The longest lease that was asked of this node, in milliseconds.
+    pub lease_ms: u64,
     /// How often the file was written.
     pub writes: u64,
     /// The node was made to join a cluster.
@@ -138,6 +142,7 @@ impl Control {
             incarnation: None,
             former: Vec::new(),
             reached: None,
+            lease_ms: 0,
             writes: 0,
             joins: false,
         }
@@ -151,21 +156,13 @@ impl Control {
         for (term, start, node, nonce) in &self.terms {
             text.push_str(&format!("term {term} {start} {node} {nonce:016x}\n"));
         }
-        if let Some(in_sync) = &self.in_sync {
-            let hex: String = in_sync.iter().map(|byte| format!("{byte:02x}")).collect();
-            text.push_str(&format!("in-sync {hex}\n"));
-        }
-        if let Some(led) = self.led {
-            text.push_str(&format!("led {led}\n"));
-        }
-        match self.log {
-            Some(LogPlace::Here) => text.push_str("log here\n"),
-            Some(LogPlace::Elsewhere) => text.push_str("log elsewhere\n"),
-            None => {}
-        }
-        if let Some(journal) = self.journal {
-            text.push_str(&format!("journal {journal}\n"));
-        }
+        let mut line = |name, value: Option<String>| text.extend(value.map(|value| format!("{name} {value}\n")));
+        line("in-sync", self.in_sync.as_ref().map(|set| set.iter().map(|byte| format!("{byte:02x}")).collect()));
+        line("led", self.led.map(|led| led.to_string()));
+        let log = self.log.map(|place| if place == LogPlace::Here { "here" } else { "elsewhere" });
+        line("log", log.map(str::to_owned));
+        line("journal", self.journal.map(|journal| journal.to_string()));
+        line("lease", (self.lease_ms > 0).then(|| self.lease_ms.to_string()));
         if let Some((number, reached, before)) = self.life {
             let before = before.map_or_else(String::new, |before| format!(" {before:016x}"));
             text.push_str(&format!("life {number:016x} {}{before}\n", reached.0));
@@ -252,6 +249,7 @@ impl Control {
                 let positions: Result<_, _> = value.split(' ').map(|at| at.parse().map(Lsn)).collect();
                 self.reached = Some(positions.map_err(|_| "note of how far the log had come")?);
             }
+            "lease" => self.lease_ms = value.parse().map_err(|_| "longest lease")?,
             "writes" => self.writes = value.parse().map_err(|_| "count of its writes")?,
             "term" => {
                 let term = term_entry(value).ok_or("term history")?;
@@ -631,6 +629,7 @@ mod tests {
             incarnation: Some(u64::MAX - 1),
             former: vec![7, u64::MAX],
             reached: Some(vec![Lsn(81_300), Lsn(7)]),
+            lease_ms: 400,
             writes: 17,
             joins: true,
         }

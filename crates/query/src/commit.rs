@@ -97,11 +97,9 @@ impl Shared {
         level: Level,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        // A reader waits for nothing that has seen nothing, or reads on a standby: that shows what
-        // is committed as its primary's level wants.
-        if ticket.until == Lsn::ZERO {
-            return Ok(());
-        }
+        // A reader that has seen nothing, or reads on a standby, waits for no commit: a standby
+        // shows what is committed as its primary's level wants.
+        let waits = ticket.until > Lsn::ZERO;
         // For a reader, what it asked for ends; for a writer, what becomes of its commit is
         // unknown.
         let open = |cause: OutcomeOpen| match (cause, interrupted()) {
@@ -121,6 +119,7 @@ impl Shared {
         };
         match level {
             Level::Nothing => return Ok(()),
+            Level::Local if !waits => return Ok(()),
             Level::Local => {
                 let Some(log) = self.node.log() else { return Ok(()) };
                 return match waiting(interrupted, |patience| log.wait_durable(ticket.until, patience)) {
@@ -134,6 +133,9 @@ impl Shared {
             }
         }
         let Level::More(safety) = level else { return Ok(()) };
+        if !waits {
+            return Ok(());
+        }
         let wanted = Wanted::Persistent(safety);
         match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, ticket.until, patience)) {
             Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use freshet_base::clock::monotonic;
 use freshet_cluster::Moment;
@@ -6,14 +6,12 @@ use freshet_cluster::Moment;
 /// Binds [`Moment`]s to the system's monotone clock: of one machine's processes they can be
 /// compared.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    started: (Instant, Duration),
-}
+pub struct Clock(());
 
 impl Clock {
     /// A clock.
     pub fn start() -> Self {
-        Self { started: (Instant::now(), monotonic()) }
+        Self(())
     }
 
     /// The present.
@@ -21,8 +19,9 @@ impl Clock {
         Moment::from(monotonic())
     }
 
-    /// The system's name for `moment`.
+    /// The system's name for `moment`, as far as it lies in the future. Threads sleep by a clock
+    /// that does not count the time that the machine is suspended.
     pub fn instant(&self, moment: Moment) -> Instant {
-        self.started.0 + moment.since(Moment::from(self.started.1))
+        Instant::now() + moment.since(self.now())
     }
 }

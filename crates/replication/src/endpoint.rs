@@ -6,10 +6,12 @@
 //! other door is for processes of the same user on this machine ([`freshet_fabric::local`]): they
 //! are certified without a token, and pass the descriptors of shared memory.
 
+mod connect;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    net::{SocketAddr, ToSocketAddrs},
+    net::SocketAddr,
     os::unix::net::UnixStream,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -22,11 +24,13 @@ use freshet_base::{
 };
 use freshet_fabric::{
     local::{self, LocalListener},
-    stream::{Stream, tls_error},
     tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
 };
 use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
 
+pub use self::connect::connect;
+pub(crate) use self::connect::connect_until;
+use self::connect::{near, secured};
 use crate::{
     rights::{Caller, may},
     wire::{self, DecodeError, Hello, Join, Kind, Purpose, Refusal, Reply},
@@ -464,49 +468,6 @@ pub enum CallError {
     },
 }
 
-/// Connects to the node at `address`. Both ends have proved by TLS that they are members of the
-/// same cluster. Each step takes at most `patience`.
-///
-/// # Errors
-/// [`CallError`].
-pub fn connect(credentials: &Credentials, address: &str, patience: Duration) -> Result<Connection, CallError> {
-    let secure =
-        |stream: Stream| stream.secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience);
-    secured(address, patience, secure)
-}
-
-fn secured(
-    address: &str,
-    patience: Duration,
-    secure: impl FnOnce(Stream) -> io::Result<Stream>,
-) -> Result<Connection, CallError> {
-    let connection = freshet_fabric::tcp::connect(address, patience)?;
-    let system = |source| CallError::System { address: address.to_owned(), source };
-    let mut connection = connection.secured(secure).map_err(|error| match tls_error(&error) {
-        Some(why) => CallError::Foreign { address: address.to_owned(), why: why.to_string() },
-        None if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            system(io::Error::new(io::ErrorKind::TimedOut, format!("it does not answer within {patience:?}")))
-        }
-        None => system(error),
-    })?;
-    connection.set_patience(Some(patience)).map_err(system)?;
-    Ok(connection)
-}
-
-/// Connects to the process of this user that listens at `address`, if that is on this machine.
-fn near(address: &str, patience: Duration) -> Result<Option<(UnixStream, Connection)>, CallError> {
-    let system = |source| CallError::System { address: address.to_owned(), source };
-    for resolved in address.to_socket_addrs().map_err(system)? {
-        if let Some(socket) = local::connect(LOCAL, resolved).map_err(system)? {
-            let same = socket.try_clone().map_err(system)?;
-            let mut connection = Connection::new(same.into(), resolved);
-            connection.set_patience(Some(patience)).map_err(system)?;
-            return Ok(Some((socket, connection)));
-        }
-    }
-    Ok(None)
-}
-
 /// Has this process certified by the member at `address`: without a token if the member is of the
 /// same user on the same machine, otherwise with `token`. A node that already has an id keeps it.
 ///
@@ -533,7 +494,7 @@ pub fn enrol(
         Some(token) => {
             let config = Credentials::of_newcomer(token)?;
             let deadline = Instant::now() + patience;
-            secured(address, patience, |stream| stream.secure_client(config, Credentials::expected(), deadline))?
+            secured(address, patience, drop, |stream| stream.secure_client(config, Credentials::expected(), deadline))?
         }
     };
     let key = NewKey::generate()?;

@@ -7,30 +7,34 @@
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
 //! makes the new term known to everybody, and gives its service to the endpoint.
 
+mod serve;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
+use freshet_base::{
+    Lsn, NodeId, Safety, Term,
+    sync::Arc,
+    wait::{self, Patience},
+};
 use freshet_cluster::{
-    Moment,
-    handshake::{Sender, check_comes_back, consider},
+    handshake::check_gives_way,
     in_sync::{InSyncSet, Succession},
-    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped, Witness},
+    promotion::{Answer, ComesBack, Fetch, Inheritance, Level, Promotion, Question, Rules, Step, Stopped, Witness},
     recording::Recorded,
-    term::{Living, TermHistory},
+    term::{Fence, Living, TermHistory},
 };
-use freshet_fabric::tcp::Connection;
-use freshet_log::ReadError;
 
+pub(crate) use self::serve::serve_log;
 use crate::{
-    endpoint::{CallError, call, refuse},
+    endpoint::{CallError, call},
     follow::{SessionError, Shared, Store, promise},
-    hop::hop,
     terms::BeginError,
-    wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
+    wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
 
 /// How to take over.
@@ -50,6 +54,9 @@ pub struct PromoteOptions {
     pub comes_back: bool,
     /// Of such a primary: whom it waits for.
     pub waits_for: ComesBack,
+    /// A node that takes its primary for lost stands without having been told to: it gives way to a
+    /// primary that any other node hears.
+    pub automatic: bool,
     /// Nodes to ask, beside those that the standby knows.
     pub known: Vec<Peer>,
     /// How long a peer may take to answer.
@@ -67,6 +74,7 @@ impl Default for PromoteOptions {
             force: false,
             comes_back: false,
             waits_for: ComesBack::default(),
+            automatic: false,
             known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
@@ -341,18 +349,18 @@ pub(crate) fn consulted<S: Store>(
     hello: &Hello,
     term: Term,
     binding: bool,
-    comes_back: Option<Term>,
+    gives_way: Option<Term>,
 ) -> Result<Reply, Refusal> {
-    check_comes_back(hello.node, comes_back, || shared.living())?;
+    check_gives_way(hello.node, gives_way, || shared.living())?;
     if binding {
         let _ = promise(shared, hello, term)?;
-        if comes_back.is_none() {
+        if gives_way.is_none() {
             // It was told to take over, and will lead in a moment.
             shared.observe_primary(Living { term, node: hello.node }, &hello.address);
         }
     }
     // What was whole before may just be given up, but not the other way round.
-    let log = S::log_state(shared);
+    let log = shared.log_state();
     match S::has_no_vote(shared) {
         None => Ok(Reply::Log { node: shared.node(), log, peers: shared.peers() }),
         Some(why) => {
@@ -366,29 +374,27 @@ pub(crate) fn consulted<S: Store>(
 /// fails it follows its primary again.
 pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
     let (fence, mut peers) = (shared.terms.fence(), shared.peers());
-    if options.comes_back
-        && let Some((living, primary)) =
-            shared.living().filter(|(living, _)| living.outranks(shared.node(), fence.highest()))
-    {
-        return Err(PromoteError::Superseded { node: living.node, term: living.term, lives: true, primary });
-    }
+    may_begin(shared, options, fence, &peers)?;
     let rest = shared.follow.rest();
     // What is fetched, and then the new term, would not be what they were promised.
     S::end_feeds(shared);
     S::rested(shared, options).map_err(PromoteError::Local)?;
-    let level = Level::known((options.standbys, options.safety), shared.level(), options.configured);
     for peer in &options.known {
         peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
         peers.push(peer.clone());
     }
-    let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
-    let mut promotion = shared.terms.promotion(shared.node(), S::log_state(shared), rules);
+    let rules = rules(shared, options);
+    let mut promotion = shared.terms.promotion(shared.node(), shared.log_state(), rules);
+    if options.automatic && shared.terms.fence() != fence {
+        // While it sounded out, it has promised a term to another node, which may lead in a moment.
+        return Err(PromoteError::Contested(shared.terms.fence().highest()));
+    }
     let mut asked = Asked::known(peers);
     let mut again = AGAIN;
     loop {
-        let mut round = consult(shared, &mut promotion, &asked, options.patience)?;
+        let mut round = consult(shared, &mut promotion, &asked, options)?;
         while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
-            round = consult(shared, &mut promotion, &asked, options.patience)?;
+            round = consult(shared, &mut promotion, &asked, options)?;
         }
         match promotion.decide(round.silent) {
             Step::Ask => {}
@@ -397,20 +403,16 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
                 let known = || asked.peers.iter().find(|peer| peer.node == Some(wanted.from));
                 let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
                 let from = round.address(wanted.from).unwrap_or_else(known);
-                tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
-                match S::fetch(shared, &from, promotion.term(), &wanted) {
-                    // What was fetched must be persistent before it counts as held.
-                    Ok(()) => S::finish(shared, options.deadline).map(drop)?,
-                    Err(_) if promotion.fetch_failed() => {}
-                    Err(source) => return Err(PromoteError::Fetch { from, source }),
-                }
+                fetch(shared, &mut promotion, &from, &wanted, options.deadline)?;
             }
-            Step::Finish { term } => {
-                let answered = round.described.len();
+            Step::Finish { term, after } => {
+                let (decided, answered) = (Instant::now(), round.described.len());
                 tracing::info!(term = term.0, answered, "enough nodes have promised the term: finishing replay");
                 let end = S::finish(shared, options.deadline)?;
                 let start = S::cut_half(shared, end)?;
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
+                // Until then the primary of before may answer readers.
+                let _ = wait::sleep(Patience::endless().until(decided + after));
                 let history = shared.terms.begin(term, shared.node(), start, &succession)?;
                 shared.follow.lead(None);
                 rest.for_good();
@@ -420,12 +422,63 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             }
             // A node on a busy machine may only have been slow. Who comes back asks again anyhow.
             Step::Stop(Stopped::TooFew { .. } | Stopped::SetUncertain { .. })
-                if round.late && again > 0 && !options.comes_back =>
+                if round.late && again > 0 && !options.comes_back && !options.automatic =>
             {
                 again -= 1;
             }
-            Step::Stop(why) => return Err(round.explain(why, level.safety)),
+            Step::Stop(why) => return Err(round.explain(why, rules.level.safety)),
         }
+    }
+}
+
+/// Continues this node's log from the one at `from`. What was fetched is persistent then, since it
+/// counts as held only so. If that fails, the others are asked again.
+fn fetch<S: Store>(
+    shared: &Arc<Shared<S>>,
+    promotion: &mut Recorded<Promotion>,
+    from: &str,
+    wanted: &Fetch,
+    deadline: Duration,
+) -> Result<(), PromoteError> {
+    tracing::info!(from, lsn = wanted.upto.0, "another log reaches further: its end is fetched");
+    match S::fetch(shared, from, promotion.term(), wanted) {
+        Ok(()) => S::finish(shared, deadline).map(drop),
+        Err(_) if promotion.fetch_failed() => Ok(()),
+        Err(source) => Err(PromoteError::Fetch { from: from.to_owned(), source }),
+    }
+}
+
+fn rules<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Rules {
+    let level = Level::known((options.standbys, options.safety), shared.level(), options.configured);
+    let &PromoteOptions { force, comes_back, waits_for, automatic, .. } = options;
+    Rules { level, force, comes_back: comes_back.then_some(waits_for), automatic }
+}
+
+/// Whether a node that nobody has ordered to lead may begin to rest for that.
+fn may_begin<S: Store>(
+    shared: &Arc<Shared<S>>,
+    options: &PromoteOptions,
+    fence: Fence,
+    peers: &[Peer],
+) -> Result<(), PromoteError> {
+    let outranks = |(living, _): &(Living, _)| living.outranks(shared.node(), fence.highest());
+    match shared.living().filter(outranks).filter(|_| options.comes_back) {
+        Some((Living { node, term }, primary)) => Err(PromoteError::Superseded { node, term, lives: true, primary }),
+        // The log may still flow, and others may hear the primary.
+        None if options.automatic => sound_out(shared, options, peers),
+        None => Ok(()),
+    }
+}
+
+/// Whether a promotion that nobody has ordered would succeed, as far as others say. Nothing changes
+/// anywhere: this node follows on.
+fn sound_out<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions, peers: &[Peer]) -> Result<(), PromoteError> {
+    let rules = rules(shared, options);
+    let mut promotion = shared.terms.promotion(shared.node(), shared.log_state(), rules);
+    let round = consult(shared, &mut promotion, &Asked::known(peers.to_vec()), options)?;
+    match promotion.decide(round.silent) {
+        Step::Stop(why) => Err(round.explain(why, rules.level.safety)),
+        Step::Ask | Step::Fetch(_) | Step::Finish { .. } => Ok(()),
     }
 }
 
@@ -451,39 +504,74 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
     })
 }
 
+/// A node that stands by itself waits for so long for the others, once enough have answered: one of
+/// them may have more of the log.
+const GRACE: Duration = Duration::from_millis(30);
+
 /// One round: asks every other node at once.
 fn consult<S: Store>(
     shared: &Shared<S>,
     promotion: &mut Recorded<Promotion>,
     asked: &Asked,
-    patience: Duration,
+    options: &PromoteOptions,
 ) -> Result<Round, PromoteError> {
     shared.terms.raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, comes_back } = promotion.question(S::log_state(shared));
-    let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
-    let ask =
-        |peer: &Peer| call(&shared.who.credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-    let others = asked.peers().filter(|(_, peer)| !is_itself(shared, peer));
-    let replies = ask_all(others, |(_, peer)| ask(peer));
-    let mut round = Round::default();
-    for ((is_waited_for, peer), reply) in replies {
+    let Question { term, binding, gives_way } = promotion.question(shared.log_state());
+    let hello = shared.hello(Purpose::Consult { term, binding, gives_way });
+    let (replies, answers) = mpsc::channel();
+    for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| !is_itself(shared, peer)) {
+        let (credentials, hello, peer, patience) =
+            (shared.who.credentials.clone(), hello.clone(), peer.clone(), options.patience);
+        let replies = replies.clone();
+        let ask = move || {
+            let reply = call(&credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
+            // Nobody may wait for it any more.
+            let _ = replies.send((is_waited_for, peer, reply));
+        };
+        let spawned = thread::Builder::new().name("consult".into()).spawn(ask);
+        spawned.map_err(|error| PromoteError::Local(format!("cannot start a thread: {error}")))?;
+    }
+    drop(replies);
+    let (mut round, mut until) = (Round::default(), None);
+    loop {
+        let next = match until {
+            None => answers.recv().ok(),
+            Some(until) => answers.recv_timeout(Instant::saturating_duration_since(&until, Instant::now())).ok(),
+        };
+        let Some((is_waited_for, peer, reply)) = next else { return Ok(round) };
+        round.observe(shared, promotion, (is_waited_for, peer), reply);
+        if options.automatic && until.is_none() && promotion.has_enough() {
+            until = Some(Instant::now() + GRACE);
+        }
+    }
+}
+
+impl Round {
+    /// A node has answered, or has not.
+    fn observe<S: Store>(
+        &mut self,
+        shared: &Shared<S>,
+        promotion: &mut Recorded<Promotion>,
+        (is_waited_for, peer): (bool, Peer),
+        reply: Result<Reply, CallError>,
+    ) {
         let why = match reply {
             Ok(Reply::Log { node, log, peers }) => {
                 promotion.observe(node, Answer::Log(log));
-                round.known.extend(peers);
-                round.described.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
-                continue;
+                self.known.extend(peers);
+                self.described.push(Peer { node: Some(node), address: peer.address, serves: true });
+                return;
             }
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
                 promotion.observe(node, Answer::LedBy(Living { term, node }));
-                round.primaries.entry(node).or_insert(primary);
-                continue;
+                self.primaries.entry(node).or_insert(primary);
+                return;
             }
-            Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
+            Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) => {
                 if shared.terms.believes(highest) {
                     // Whose word it is does not matter.
-                    promotion.observe(shared.node(), Answer::Higher(highest));
-                    continue;
+                    promotion.observe(shared.node(), Answer::Higher { highest, holder });
+                    return;
                 }
                 format!("a node speaks of term {highest}, to which no node can have come")
             }
@@ -492,109 +580,17 @@ fn consult<S: Store>(
                 if let CallError::Refused { refusal: Refusal::NoVote { node, witness, .. }, .. } = &error {
                     promotion.observe(*node, Answer::NoVote(Witness::clone(witness)));
                 } else if is_waited_for {
-                    round.silent += 1;
+                    self.silent += 1;
                 } else {
                     tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");
-                    continue;
+                    return;
                 }
-                round.late |= matches!(error, CallError::System { .. });
-                round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.who.credentials.have_ended();
+                self.late |= matches!(error, CallError::System { .. });
+                self.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.who.credentials.have_ended();
                 error.to_string()
             }
         };
         tracing::debug!(cause = why, "a node does not answer a candidate");
-        round.unreachable.push_str(&format!("; {why}"));
-    }
-    Ok(round)
-}
-
-/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One
-/// piece at a time: the next follows when the candidate has acknowledged the last.
-pub(crate) fn serve_log(
-    mut connection: Connection,
-    from: &Sender,
-    partition: u64,
-    hello: &Hello,
-    log: &Continue,
-    read: impl Fn(Lsn, &mut [u8]) -> Result<(), ReadError>,
-) {
-    let agreed = match consider(from, hello.cluster, hello.node, Term(0), log) {
-        Ok(agreed) => agreed,
-        Err(refusal) => return refuse(connection, refusal),
-    };
-    let cut_at = agreed.welcome.cut_at;
-    let welcome = Welcome { log: agreed.welcome, offer: None, bare: false };
-    let welcome = wire::encode_first(&Reply::Welcome(welcome));
-    if connection.sender().send(Kind::Reply as u8, from.term, &welcome).is_err() {
-        return;
-    }
-    let (mut sender, mut receiver) = connection.split();
-    let mut at = cut_at;
-    let mut room = agreed.may_send_until;
-    let mut piece = vec![0; PIECE];
-    while at < from.end {
-        if room > at {
-            match next_piece(&mut piece, at, from.end.min(room), partition, &read) {
-                Err(why) => {
-                    // If it cannot be told, it will notice.
-                    let _ = sender.send(Kind::Goodbye as u8, from.term, &wire::encode(&Refusal::Failed(why)));
-                    return;
-                }
-                Ok(None) => {}
-                Ok(Some(ends)) => {
-                    let length = *ends.last().expect("a piece has an end") as usize;
-                    let note = BatchNote {
-                        global: Lsn::ZERO,
-                        time: Moment::default(),
-                        begun: Moment::default(),
-                        end: from.end,
-                        filled_at: None,
-                        in_sync: true,
-                        report_visible: false,
-                        ends,
-                    };
-                    let payload = [&piece[..length], &[]];
-                    let immediate = wire::encode(&note);
-                    if sender.write_with_imm(Kind::Batch as u8, from.term, at.0, payload, &immediate).is_err() {
-                        return;
-                    }
-                    at = at.plus(length as u64);
-                }
-            }
-        }
-        // Whatever it says of its room; silence ends the connection.
-        let Ok(header) = receiver.receive() else { return };
-        match (Kind::from_code(header.kind), header.payload) {
-            (Some(Kind::Ack), 0) => match wire::decode::<Ack>("acknowledgement", receiver.immediate()) {
-                Ok(ack) => room = room.max(ack.may_send_until),
-                Err(_) => return,
-            },
-            _ => return,
-        }
-    }
-    // The candidate hangs up when it has everything.
-    while receiver.receive().is_ok_and(|header| header.payload == 0) {}
-}
-
-const PIECE: usize = 1 << 20;
-
-/// Whole blocks from `at` on, into `piece`; `None` when the room is too small for one.
-fn next_piece(
-    piece: &mut Vec<u8>,
-    at: Lsn,
-    upto: Lsn,
-    partition: u64,
-    read: &impl Fn(Lsn, &mut [u8]) -> Result<(), ReadError>,
-) -> Result<Option<Vec<u32>>, String> {
-    let room = upto.since(at) as usize;
-    let mut length = room.min(PIECE);
-    loop {
-        piece.resize(length.max(PIECE), 0);
-        read(at, &mut piece[..length]).map_err(|error| error.to_string())?;
-        let hops = hop(&piece[..length], at, partition).map_err(|error| error.to_string())?;
-        match hops.next {
-            Some(block) if hops.whole == 0 && block <= room => length = block,
-            _ => return Ok((hops.whole > 0).then_some(hops.ends)),
-        }
+        self.unreachable.push_str(&format!("; {why}"));
     }
 }

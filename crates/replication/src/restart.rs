@@ -48,7 +48,7 @@ pub fn ask_others(
 ) -> Others {
     let state = terms.get();
     let latest = state.fence.highest();
-    let purpose = Purpose::Consult { term: latest, binding: false, comes_back: Some(latest) };
+    let purpose = Purpose::Consult { term: latest, binding: false, gives_way: Some(latest) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let mut asked = Asked::known(addresses.iter().cloned().map(Peer::at).collect());
     let (mut others, mut leads, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
@@ -75,7 +75,9 @@ pub fn ask_others(
             match refusal {
                 Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
                 Some(Refusal::NoVote { node, witness, .. }) => others.answers.push((node, Answer::NoVote(*witness))),
-                Some(Refusal::Fenced { highest, .. }) => others.answers.push((node, Answer::Higher(highest))),
+                Some(Refusal::Fenced { highest, holder, .. }) => {
+                    others.answers.push((node, Answer::Higher { highest, holder }));
+                }
                 // An address of this node's own.
                 Some(Refusal::Myself { .. }) => {}
                 _ => others.silent += u32::from(is_waited_for),

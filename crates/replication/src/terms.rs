@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
+    handshake::Welcome,
     in_sync::{InSyncSet, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
@@ -251,13 +252,24 @@ impl Terms {
         self.lock().state.fence.believes(term)
     }
 
-    /// The log was cut at `end` and goes on with the log of the primary whose history this is.
+    /// The log was cut at `end` and continues with the log of the primary whose history this is.
     ///
     /// # Errors
     /// [`TermStoreError`]: then nothing has changed.
     pub fn adopt(&self, cluster: ClusterId, history: TermHistory) -> Result<(), TermStoreError> {
         self.change(|state| {
             state.adopt(cluster, history);
+            Ok(())
+        })
+    }
+
+    /// The log continues as `welcome` says ([`TermState::enter`]).
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing has changed.
+    pub(crate) fn enter(&self, welcome: &Welcome) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.enter(welcome);
             Ok(())
         })
     }

@@ -42,7 +42,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 20;
+pub const PROTOCOL: u16 = 21;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,9 +221,9 @@ pub enum Purpose {
         term: Term,
         /// Whether the answer is a promise to refuse every earlier term.
         binding: bool,
-        /// Of a primary of before that comes back by itself: the latest term that it has heard of.
+        /// Of a candidate that no operator has asked to lead: the latest term that it had heard of.
         /// It is refused by those who live under a term that is not older.
-        comes_back: Option<Term>,
+        gives_way: Option<Term>,
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty
     /// directory.
@@ -352,7 +352,8 @@ pub struct Asks {
 pub fn ack_words(ack: &Ack, asks: Asks, load: Option<Load>) -> [u64; STATUS_WORDS] {
     let (own, below) = (u64::from(asks.own == Encoding::Inputs) | u64::from(asks.in_doubt) << 1, asks.below.into());
     let equal_at = asks.equal_at.unwrap_or_default().0;
-    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load_word(load), equal_at]
+    let (load, observed) = (load_word(load), ack.observed.map_or(0, |sent| sent.0));
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load, equal_at, observed]
 }
 
 /// All of them from status words.
@@ -361,8 +362,9 @@ pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
     let equal_at = Some(Lsn(words[7])).filter(|at| *at > Lsn::ZERO);
     let asks = Asks { own, below: words[5] != 0, in_doubt: words[4] & 2 == 2, equal_at };
     let load = load_of_word(words[6]);
+    let observed = Some(Moment(words[8])).filter(|sent| *sent > Moment::default());
     let [persisted, may_send_until, replayed, visible, ..] = words.map(Lsn);
-    (Ack { persisted, may_send_until, replayed, visible }, asks, load)
+    (Ack { persisted, may_send_until, replayed, visible, observed }, asks, load)
 }
 
 /// The places in a load's word, and the largest values there: processors, idle, link busy,
@@ -495,7 +497,7 @@ mod tests {
             cluster: Some(ClusterId(7)),
             node: NodeId(1),
             address: "host:1".into(),
-            purpose: Purpose::Consult { term: Term(3), binding: true, comes_back: Some(Term(2)) },
+            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)) },
         };
         let bytes = encode_first(&hello);
         assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));
@@ -509,7 +511,13 @@ mod tests {
 
     #[test]
     fn a_load_comes_back_and_is_none_without_one() {
-        let ack = Ack { persisted: Lsn(1), may_send_until: Lsn(2), replayed: Lsn(3), visible: Lsn(4) };
+        let ack = Ack {
+            persisted: Lsn(1),
+            may_send_until: Lsn(2),
+            replayed: Lsn(3),
+            visible: Lsn(4),
+            observed: Some(Moment(5)),
+        };
         for (own, in_doubt) in [(Encoding::Bytes, true), (Encoding::Inputs, false), (Encoding::Inputs, true)] {
             let asks = Asks { own, below: !in_doubt, in_doubt, equal_at: in_doubt.then_some(Lsn(5)) };
             assert_eq!(ack_of_words(ack_words(&ack, asks, None)).1, asks);

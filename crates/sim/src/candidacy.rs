@@ -25,6 +25,17 @@ use crate::{
     world::{CLUSTER, Own, World},
 };
 
+/// Why a node wants to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The operator wants it to.
+    Ordered,
+    /// It was a primary before.
+    ComesBack,
+    /// It takes its primary for lost.
+    Automatic,
+}
+
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
 
@@ -34,10 +45,15 @@ impl World {
         if self.nodes[node].mirror.as_ref().is_some_and(|mirror| mirror.stands()) {
             return Ok(());
         }
+        self.stands(node, force, Standing::Ordered)
+    }
+
+    /// It stands as soon as it may.
+    pub(crate) fn stands(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
         self.rest(node)?;
         match self.nodes[node].mirror {
-            Some(_) => self.mirror_stands(node, force),
-            None => self.stand(node, force, false),
+            Some(_) => self.mirror_stands(node, force, standing),
+            None => self.stand(node, force, standing),
         }
     }
 
@@ -58,7 +74,7 @@ impl World {
             return self.begin_term(node, term, Inheritance { succession, committed, answered });
         }
         self.rest(node)?;
-        self.stand(node, false, true)
+        self.stand(node, false, Standing::ComesBack)
     }
 
     /// Follows nobody, and feeds nobody, until it leads or gives up.
@@ -68,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
+    pub(crate) fn stand(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
         if let Some(mirror) = &self.nodes[node].mirror
             && !(mirror.is_database() && (force || mirror.has_vote()))
         {
@@ -76,15 +92,18 @@ impl World {
         }
         if !self.drain(node)? {
             // It does not ask others before it can say what it has.
-            return self.stands_later(node, restart);
+            return self.stands_later(node, standing);
         }
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
         let level = Level::known((None, None), state.view.level(), configured);
-        let comes_back = restart.then(|| state.disk.terms.fence.highest());
-        let gives_way = restart && self.scenario.broken != Broken::PrimaryPassedOver;
-        let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
+        let broken = self.scenario.broken;
+        let comes_back = (standing != Standing::Ordered).then(|| state.disk.terms.fence.highest());
+        let gives_way = standing == Standing::ComesBack && broken != Broken::PrimaryPassedOver;
+        let automatic = standing == Standing::Automatic;
+        let is_asked = automatic && broken != Broken::MajorityNotAsked;
+        let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default), automatic: is_asked };
         let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),
@@ -92,6 +111,8 @@ impl World {
             comes_back,
             round: state.rounds,
             asked: VecDeque::new(),
+            automatic,
+            leads_at: None,
             fetching: None,
         };
         self.nodes[node].candidate = Some(candidate);
@@ -119,6 +140,7 @@ impl World {
         candidate.fence = state.disk.terms.fence;
         let question = candidate.promotion.question(mine);
         candidate.round += 1;
+        candidate.leads_at = None;
         let round = candidate.round;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let id = self.connect(node, other, Message::Consult { question });
@@ -138,10 +160,10 @@ impl World {
         id: ConnectionId,
         question: Question,
     ) -> Result<(), Violation> {
-        let Question { term, binding, comes_back } = question;
+        let Question { term, binding, gives_way } = question;
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
-        if let Some(lead) = living.filter(|lead| comes_back.is_some_and(|latest| lead.outranks(name, latest))) {
+        if let Some(lead) = living.filter(|lead| gives_way.is_some_and(|latest| lead.outranks(name, latest))) {
             self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
             return Ok(());
         }
@@ -150,7 +172,7 @@ impl World {
             if !self.promise_to(node, term, name, id)? {
                 return Ok(());
             }
-            if comes_back.is_none() {
+            if gives_way.is_none() {
                 self.observe_primary_of(node, term, name);
             }
         }
@@ -176,8 +198,8 @@ impl World {
         let mut promising = Promising::to(term, name);
         let risen = match self.nodes[node].disk.terms.fence.observe(term, name) {
             Ok(risen) => risen,
-            Err(Refused { highest, .. }) => {
-                self.send(id, node, Message::Refused { highest });
+            Err(Refused { highest, holder }) => {
+                self.send(id, node, Message::Refused { highest, holder });
                 return Ok(false);
             }
         };
@@ -200,6 +222,9 @@ impl World {
             promising.done(effect);
         }
         let _ = promising.finish();
+        let now = self.clock(node);
+        self.nodes[node].watch.promised(now);
+        self.looks(node);
         Ok(true)
     }
 
@@ -253,7 +278,12 @@ impl World {
         if candidate.round != round || candidate.asked.is_empty() {
             // Perhaps it waits for its disk: then it looks again.
             let waits = candidate.round == round && candidate.fetching.is_none();
-            return if waits { self.decide(node) } else { Ok(()) };
+            let finishes = candidate.leads_at.is_some();
+            return match waits {
+                true if finishes => self.finish(node),
+                true => self.decide(node),
+                false => Ok(()),
+            };
         }
         let late: Vec<ConnectionId> = candidate.asked.drain(..).collect();
         for id in late {
@@ -273,6 +303,11 @@ impl World {
         }
         if self.nodes[node].returns {
             self.later(node, pause, Own::Restart);
+        }
+        if candidate.automatic {
+            let (now, draw) = (self.clock(node), self.dice.below(1 << 20));
+            self.nodes[node].watch.gave_up(now, draw);
+            self.looks(node);
         }
         self.end_rest(node)
     }
@@ -304,10 +339,20 @@ impl World {
                 }
                 Ok(())
             }
-            Step::Finish { term } => self.finish(node, term),
+            Step::Finish { after, .. } => {
+                let at = self.nodes[node].steady_clock(self.now).after(after);
+                if let Some(candidate) = &mut self.nodes[node].candidate {
+                    candidate.leads_at = Some(at);
+                }
+                self.finish(node)
+            }
             Step::Stop(Stopped::SameTermTwice { with, .. }) => self.check_begun_twice(node, with.0 as usize),
             Step::Stop(why) => {
                 self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
+                if candidate.automatic && matches!(why, Stopped::Contested(_)) {
+                    let now = self.clock(node);
+                    self.nodes[node].watch.promised(now);
+                }
                 if let Stopped::Superseded { living, .. } = why {
                     let primary = Some(address(living.node.0 as usize));
                     self.steer(node, |upstream| upstream.lead(primary))?;
@@ -318,10 +363,18 @@ impl World {
     }
 
     /// Everything that was received has to be persistent, and replayed; then the term begins.
-    fn finish(&mut self, node: usize, term: Term) -> Result<(), Violation> {
+    fn finish(&mut self, node: usize) -> Result<(), Violation> {
+        let now = self.nodes[node].steady_clock(self.now);
         let state = &mut self.nodes[node];
+        let Some(candidate) = &mut state.candidate else { return Ok(()) };
+        let (term, round) = (candidate.promotion.term(), candidate.round);
+        let Some(leads_at) = candidate.leads_at else { return Ok(()) };
+        if now < leads_at && self.scenario.broken != Broken::LeaseNotAwaited {
+            let at = state.world_time(leads_at.0 + state.jumped);
+            self.later(node, at.saturating_sub(self.now.0).max(1), Own::Round(round));
+            return Ok(());
+        }
         if state.disk.synced < state.disk.log.end() {
-            let round = state.candidate.as_ref().map_or(0, |candidate| candidate.round);
             self.flush(node)?;
             self.later(node, 700, Own::Round(round));
             return Ok(());
@@ -363,7 +416,7 @@ impl World {
             return Ok(());
         }
         if is_mirror {
-            self.send(id, node, Message::Refused { highest: term });
+            self.send(id, node, Message::Refused { highest: term, holder: None });
             return Ok(());
         }
         let end = Lsn(self.nodes[node].disk.synced);
@@ -372,7 +425,7 @@ impl World {
             return self.check_begun_twice(node, from);
         };
         if welcome.cut_at.0 < self.nodes[node].disk.kept {
-            self.send(id, node, Message::Refused { highest: term });
+            self.send(id, node, Message::Refused { highest: term, holder: None });
             return Ok(());
         }
         let blocks = self.nodes[node].disk.log.between(welcome.cut_at.0, end.0).to_vec();

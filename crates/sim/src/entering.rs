@@ -84,8 +84,7 @@ impl World {
                 Effect::Cut(_) if self.scenario.broken == Broken::CutForgotten => {}
                 Effect::Cut(at) => self.cut(node, at.0)?,
                 Effect::Adopt => {
-                    let Welcome { cluster, history, .. } = &enters.welcome;
-                    self.nodes[node].disk.terms.adopt(*cluster, history.clone());
+                    self.nodes[node].disk.terms.enter(&enters.welcome);
                     self.check_terms(node)?;
                 }
             }

@@ -6,7 +6,7 @@ use freshet_cluster::{
     flow::{FlowError, Next},
     follower::{self, Ack},
     handshake::{Continue, Refusal, Sender},
-    host::{Acked, Asking, Host, Note, ReplicaState},
+    host::{Acked, Asking, Host, ReplicaState},
     in_sync::InSyncSet,
     promotion::Inheritance,
     recording::Recorded,
@@ -173,8 +173,18 @@ impl World {
     /// `node` speaks for its log, which ends at `end`.
     pub(crate) fn sender(&self, node: usize, term: Term, above: Vec<NodeId>, end: Lsn) -> Sender {
         let state = &self.nodes[node];
-        let history = state.disk.terms.history.clone();
-        Sender { cluster: CLUSTER, node: state.id, above, term, history, end, needed_capacity: 0, keep_alive_ms: 10 }
+        let (history, lease_ms) = (state.disk.terms.history.clone(), self.lease().as_millis() as u32);
+        Sender {
+            cluster: CLUSTER,
+            node: state.id,
+            above,
+            term,
+            history,
+            end,
+            needed_capacity: 0,
+            keep_alive_ms: 10,
+            lease_ms,
+        }
     }
 
     /// `node` feeds others with its log from its end on.
@@ -269,7 +279,7 @@ impl World {
 
     /// Sends everybody what the host says.
     pub(crate) fn pump(&mut self, node: usize) -> Result<(), Violation> {
-        let (now, ahead) = (self.clock(node), self.nodes[node].ahead);
+        let now = self.clock(node);
         let state = &mut self.nodes[node];
         let Some(host) = &mut state.host else { return Ok(()) };
         let (term, log) = (host.sender().term, &state.disk.log);
@@ -280,7 +290,7 @@ impl World {
             while let Some(next) = host.next(id, now) {
                 let blocks: Vec<Block> = match next {
                     Next::Wait { until } => {
-                        wake = wake.min(until.0.max(now.0 + 1) - ahead);
+                        wake = wake.min(until.0.max(now.0 + 1));
                         break;
                     }
                     Next::SendPeers => {
@@ -306,8 +316,8 @@ impl World {
                     }
                 };
                 let to = blocks.last().map(|block| Lsn(block.end()));
-                let Some(Note { global, .. }) = host.shipped(id, to, now) else { break };
-                outgoing.push((id, Message::Batch { term, blocks, global: global.0 }));
+                let Some(note) = host.shipped(id, to, now) else { break };
+                outgoing.push((id, Message::Batch { term, blocks, along: note.into() }));
             }
         }
         for (id, mut message) in outgoing {
@@ -317,9 +327,10 @@ impl World {
             self.send(id, node, message);
         }
         for id in self.nodes[node].lines.keys().copied().collect::<Vec<_>>() {
-            wake = wake.min(self.pump_mirror(node, id)?.max(now.0 + 1).saturating_sub(ahead));
+            wake = wake.min(self.pump_mirror(node, id)?.max(now.0 + 1));
         }
         let state = &mut self.nodes[node];
+        let wake = state.world_time(wake);
         if wake < state.wakes.unwrap_or(u64::MAX) {
             state.wakes = Some(wake);
             let life = state.life;
@@ -336,8 +347,8 @@ impl World {
         let at_once = host.committed(Lsn(to), now);
         for id in at_once.into_iter().filter(|id| !self.net.connections[*id].is_of_mirror).collect::<Vec<_>>() {
             let note = self.nodes[node].host.as_mut().and_then(|host| host.shipped(id, None, now));
-            if let Some(Note { global, .. }) = note {
-                self.send(id, node, Message::Batch { term, blocks: Vec::new(), global: global.0 });
+            if let Some(note) = note {
+                self.send(id, node, Message::Batch { term, blocks: Vec::new(), along: note.into() });
             }
         }
         self.pump(node)
@@ -345,7 +356,11 @@ impl World {
 
     /// Somebody who is fed says what it holds.
     pub(crate) fn acked(&mut self, node: usize, id: ConnectionId, ack: &Ack) -> Result<(), Violation> {
-        let acked = self.nodes[node].host.as_mut().map(|host| host.acked(id, ack));
+        let mut ack = *ack;
+        if self.scenario.broken == Broken::LeaseFromAnswer {
+            ack.observed = Some(self.clock(node));
+        }
+        let acked = self.nodes[node].host.as_mut().map(|host| host.acked(id, &ack));
         self.observe(node, id, acked)
     }
 

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use freshet_base::{Lsn, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule,
     follower::{self, Ack, Decision, Room},
@@ -17,7 +17,7 @@ use freshet_cluster::{
 use crate::{
     checks::Violation,
     log::Block,
-    net::{ConnectionId, Message},
+    net::{Along, ConnectionId, Message},
     node::{Candidate, Disk, Link, Node},
     sabotage::Effect,
     scenario::Broken,
@@ -212,14 +212,14 @@ impl World {
         Ok(())
     }
 
-    /// Blocks, or none, and how far everything is globally persistent.
+    /// Blocks, or none.
     pub(crate) fn batch(
         &mut self,
         node: usize,
         id: ConnectionId,
         term: Term,
         blocks: Vec<Block>,
-        global: u64,
+        Along { global, sent }: Along,
     ) -> Result<(), Violation> {
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
@@ -232,7 +232,8 @@ impl World {
         }
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
-        self.apply_to_follower(node, follower::Event::Global(Lsn(global)))?;
+        self.primary_sent(node, sent);
+        self.apply_to_follower(node, follower::Event::Global(global))?;
         if !self.take_in(node, blocks)? {
             return self.unlink(node, Ended::GivenUp);
         }
@@ -343,6 +344,7 @@ impl World {
         let (force, room) = (force || broken == Broken::AckBeforePersist, Room { until, ..state.follower.room() });
         let owes = state.follower.owes_ack(room, force, &fence);
         let Some(mut ack) = owes.then(|| state.follower.ack(room, now)).flatten() else { return };
+        ack.observed = state.voter.answers(state.steady_clock(self.now));
         if broken == Broken::AckBeforePersist {
             ack = Ack { persisted: Lsn(state.disk.log.end()), ..ack };
         }
@@ -417,7 +419,13 @@ impl World {
     }
 
     /// A later term is in force, or whoever was asked has no log to give.
-    pub(crate) fn refused(&mut self, node: usize, id: ConnectionId, highest: Term) -> Result<(), Violation> {
+    pub(crate) fn refused(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        highest: Term,
+        holder: Option<NodeId>,
+    ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         let fetches = |candidate: &Candidate| candidate.fetching.is_some_and(|(fetching, _)| fetching == id);
@@ -425,7 +433,7 @@ impl World {
             return self.silent(node, id);
         }
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            return self.answered(node, id, Answer::Higher(highest));
+            return self.answered(node, id, Answer::Higher { highest, holder });
         }
         let Some(lead) = state.lead() else { return Ok(()) };
         match highest.cmp(&lead.term) {

@@ -56,6 +56,7 @@ pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
 mod upstream;
+mod watching;
 mod world;
 
 pub use checks::{Property, Violation};
@@ -72,6 +73,8 @@ pub struct Report {
     pub leads: u64,
     /// Of these, by another node than the one before.
     pub failovers: u64,
+    /// Times that a node stood by itself, since it took its primary for lost.
+    pub stood: u64,
     /// Failovers that were refused.
     pub refused: u64,
     /// Logs that were cut at a rejoin.

@@ -3,10 +3,12 @@
 
 use std::{collections::BTreeSet, rc::Rc};
 
-use freshet_base::{Lsn, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
+    Moment,
     follower::Ack,
     handshake::{Continue, Refusal, Welcome},
+    host::Note,
     in_sync::InSyncSet,
     inputs::{Original, Sayable},
     meeting::Acknowledged,
@@ -51,11 +53,10 @@ pub(crate) enum Message {
     Offer {
         offer: Offer,
     },
-    /// To a mirror: everything up to `to` has completed, and everything below `global` is
-    /// committed.
+    /// To a mirror: everything up to `to` has completed.
     MirrorNote {
         to: Lsn,
-        global: Lsn,
+        along: Along,
     },
     /// To a mirror: an in-sync set was recorded.
     Members {
@@ -73,11 +74,11 @@ pub(crate) enum Message {
     Welcome {
         welcome: Welcome,
     },
-    /// Blocks, or none, and how far everything is globally persistent.
+    /// Blocks, or none.
     Batch {
         term: Term,
         blocks: Vec<Block>,
-        global: u64,
+        along: Along,
     },
     /// Blocks that were written into memory before, once more.
     Again {
@@ -123,7 +124,23 @@ pub(crate) enum Message {
     /// A later term is in force.
     Refused {
         highest: Term,
+        holder: Option<NodeId>,
     },
+}
+
+/// What goes along with what a primary sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Along {
+    /// Everything below is globally persistent.
+    pub global: Lsn,
+    /// When it was sent, by the primary's clock.
+    pub sent: Moment,
+}
+
+impl From<Note> for Along {
+    fn from(Note { global, time, .. }: Note) -> Self {
+        Self { global, sent: time }
+    }
 }
 
 pub(crate) struct Connection {
@@ -252,6 +269,8 @@ impl World {
                 Message::Batch { blocks, .. } | Message::Again { blocks } if self.scenario.mapped && writes => {
                     connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
                 }
+                // It was written before the other side hung up.
+                Message::Ack { ack } => self.acked(to, id, &ack),
                 _ => Ok(()),
             };
         }
@@ -267,21 +286,21 @@ impl World {
             Message::AskCheckpoint => self.checkpoint_wanted(to, id),
             Message::Checkpoint { checkpoint } => self.checkpoint_comes(to, id, checkpoint)?,
             Message::Offer { offer } => self.memory_offered(to, id, &offer)?,
-            Message::MirrorNote { to: completed, global } => self.mirror_noted(to, id, (completed, global))?,
+            Message::MirrorNote { to: completed, along } => self.mirror_noted(to, id, (completed, along))?,
             Message::Members { set } => self.set_recorded(to, id, set),
             Message::Grow { bytes, undo } => self.more_memory(to, id, bytes, undo),
             Message::Grown { region, undo } => self.memory_grown(to, id, region, undo)?,
             Message::Welcome { welcome } => self.welcomed(to, welcome, Purpose::Follow(id))?,
-            Message::Batch { term, blocks, global } if self.scenario.mapped => {
+            Message::Batch { term, blocks, along } if self.scenario.mapped => {
                 if !blocks.is_empty() && self.dice.one_in(20) {
                     let (pause, message) = (self.dice.between(10, 60_000), Message::Again { blocks: blocks.clone() });
                     self.after(pause, What::Deliver { connection: id, to: side, message });
                 }
-                self.land(to, id, term, blocks, global);
+                self.land(to, id, term, blocks, along);
             }
             // While the memory is the writer's, the same bytes are there already.
             Message::Again { .. } => {}
-            Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
+            Message::Batch { term, blocks, along } => self.batch(to, id, term, blocks, along)?,
             Message::Peers => self.observe_peers(to, id),
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { ack } => self.acked(to, id, &ack)?,
@@ -293,7 +312,7 @@ impl World {
             Message::Noted => self.hang_up(id, to),
             Message::AskOriginal { end, content } => self.original_asked(to, id, end, content),
             Message::GiveOriginal { original } => self.original_comes(to, id, original)?,
-            Message::Refused { highest } => self.refused(to, id, highest)?,
+            Message::Refused { highest, holder } => self.refused(to, id, highest, holder)?,
         }
         Ok(())
     }

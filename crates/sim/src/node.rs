@@ -12,11 +12,13 @@ use freshet_cluster::{
     commit_rule::CommitRule,
     follower::{Begun, Follower, FollowerConfig},
     host::Host,
+    lease::Voter,
     promotion::{Fetch, LogState, Promotion},
     recording::{Recorded, Recorder},
     term::{Fence, Living, TermState},
     upstream::{Ended, Order, Upstream, UpstreamConfig},
     view::ClusterView,
+    watch::{FIRST, Watch, WatchConfig},
 };
 use freshet_mirror::Batch;
 
@@ -31,6 +33,13 @@ use crate::{
 /// How long a node that leads, or is about to, may be silent.
 const SILENCE: Duration = Duration::from_millis(30);
 
+/// How nodes watch their primary.
+pub(crate) const WATCH: WatchConfig = WatchConfig {
+    priority: FIRST,
+    silence: (Duration::from_millis(45), Duration::from_millis(150)),
+    pause: (Duration::from_millis(10), Duration::from_millis(100)),
+};
+
 /// One node.
 pub(crate) struct Node {
     pub id: NodeId,
@@ -40,8 +49,11 @@ pub(crate) struct Node {
     /// How it follows; as a relay it has rules for those below.
     pub follows: FollowerConfig,
     pub up: bool,
-    /// How far its clock is ahead.
+    /// How far its clock is ahead, in microseconds, and by how many parts of a million it is fast.
     pub ahead: u64,
+    pub fast: i64,
+    /// How much of that are jumps.
+    pub jumped: u64,
     /// Counts starts: what was meant for an earlier life is not delivered.
     pub life: u32,
     pub disk: Disk,
@@ -65,8 +77,13 @@ pub(crate) struct Node {
     pub link: Option<Link>,
     /// Where it is recorded what happens to its machines.
     pub recorder: Recorder,
-    /// What it knows of its cluster while it does not lead.
+    /// What it knows of its cluster while it does not lead, what it has granted, and when it stands
+    /// by itself.
     pub view: ClusterView,
+    pub voter: Voter,
+    pub watch: Watch,
+    /// When it looks at that next.
+    pub looks: Option<u64>,
     pub follower: Recorded<Follower>,
     /// Ends of blocks that have arrived in another form, and are not regenerated yet.
     pub arrived: VecDeque<Lsn>,
@@ -177,6 +194,10 @@ pub(crate) struct Candidate {
     pub round: u32,
     /// Whose answers are outstanding.
     pub asked: VecDeque<ConnectionId>,
+    /// It stands by itself.
+    pub automatic: bool,
+    /// When all leases are over of those that it has heard, by its own clock.
+    pub leads_at: Option<Moment>,
     /// A node whose log is being fetched.
     pub fetching: Option<(ConnectionId, Fetch)>,
 }
@@ -221,6 +242,8 @@ impl Node {
             follows,
             up: false,
             ahead: 0,
+            fast: 0,
+            jumped: 0,
             life: 0,
             disk: Disk::empty(),
             copy: None,
@@ -234,6 +257,9 @@ impl Node {
             returns: false,
             link: None,
             view: ClusterView::new(SILENCE),
+            voter: Voter::restarted(Moment::default()),
+            watch: Watch::new(WATCH, Moment::default()),
+            looks: None,
             follower: Recorded::new(Follower::new(NodeId(index as u64), follows, Begun::default()), recorder),
             recorder: recorder.clone(),
             arrived: VecDeque::new(),
@@ -256,6 +282,28 @@ impl Node {
     pub fn renew_mirror(&mut self) {
         let Self { id, synchronous, mirror: Some(mirror), recorder, .. } = self else { return };
         **mirror = Mirror::new(*id, *synchronous, recorder);
+    }
+
+    /// What its clock says at this time.
+    pub fn clock(&self, now: Moment) -> Moment {
+        let fast = now.0 as i64 * self.fast / 1_000_000;
+        Moment(now.0.saturating_add_signed(fast) + self.ahead)
+    }
+
+    /// What it says without its jumps: a machine that is suspended sleeps as long as others live,
+    /// so a jump while no time passes is outside of the bound on clocks that leases rest on. A
+    /// primary's jump only ends its lease.
+    pub fn steady_clock(&self, now: Moment) -> Moment {
+        Moment(self.clock(now).0 - self.jumped)
+    }
+
+    /// At which time its clock says this, or a little later.
+    pub fn world_time(&self, clock: u64) -> u64 {
+        if clock == u64::MAX {
+            return clock;
+        }
+        let elapsed = clock.saturating_sub(self.ahead) as i128;
+        (elapsed * 1_000_000 / (1_000_000 + i128::from(self.fast))) as u64 + 1
     }
 
     /// What it says to a candidate.
@@ -294,7 +342,8 @@ impl Node {
         if let Some(lead) = self.lead() {
             return self.leads().then_some(Living { term: lead.term, node: self.id });
         }
-        self.view.living(&self.disk.terms.fence, now).map(|(lead, _)| lead)
+        let (lead, hearsay) = self.view.living(&self.disk.terms.fence, now)?;
+        (hearsay || !self.watch.suspects(now)).then_some(lead)
     }
 
     /// Whether it answers those who connect.

@@ -11,7 +11,7 @@ use freshet_cluster::{in_sync::InSyncSet, promotion::LogState};
 use crate::{
     checks::Violation,
     log::Block,
-    net::{ConnectionId, Message},
+    net::{Along, ConnectionId, Message},
     node::Node,
     scenario::Broken,
     world::{Own, What, World},
@@ -36,7 +36,7 @@ pub(crate) struct Landed {
     pub connection: ConnectionId,
     pub term: Term,
     pub blocks: Vec<Block>,
-    pub global: u64,
+    pub along: Along,
 }
 
 impl Node {
@@ -91,14 +91,14 @@ impl World {
     }
 
     /// A batch is in its place, with its frame. The node itself has no part in that.
-    pub(crate) fn land(&mut self, node: usize, id: ConnectionId, term: Term, blocks: Vec<Block>, global: u64) {
+    pub(crate) fn land(&mut self, node: usize, id: ConnectionId, term: Term, blocks: Vec<Block>, along: Along) {
         let state = &mut self.nodes[node];
         if state.link_by(id).is_none_or(|link| link.term != Some(term)) {
             // The memory that it knows is no longer there.
             return;
         }
         let read_back = blocks.last().map(Block::end).filter(|_| self.scenario.appliance);
-        state.memory.landed.push_back(Landed { connection: id, term, blocks, global });
+        state.memory.landed.push_back(Landed { connection: id, term, blocks, along });
         let pause = if self.dice.one_in(10) { self.dice.between(500, 6000) } else { self.dice.between(1, 60) };
         self.later(node, pause, Own::Take);
         if let Some(to) = read_back {
@@ -109,7 +109,7 @@ impl World {
     /// The receiving thread looks into the mailbox.
     pub(crate) fn take(&mut self, node: usize) -> Result<(), Violation> {
         while let Some(landed) = self.nodes[node].memory.landed.pop_front() {
-            self.batch(node, landed.connection, landed.term, landed.blocks, landed.global)?;
+            self.batch(node, landed.connection, landed.term, landed.blocks, landed.along)?;
         }
         Ok(())
     }

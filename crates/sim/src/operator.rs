@@ -51,13 +51,14 @@ impl World {
             return Ok(());
         }
         self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
-        let coup = !self.calm && self.dice.one_in(25);
+        let coup = !self.calm && self.dice.one_in(if self.scenario.automatic { 100 } else { 25 });
         // In the end they find by themselves which node leads. The operator is needed where a
         // failover was forced; where the node that would come back by itself has another disk; and
         // where a mirror has more than that node: it cannot pass that on, and has to be promoted.
         let replaced = self.report.disks > 0 || self.report.set_back > 0;
         let lost = (replaced || self.scenario.mirrors > 0) && self.idle > 20;
-        let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
+        let waits = if self.scenario.automatic { 20 } else { 2 };
+        let helps = self.idle > waits && (!self.calm || self.scenario.force || lost);
         if helps || coup {
             let candidates = self.candidates();
             if !candidates.is_empty() {

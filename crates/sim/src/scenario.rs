@@ -111,6 +111,14 @@ pub enum Broken {
     DeadMirrorCounts,
     /// A standby executes on a checkpoint whose end its log has not reached.
     ExecutedBelowFloor,
+    /// A candidate leads before the leases are over that its voters have granted.
+    LeaseNotAwaited,
+    /// A primary counts its lease from when it was answered.
+    LeaseFromAnswer,
+    /// A voter that was restarted takes it that it has granted nothing.
+    RestartedVoterGrants,
+    /// Who stands by itself leads however few have answered, and although others hear a primary.
+    MajorityNotAsked,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -168,6 +176,8 @@ pub struct Scenario {
     /// How many of the synchronous standbys are mirrors, the last ones. Where there is one,
     /// transactions write rows.
     pub mirrors: usize,
+    /// Standbys stand by themselves when they take their primary for lost.
+    pub automatic: bool,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
     /// What of this the seed says.
@@ -197,6 +207,7 @@ impl Scenario {
             appliance: false,
             forms: false,
             mirrors: 0,
+            automatic: false,
             dying: None,
             draws: Draws::Nothing,
             chaos: 600_000,
@@ -221,6 +232,7 @@ impl Scenario {
         if everything {
             drawn.mirrors = dice.below(synchronous + 1) as usize;
             drawn.forms = drawn.mirrors == 0 || dice.one_in(2);
+            drawn.automatic = drawn.strong() && dice.one_in(2);
             drawn.mapped = dice.one_in(4);
             // All that could be heard in a failover is gone through, for each node.
             let mut more = (5 - drawn.nodes().min(5)) as u64;

@@ -31,6 +31,8 @@ pub enum Group {
     /// Each node may be anything: a standby with a log, one that executes inputs, a mirror, a
     /// relay, an asynchronous one. What they are, the seed says.
     Mixed,
+    /// Standbys stand by themselves.
+    Automatic,
     /// Failovers are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
@@ -38,7 +40,7 @@ pub enum Group {
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -51,6 +53,7 @@ impl Group {
         Self::Mirrors,
         Self::Mixed,
         Self::Forced,
+        Self::Automatic,
     ];
 
     /// The shapes of this group.
@@ -89,6 +92,10 @@ impl Group {
                 let forced = of(&[(TwoSafe, 2), (Quorum(2), 2)], |it| Scenario { force: true, ..it });
                 of(&levels, |it| it).into_iter().chain(forced).map(everything).collect()
             }
+            Self::Automatic => of(&[(Quorum(2), 2), (Quorum(3), 4), (TwoSafe, 2)], |it| {
+                let floor = u32::from(it.safety == TwoSafe);
+                Scenario { automatic: true, floor, ..it }
+            }),
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }
     }

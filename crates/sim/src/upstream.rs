@@ -107,6 +107,10 @@ impl World {
         state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
         state.upstream.joined(welcome.node, &welcome.above);
         state.view.linked(welcome.term);
+        state.voter.linked();
+        let now = self.clock(node);
+        self.nodes[node].watch.linked(now);
+        self.looks(node);
     }
 
     /// Later.
@@ -155,6 +159,9 @@ impl World {
         let Some(Link { connection, order, .. }) = &self.nodes[node].link else { return self.mirror_next(node) };
         let (connection, order) = (*connection, *order);
         self.hang_up(connection, node);
+        let (now, draw) = (self.clock(node), self.dice.below(1 << 20));
+        self.nodes[node].watch.closed(now, draw);
+        self.looks(node);
         self.nodes[node].over = Some((order, why));
         if self.nodes[node].mirror.is_some() {
             self.nodes[node].link = None;

@@ -28,6 +28,8 @@ use crate::{
 
 /// How long a standby may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
+/// How long a lease lasts.
+const LEASE: Duration = Duration::from_millis(25);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 /// The longest stretch of the log that is written and not committed.
@@ -97,6 +99,8 @@ pub(crate) enum Own {
         cuts: u32,
     },
     Tick,
+    /// It looks whether it has to stand.
+    Look,
     Pump,
     Reconnect,
     Announce,
@@ -233,7 +237,7 @@ impl World {
 
     /// What the clock of `node` says.
     pub fn clock(&self, node: usize) -> Moment {
-        Moment(self.now.0 + self.nodes[node].ahead)
+        self.nodes[node].clock(self.now)
     }
 
     /// The clock of `node` jumps ahead, as that of a machine that was suspended. What waits for it
@@ -242,7 +246,9 @@ impl World {
         let jump = self.dice.between(1000, 200_000);
         let state = &mut self.nodes[node];
         state.ahead += jump;
-        (state.ticks, state.wakes) = (None, None);
+        state.jumped += jump;
+        (state.ticks, state.wakes, state.looks) = (None, None, None);
+        self.later(node, 1, Own::Look);
         self.later(node, 1, Own::Tick);
         self.later(node, 1, Own::Pump);
     }
@@ -262,8 +268,14 @@ impl World {
             standby_timeout: TIMEOUT,
             join_window: scale(&self.scenario) * 2000,
             floor: self.scenario.floor,
+            lease: Some(self.lease()),
             ..RuleConfig::new(safety, self.scenario.synchronous as u32)
         }
+    }
+
+    /// How long a lease lasts: longer than a restart, where that is to be seen.
+    pub fn lease(&self) -> Duration {
+        if self.scenario.broken == Broken::RestartedVoterGrants { LEASE * 10 } else { LEASE }
     }
 
     pub fn flow(&self) -> FlowConfig {
@@ -321,6 +333,8 @@ impl World {
         for node in 0..self.nodes.len() {
             // No two clocks have the same origin.
             self.nodes[node].ahead = self.dice.below(1_000_000);
+            // Within the bound on the rates of any two.
+            self.nodes[node].fast = self.dice.below(15_000) as i64 - 7500;
         }
         self.nodes[0].up = true;
         let inheritance =
@@ -425,6 +439,7 @@ impl World {
                 self.nodes[node].ticks = None;
                 return self.apply_to_rule(node, Event::Tick);
             }
+            Own::Look => return self.look(node),
             Own::Pump => {
                 // An earlier look has been arranged since, and has arranged the next one.
                 if self.nodes[node].wakes.is_none_or(|wakes| wakes <= self.now.0) {
@@ -451,6 +466,7 @@ impl World {
 
     /// A transaction at every node that takes itself for the primary.
     fn client(&mut self) -> Result<(), Violation> {
+        self.check_reads()?;
         let pause = self.dice.between(100, 2500);
         self.after(pause, What::Client);
         if !self.writing {
@@ -500,6 +516,7 @@ impl World {
             return Ok(());
         }
         self.replace_disk(node);
+        self.begin_to_watch(node);
         if self.nodes[node].mirror.is_some() {
             self.follows_at_start(node);
             return self.mirror_starts(node);
@@ -552,7 +569,7 @@ impl World {
             Role::Standby => state.follower.next_deadline(),
         };
         let Some(deadline) = deadline else { return };
-        let at = deadline.0.saturating_sub(state.ahead).max(self.now.0 + 1);
+        let at = state.world_time(deadline.0).max(self.now.0 + 1);
         if state.ticks.is_none_or(|ticks| ticks > at) {
             state.ticks = Some(at);
             let life = state.life;

@@ -46,7 +46,14 @@ fn a_view_of_half_a_transaction() {
 fn a_batch_of_an_old_term() {
     // Under very safe the candidate itself is missed.
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
-        let seen = [Property::Acknowledged, Property::OnePrimary, Property::InSync, Property::Logs, Property::Views];
+        let seen = [
+            Property::Acknowledged,
+            Property::OnePrimary,
+            Property::InSync,
+            Property::Logs,
+            Property::Views,
+            Property::Reads,
+        ];
         let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 8000);
         println!("{safety}: {violation}");
     }
@@ -265,7 +272,7 @@ fn differences_that_were_found_for_another_mirror() {
 /// A node was asked, and has lost its disk since.
 #[test]
 fn a_log_that_is_not_what_was_described() {
-    let scenario = Scenario::new(Safety::Quorum(2), 3);
+    let scenario = Scenario { automatic: true, ..Scenario::new(Safety::Quorum(3), 4) };
     let seen = [Property::Views, Property::Acknowledged, Property::Logs];
     println!("{}", caught(Broken::FetchUnchecked, scenario, &seen, 20_000));
 }
@@ -273,7 +280,7 @@ fn a_log_that_is_not_what_was_described() {
 #[test]
 fn a_promise_while_a_mirror_takes_over() {
     let scenario = Scenario { mirrors: 1, asynchronous: 1, ..Scenario::new(Safety::TwoSafe, 1) };
-    let shows = [Property::OnePrimary, Property::InSync, Property::Acknowledged];
+    let shows = [Property::OnePrimary, Property::InSync, Property::Acknowledged, Property::Reads];
     println!("{}", caught(Broken::PromiseWhileTakingOver, scenario, &shows, 8000));
 }
 
@@ -362,4 +369,23 @@ fn a_mirror_that_is_dead_and_acknowledges() {
     for scenario in mirrors() {
         println!("{}", caught(Broken::DeadMirrorCounts, scenario, &SEEN, 2000));
     }
+}
+
+/// A primary of before may answer readers yet.
+#[test]
+fn a_lease_that_is_not_awaited() {
+    for broken in [Broken::LeaseNotAwaited, Broken::LeaseFromAnswer, Broken::RestartedVoterGrants] {
+        // A process that stood still reads late what it was answered.
+        let scenario = Scenario { mapped: broken == Broken::LeaseFromAnswer, ..Scenario::new(Safety::Quorum(2), 2) };
+        let violation = caught(broken, scenario, &[Property::Reads], 8000);
+        println!("{broken:?}: {violation}");
+    }
+}
+
+/// Others hear the primary.
+#[test]
+fn a_node_that_stands_unasked() {
+    let scenario = Scenario { automatic: true, ..Scenario::new(Safety::Quorum(2), 2) };
+    let violation = caught(Broken::MajorityNotAsked, scenario, &[Property::TakenBack], 2000);
+    println!("{violation}");
 }

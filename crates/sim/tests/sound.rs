@@ -8,7 +8,7 @@ use freshet_sim::{Dying, Report, Scenario, run, shapes::Group};
 
 /// How many seeds each shape gets, and in which each node may be anything. Those are half of all.
 const SEEDS: u64 = 500;
-const MIXED: u64 = 900;
+const MIXED: u64 = 1000;
 
 /// Runs the shapes of a group.
 fn all_of(group: Group, test: &str) -> Report {
@@ -54,6 +54,12 @@ fn with_cascaded_standbys() {
 #[test]
 fn one_sided() {
     all_of(Group::OneSided, "one_sided");
+}
+
+#[test]
+fn without_an_operator() {
+    let report = all_of(Group::Automatic, "without_an_operator");
+    assert!(report.stood > 0 && report.failovers > 0, "{report:?}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct RuleConfig {
     /// Under 2-safe: commits wait rather than go on with fewer standbys in sync than this. Zero is
     /// 2-safe by its definition.
     pub floor: u32,
+    /// How long a standby's answer lets the primary answer without asking again
+    /// ([`crate::lease`]); none: the primary does so for ever, although another node may lead.
+    pub lease: Option<Duration>,
 }
 
 impl RuleConfig {
@@ -48,6 +51,7 @@ impl RuleConfig {
             when_missing: WhenMissing::Block,
             join_window: 4 << 20,
             floor: 0,
+            lease: None,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::CommitRule;
 #[cfg(doc)]
 use crate::in_sync::Holder;
-use crate::meeting::Rival;
+use crate::{Moment, meeting::Rival};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub enum Event {
         standby: NodeId,
         /// What is persistent there.
         persisted: Lsn,
+        /// When the newest was sent that it has taken in, by this primary's clock.
+        observed: Option<Moment>,
     },
     /// A standby's connection was lost.
     Left {

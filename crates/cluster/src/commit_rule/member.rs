@@ -30,6 +30,8 @@ pub struct Member {
     pub(super) incarnation: u64,
     /// It has answered the candidate that became this primary, or joined during this term.
     pub(super) answered: bool,
+    /// When what it has answered last was sent to it, by this primary's clock.
+    pub(super) observed: Option<Moment>,
     /// Whether there is a connection.
     pub connected: bool,
     /// Whether commits may count on it.
@@ -56,6 +58,7 @@ impl Member {
             acked: Lsn::ZERO,
             incarnation: 0,
             answered: false,
+            observed: None,
             connected: false,
             synchronous: true,
             place: Place::Behind,

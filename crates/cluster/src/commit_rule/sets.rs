@@ -3,7 +3,10 @@ use std::collections::{BTreeSet, VecDeque};
 use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::in_sync::{Counting, Holder, InSyncSet, Succession};
+use crate::{
+    Moment,
+    in_sync::{Counting, Holder, InSyncSet, Succession},
+};
 
 /// The in-sync sets of a term that matter: the one in effect, and those after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,6 +100,19 @@ impl Sets {
     /// Up to where all sets that may be in effect let commits come.
     pub fn commits(&self, acked: impl Fn(&Holder) -> Lsn) -> Lsn {
         self.chain.iter().map(|link| link.set.commits(&acked)).min().unwrap_or_default()
+    }
+
+    /// Until when a candidate finds a member that has granted this primary a lease, or the primary
+    /// itself, whichever set that may be in effect it knows: it may miss as many as the set's
+    /// floor, and is a member itself. No set is empty.
+    pub fn lease_until(&self, granted: impl Fn(&Holder) -> Moment) -> Moment {
+        let of = |set: &InSyncSet| {
+            let until = |member: &Holder| if *member == self.me { Moment(u64::MAX) } else { granted(member) };
+            let mut granted: Vec<_> = set.members.iter().map(until).collect();
+            granted.sort_unstable_by(|a, b| b.cmp(a));
+            granted[(set.floor as usize).min(granted.len() - 1)]
+        };
+        self.chain.iter().map(|link| of(&link.set)).min().unwrap_or_default()
     }
 
     /// Whether enough members of each set that may be in effect keep up for commits to come.

@@ -87,6 +87,15 @@ pub enum Refusal {
 }
 
 impl CommitRule {
+    /// How many standbys it takes at this moment.
+    pub(super) fn needed_now(&self) -> u32 {
+        match self.config.needed() {
+            Some(needed) => u32::try_from(needed).unwrap_or(u32::MAX),
+            None if self.settled => self.config.floor,
+            None => self.config.standbys,
+        }
+    }
+
     /// For whom commits wait at present.
     pub(super) fn waits_for(&self) -> Vec<NodeId> {
         let missed = |(node, member): &(&NodeId, &Member)| match self.awaited() {

@@ -1,12 +1,12 @@
+mod counted;
+mod lease;
+
 use std::time::Duration;
 
 use super::*;
 use crate::meeting::Rival;
-
-mod counted;
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
-
 /// The primary's log.
 fn me() -> Holder {
     Holder::new(NodeId(9), 1)
@@ -35,7 +35,7 @@ fn joined(standby: NodeId, at: u64) -> Event {
 }
 
 fn acked(standby: NodeId, at: u64) -> Event {
-    Event::Acked { standby, persisted: Lsn(at) }
+    Event::Acked { standby, persisted: Lsn(at), observed: None }
 }
 
 #[track_caller]

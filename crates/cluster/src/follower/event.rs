@@ -3,7 +3,7 @@
 use freshet_base::Lsn;
 use serde::{Deserialize, Serialize};
 
-use crate::commit_rule;
+use crate::{Moment, commit_rule};
 
 /// What a standby holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct Ack {
     pub replayed: Lsn,
     /// Its readers see up to here.
     pub visible: Lsn,
+    /// When the newest was sent that it has taken in, by the primary's clock: the lease that this
+    /// grants begins then ([`crate::lease`]).
+    pub observed: Option<Moment>,
 }
 
 /// How far a node may be sent the log.

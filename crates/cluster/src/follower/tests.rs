@@ -35,6 +35,7 @@ fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
         cut_at: Lsn(cut_at),
         end: Lsn(end),
         keep_alive_ms: 10,
+        lease_ms: 0,
     }
 }
 
@@ -200,7 +201,7 @@ fn a_relay_acknowledges_for_those_below_and_passes_commits_down() {
     assert!(it.apply(Event::Below(joined)).places);
     let _ = (it.accept(&[100]), it.apply(Event::Persisted(Lsn(100))));
     assert_eq!(it.0.to_acknowledge(), Lsn(0));
-    let _ = it.apply(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100) }));
+    let _ = it.apply(Event::Below(commit_rule::Event::Acked { standby, persisted: Lsn(100), observed: None }));
     assert_eq!(it.0.to_acknowledge(), Lsn(100));
     let decision = it.apply(Event::Global(Lsn(100)));
     assert_eq!((decision.down, decision.release), (Some(Lsn(100)), Some(Lsn(100))));

@@ -27,6 +27,7 @@ fn sender(above: &[NodeId]) -> Sender {
         end: Lsn(100),
         needed_capacity: 10,
         keep_alive_ms: 50,
+        lease_ms: 0,
     }
 }
 
@@ -43,7 +44,7 @@ fn replica(node: NodeId) -> ReplicaState {
 
 fn ack(persisted: u64, may_send_until: u64) -> Ack {
     let (persisted, may_send_until) = (Lsn(persisted), Lsn(may_send_until));
-    Ack { persisted, may_send_until, replayed: Lsn(80), visible: Lsn(70) }
+    Ack { persisted, may_send_until, replayed: Lsn(80), visible: Lsn(70), observed: None }
 }
 
 fn left(standby: NodeId) -> Option<Event> {
@@ -103,7 +104,7 @@ fn more_than_was_shipped_cannot_be_acknowledged() {
     let mut host = shipped(false);
     assert!(host.acked(1, &ack(131, 1000)).is_err());
     let acked = host.acked(1, &ack(130, 1000)).unwrap();
-    assert_eq!(acked.event, Some(Event::Acked { standby: B, persisted: Lsn(130) }));
+    assert_eq!(acked.event, Some(Event::Acked { standby: B, persisted: Lsn(130), observed: None }));
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
     assert!(!host.counts_read_back(1), "it did not receive what the restart has found");
     assert_eq!(host.read_back(1, Lsn(130)), Ok(Acked::default()));
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
-    let event = Some(Event::Acked { standby: B, persisted: Lsn(130) });
+    let event = Some(Event::Acked { standby: B, persisted: Lsn(130), observed: None });
     assert_eq!(host.read_back(1, Lsn(130)).unwrap().event, event);
     host.set_recorded(Lsn::MAX);
     assert!(!host.counts_read_back(1));

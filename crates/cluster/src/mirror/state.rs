@@ -258,6 +258,7 @@ mod tests {
             cut_at: Lsn(300),
             end: Lsn(350),
             keep_alive_ms: 10,
+            lease_ms: 0,
         };
         let mut it = new().found(Lsn(300), Lsn::ZERO);
         let state = crate::term::TermState::of(ClusterId(7), welcome.history.clone());

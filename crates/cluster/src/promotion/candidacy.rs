@@ -1,8 +1,12 @@
 //! What a candidate knows, and what follows from it: [`Plan`].
 
+mod automatic;
 mod law;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
@@ -33,6 +37,8 @@ pub struct LogState {
     pub incarnation: u64,
     /// Which ones its directory had before ([`crate::term::TermState::former`]).
     pub former: Vec<u64>,
+    /// What is left of the lease that it has granted to the primary of before.
+    pub lease: Duration,
 }
 
 impl LogState {
@@ -41,14 +47,15 @@ impl LogState {
     pub fn of(terms: TermState, node: NodeId, end: Lsn, committed: Lsn) -> Self {
         let incarnation = terms.holder(node).incarnation;
         let TermState { history, set, former, .. } = terms;
-        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former }
+        let lease = Duration::ZERO;
+        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former, lease }
     }
 
     /// What is left of it to be said if it must not be compared.
     pub fn witness(self) -> Witness {
-        let Self { set, incarnation, former: mut incarnations, .. } = self;
+        let Self { set, incarnation, former: mut incarnations, lease, .. } = self;
         incarnations.push(incarnation);
-        Witness { incarnations, set }
+        Witness { incarnations, set, lease }
     }
 
     /// The later term wins, then the longer log. What counts is the term of the last block that is
@@ -124,14 +131,18 @@ pub struct Candidacy {
     /// Those that have answered, whose logs must not be compared.
     met: BTreeMap<NodeId, Witness>,
     higher: Option<Term>,
+    /// Another candidate has the candidate's term, or a later one, and comes before it.
+    outbid: bool,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
     /// The candidate led last, as far as it knows.
     undisturbed: bool,
     /// In that term an in-sync set took effect.
     effective: bool,
-    /// The candidate was a primary before, and was not told to take over.
+    /// The candidate was a primary before, and was not told to take over; or it stands by itself.
     comes_back: Option<ComesBack>,
+    /// It stands by itself, since it takes its primary for lost.
+    automatic: bool,
     /// The latest living term to which it has to give way.
     living: Option<Living>,
 }
@@ -161,10 +172,12 @@ impl Candidacy {
             logs: BTreeMap::new(),
             met: BTreeMap::new(),
             higher: None,
+            outbid: false,
             fence: *fence,
             undisturbed,
             effective: false,
             comes_back: None,
+            automatic: false,
             living: None,
         }
     }
@@ -198,12 +211,16 @@ impl Candidacy {
         self.term
     }
 
+    pub(super) fn me(&self) -> NodeId {
+        self.me
+    }
+
     /// A node has answered.
     pub fn observe(&mut self, node: NodeId, answer: Answer) {
         match answer {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.observe_living(living),
-            Answer::Higher(highest) => self.refused(highest),
+            Answer::Higher { highest, holder } => self.refused(highest, holder),
             Answer::NoVote(witness) => self.met(node, witness),
         }
     }
@@ -226,9 +243,10 @@ impl Candidacy {
         self.logs.keys().chain(self.met.keys()).copied()
     }
 
-    /// A peer refused: it has heard of `highest`.
-    pub fn refused(&mut self, highest: Term) {
+    /// A peer refused: it has heard of `highest`, which it has promised to `holder`.
+    pub fn refused(&mut self, highest: Term, holder: Option<NodeId>) {
         self.higher = self.higher.max(Some(highest));
+        self.outbid |= highest > self.term || highest == self.term && holder.is_some_and(|holder| holder < self.me);
     }
 
     /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the
@@ -255,7 +273,7 @@ impl Candidacy {
     pub fn ask_for_promises(&mut self) {
         self.logs.clear();
         self.met.clear();
-        self.higher = None;
+        (self.higher, self.outbid) = (None, false);
     }
 
     /// Begins again with a larger term: every promise has to be asked for again.
@@ -292,12 +310,13 @@ impl Candidacy {
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
         }
-        // A node that has blocks of a term has observed it, and so has one that fetches them.
-        let written = self.logs.values().map(|log| log.rank().0).max().unwrap_or_default();
+        // A node that has entered a term has observed it. One that promises it all the same has
+        // promised it to the candidate before, whose disk was set back since.
+        let written = self.logs.values().map(|log| log.history.last_term()).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: written.next() };
         }
-        if let Some(comes_back) = self.comes_back {
+        if let Some(comes_back) = self.comes_back.filter(|_| !self.automatic) {
             let gone_on = self.superseded().map(|term_entry| Living { term: term_entry.term, node: term_entry.node });
             if let Some(living) = gone_on.filter(|living| !self.logs.contains_key(&living.node)) {
                 return Plan::Stop(Stopped::Superseded { living, lives: false });
@@ -314,6 +333,11 @@ impl Candidacy {
             }
         }
         let newest = self.newest_set().filter(|_| safety != Safety::OneSafe);
+        if self.automatic
+            && let Some(too_few) = self.lacks_majority(newest.as_ref())
+        {
+            return Plan::Stop(too_few);
+        }
         if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
             // That says more.
             let ahead = self.logs.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
@@ -517,20 +541,25 @@ impl Candidacy {
         if alone && own && newest.members.contains(&me) {
             return (1, 1);
         }
-        // One that has lost what it held still knows of the sets that it was in; but only where all
-        // members hold everything, it may be done without.
-        let has_answered = |holder: &Holder| {
-            let log = self.logs.get(&holder.node);
-            let has = log.is_some_and(|log| log.incarnation == holder.incarnation);
-            let former =
-                log.map(|log| &log.former).into_iter().chain(self.met.get(&holder.node).map(|it| &it.incarnations));
-            let lost = all && former.flatten().any(|lost| *lost == holder.incarnation);
-            *holder == me || has || lost
-        };
-        let (answered, needed) = newest.answered_by(has_answered);
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (answered, needed) = newest.answered_by(|holder| self.has_answered(holder, all));
         (count(answered), count(needed))
     }
+
+    /// Whether the node that had this log has answered, and has it still. One that has lost what it
+    /// held knows of the sets that it was in; but only where `all` members hold everything, it may
+    /// be done without.
+    fn has_answered(&self, holder: &Holder, all: bool) -> bool {
+        let log = self.logs.get(&holder.node);
+        let has = log.is_some_and(|log| log.incarnation == holder.incarnation);
+        let former =
+            log.map(|log| &log.former).into_iter().chain(self.met.get(&holder.node).map(|it| &it.incarnations));
+        let lost = all && former.flatten().any(|lost| *lost == holder.incarnation);
+        *holder == Holder::new(self.me, self.mine.incarnation) || has || lost
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

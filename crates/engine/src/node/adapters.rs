@@ -153,6 +153,7 @@ impl TermStore for ControlTerms {
                 // Before anything has begun, the directory has one that nobody is told of.
                 control.incarnation = state.incarnation.or(control.incarnation);
                 control.former.clone_from(&state.former);
+                control.lease_ms = state.lease.as_millis() as u64;
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
@@ -248,6 +249,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
         life,
         incarnation: control.incarnation,
         former: control.former.clone(),
+        lease: Duration::from_millis(control.lease_ms),
         committed: acknowledged(directory, control.incarnation),
     };
     if !has_begun {

@@ -8,6 +8,7 @@ use freshet_log::{
     persist::{Medium, Method},
 };
 use freshet_replication::{
+    follow::Watching,
     primary::Primary,
     promotion::{self, PromoteOptions, Promoted},
 };
@@ -83,6 +84,15 @@ impl Composition {
         match self {
             Self::Standby(following) => Some(following.standby.promote(options)),
             Self::Mirror(mirrored) => Some(mirrored.mirror.promote(options)),
+            Self::Primary(_) | Self::Failed | Self::Stopped => None,
+        }
+    }
+
+    /// Of a node that follows: when it takes its primary for lost.
+    pub fn watching(&self) -> Option<Arc<Watching>> {
+        match self {
+            Self::Standby(following) => Some(following.standby.watching()),
+            Self::Mirror(mirrored) => Some(mirrored.mirror.watching()),
             Self::Primary(_) | Self::Failed | Self::Stopped => None,
         }
     }

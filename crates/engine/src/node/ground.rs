@@ -237,7 +237,8 @@ impl Ground {
     /// A value of `config` that cannot be.
     pub fn follows(&self, config: &NodeConfig) -> Result<FollowConfig, SettingError> {
         let (peers, fabric) = (self.known(config), config.fabric.standby()?);
-        Ok(FollowConfig { peers, fabric, synchronous: !config.asynchronous, ..FollowConfig::default() })
+        let (synchronous, watch) = (!config.asynchronous, config.watch());
+        Ok(FollowConfig { peers, fabric, synchronous, watch, ..FollowConfig::default() })
     }
 
     /// Where other nodes may be: as configured, and as it was when this node ran last.

@@ -17,6 +17,7 @@ pub mod begin_again;
 mod checkpoint;
 mod composition;
 mod config;
+mod failover;
 mod fuzzy_snapshot;
 mod garbage_collector;
 mod ground;
@@ -73,9 +74,9 @@ use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
-        Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, ForceFenceBy,
-        GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnMismatch, ProofSettings, SettingError,
-        SweepSettings, headings,
+        Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, Failover,
+        ForceFenceBy, GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnMismatch, ProofSettings,
+        SettingError, SweepSettings, headings,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
@@ -285,6 +286,12 @@ impl Node {
     /// ([`Primary::is_succeeded`]): started again, it follows the other one. Never blocks.
     pub fn is_succeeded(&self) -> bool {
         self.is_term(Primary::is_succeeded)
+    }
+
+    /// Whether it was to become the primary and could not when its term had begun: it answers
+    /// nobody before it is started again. Never blocks.
+    pub fn has_failed(&self) -> bool {
+        self.composition.try_lock().is_ok_and(|composition| composition.role() == Role::Failed)
     }
 
     fn is_term(&self, so: impl FnOnce(&Primary) -> bool) -> bool {

@@ -232,9 +232,8 @@ impl Node {
         (node.restart, node.passed_over) = (Mutex::new(restart), passed_over);
         report(Phase::Ready);
         let node = Arc::new(node);
-        if let Some(returning) = returning {
-            returning.begin(&node)?;
-        }
+        returning.map_or(Ok(()), |returning| returning.begin(&node))?;
+        node.stand_by_itself()?;
         Ok(node)
     }
 }

@@ -144,7 +144,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have those of the product in their files and scripts: lines are added here, and none
 /// of these is changed or removed.
-const KEYS: [(&str, &str, &str); 98] = [
+const KEYS: [(&str, &str, &str); 100] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -160,6 +160,8 @@ const KEYS: [(&str, &str, &str); 98] = [
     ("relay-ack", "\"downstream\"", "downstream"),
     ("standby-timeout-ms", "70", "70"),
     ("refuse-after-ms", "7", "7"),
+    ("failover", "\"automatic\"", "automatic"),
+    ("lease-ms", "70", "70"),
     ("directory", "\"data\"", "data"),
     ("memory-bytes", "3000000", "3000000"),
     ("replay-threads", "7", "7"),

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Lsn, Savepoint, Transaction};
+use freshet_engine::{Lsn, Savepoint, Ticket, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState,
@@ -307,13 +307,18 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// The end of a statement: if the transaction is its own, that ends with it.
+    /// The end of a statement: if the transaction is its own, that ends with it. Otherwise a
+    /// primary still has to be one when the statement's rows are there (`cluster/src/lease.rs`).
     ///
     /// # Errors
     /// As for [`Session::commit`].
     pub(super) fn end_of_statement(&mut self, out: &mut Out) -> Result<(), SqlError> {
         match &self.block {
             Some(block) if !block.explicit => self.commit(out).map(drop),
+            Some(block) if !block.failed && block.transaction.is_some() => {
+                let (nothing, level) = (Ticket { lsn: None, until: Lsn::ZERO }, self.state.settings.ready.level);
+                self.shared.wait_for_commit(nothing, level, &|| self.check())
+            }
             _ => Ok(()),
         }
     }

@@ -21,14 +21,17 @@ use freshet_fabric::{
 
 use super::{SessionError, Shared, Store};
 use crate::{
-    endpoint::{CallError, ask, passage},
+    endpoint::{CallError, ask, connect_until, passage},
     forms::Encoding,
     wire::{self, Continue, Hello, Join, Purpose, Refusal, Reply},
 };
 
 /// Connects, unless this node is told to do something else in the meantime.
 pub(crate) fn connect<S: Store>(shared: &Shared<S>, address: &str, order: u64) -> Result<Connection, SessionError> {
-    let connection = crate::endpoint::connect(&shared.who.credentials, address, shared.config.patience)?;
+    let reached = |closer| {
+        let _ = shared.follow.connected(order, closer);
+    };
+    let connection = connect_until(&shared.who.credentials, address, shared.config.patience, reached)?;
     if !shared.follow.connected(order, connection.closer()) {
         return Err(SessionError::Interrupted);
     }
@@ -74,7 +77,7 @@ pub(crate) fn enter<S: Store>(
             }
             Effect::EndFeeds => S::end_feeds(shared),
             Effect::Cut(at) => (parts.cut)(at)?,
-            Effect::Adopt => shared.terms.adopt(welcome.cluster, welcome.history.clone())?,
+            Effect::Adopt => shared.terms.enter(welcome)?,
         }
         entering.done(effect);
     }
@@ -143,6 +146,7 @@ pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -
         promising.done(step);
     }
     drop(one_by_one);
+    shared.watching.promised();
     // What was promised before it stops ends the term that it begins then. After that its log may
     // have more than is known here, and a candidate would do without.
     if shared.stopping() { Err(shared.not_primary()) } else { Ok(promising.finish()) }

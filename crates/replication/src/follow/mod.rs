@@ -12,6 +12,7 @@ mod introduce;
 mod service;
 mod session;
 mod upstream;
+mod watch;
 
 use std::{
     convert::Infallible,
@@ -29,6 +30,7 @@ use freshet_cluster::{
     term::{Living, TermState},
     upstream::UpstreamConfig,
     view::ClusterView,
+    watch::WatchConfig,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket, tcp::Connection};
 use freshet_membership::Credentials;
@@ -39,7 +41,7 @@ pub(crate) use self::{
     session::{check_batch, next_fetched, next_frame},
     upstream::{Follow, run},
 };
-pub use self::{session::SessionError, upstream::JoinError};
+pub use self::{session::SessionError, upstream::JoinError, watch::Watching};
 use crate::{
     clock::Clock,
     originals::AskedBlock,
@@ -93,6 +95,8 @@ pub struct FollowConfig {
     pub member: bool,
     /// Whether commits may wait for this node, if they may count on it.
     pub synchronous: bool,
+    /// When it takes its primary for lost, and stands.
+    pub watch: WatchConfig,
 }
 
 impl Default for FollowConfig {
@@ -104,6 +108,7 @@ impl Default for FollowConfig {
             fabric: StandbyFabric::default(),
             member: true,
             synchronous: true,
+            watch: WatchConfig::default(),
         }
     }
 }
@@ -150,7 +155,7 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// What this node holds, for a candidate. To be read after the fence has risen.
+    /// What this node holds, for a candidate.
     fn log_state(shared: &Shared<Self>) -> LogState;
 
     /// Why what it holds must not be compared with what others hold, if so.
@@ -188,6 +193,7 @@ pub(crate) struct Shared<S> {
     pub clock: Clock,
     pub follow: Follow,
     known: Mutex<Known>,
+    pub watching: Arc<Watching>,
     /// Held while a thread raises the fence.
     observing: Mutex<()>,
     stopping: AtomicBool,
@@ -225,6 +231,7 @@ impl<S: Store> Shared<S> {
         Self {
             follow: Follow::new(upstream, who.upstream.clone(), terms.recorder()),
             known: Mutex::new(known),
+            watching: Arc::new(Watching::new(config.watch, clock)),
             observing: Mutex::default(),
             stopping: AtomicBool::new(false),
             who,
@@ -271,17 +278,20 @@ impl<S: Store> Shared<S> {
     /// The thread that follows ends, and so does its connection.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.watching.stop();
         self.follow.stop();
     }
 
     /// The log flows, in this term.
     pub fn linked(&self, term: Term) {
         self.known().view.linked(term);
+        self.watching.linked();
     }
 
     /// The connection to whom it follows is over.
     pub fn closed(&self) {
         self.known().view.closed();
+        self.watching.closed();
     }
 
     /// What the primary said of the cluster: its number of standbys and its safety level.
@@ -312,6 +322,9 @@ impl<S: Store> Shared<S> {
         let fence = self.terms.fence();
         let known = self.known();
         let (living, hearsay) = known.view.living(&fence, self.clock.now())?;
+        if !hearsay && self.watching.suspects() {
+            return None;
+        }
         let address = hearsay.then(|| known.announced_address.clone());
         drop(known);
         Some((living, address.or_else(|| self.primary_address())))
@@ -350,6 +363,13 @@ impl<S: Store> Shared<S> {
         };
         self.terms.remember(&peers, self.address());
         S::peers_changed(self);
+    }
+
+    /// What this node holds, and what is left of its leases, for a candidate. To be read after the
+    /// fence has risen.
+    pub fn log_state(&self) -> LogState {
+        let log = S::log_state(self);
+        LogState { lease: self.watching.lease_left(self.terms.get().lease), ..log }
     }
 
     /// How this node introduces itself.

@@ -26,8 +26,8 @@ impl<S: Store> Service for FollowService<S> {
         }
         match hello.purpose.clone() {
             Purpose::Join(join) => S::join(shared, &hello, join, connection),
-            Purpose::Consult { term, binding, comes_back } => {
-                let reply = consulted(shared, &hello, term, binding, comes_back);
+            Purpose::Consult { term, binding, gives_way } => {
+                let reply = consulted(shared, &hello, term, binding, gives_way);
                 answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::Identify => match cluster {

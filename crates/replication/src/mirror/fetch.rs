@@ -106,7 +106,7 @@ impl<'a> Arriving<'a> {
             receiver.payload_done()?;
             self.put()?;
             let (to, visible) = (self.memory.received(), Lsn::ZERO);
-            let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible };
+            let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible, observed: None };
             if let Err(error) = sender.send(Kind::Ack as u8, term, &wire::encode(&ack)) {
                 tracing::debug!(cause = %error, "a node that sends its log is not told that it came");
             }

@@ -63,7 +63,7 @@ use crate::{
     checkpoints::KnownLog,
     clock::Clock,
     endpoint::Service,
-    follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _},
+    follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _, Watching},
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{Bootstrap, MirrorStatus, STALE},
     terms::Terms,
@@ -221,6 +221,11 @@ impl Mirror {
     /// continue.
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
         self.shared.follow.wait_joined(deadline)
+    }
+
+    /// When it takes its primary for lost.
+    pub fn watching(&self) -> Arc<Watching> {
+        Arc::clone(&self.shared.watching)
     }
 
     /// Everyone this node knows of.

@@ -266,6 +266,7 @@ impl Session<'_> {
 
     /// The primary lives, and announces that everything up to `to` is in this memory.
     fn observe(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
+        self.shared.watching.observe(note.time);
         let mut state = self.shared.state();
         let State { mirror_state, observed, .. } = &mut *state;
         mirror_state.observe(to, note.global);
@@ -287,7 +288,8 @@ impl Session<'_> {
     /// way to it, the primary sees.
     fn answer(&mut self, to: Lsn) -> Result<(), SessionError> {
         self.reported = self.receiver.taken();
-        let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO };
+        let observed = self.shared.watching.answers();
+        let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO, observed };
         self.load.look(|| Done { following: self.shared.store.cpu.total(), ..Done::default() });
         let sent = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
         sent.map_err(|error| lost(error, &self.receiver))

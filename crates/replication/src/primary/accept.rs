@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use freshet_base::{CommitGate, Lsn, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule,
-    handshake::{Agreed, Sender, check_comes_back},
+    handshake::{Agreed, Sender, check_gives_way},
     host::ReplicaState,
     promotion::LogState,
     term::Living,
@@ -18,7 +18,7 @@ use crate::{
     feed::{join, note_refused, report_refused},
     originals::serve_originals,
     promotion::serve_log,
-    wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
+    wire::{Hello, Join, Purpose, Refusal, Reply, Wait, check_hello},
 };
 
 /// The disk has this long to take what was sent before the term ended.
@@ -44,8 +44,8 @@ impl Service for PrimaryService {
                     refuse(connection, refusal);
                 }
             },
-            Purpose::Consult { term, binding, comes_back } => {
-                let reply = consult(shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
+            Purpose::Consult { term, binding, gives_way } => {
+                let reply = consult(shared, &hello, term, binding, gives_way).map_or_else(Reply::Refused, |log| {
                     Reply::Log { node: shared.who.node, log, peers: shared.known() }
                 });
                 answer(connection, shared.who.term, &reply);
@@ -106,16 +106,16 @@ fn consult(
     hello: &Hello,
     term: Term,
     binding: bool,
-    comes_back: Option<Term>,
+    gives_way: Option<Term>,
 ) -> Result<LogState, Refusal> {
     if hello.node == shared.who.node && !shared.is_fenced() {
         // Another process, with a copy of this node's directory.
         let (node, term) = (shared.who.node, shared.who.term);
         return Err(Refusal::LedBy { node, term, primary: Some(shared.who.address.clone()) });
     }
-    check_comes_back(hello.node, comes_back, || {
+    check_gives_way(hello.node, gives_way, || {
         let living = Living { term: shared.who.term, node: shared.who.node };
-        (!shared.is_fenced()).then(|| (living, Some(shared.who.address.clone())))
+        (!shared.is_fenced() && !shared.is_stuck()).then(|| (living, Some(shared.who.address.clone())))
     })?;
     if binding {
         let _ = shared.promise(hello, term)?;
@@ -129,6 +129,9 @@ fn consult(
 fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal> {
     if let Some(commit_rule::Refusal::Fenced { by }) = shared.commit.refusal() {
         return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, primary: None });
+    }
+    if shared.is_stuck() {
+        return Err(Refusal::Later { node: shared.who.node, why: Wait::Lost });
     }
     let agreed = shared.feeds.state().host.agree(&join.asking(hello), &shared.terms.get());
     if let Err(Refusal::Fenced { highest, .. }) = &agreed {

@@ -14,6 +14,7 @@ use freshet_base::{NodeId, Term, sync::Arc};
 use super::Shared;
 use crate::{
     endpoint::{CallError, call},
+    promotion::ask_all,
     wire::{Hello, Purpose, Refusal, Reply},
 };
 
@@ -29,17 +30,18 @@ pub(super) fn run(shared: &Arc<Shared>) {
     // Of each address: when it is called next, and the pause after that.
     let mut calls: BTreeMap<String, (Instant, Duration)> = BTreeMap::new();
     while !shared.stopping() {
-        let missing = missing(shared);
+        // One that is stuck is not to be followed.
+        let missing = if shared.is_stuck() { BTreeSet::new() } else { missing(shared) };
         calls.retain(|address, _| missing.contains(address));
-        for address in missing {
-            if shared.stopping() || shared.is_fenced() {
-                return;
-            }
-            let (due, pause) = calls.get(&address).copied().unwrap_or((Instant::now(), PAUSE.0));
-            if due > Instant::now() {
-                continue;
-            }
-            let is_stranger = announce(shared, &address);
+        if shared.stopping() || shared.is_fenced() {
+            return;
+        }
+        let now = Instant::now();
+        let is_due = |address: &String| calls.get(address).is_none_or(|(due, _)| *due <= now);
+        // At once: one of them may stand still, and others wait to follow.
+        let due: Vec<_> = missing.into_iter().filter(is_due).collect();
+        for (address, is_stranger) in ask_all(due.into_iter(), |address| announce(shared, address)) {
+            let pause = calls.get(&address).map_or(PAUSE.0, |(_, pause)| *pause);
             let longest = if is_stranger { STRANGER } else { PAUSE.1 };
             calls.insert(address, (Instant::now() + pause, (pause * 2).min(longest)));
         }

@@ -54,6 +54,8 @@ pub struct CommitStage {
     committed: Arc<Watermark>,
     /// Whether [`CommitRule::admit`] says no.
     refusing: AtomicBool,
+    /// [`CommitRule::lease_until`].
+    lease: AtomicU64,
     /// Whether [`CommitRule::set_took_effect`] has said yes.
     effective: AtomicBool,
     watch: Bell,
@@ -97,6 +99,7 @@ impl CommitStage {
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
+            lease: AtomicU64::new(0),
             effective: AtomicBool::new(false),
             watch: Bell::default(),
             watched: AtomicU64::new(0),
@@ -193,6 +196,13 @@ impl CommitStage {
         if self.refusing.load(Ordering::SeqCst) { self.state().rule.admit().err() } else { None }
     }
 
+    /// Whether no other node can lead at this moment. To be asked when an answer is ready, and not
+    /// before: this thread may have stood still since.
+    fn is_leased(&self) -> bool {
+        let until = self.lease.load(Ordering::SeqCst);
+        until == u64::MAX || self.clock.now() < Moment(until)
+    }
+
     fn log_failed(&self) -> Option<OutcomeOpen> {
         self.log.failure().map(|failure| OutcomeOpen::LogFailed(failure.to_string()))
     }
@@ -229,14 +239,20 @@ impl CommitGate for CommitStage {
 
     fn wait(&self, until: Lsn, patience: Patience<'_>) -> Result<(), OutcomeOpen> {
         freshet_base::step!(Commit, until, until);
-        let ended = || self.refusing.load(Ordering::SeqCst) || patience.is_interrupted();
+        let refuses = || self.refusing.load(Ordering::SeqCst) || patience.is_interrupted();
         loop {
-            let Err(cause) = self.committed.wait(until, patience.unless(&ended)) else { return Ok(()) };
+            let waited = match self.committed.wait(until, patience.unless(&refuses)) {
+                Ok(_) if self.is_leased() => return Ok(()),
+                // What is committed waits for another answer of those who might let another lead.
+                Ok(_) => self.committed.wait(Lsn::MAX, patience.unless(&|| refuses() || self.is_leased())),
+                waited => waited,
+            };
+            let Err(cause) = waited else { continue };
             return Err(match (self.refusal(), cause) {
                 (_, WaitError::Deadline) => OutcomeOpen::Deadline,
                 (Some(refusal), _) => refused(refusal),
                 (None, WaitError::Interrupted) if patience.is_interrupted() => OutcomeOpen::Deadline,
-                // It refused for a moment.
+                // It refused for a moment, or has a lease again.
                 (None, WaitError::Interrupted) => continue,
                 (None, WaitError::Closed) => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
             });
@@ -244,7 +260,7 @@ impl CommitGate for CommitStage {
     }
 
     fn outcome(&self, until: Lsn) -> Option<Result<(), OutcomeOpen>> {
-        if self.committed() >= until {
+        if self.committed() >= until && self.is_leased() {
             return Some(Ok(()));
         }
         self.refusal().map(refused).or_else(|| self.log_failed()).map(Err)
@@ -293,7 +309,7 @@ impl Feeder for Shared {
     fn apply(&self, event: Event) {
         freshet_base::step!(Commit);
         let commit = &*self.commit;
-        let (decision, whole, refusal, deadline, effective) = {
+        let (decision, whole, refusal, deadline, effective, lapsed) = {
             let State { rule, ends, applied } = &mut *commit.state();
             let now = commit.clock.now();
             if now.since(*applied) >= stood_still(rule.config().standby_timeout) {
@@ -305,7 +321,8 @@ impl Feeder for Shared {
             // something of the term is.
             let whole = ends.below(decision.committed);
             ends.forget(whole);
-            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
+            let before = Moment(commit.lease.swap(rule.lease_until().0, Ordering::SeqCst));
+            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect(), before <= now)
         };
         if effective && !commit.effective.swap(true, Ordering::Relaxed) {
             // That is noted, for a restart.
@@ -315,8 +332,8 @@ impl Feeder for Shared {
         check(&[(Stage::Commit, whole), (Stage::Commit, decision.committed), (Stage::Certify, commit.log.reserved())]);
         commit.reached.advance(decision.committed);
         let advanced = commit.committed.advance(whole);
-        if refusal.is_some() && !was_refusing {
-            // Those who wait look at `refusing` again.
+        if refusal.is_some() && !was_refusing || lapsed {
+            // Those who wait look at `refusing` and at the lease again.
             commit.committed.wake();
         }
         if decision.write {

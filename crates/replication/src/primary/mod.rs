@@ -9,6 +9,7 @@ mod announce;
 mod commit;
 mod meet;
 mod report;
+mod stuck;
 mod waits;
 
 use std::{
@@ -31,6 +32,7 @@ use freshet_cluster::{
 use freshet_log::{Log, SinkHandle};
 use freshet_membership::Credentials;
 
+use self::stuck::Progress;
 pub use self::{
     commit::CommitStage,
     waits::{StandbyWaits, VisibleWanted},
@@ -128,6 +130,8 @@ pub(crate) struct Shared {
     term_entry: TermEntry,
     /// Other primaries that this one has met.
     meetings: Mutex<Vec<TwoPrimaries>>,
+    /// How far its log has become durable.
+    progress: Mutex<Progress>,
 }
 
 /// What this primary has observed of the node whose later term has ended its own.
@@ -188,7 +192,9 @@ impl Primary {
             end: who.start,
             needed_capacity: config.feed.needed_capacity(),
             keep_alive_ms: config.feed.keep_alive_ms(),
+            lease_ms: config.rule.lease.map_or(0, |lease| lease.as_millis() as u32),
         };
+        let progress = Mutex::new(Progress::new(&log));
         let shared = Arc::new(Shared {
             feeds: Feeds::new(config.feed.clone(), sender, clock, terms.recorder()),
             config,
@@ -203,6 +209,7 @@ impl Primary {
             reported: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
+            progress,
             term_entry,
         });
         shared.terms.lead(shared.who.term, &shared);
@@ -386,6 +393,7 @@ impl Shared {
     fn watch(&self) {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
+            self.look_whether_stuck();
             self.apply(Event::Tick);
             if let Err(why) = self.record_set() {
                 // Commits wait for a record that will not come.
@@ -402,6 +410,37 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Lets its standbys go, where they can choose another primary, when nothing becomes durable
+    /// here any more.
+    fn look_whether_stuck(&self) {
+        if self.config.rule.lease.is_none() {
+            return;
+        }
+        let mut progress = self.progress();
+        if !progress.look(&self.log) {
+            return;
+        }
+        let (term, stuck) = (self.who.term.0, progress.is_stuck());
+        drop(progress);
+        if stuck {
+            let cause = self.log.stall().unwrap_or_else(|| "its device does not answer".into());
+            tracing::error!(term, cause, "nothing becomes durable on this primary: its standbys may choose another");
+            self.feeds.end();
+        } else {
+            tracing::warn!(term, "what is written becomes durable again: this primary feeds its standbys again");
+            self.announce.ring();
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("no code panics under this mutex")
+    }
+
+    /// Whether nothing becomes durable here any more, so that another node is to lead.
+    fn is_stuck(&self) -> bool {
+        self.progress().is_stuck()
     }
 
     /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.

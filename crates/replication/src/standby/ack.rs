@@ -10,7 +10,7 @@ use freshet_base::{
     Term,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::follower::{Decision, Event};
+use freshet_cluster::follower::{Ack, Decision, Event};
 use freshet_fabric::{channel, tcp};
 
 use super::{Shared, State};
@@ -80,7 +80,8 @@ impl Shared {
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, force);
             let owes = state.follower.owes_ack(room, force, &self.terms.fence());
-            (decision, if owes { state.follower.ack(room, self.clock.now()) } else { None })
+            let ack = if owes { state.follower.ack(room, self.clock.now()) } else { None };
+            (decision, ack.map(|ack| Ack { observed: self.watching.answers(), ..ack }))
         };
         if let (Some((sender, term)), Some(ack)) = (link.as_mut(), ack) {
             let _ = match sender {

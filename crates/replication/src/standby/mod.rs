@@ -57,7 +57,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     endpoint::Service,
-    follow::{self, FollowService, FollowerId, JoinError},
+    follow::{self, FollowService, FollowerId, JoinError, Watching},
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
@@ -264,6 +264,11 @@ impl Standby {
     /// cannot go on.
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
         self.shared.follow.wait_joined(deadline)
+    }
+
+    /// When it takes its primary for lost.
+    pub fn watching(&self) -> Arc<Watching> {
+        Arc::clone(&self.shared.watching)
     }
 
     /// Since when it is trying to follow another node, if it has not succeeded yet. An attempt ends

@@ -220,6 +220,7 @@ impl Session<'_> {
     fn observe(&self, note: &BatchNote) {
         freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
+        shared.watching.observe(note.time);
         let decision = {
             let mut state = shared.state();
             assert!(shared.terms.fence().highest() >= self.term, "a term is followed that was not promised");

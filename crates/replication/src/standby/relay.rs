@@ -109,6 +109,8 @@ impl RelayStage {
             end: received,
             needed_capacity: feed.needed_capacity(),
             keep_alive_ms: feed.keep_alive_ms(),
+            // No commit counts on those below.
+            lease_ms: 0,
         };
         let session = Arc::new(Session {
             feeds: Feeds::new(feed.clone(), sender, shared.clock, shared.terms.recorder()),

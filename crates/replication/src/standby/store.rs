@@ -170,6 +170,7 @@ impl Store for LogStore {
             end: own.durable(),
             needed_capacity: 0,
             keep_alive_ms: 1000,
+            lease_ms: 0,
         };
         serve_log(connection, &sender, 64 << 10, hello, log, |at, into| own.read(at, into));
     }

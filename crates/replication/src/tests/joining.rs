@@ -355,7 +355,7 @@ fn a_standby_that_lies_is_hung_up_on() {
     let (reply, connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
     let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
     let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
-    let lie = Ack { persisted: Lsn(999), may_send_until: Lsn(0), replayed: Lsn(0), visible: Lsn(0) };
+    let lie = Ack { persisted: Lsn(999), may_send_until: Lsn(0), replayed: Lsn(0), visible: Lsn(0), observed: None };
     sender.status(wire::ack_words(&lie, Asks::default(), None)).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();

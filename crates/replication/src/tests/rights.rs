@@ -42,7 +42,7 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         }),
         Some(Purpose::Enrol(_)) => Purpose::Passage { number: 1 },
         Some(Purpose::Passage { .. }) => Purpose::Identify,
-        Some(Purpose::Identify) => Purpose::Consult { term: Term(1), binding: false, comes_back: None },
+        Some(Purpose::Identify) => Purpose::Consult { term: Term(1), binding: false, gives_way: None },
         Some(Purpose::Consult { .. }) => super::fixture::announces(NodeId(OWN), Term(1), "127.0.0.1:1"),
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },

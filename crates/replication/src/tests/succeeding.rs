@@ -3,16 +3,19 @@
 use std::time::{Duration, Instant};
 
 use freshet_base::{Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
-use freshet_cluster::term::{TermEntry, TermHistory, TermState};
+use freshet_cluster::{
+    commit_rule::RuleConfig,
+    term::{TermEntry, TermHistory, TermState},
+};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
 use super::{fixture::*, mirroring::*, taking_over::crown};
 use crate::{
-    endpoint::Service,
+    endpoint::{CallError, Service},
     mirror::MirrorConfig,
     promotion::{PromoteError, PromoteOptions, Promoted},
     terms::{Terms, VolatileTerms},
-    wire::{Hello, Peer, Purpose, Reply},
+    wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
 
 /// At most this number of bytes of log is kept by a mirror that is far behind.
@@ -253,7 +256,37 @@ fn an_announcement_is_answered_without_the_disk_and_a_candidate_when_that_has_ev
     assert!(matches!(reply, Reply::Leads(_)) && primary.primary.is_fenced(), "{reply:?}");
     assert!(primary.log.persisted() < sent);
     primary.log.stall(false);
-    let reply = asks(Purpose::Consult { term: Term(2), binding: true, comes_back: None });
+    let reply = asks(Purpose::Consult { term: Term(2), binding: true, gives_way: None });
     let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(log.end, sent);
+}
+
+/// Keep-alives need no disk: its standbys would wait for it for ever.
+#[test]
+fn a_primary_whose_disk_does_not_answer_lets_another_lead() {
+    let (lease, standby_timeout) = (Some(Duration::from_millis(200)), Duration::from_millis(200));
+    let rule = RuleConfig { standby_timeout, lease, ..RuleConfig::new(Safety::Quorum(2), 2) };
+    let primary = PrimaryNode::first(config(rule));
+    let standbys = [2, 3].map(|node| StandbyNode::empty(node, &primary.address()));
+    standbys.iter().for_each(StandbyNode::joined);
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    let asks = || {
+        let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: Some(Term(1)) };
+        let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
+        call(&primary.address(), &hello, Term(2), PATIENCE).map(|(reply, _)| reply)
+    };
+    let leads = asks().unwrap_err();
+    assert!(matches!(&leads, CallError::Refused { refusal: Refusal::LedBy { .. }, .. }), "{leads}");
+    primary.log.stall(true);
+    primary.ship(&[64]);
+    let fed = || primary.primary.status().standbys.iter().filter(|standby| standby.connected).count();
+    until("its standbys are let go", || fed() == 0);
+    let answers = asks();
+    assert!(matches!(&answers, Ok(Reply::Log { .. })), "{answers:?}");
+    primary.log.stall(false);
+    until("its standbys are back", || fed() == 2);
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    standbys.iter().for_each(|standby| standby.shows(end));
 }

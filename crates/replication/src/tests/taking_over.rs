@@ -404,16 +404,10 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
     let Purpose::Join(Join { offer, .. }) = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), vec![]).unwrap();
-    let log = handshake::Welcome {
-        above: Vec::new(),
-        cluster: CLUSTER,
-        node: NodeId(1),
-        term: Term(3),
-        history: TermHistory::first(Term(3), NodeId(1), 1),
-        cut_at: Lsn(0),
-        end: Lsn(0),
-        keep_alive_ms: 60_000,
-    };
+    let history = TermHistory::first(Term(3), NodeId(1), 1);
+    let (cut_at, end, keep_alive_ms, lease_ms) = (Lsn(0), Lsn(0), 60_000, 0);
+    let (cluster, above, node, term) = (CLUSTER, Vec::new(), NodeId(1), Term(3));
+    let log = handshake::Welcome { cluster, above, node, term, history, cut_at, end, keep_alive_ms, lease_ms };
     let welcome = Reply::Welcome(Welcome { log, offer: Some(side.offer().clone()), bare: false });
     connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
@@ -475,7 +469,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
             cluster: Some(CLUSTER),
             node: NodeId(9),
             address: String::new(),
-            purpose: Purpose::Consult { term: Term(4), binding: true, comes_back: None },
+            purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None },
         };
         let address = standby.address();
         let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
@@ -591,7 +585,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
         cluster: Some(CLUSTER),
         node: NodeId(9),
         address: String::new(),
-        purpose: Purpose::Consult { term: Term(4), binding: true, comes_back: None },
+        purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None },
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));

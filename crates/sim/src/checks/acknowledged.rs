@@ -137,6 +137,7 @@ impl World {
     /// What a node would say to a candidate.
     pub(crate) fn log_state_of(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
+        log.lease = node.voter.left(node.disk.terms.lease, node.steady_clock(self.now));
         if self.scenario.broken == Broken::AnyoneVotes {
             let sets = self.newest_sets(None);
             let named = sets.iter().flat_map(|set| &set.members).find(|member| member.node == node.id);

@@ -23,6 +23,8 @@ pub enum Property {
     Acknowledged,
     /// A standby shows a prefix of whole transactions that no such failover loses (invariant 2).
     Views,
+    /// What a primary answers readers has everything that was acknowledged before.
+    Reads,
     /// An LSN in a term identifies a block (invariant 4).
     Logs,
     /// No two primaries acknowledge (invariant 5).

@@ -9,6 +9,7 @@ use freshet_cluster::{
 use super::{Content, Does, Lacking, Tables};
 use crate::{
     Property,
+    candidacy::Standing,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
@@ -308,9 +309,9 @@ impl World {
     }
 
     /// A node that was to stand lacks something yet. Who comes back by itself tries again.
-    pub(crate) fn stands_later(&mut self, node: usize, restart: bool) -> Result<(), Violation> {
+    pub(crate) fn stands_later(&mut self, node: usize, standing: Standing) -> Result<(), Violation> {
         let pause = self.dice.between(5000, 30_000);
-        if restart {
+        if standing == Standing::ComesBack {
             self.later(node, pause, Own::Restart);
         }
         self.end_rest(node)

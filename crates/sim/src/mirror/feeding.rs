@@ -250,9 +250,9 @@ impl World {
     fn note_to_mirror(&mut self, node: usize, id: ConnectionId, line: &mut Line) {
         let now = self.clock(node);
         let Some(host) = &mut self.nodes[node].host else { return };
-        let Some(Note { global, .. }) = host.shipped(id, None, now) else { return };
+        let Some(note) = host.shipped(id, None, now) else { return };
         let to = line.feed.note(now);
-        self.send(id, node, Message::MirrorNote { to, global });
+        self.send(id, node, Message::MirrorNote { to, along: note.into() });
     }
 
     /// The next batch: it ends where a block does.

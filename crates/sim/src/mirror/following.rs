@@ -23,7 +23,7 @@ use crate::{
     checks::{Property, Violation},
     entering::Enters,
     log::Block,
-    net::{ConnectionId, Message},
+    net::{Along, ConnectionId, Message},
     node::Link,
     scenario::Broken,
     world::{CLUSTER, World},
@@ -329,7 +329,9 @@ impl World {
     /// Says what it holds: what the primary knows to have arrived, and every in-sync set in it is
     /// noted.
     fn mirror_answers(&mut self, node: usize, id: ConnectionId, to: Lsn) {
-        let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO };
+        let now = self.nodes[node].steady_clock(self.now);
+        let observed = self.nodes[node].voter.answers(now);
+        let ack = Ack { persisted: to, may_send_until: Lsn::MAX, replayed: to, visible: Lsn::ZERO, observed };
         self.send(id, node, Message::Ack { ack });
     }
 
@@ -344,7 +346,7 @@ impl World {
         &mut self,
         node: usize,
         id: ConnectionId,
-        (to, global): (Lsn, Lsn),
+        (to, Along { global, sent }): (Lsn, Along),
     ) -> Result<(), Violation> {
         if !self.is_fed_by(node, id) {
             return Ok(());
@@ -353,6 +355,7 @@ impl World {
         if term.is_none_or(|term| !self.nodes[node].disk.terms.fence.admits(term)) {
             return self.unlink(node, Ended::GivenUp);
         }
+        self.primary_sent(node, sent);
         let mirror = self.mirror(node);
         mirror.state.observe(to, global);
         let to = mirror.state.end();

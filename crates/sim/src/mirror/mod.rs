@@ -59,6 +59,7 @@ use self::{
     working::{Then, Work},
 };
 use crate::{
+    candidacy::Standing,
     checks::{Property, Violation},
     log::Block,
     net::ConnectionId,
@@ -98,7 +99,7 @@ pub(crate) struct Mirror {
     /// The operator has said that what is here is not wanted any more.
     pub given_up: bool,
     /// It is to stand for a failover as soon as its memory is its own, whatever may be lost.
-    stands: Option<bool>,
+    stands: Option<(bool, Standing)>,
     /// It has begun a term, and makes a database of its memory.
     pub takes_over: bool,
 }
@@ -387,16 +388,16 @@ impl World {
         }
         if !is_fed {
             self.answer_waiting(node);
-            if let Some(force) = self.mirror(node).stands.take() {
-                return self.stand(node, force, false);
+            if let Some((force, standing)) = self.mirror(node).stands.take() {
+                return self.stand(node, force, standing);
             }
         }
         Ok(())
     }
 
     /// The operator wants a mirror to take over: first its memory has to be its own.
-    pub(crate) fn mirror_stands(&mut self, node: usize, force: bool) -> Result<(), Violation> {
-        self.mirror(node).stands = Some(force);
+    pub(crate) fn mirror_stands(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
+        self.mirror(node).stands = Some((force, standing));
         self.mirror_next(node)
     }
 

@@ -78,6 +78,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.acknowledged += report.acknowledged;
     total.leads += report.leads;
     total.failovers += report.failovers;
+    total.stood += report.stood;
     total.refused += report.refused;
     total.cuts += report.cuts;
     total.sets += report.sets;

@@ -133,7 +133,7 @@ fn an_answer_counts_by_what_it_proves() {
         candidate.promised(NodeId(3), log(&[], 0, None));
         candidate.promised(NodeId(4), log(&[(1, 0)], 50, set()));
         candidate.promised(NodeId(2), LogState { incarnation: 2, ..log(&[(1, 0)], 60, set()) });
-        candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set() });
+        candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set(), lease: Duration::ZERO });
         let plan = candidate.plan(safety, false);
         assert!(
             matches!(
@@ -224,6 +224,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             log: true,
             incarnation: 1,
             former: Vec::new(),
+            lease: Duration::ZERO,
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
@@ -293,7 +294,7 @@ fn who_comes_back_asks() {
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     // A mirror that has lost its memory knows whether another leads, and has no vote.
-    met.met(NodeId(2), Witness { incarnations: vec![1], set: None });
+    met.met(NodeId(2), Witness { incarnations: vec![1], set: None, lease: Duration::ZERO });
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
     assert_eq!(met.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
@@ -321,7 +322,7 @@ fn a_refusal_asks_for_a_larger_term_and_new_promises() {
     let set = quorum(&[1, 2, 9], 2);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &Fence::new(Term(1), None));
     candidate.promised(NodeId(2), log(&[(1, 0)], 50, None));
-    candidate.refused(Term(7));
+    candidate.refused(Term(7), None);
     assert_eq!(candidate.plan(Safety::OneSafe, true), Plan::HigherTerm { at_least: Term(8) });
     candidate.again(Term(8));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
@@ -398,7 +399,7 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         let vain = log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], floor));
         let mut other = Candidacy::new(NodeId(2), vain, &Fence::new(Term(4), Some(NodeId(2))));
         other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], floor)));
-        other.met(NodeId(9), Witness { incarnations: vec![1], set: set(5, &[9, 1], floor) });
+        other.met(NodeId(9), Witness { incarnations: vec![1], set: set(5, &[9, 1], floor), lease: Duration::ZERO });
         other.plan(Safety::TwoSafe, false)
     };
     assert_eq!(of(0), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) }));
@@ -456,18 +457,18 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let all = set(4, &[1, 2, 3]);
     let mut back = candidate(1, &all);
     assert!(matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })));
-    back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()) });
+    back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()), lease: Duration::ZERO });
     assert!(
         matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })),
         "its directory is new"
     );
     // It has other memory by now, in the same directory.
-    back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()) });
+    back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()), lease: Duration::ZERO });
     assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
     // The others have continued without this one, and none that holds anything was heard.
     let mut out = candidate(2, &all);
     let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
-    out.met(NodeId(3), Witness { incarnations: vec![1], set: without() });
+    out.met(NodeId(3), Witness { incarnations: vec![1], set: without(), lease: Duration::ZERO });
     assert!(matches!(plan(&out), Plan::Stop(Stopped::SetUncertain { .. })), "{:?}", plan(&out));
     out.promised(NodeId(1), log(&history, 80, without()));
     assert_eq!(plan(&out), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) }));
@@ -564,4 +565,35 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
     assert!(matches!(longer.plan(Safety::OneSafe, false), Plan::Stop(Stopped::HoldsMore { .. })));
     longer.promised(NodeId(9), of(&twice, 80, 40));
     assert_eq!(longer.plan(Safety::OneSafe, false), Plan::Lead { term: Term(3) }, "nothing is lost");
+}
+
+/// No operator has said that the primary is gone.
+#[test]
+fn who_stands_by_itself_needs_most_of_the_set_and_gives_way() {
+    let state = Fence::new(Term(1), Some(NodeId(1)));
+    let set = |members: &[u64], quorum, floor| {
+        let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
+        Some(InSyncSet { term: Term(1), number: 1, members, quorum, floor, before: Vec::new() })
+    };
+    let stands =
+        |set: &Option<InSyncSet>| Candidacy::new(NodeId(2), log(&[(1, 0)], 50, set.clone()), &state).automatic();
+    let too_few = |answered, needed| Plan::Stop(Stopped::TooFew { answered, needed });
+    let three = set(&[1, 2, 3], Some(2), 1);
+    let mut it = stands(&three);
+    assert_eq!(it.plan(Safety::Quorum(2), false), too_few(1, 2));
+    it.promised(NodeId(3), LogState { lease: Duration::from_millis(7), ..log(&[(1, 0)], 40, three.clone()) });
+    assert_eq!(it.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
+    assert_eq!(it.lease_left(), Duration::from_millis(7));
+    // Those histories say that node 9 has led: if it answers, its term is over there.
+    it.promised(NodeId(9), log(&[(1, 0)], 40, three.clone()));
+    assert_eq!(it.lease_left(), Duration::ZERO);
+    let living = Living { term: Term(1), node: NodeId(1) };
+    it.observe(NodeId(3), Answer::LedBy(living));
+    assert_eq!(it.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::Superseded { living, lives: true }));
+    // An operator may promote one of two that are very safe; it does not do so by itself.
+    let pair = set(&[1, 2], Some(2), 1);
+    let ordered = Candidacy::new(NodeId(2), log(&[(1, 0)], 50, pair.clone()), &state);
+    assert_eq!(ordered.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
+    assert_eq!(stands(&pair).plan(Safety::VerySafe, false), too_few(1, 2));
+    assert_eq!(stands(&None).plan(Safety::OneSafe, false), too_few(1, 2), "nothing says who counts");
 }

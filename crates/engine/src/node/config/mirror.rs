@@ -36,7 +36,7 @@ pub struct MirrorSettings {
     /// elsewhere, and for each table up to ten times as many; at least 64 KiB.
     ///
     /// Raise it for more than half a billion records, 100 GB of long ones, or 10,000 tables.
-    #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES", hide = true)]
+    #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub directory_bytes: u64,
     /// A directory for files in which the memory lies. A mirror whose process has ended finds it
     /// there, and continues. A restart of the machine makes it begin again, unless `domain` is

@@ -12,6 +12,7 @@ mod log;
 mod mirror;
 mod proof;
 mod sweep;
+mod words;
 
 /// Headings of keys that decide where a key is known and shown.
 pub mod headings {
@@ -26,16 +27,17 @@ pub mod headings {
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
-use freshet_base::{Certifier, NodeId, Safety, named};
+use clap::Args;
+use freshet_base::{Certifier, NodeId, Safety};
 use freshet_cluster::{
     commit_rule::{RuleConfig, WhenMissing},
+    flow::FlowConfig,
     relay::RelayAck,
+    watch::{FIRST, WatchConfig},
 };
 use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
 use freshet_replication::{
     feed::FeedConfig,
-    forms::Encoding as Form,
     standby::{RelayConfig, ReplayMode},
 };
 use serde::{Deserialize, Serialize};
@@ -49,8 +51,12 @@ pub use self::{
     mirror::MirrorSettings,
     proof::ProofSettings,
     sweep::SweepSettings,
+    words::{Apply, Domain, Encoding, Failover, OnDoubt, OnMismatch},
 };
 use super::membership::MembershipSettings;
+
+/// How long a node that feeds others is silent at most: a lease takes a few of these.
+const KEEP_ALIVE: Duration = Duration::from_millis(100);
 
 /// A value that no node can run with.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -81,87 +87,6 @@ impl SettingError {
         }
         Err(Self::new(key, value, format!("use a number from {} to {}", range.start(), range.end())))
     }
-}
-
-/// Where the log becomes persistent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Domain {
-    /// In files, with `fdatasync`.
-    #[default]
-    File,
-    /// In the log buffer, which is a mapped file; files get the log later.
-    Pmem,
-    /// Nowhere: the log is in memory only.
-    None,
-}
-
-/// What a node does when something speaks against what it has in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnDoubt {
-    /// Until it is started again it writes no checkpoint and, as a standby, has no vote in a
-    /// failover, is not promoted without `--force`, and refuses readers; and it begins again with
-    /// what its primary has, where others show that this is right.
-    #[default]
-    Withdraw,
-    /// Reports it in its status and in its messages, and continues.
-    Report,
-}
-
-/// What a standby's replay does to records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Apply {
-    /// Stores their addresses; readers make versions (Query Fresh, section 3.4).
-    #[default]
-    Fresh,
-    /// Makes every version ("FullReplay", Query Fresh, section 4.7).
-    Full,
-    /// Executes logged commands again ("Logical", Query Fresh, section 4.3).
-    Command,
-    /// Executes inputs again as Calvin does: with locks on what was read and written, in the order
-    /// of the log (Record-Replay, section 6).
-    Calvin,
-}
-
-named!(Apply, "way to apply", { Fresh: "fresh", Full: "full", Command: "command", Calvin: "calvin" });
-
-/// In which form a standby asks for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Encoding {
-    /// As it is.
-    #[default]
-    Bytes,
-    /// What transactions were told, where the primary can say that; the standby executes them
-    /// again, with the processor time that the primary took, and gets a fraction of the bytes.
-    Inputs,
-    /// As bytes, and as inputs while the link is full and processors are idle.
-    Auto,
-}
-
-impl Encoding {
-    /// The form that it asks for at first.
-    pub(crate) fn first(self) -> Form {
-        match self {
-            Self::Bytes | Self::Auto => Form::Bytes,
-            Self::Inputs => Form::Inputs,
-        }
-    }
-}
-
-named!(Encoding, "encoding", { Bytes: "bytes", Inputs: "inputs", Auto: "auto" });
-
-/// What a standby does when a transaction that it executes again does not give its block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnMismatch {
-    /// Takes the block's bytes from the node that it follows, and continues.
-    #[default]
-    Fetch,
-    /// Follows no longer, and says why.
-    Stop,
 }
 
 /// How a node is set up.
@@ -271,6 +196,24 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub standby_timeout_ms: u64,
 
+    /// Who makes a standby the primary when the primary is lost. `manual`: an operator, with
+    /// `freshet promote`. Otherwise the nodes, where more than half of the in-sync set hear the
+    /// primary no more, the level loses nothing by it, and is not `1-safe`; a primary then also
+    /// answers readers only while no other node can lead. `automatic`: this node, too. `last`:
+    /// after others that could. `never`: other nodes only. See
+    /// docs/operations.md#failover-without-an-operator.
+    ///
+    /// Use `automatic` where three or more vote, and `last` or `never` on nodes that are to be the
+    /// primary only if need be, or not at all.
+    #[arg(long, value_name = "WHO", help_heading = "Safety")]
+    pub failover: Failover,
+    /// Unless `failover` is `manual`: for how many milliseconds a standby's answer lets the primary
+    /// answer readers and acknowledge commits, 50 to 60000. A successor waits until that is over.
+    ///
+    /// Raise it where standbys answer late, for a failover that takes as much longer.
+    #[arg(long, value_name = "MS", help_heading = LABORATORY)]
+    pub lease_ms: u64,
+
     /// Where the node is kept: its control file, the manifests of checkpoints, and everything that
     /// has no other place. It is made if it does not exist. A node with domain `none` has no
     /// directory.
@@ -379,8 +322,8 @@ pub struct NodeConfig {
     /// A primary records in the log, beside what transactions did, what they were told to do, where
     /// they can be executed again. `freshet status` says how many.
     ///
-    /// Set it to see whether a primary's transactions can be executed again, and how long their
-    /// inputs are.
+    /// Only for measuring: whether a primary's transactions can be executed again, and how long
+    /// their inputs are.
     #[arg(long, hide = true, help_heading = "Resources")]
     pub record_inputs: bool,
     /// The log's sizes and times.
@@ -425,6 +368,8 @@ impl Default for NodeConfig {
             relay_standbys: 0,
             relay_ack: RelayAck::Own,
             standby_timeout_ms: 2_000,
+            failover: Failover::Manual,
+            lease_ms: 350,
             directory: PathBuf::from("freshet-data"),
             memory_bytes: 0,
             replay_threads: 2,
@@ -460,6 +405,7 @@ impl NodeConfig {
         SettingError::within("standbys", self.standbys, 0..=64)?;
         SettingError::within("least-in-sync", self.least_in_sync, 0..=self.standbys.into())?;
         SettingError::within("standby-timeout-ms", self.standby_timeout_ms, 10..=3_600_000)?;
+        SettingError::within("lease-ms", self.lease_ms, 50..=60_000)?;
         SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
         SettingError::within("refuse-after-ms", self.refuse_after_ms, 0..=3_600_000)?;
         SettingError::within("backlog-ms", self.backlog_ms, 0..=3_600_000)?;
@@ -509,10 +455,21 @@ impl NodeConfig {
                 ms => WhenMissing::RefuseAfter(Duration::from_millis(ms)),
             },
             floor: self.least_in_sync,
+            lease: (self.failover != Failover::Manual).then(|| Duration::from_millis(self.lease_ms)),
             ..RuleConfig::new(self.safety, self.standbys)
         };
         rule.check().map_err(|wrong| SettingError::new("safety", self.safety, wrong.to_string()))?;
         Ok(rule)
+    }
+
+    /// When this node takes its primary for lost, and stands.
+    pub(crate) fn watch(&self) -> WatchConfig {
+        let priority = match self.failover {
+            Failover::Automatic => FIRST,
+            Failover::Last => 1,
+            Failover::Never | Failover::Manual => 0,
+        };
+        WatchConfig { priority, ..WatchConfig::default() }
     }
 
     /// How long executing what has arrived may take.
@@ -539,6 +496,7 @@ impl NodeConfig {
             partition: self.log.partition_bytes,
             largest_block: self.log.buffer_bytes as u64 / 2,
             fabric: self.fabric.primary()?,
+            flow: FlowConfig { keep_alive: KEEP_ALIVE, ..FlowConfig::default() },
             ..FeedConfig::default()
         })
     }

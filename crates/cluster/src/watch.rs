@@ -1,0 +1,238 @@
+//! Watch: when a node that follows takes its primary for lost, and stands for the next term.
+//!
+//! ```text
+//!             linked, sends                     silent, or its connection lost
+//!   Linked ◀───────────────── anything ────────────────────────────────────▶ Suspects ─▶ stands
+//!                                                  promised, gave up: later      │
+//!                                                 ◀──────────────────────────────┘
+//! ```
+//!
+//! Only what the primary's own threads send counts: a kernel answers for a stopped process. How
+//! long a primary may be silent adapts to what was measured: twice the longest silence that ended
+//! by itself, which is forgotten by halves.
+//!
+//! To suspect is no more than a reason to ask the others ([`crate::promotion`]): while enough of
+//! them hear the primary, no node promises anything. A node whose own thread stood still suspects
+//! nobody for that: it has not listened. One that has promised a term to another, or has stood and
+//! does not lead, waits; those who stand at the same time part by their draws, and a node of a
+//! higher priority goes first.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Moment;
+
+/// A thread that wakes later than it wanted to, by this, did not listen until then.
+const LATE: Duration = Duration::from_millis(100);
+/// What was measured counts half as much after this.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Each step of priority puts a node back by this; its draw, by less.
+const STEP: Duration = Duration::from_millis(20);
+/// The largest priority: who has it stands first.
+pub const FIRST: u32 = 10;
+
+/// How a node watches its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchConfig {
+    /// Whether it stands by itself, and when: from 1, the last, to [`FIRST`]; 0: never.
+    pub priority: u32,
+    /// No shorter silence is suspicious, and every longer one than the second is.
+    pub silence: (Duration, Duration),
+    /// The first pause after it has stood without success, and the longest.
+    pub pause: (Duration, Duration),
+}
+
+impl Default for WatchConfig {
+    /// It never stands.
+    fn default() -> Self {
+        let (second, ms) = (Duration::from_secs, Duration::from_millis);
+        Self { priority: 0, silence: (ms(800), second(5)), pause: (ms(200), second(3)) }
+    }
+}
+
+/// What a node that watches does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Next {
+    /// Nothing before this, unless something happens.
+    Sleep(Moment),
+    /// It stands ([`crate::promotion::Rules::automatic`]); [`Watch::gave_up`] follows, or it leads.
+    Stand,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    config: WatchConfig,
+    /// The log flows.
+    linked: bool,
+    /// When the primary was heard last, or its connection ended, or this node started.
+    since: Moment,
+    /// How long this node waits from then on, where it is not linked.
+    waits: Duration,
+    /// The longest silence that ended by itself, and when that was said last.
+    longest: (Duration, Moment),
+    /// It does not stand before.
+    not_before: Moment,
+    /// How often it has stood without success since it was linked.
+    vain: u32,
+    /// When it wanted to look next.
+    looks: Moment,
+}
+
+impl Watch {
+    /// Of a node that starts `now`: its primary may take as long to come as one may be silent.
+    pub fn new(config: WatchConfig, now: Moment) -> Self {
+        Self {
+            config,
+            linked: false,
+            since: now,
+            waits: config.silence.1,
+            longest: (Duration::ZERO, now),
+            not_before: now,
+            vain: 0,
+            looks: Moment(u64::MAX),
+        }
+    }
+
+    /// The log flows.
+    pub fn linked(&mut self, now: Moment) {
+        (self.linked, self.since, self.vain) = (true, now, 0);
+    }
+
+    /// The primary's threads have sent something.
+    pub fn observe(&mut self, now: Moment) {
+        let silent = now.since(self.since);
+        let (longest, at) = self.longest;
+        if now.since(at) >= FORGOTTEN {
+            self.longest = (longest / 2, now);
+        }
+        self.longest.0 = self.longest.0.max(silent);
+        self.since = now;
+    }
+
+    /// The connection is over, which ended by itself; `draw` is a random number.
+    pub fn closed(&mut self, now: Moment, draw: u64) {
+        if std::mem::take(&mut self.linked) {
+            (self.since, self.waits) = (now, self.turn(draw));
+        }
+    }
+
+    /// This node has promised a term to another one, which may lead in a moment.
+    pub fn promised(&mut self, now: Moment) {
+        (self.linked, self.since, self.waits) = (false, now, self.config.silence.0);
+    }
+
+    /// It has stood, and does not lead; `draw` is a random number.
+    pub fn gave_up(&mut self, now: Moment, draw: u64) {
+        let (first, longest) = self.config.pause;
+        let pause = longest.min(first * 2_u32.saturating_pow(self.vain));
+        self.vain = self.vain.saturating_add(1);
+        self.not_before = now.after(pause + self.turn(draw));
+    }
+
+    /// How long it lets others go first.
+    fn turn(&self, draw: u64) -> Duration {
+        let step = STEP.as_micros() as u64;
+        STEP * FIRST.saturating_sub(self.config.priority) + Duration::from_micros(draw % step)
+    }
+
+    /// How long a primary whose log flows may be silent.
+    pub fn patience(&self) -> Duration {
+        let (least, most) = self.config.silence;
+        (self.longest.0 * 2).clamp(least, most)
+    }
+
+    /// Whether the primary whose log flows has been silent for too long.
+    pub fn suspects(&self, now: Moment) -> bool {
+        self.linked && now.since(self.since) >= self.patience()
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Moment) -> Next {
+        if self.config.priority == 0 {
+            return Next::Sleep(Moment(u64::MAX));
+        }
+        if now.since(self.looks) >= LATE {
+            // What has come since, it has yet to look at.
+            self.since = self.since.max(now);
+        }
+        let waits = if self.linked { self.patience() } else { self.waits };
+        let at = self.since.after(waits).max(self.not_before);
+        if at <= now {
+            self.looks = Moment(u64::MAX);
+            return Next::Stand;
+        }
+        self.looks = at;
+        Next::Sleep(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: WatchConfig = WatchConfig {
+        priority: FIRST,
+        silence: (Duration::from_millis(500), Duration::from_millis(3000)),
+        pause: (Duration::from_millis(200), Duration::from_millis(1000)),
+    };
+
+    fn ms(ms: u64) -> Moment {
+        Moment(ms * 1000)
+    }
+
+    #[test]
+    fn a_silent_primary_is_suspected_and_a_lost_one_at_once() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        assert_eq!(it.next(ms(10)), Next::Sleep(ms(3000)), "it may be late");
+        it.linked(ms(20));
+        assert_eq!(it.next(ms(20)), Next::Sleep(ms(520)));
+        it.observe(ms(120));
+        assert_eq!(it.next(ms(520)), Next::Sleep(ms(620)));
+        assert_eq!(it.next(ms(620)), Next::Stand);
+        it.observe(ms(700));
+        it.closed(ms(710), 5000);
+        assert_eq!(it.next(ms(711)), Next::Sleep(ms(715)));
+        assert_eq!(it.next(ms(715)), Next::Stand);
+        // Who stands without success waits longer each time.
+        it.gave_up(ms(720), 0);
+        assert_eq!(it.next(ms(720)), Next::Sleep(ms(920)));
+        it.gave_up(ms(920), 0);
+        assert_eq!(it.next(ms(920)), Next::Sleep(ms(1320)));
+        it.promised(ms(1300));
+        assert_eq!(it.next(ms(1320)), Next::Sleep(ms(1800)), "another one may lead");
+    }
+
+    #[test]
+    fn it_adapts_to_silences_that_ended_by_themselves() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        it.linked(ms(0));
+        it.observe(ms(400));
+        assert_eq!(it.patience(), Duration::from_millis(800));
+        it.observe(ms(59_000));
+        assert_eq!(it.patience(), Duration::from_millis(3000), "no longer one is allowed for");
+        (0..10).for_each(|minute| it.observe(ms(59_100 + minute * 60_000)));
+        assert_eq!(it.patience(), Duration::from_millis(3000), "a silence of a minute is one");
+    }
+
+    #[test]
+    fn who_did_not_listen_suspects_nobody() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        it.linked(ms(0));
+        assert_eq!(it.next(ms(0)), Next::Sleep(ms(500)));
+        assert_eq!(it.next(ms(10_000)), Next::Sleep(ms(10_500)));
+        assert_eq!(it.next(ms(10_500)), Next::Stand);
+    }
+
+    #[test]
+    fn a_node_of_a_lower_priority_lets_others_go_first_and_one_without_never_stands() {
+        let mut it = Watch::new(WatchConfig { priority: FIRST - 2, ..CONFIG }, ms(0));
+        it.linked(ms(0));
+        it.closed(ms(100), 0);
+        assert_eq!(it.next(ms(100)), Next::Sleep(ms(140)));
+        let mut never = Watch::new(WatchConfig { priority: 0, ..CONFIG }, ms(0));
+        assert_eq!(never.next(ms(100_000)), Next::Sleep(Moment(u64::MAX)));
+    }
+}

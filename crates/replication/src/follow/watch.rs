@@ -1,0 +1,120 @@
+//! Watch: what a node that follows has heard of its primary and granted to it, and when it takes
+//! the primary for lost ([`Watch`], [`Voter`]).
+
+use std::time::Duration;
+
+use freshet_base::sync::{Mutex, MutexGuard};
+use freshet_cluster::{
+    Moment,
+    lease::Voter,
+    watch::{Next, Watch, WatchConfig},
+};
+
+use crate::{bell::Bell, clock::Clock};
+
+/// Shared by the threads of a node that follows, and by the one that has it stand.
+#[derive(Debug)]
+pub struct Watching {
+    state: Mutex<State>,
+    /// Rung when the node may have to stand earlier, or stops.
+    bell: Bell,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+struct State {
+    watch: Watch,
+    voter: Voter,
+    stopped: bool,
+}
+
+impl Watching {
+    pub(crate) fn new(config: WatchConfig, clock: Clock) -> Self {
+        let now = clock.now();
+        let state = State { watch: Watch::new(config, now), voter: Voter::restarted(now), stopped: false };
+        Self { state: Mutex::new(state), bell: Bell::default(), clock }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the machine panics only on a bug of its own")
+    }
+
+    /// The log flows.
+    pub(crate) fn linked(&self) {
+        let State { watch, voter, .. } = &mut *self.state();
+        watch.linked(self.clock.now());
+        voter.linked();
+        // It may be silent for less long than one may take to come.
+        self.bell.ring();
+    }
+
+    /// The primary has sent something then, by its clock.
+    pub(crate) fn observe(&self, sent: Moment) {
+        let State { watch, voter, .. } = &mut *self.state();
+        watch.observe(self.clock.now());
+        voter.observe(sent);
+    }
+
+    /// Whether the primary whose log flows has been silent for too long.
+    pub(crate) fn suspects(&self) -> bool {
+        self.state().watch.suspects(self.clock.now())
+    }
+
+    /// The primary is about to be answered: says what was heard of it last.
+    pub(crate) fn answers(&self) -> Option<Moment> {
+        self.state().voter.answers(self.clock.now())
+    }
+
+    /// What is left of the leases that were granted, if each is so long.
+    pub(crate) fn lease_left(&self, length: Duration) -> Duration {
+        self.state().voter.left(length, self.clock.now())
+    }
+
+    /// The connection to whom this node follows is over.
+    pub(crate) fn closed(&self) {
+        self.state().watch.closed(self.clock.now(), draw());
+        self.bell.ring();
+    }
+
+    /// This node has promised a term to another, or gives way to another that stands.
+    pub fn promised(&self) {
+        self.state().watch.promised(self.clock.now());
+    }
+
+    /// The node stands for nothing more.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.bell.ring();
+    }
+
+    /// Blocks until this node has to stand; `false` when it stops instead.
+    pub fn wait(&self) -> bool {
+        loop {
+            let next = {
+                let state = &mut *self.state();
+                if state.stopped {
+                    return false;
+                }
+                state.watch.next(self.clock.now())
+            };
+            match next {
+                Next::Stand => return true,
+                Next::Sleep(until) => {
+                    let until = (until != Moment(u64::MAX)).then(|| self.clock.instant(until));
+                    self.bell.sleep(until);
+                }
+            }
+        }
+    }
+
+    /// It has stood, and does not lead.
+    pub fn gave_up(&self) {
+        self.state().watch.gave_up(self.clock.now(), draw());
+    }
+}
+
+/// Those who stand at the same time are to part.
+fn draw() -> u64 {
+    // Without, they part by their priorities.
+    getrandom::u64().unwrap_or_default()
+}
