@@ -4,7 +4,7 @@ mod common;
 
 use std::{sync::Arc, time::Instant};
 
-use common::{all_are_named, churn, config, definition, directories, hash, soon, start};
+use common::{churn, config, directories, filled, hash, soon, start};
 use freshet_base::wait::Patience;
 use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, node::Failover};
 
@@ -24,14 +24,7 @@ fn trio(directories: &[tempfile::TempDir], standbys: [Failover; 2]) -> [Arc<Node
     let [second, third] = standbys;
     let standbys =
         [joining(primary.address(), &directories[1], second), joining(primary.address(), &directories[2], third)];
-    let table = primary.database().create_table(&definition()).unwrap();
-    let end = churn(primary.database(), &table, 0, 1000);
-    for node in &standbys {
-        node.wait_visible(end, soon()).unwrap();
-    }
-    all_are_named(&primary);
-    let [second, third] = standbys;
-    [primary, second, third]
+    filled(primary, standbys)
 }
 
 /// Blocks until one of these leads, and gives it and the others.
@@ -80,7 +73,7 @@ fn a_node_that_is_not_to_stand_waits_for_one_that_is() {
     assert_eq!((leads.role(), never.role()), (Role::Primary, Role::Standby));
 }
 
-/// One of three may be cut off from two that go on.
+/// The other two of three may continue without it.
 #[test]
 fn a_node_alone_does_not_lead_before_another_answers() {
     let directories = directories();

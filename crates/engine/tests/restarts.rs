@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, mpsc};
 
-use common::{all_are_named, churn, config, definition, directories, hash, row, soon, start};
+use common::{all_are_named, churn, config, definition, directories, filled, hash, row, soon, start};
 use freshet_base::{Rid, Term};
 use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::StartPhase};
 use freshet_log::{BlockBuilder, BlockKind, RecordKind};
@@ -22,14 +22,7 @@ fn joining(primary: &str, directory: &tempfile::TempDir) -> Arc<Node> {
 fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
     let primary = start(of_three(&directories[0]));
     let standbys = [joining(primary.address(), &directories[1]), joining(primary.address(), &directories[2])];
-    let table = primary.database().create_table(&definition()).unwrap();
-    let end = churn(primary.database(), &table, 0, 1000);
-    for node in &standbys {
-        node.wait_visible(end, soon()).unwrap();
-    }
-    all_are_named(&primary);
-    let [second, third] = standbys;
-    [primary, second, third]
+    filled(primary, standbys)
 }
 
 fn refused(config: NodeConfig) -> String {

@@ -525,7 +525,7 @@ fn consult<S: Store>(
         let replies = replies.clone();
         let ask = move || {
             let reply = call(&credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-            // Nobody may wait for it any more.
+            // The candidate may have decided already.
             let _ = replies.send((is_waited_for, peer, reply));
         };
         let spawned = thread::Builder::new().name("consult".into()).spawn(ask);

@@ -180,6 +180,18 @@ pub fn is_named_by(primary: &Node, members: usize) -> bool {
     primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
 }
 
+/// A cluster of three: its primary commits something, all nodes show that, and all are named.
+pub fn filled(primary: Arc<Node>, standbys: [Arc<Node>; 2]) -> [Arc<Node>; 3] {
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 1000);
+    for node in &standbys {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    all_are_named(&primary);
+    let [second, third] = standbys;
+    [primary, second, third]
+}
+
 /// Returns once all three may stand for promotion: what they show says nothing of the recorded set.
 #[track_caller]
 pub fn all_are_named(primary: &Node) {
