@@ -13,8 +13,8 @@
 //!
 //! To suspect is no more than a reason to ask the others ([`crate::promotion`]): while enough of
 //! them hear the primary, no node promises anything. A node whose own thread stood still suspects
-//! no primary for that: it has not listened. One that has promised a term to another, or has stood and
-//! does not lead, waits; those who stand at the same time part by their draws, and a node of a
+//! no primary for that: it has not listened. One that has promised a term to another, or has stood
+//! and does not lead, waits; those who stand at the same time part by their draws, and a node of a
 //! higher priority goes first.
 
 use std::time::Duration;
