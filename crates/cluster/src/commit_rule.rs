@@ -623,7 +623,7 @@ impl CommitRule {
     /// quorum its acknowledgements stop counting, for what is not committed yet.
     pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
         let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
-        if let Some(sets) = self.sets.as_mut().filter(|sets| sets.counts()) {
+        if let Some(sets) = &mut self.sets {
             sets.lost(standby, None);
         }
         let known = match self.members.get_mut(&standby) {

@@ -141,12 +141,14 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
     agreed
 }
 
+/// A node at the address of one that is away is in its place, and that one's log is gone: a set that
+/// names the log may be followed by one that needs less of the others.
+///
 /// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
-/// here and is away counts as well, since it may come back; but a node at the address of one that
-/// is away is in its place, and that one's log is gone.
+/// here and is away counts as well, since it may come back.
 pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
     let rule = &shared.config.rule;
-    if !replica.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {
+    if !replica.synchronous || rule.counts_on_nobody() {
         return Ok(());
     }
     let mut others = shared.commit.places();
@@ -157,6 +159,9 @@ pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState)
     };
     if let Some((node, _)) = others.iter().find(|(node, member)| !member.connected && was_here(**node)) {
         shared.commit.forget(*node);
+        return Ok(());
+    }
+    if !rule.counts_standbys() {
         return Ok(());
     }
     // A member that was never heard in this term may be replaced by one that is level.
