@@ -66,7 +66,7 @@ pub enum NotEntered {
     Acknowledged {
         /// Where the two logs part.
         at: Lsn,
-        /// Everything of this log below was acknowledged.
+        /// Everything of this log below was acknowledged, or may have been.
         committed: Lsn,
     },
     /// The checkpoint with which this node began holds something of another log.
@@ -138,6 +138,13 @@ impl Entering {
         if at < acknowledged {
             return Err(NotEntered::Acknowledged { at, committed: acknowledged });
         }
+        // What was acknowledged is noted now and then. Who has begun a term after one that took
+        // effect has heard of that one, unless it was forced, or all that have promised it their
+        // votes have lost their logs: then the earlier term went on beside it.
+        let last = state.last_in_effect(node, end);
+        if last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last))) {
+            return Err(NotEntered::Acknowledged { at, committed: end });
+        }
         // Up to where the sender's terms make what the checkpoint has seen, however far its log
         // reaches now.
         let checkpoint = welcome.history.agreement(Lsn::MAX, &state.history, floor);
@@ -158,8 +165,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        in_sync::{Counting, Holder, InSyncSet, Succession},
         lane::tests::no_effect_is_left_out_or_swapped,
-        term::{TermEntry, TermHistory},
+        term::{Fence, TermEntry, TermHistory},
     };
 
     const ME: NodeId = NodeId(2);
@@ -239,6 +247,30 @@ mod tests {
         // The checkpoint reaches further than the log that came with it so far.
         let floored = Held { floor: Lsn(200), ..held() };
         assert_eq!(enter(floored, 60), Err(NotEntered::Checkpoint { at: Lsn(60), floor: Lsn(200) }));
+        // A set of its last term took effect, and the sender has nothing of that term.
+        let mut led = state();
+        led.history.begin(TermEntry { term: Term(3), start: Lsn(90), node: ME, nonce: 1 }).unwrap();
+        led.fence = Fence::new(Term(3), Some(ME));
+        let history = led.history.clone();
+        let later = |start| {
+            let mut welcome = Welcome { term: Term(4), ..welcome(90, &[]) };
+            welcome.history = history.cut(Lsn(start));
+            welcome.history.begin(TermEntry { term: Term(4), start: Lsn(95), node: NodeId(3), nonce: 1 }).unwrap();
+            welcome.cut_at = Lsn(start.min(95));
+            welcome
+        };
+        let follows = |state: &TermState, start| Entering::to_follow(&held(), &later(start), state).map(drop);
+        assert_eq!([90, 95].map(|start| follows(&led, start)), [Ok(()), Ok(())]);
+        led.note_led(Term(3));
+        let may_be_committed = Err(NotEntered::Acknowledged { at: Lsn(90), committed: Lsn(100) });
+        assert_eq!([90, 95].map(|start| follows(&led, start)), [may_be_committed.clone(), Ok(())]);
+        let counting = Counting { quorum: None, floor: 0 };
+        let first = Succession::New(1).first(Term(3), Holder::new(ME, 1), counting);
+        let settled = InSyncSet { number: 2, ..first.clone() };
+        for (set, refused) in [(first, Ok(())), (settled, may_be_committed)] {
+            let member = TermState { led: None, set: Some(set), ..led.clone() };
+            assert_eq!(follows(&member, 90), refused);
+        }
         // What it is known to have acknowledged comes first: that is kept, whatever else is lost.
         let both = Held { acknowledged: Lsn(80), ..floored };
         assert!(matches!(enter(both, 60), Err(NotEntered::Acknowledged { .. })));

@@ -30,6 +30,7 @@ use crate::{
     flow::{Boundaries, Flow, FlowConfig, FlowError, Mode, Next},
     follower::Ack,
     handshake::{Agreed, Continue, Refusal, Sender, Wait, consider},
+    in_sync::SetName,
     term::TermState,
 };
 
@@ -55,12 +56,12 @@ pub struct Asking<'a> {
     /// Everything below is known there to have been acknowledged to clients.
     pub holds: Lsn,
     /// If it is a mirror: the newest in-sync set that it has noted
-    /// ([`crate::in_sync::InSyncSet::order`]), if any.
+    /// ([`crate::in_sync::InSyncSet::name`]), if any.
     pub mirror: Option<Noted>,
 }
 
-/// Up to which in-sync set a mirror has noted them: none, or the set with this order.
-pub type Noted = Option<(Term, u64)>;
+/// Up to which in-sync set a mirror has noted them: none, or the set that has this name.
+pub type Noted = Option<SetName>;
 
 impl Asking<'_> {
     /// Whether the node has to follow the primary itself: commits wait for it, or may.
@@ -248,7 +249,7 @@ impl Host {
         // What it holds counts for that record, too.
         if let Some(noted) = asking.mirror
             && log.received > Lsn::ZERO
-            && let Some(set) = state.set.as_ref().filter(|set| Some(set.order()) > noted)
+            && let Some(set) = state.set.as_ref().filter(|set| noted.is_none_or(|noted| set.is_news(noted)))
         {
             return Err(Refusal::NoteSet { set: Box::new(set.clone()) });
         }

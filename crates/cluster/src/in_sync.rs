@@ -39,6 +39,10 @@
 //! term, then its record never took effect, and gives way to one that was written beside it
 //! ([`crate::promotion::Candidacy::newest_set`]).
 //!
+//! Two nodes that do not hear one another may begin terms of one number, and one of them commits
+//! when the other has lost its log. So a record says whose term wrote it. By a record of the one,
+//! nothing counts that was written in the other.
+//!
 //! # What a candidate can know
 //!
 //! Between the two nobody but the primary can tell whether the new set is in effect, or still the
@@ -78,6 +82,8 @@ use std::collections::BTreeSet;
 use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
+use crate::term::TermEntry;
+
 /// The log of a node, as long as the node has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
@@ -100,8 +106,12 @@ impl Holder {
 pub struct InSyncSet {
     /// The term that wrote it.
     pub term: Term,
+    /// Whose term that was: two nodes may have begun terms of one number.
+    pub primary: NodeId,
     /// Counts the sets of the cluster.
     pub number: u64,
+    /// The number of the first set of its term.
+    pub first: u64,
     /// The primary, and the standbys on which commits count.
     pub members: BTreeSet<Holder>,
     /// How many members hold every commit; none: all of them do.
@@ -121,10 +131,36 @@ pub struct Counting {
     pub floor: u32,
 }
 
+/// The term that wrote a set, whose term that was, and the set's number.
+pub type SetName = (Term, NodeId, u64);
+
 impl InSyncSet {
-    /// Later sets compare greater.
+    /// Of the sets of one log later ones compare greater.
     pub fn order(&self) -> (Term, u64) {
         (self.term, self.number)
+    }
+
+    /// Tells it from every other set.
+    pub fn name(&self) -> SetName {
+        (self.term, self.primary, self.number)
+    }
+
+    /// Whether the term that wrote it is this one.
+    pub fn is_of(&self, term_entry: &TermEntry) -> bool {
+        (self.term, self.primary) == (term_entry.term, term_entry.node)
+    }
+
+    /// Whether it says that a set of its term took effect: it follows others of that term, and
+    /// names none that may be in effect before it.
+    pub fn is_settled(&self) -> bool {
+        self.number > self.first && self.before.is_empty()
+    }
+
+    /// Whether a node that knows of the set `known` has to note this one, which is in the log that
+    /// the node has now: what it knows of the same term of another primary is void there.
+    pub fn is_news(&self, known: SetName) -> bool {
+        let (term, primary, number) = known;
+        self.term > term || self.term == term && (self.primary != primary || self.number > number)
     }
 
     /// All sets that may be in effect, this one first.
@@ -183,11 +219,11 @@ impl InSyncSet {
         others.into_iter().collect()
     }
 
-    /// The later of two that are known.
-    pub fn newer(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) => Some(if other.order() > one.order() { other } else { one }),
-            (one, other) => one.or(other),
+    /// What a node knows that knew of `known`, and notes `noted`.
+    pub fn newer(known: Option<Self>, noted: Self) -> Self {
+        match known {
+            Some(known) if !noted.is_news(known.name()) => known,
+            _ => noted,
         }
     }
 }
@@ -212,7 +248,17 @@ impl Succession {
         members.retain(|member| member.node != primary.node);
         members.insert(primary);
         let Counting { quorum, floor } = counting;
-        InSyncSet { term, number, before: InSyncSet::others(possible, &members), members, quorum, floor }
+        let (primary, first) = (primary.node, number);
+        InSyncSet {
+            term,
+            primary,
+            number,
+            first,
+            before: InSyncSet::others(possible, &members),
+            members,
+            quorum,
+            floor,
+        }
     }
 }
 
@@ -222,7 +268,16 @@ mod tests {
 
     fn set(members: &[u64], floor: u32) -> InSyncSet {
         let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        InSyncSet { term: Term(1), number: 1, members, quorum: None, floor, before: Vec::new() }
+        InSyncSet {
+            term: Term(1),
+            primary: NodeId(1),
+            number: 1,
+            first: 1,
+            members,
+            quorum: None,
+            floor,
+            before: Vec::new(),
+        }
     }
 
     /// Exhaustively, among four nodes: a candidate that hears enough members of a set hears of the
@@ -258,7 +313,10 @@ mod tests {
         assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.members.clone()][..]));
         let forced = Succession::New(3).first(Term(3), Holder::new(NodeId(2), 6), floored);
         assert_eq!((forced.number, forced.members.len(), forced.before.len()), (3, 1, 0));
-        assert_eq!(InSyncSet::newer(Some(first.clone()), Some(forced.clone())), Some(forced));
+        assert_eq!(InSyncSet::newer(Some(first.clone()), forced.clone()), forced);
+        assert_eq!(InSyncSet::newer(Some(forced.clone()), first.clone()), forced);
+        let (rival, known) = (InSyncSet { primary: NodeId(7), number: 1, ..forced.clone() }, Some(forced));
+        assert_eq!(InSyncSet::newer(known, rival.clone()), rival, "the same term of another primary is over");
         let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
     }

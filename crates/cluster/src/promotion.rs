@@ -402,7 +402,16 @@ mod tests {
     /// Any two of three hold every commit.
     fn set() -> InSyncSet {
         let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
-        InSyncSet { term: Term(1), number: 1, members, quorum: Some(2), floor: 1, before: Vec::new() }
+        InSyncSet {
+            term: Term(1),
+            primary: NodeId(1),
+            number: 1,
+            first: 1,
+            members,
+            quorum: Some(2),
+            floor: 1,
+            before: Vec::new(),
+        }
     }
 
     fn state() -> TermState {

@@ -401,7 +401,7 @@ impl TermState {
 
     /// A primary has recorded an in-sync set; an older one than is known changes nothing.
     pub fn note_set(&mut self, set: InSyncSet) {
-        self.set = InSyncSet::newer(self.set.take(), Some(set));
+        self.set = Some(InSyncSet::newer(self.set.take(), set));
     }
 
     /// Everything below `to` was acknowledged to clients.
@@ -433,6 +433,15 @@ impl TermState {
     /// In the term `term` of this node an in-sync set took effect.
     pub fn note_led(&mut self, term: Term) {
         self.led = self.led.max(Some(term));
+    }
+
+    /// The last term of the log of `node`, which ends at `end` and is this one, if an in-sync set
+    /// of that term is known to have taken effect.
+    pub fn last_in_effect(&self, node: NodeId, end: Lsn) -> Option<TermEntry> {
+        let last = self.history.cut(end).entries().last().copied()?;
+        let led = last.node == node && self.led == Some(last.term);
+        let noted = self.set.as_ref().is_some_and(|set| set.is_of(&last) && set.is_settled());
+        (led || noted).then_some(last)
     }
 
     /// Whether commits may wait for `node`, by the newest set that this node knows of.

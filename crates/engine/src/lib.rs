@@ -38,8 +38,8 @@ pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
-    FabricSettings, ForceFenceBy, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings, Mix,
-    MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
+    FabricSettings, Failover, ForceFenceBy, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings,
+    Mix, MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
     SettingError, SweepCounts, SweepSettings, SweepStatus,
 };
 pub use scheme::{

@@ -154,7 +154,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             bare: random.below(2) == 0,
             encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
             incarnation: random.next(),
-            noted: random.of(&[None, Some((Term(1), 1)), Some((Term(u32::MAX), u64::MAX))]),
+            noted: random.of(&[None, Some((Term(1), NodeId(1), 1)), Some((Term(u32::MAX), NodeId(2), u64::MAX))]),
             holds: Lsn(random.of(&[0, 1 << 20, u64::MAX])),
         }),
     };

@@ -4,7 +4,7 @@
 //! The file `control` is a few lines of text, so that it can be read in an emergency:
 //!
 //! ```text
-//! freshet control 2
+//! freshet control 3
 //! cluster 000102030405060708090a0b0c0d0e0f
 //! node 0011223344556677
 //! segment-size 67108864
@@ -70,7 +70,7 @@ const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Where a node keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

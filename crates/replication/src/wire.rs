@@ -42,7 +42,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 21;
+pub const PROTOCOL: u16 = 22;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,8 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
-    /// Of a mirror: the newest in-sync set that it has noted, by its term and number.
+    /// Of a mirror: the newest in-sync set that it has noted, by its term, whose that was, and its
+    /// number.
     pub noted: Noted,
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.

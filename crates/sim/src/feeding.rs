@@ -213,7 +213,7 @@ impl World {
         let &Joining { node: from, id, fence, log, synchronous, member, mirror, holds } = joining;
         let (now, name) = (self.clock(node), self.nodes[from].id);
         let appliance = self.scenario.appliance || mirror;
-        let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::order));
+        let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::name));
         let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
         let leads = self.nodes[node].leads();
         let terms = self.known_terms(node);

@@ -111,6 +111,10 @@ impl World {
             self.another_disk(node);
             return Ok(());
         }
+        if self.checks.is_void(term) {
+            self.holds_more = Some(node);
+            return Ok(());
+        }
         crate::Property::Logs.violated(format!(
             "node {node} has what was acknowledged up to {committed}, and the log of term {term} only up to {at}"
         ))

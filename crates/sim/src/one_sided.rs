@@ -83,7 +83,7 @@ impl World {
             for block in beyond {
                 state.end = Lsn(block.end());
                 if let Some(set) = &block.set {
-                    state.set = InSyncSet::newer(state.set.take(), Some((**set).clone()));
+                    state.set = Some(InSyncSet::newer(state.set.take(), (**set).clone()));
                 }
             }
         }

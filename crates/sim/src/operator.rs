@@ -50,6 +50,9 @@ impl World {
             self.crash(*primary);
             return Ok(());
         }
+        if let Some(node) = self.holder_of_more(leading.len()) {
+            return self.promote(node, false);
+        }
         self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(if self.scenario.automatic { 100 } else { 25 });
         // In the end they find by themselves which node leads. The operator is needed where a
@@ -68,6 +71,12 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A node that refuses to follow the only primary, since that one has less.
+    fn holder_of_more(&mut self, leading: usize) -> Option<usize> {
+        let holds_more = self.holds_more.take().filter(|node| self.calm && self.candidates().contains(node));
+        holds_more.filter(|_| leading == 1 && self.dice.one_in(4))
     }
 
     /// Who can be asked to take over.

@@ -152,6 +152,8 @@ pub(crate) struct World {
     pub lost_disks: BTreeSet<Holder>,
     /// Which of two logs is right is for the operator to say.
     pub undecided: bool,
+    /// Refuses to follow the primary, since it holds more.
+    pub holds_more: Option<usize>,
     /// Cards write into mirrors' memory, and not processes.
     pub cards: bool,
     /// How many writes have landed there.
@@ -203,6 +205,7 @@ impl World {
             writing: true,
             lost_disks: BTreeSet::new(),
             undecided: false,
+            holds_more: None,
             contents: 0,
             drawn: 0,
             idle: 0,

@@ -236,7 +236,8 @@ impl Sets {
         let last = &self.newest().set;
         let before = InSyncSet::others(self.chain.iter().map(|link| link.set.members.clone()), &members);
         let Counting { quorum, floor } = self.counting;
-        let set = InSyncSet { number: last.number + 1, term: last.term, quorum, floor, before, members };
+        let (term, primary, number) = (last.term, last.primary, last.number + 1);
+        let set = InSyncSet { term, primary, number, first: last.first, quorum, floor, before, members };
         self.chain.push_back(Link { set, end: None });
     }
 

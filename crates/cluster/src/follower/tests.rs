@@ -341,5 +341,14 @@ fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
 
 fn set_of(node: NodeId) -> InSyncSet {
     let members = [Holder::new(node, 1)].into();
-    InSyncSet { term: Term(1), number: 1, members, quorum: None, floor: 0, before: Vec::new() }
+    InSyncSet {
+        term: Term(1),
+        primary: NodeId(1),
+        number: 1,
+        first: 1,
+        members,
+        quorum: None,
+        floor: 0,
+        before: Vec::new(),
+    }
 }

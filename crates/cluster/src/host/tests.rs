@@ -216,7 +216,16 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     let counted = Asking { counted: true, ..asking };
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C, 1));
     let members = [C, B].map(|node| Holder::new(node, 1)).into();
-    let set = InSyncSet { term: Term(3), number: 1, members, quorum: None, floor: 0, before: Vec::new() };
+    let set = InSyncSet {
+        term: Term(3),
+        primary: NodeId(1),
+        number: 1,
+        first: 1,
+        members,
+        quorum: None,
+        floor: 0,
+        before: Vec::new(),
+    };
     let on_record = TermState { set: Some(set), ..state.clone() };
     let relay = host_of(&[C]);
     let not_primary = Err(Refusal::NotPrimary { node: A, primary: None });
@@ -242,7 +251,16 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
 fn a_mirror_notes_the_newest_set_before_it_is_fed() {
     let host = host_of(&[]);
     let members = [A, B].map(|node| Holder::new(node, 1)).into();
-    let set = InSyncSet { term: Term(3), number: 2, members, quorum: None, floor: 0, before: Vec::new() };
+    let set = InSyncSet {
+        term: Term(3),
+        primary: NodeId(1),
+        number: 2,
+        first: 1,
+        members,
+        quorum: None,
+        floor: 0,
+        before: Vec::new(),
+    };
     let history = TermHistory::first(Term(3), A, 1);
     let state = TermState { set: Some(set.clone()), ..TermState::of(ClusterId(7), history.clone()) };
     let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };
@@ -250,8 +268,8 @@ fn a_mirror_notes_the_newest_set_before_it_is_fed() {
         Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: true, holds: Lsn::ZERO, mirror: None };
     let noted = |noted: Noted| host.agree(&Asking { mirror: Some(noted), ..asking }, &state).map(drop);
     let first = Err(Refusal::NoteSet { set: Box::new(set.clone()) });
-    assert_eq!([noted(None), noted(Some((Term(3), 1)))], [first.clone(), first]);
-    assert_eq!(noted(Some(set.order())), Ok(()));
+    assert_eq!([noted(None), noted(Some((Term(3), NodeId(1), 1)))], [first.clone(), first]);
+    assert_eq!(noted(Some(set.name())), Ok(()));
     assert!(host.agree(&asking, &state).is_ok(), "a log says by itself which sets it has");
     let nothing = Continue { received: Lsn(0), persisted: Lsn(0), history: TermHistory::default(), ..log.clone() };
     let empty = Asking { mirror: Some(None), log: &nothing, ..asking };

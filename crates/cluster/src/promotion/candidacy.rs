@@ -61,21 +61,21 @@ impl LogState {
     /// The later term wins, then the longer log. What counts is the term of the last block that is
     /// there, not a later term that the node has only heard of.
     fn rank(&self) -> (Term, Lsn) {
-        self.rank_up_to(Term(u32::MAX))
+        self.rank_by(None)
     }
 
-    /// The same for what was written in terms up to `last`.
-    fn rank_up_to(&self, last: Term) -> (Term, Lsn) {
-        let entries = self.history.entries();
-        let later =
-            entries.iter().find(|term_entry| term_entry.term > last).map_or(Lsn::MAX, |term_entry| term_entry.start);
-        let end = self.end.min(later);
+    /// The same for what was written up to the term of `newest`: not in later ones, nor in another
+    /// node's term of that number.
+    fn rank_by(&self, newest: Option<&InSyncSet>) -> (Term, Lsn) {
+        let beside = |entry: &&TermEntry| newest.is_some_and(|set| entry.term >= set.term && !set.is_of(entry));
+        let from = self.history.entries().iter().find(beside).map_or(Lsn::MAX, |entry| entry.start);
+        let end = self.end.min(from);
         (self.history.cut(end).last_term(), end)
     }
 
-    /// Whether it holds a block of this term.
-    fn has_some_of(&self, term: Term) -> bool {
-        self.history.cut(self.end).entries().iter().any(|entry| entry.term == term)
+    /// Whether it holds a block of the term that wrote this set.
+    fn has_some_of(&self, set: &InSyncSet) -> bool {
+        self.history.cut(self.end).entries().iter().any(|entry| set.is_of(entry))
     }
 
     /// The term in which its last block was written.
@@ -361,11 +361,11 @@ impl Candidacy {
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
         // A term commits nothing before its set is recorded: blocks of terms later than the newest
-        // record do not count.
-        let upto = newest.as_ref().filter(|_| !force).map_or(Term(u32::MAX), |set| set.term);
+        // record do not count. Of two terms of one number, one commits.
+        let upto = newest.as_ref().filter(|_| !force);
         let rank = |peer: NodeId, log: &LogState| {
             let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
-            (rivals, log.rank_up_to(upto), log.log)
+            (rivals, log.rank_by(upto), log.log)
         };
         let best = others.max_by_key(|(peer, log)| rank(**peer, log));
         match best {
@@ -374,7 +374,7 @@ impl Candidacy {
                 let (answered, needed) = (self.votes(), self.votes() + 1);
                 Plan::Stop(Stopped::SetUncertain { newest, answered, needed })
             }
-            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_up_to(upto), true) || !mine => {
+            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_by(upto), true) || !mine => {
                 match (self.agreement(log), self.holds_more(*peer, log)) {
                     (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Lead { term: self.term },
                     (Agreement::Upto(_), Some(holds_more)) => Plan::Stop(holds_more),
@@ -440,7 +440,7 @@ impl Candidacy {
     /// and the earlier term has gone on without that node.
     fn is_superseded_by(&self, peer: NodeId, log: &LogState, newest: Option<&InSyncSet>) -> bool {
         let Some(newest) = newest.filter(|set| set.quorum.is_none()) else { return false };
-        let lacks = log.history.cut(log.end).last_term() < newest.term;
+        let lacks = log.history.cut(log.end).last_term() <= newest.term && !log.has_some_of(newest);
         let named = newest.members.contains(&Holder::new(peer, log.incarnation));
         let parted =
             matches!(self.agreement(log), Agreement::Upto(at) if at < log.committed.min(log.end).min(self.mine.end));
@@ -469,7 +469,7 @@ impl Candidacy {
     }
 
     /// The newest in-sync set that anybody who was heard knows of. If no set of its term was ever
-    /// in effect, it gives way to one that an earlier term has written beside it.
+    /// in effect, it gives way to one that another term has written beside it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
         let sets = self.logs.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
@@ -477,8 +477,10 @@ impl Candidacy {
         if !self.was_never_in_effect(newest) {
             return Some(newest.clone());
         }
-        let beside = |set: &&InSyncSet| set.number >= newest.number && !self.was_never_in_effect(set);
-        Some(known().filter(beside).max_by_key(|set| set.order()).unwrap_or(newest).clone())
+        // What was written before the term began is behind it: its sets name what they follow.
+        let beside = |set: &&InSyncSet| set.number >= newest.first || set.term == newest.term;
+        let others = known().filter(beside).filter(|set| !self.was_never_in_effect(set));
+        Some(others.max_by_key(|set| set.order()).unwrap_or(newest).clone())
     }
 
     /// Whether no set of the term of this record was in effect when it was written, nor is now: of
@@ -494,7 +496,7 @@ impl Candidacy {
             let logs: Vec<_> = members.iter().filter_map(|member| logs.get(member)).collect();
             let floor = logs.iter().filter_map(|log| log.set.as_ref()).map(|set| set.floor).min();
             let needed = members.len().saturating_sub(floor.unwrap_or(0).min(set.floor) as usize).max(1);
-            logs.len() >= needed && !logs.into_iter().any(|log| log.has_some_of(set.term))
+            logs.len() >= needed && !logs.into_iter().any(|log| log.has_some_of(set))
         };
         match &*set.before {
             [] => lacking(&set.members),
@@ -536,7 +538,8 @@ impl Candidacy {
         let me = Holder::new(self.me, self.mine.incarnation);
         let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
         // No other can have led since without an answer of this node.
-        let needed = newest.term == self.mine.history.last_term() && newest.possible().all(|set| set.contains(&me));
+        let wrote = self.mine.history.entries().last().is_some_and(|last| newest.is_of(last));
+        let needed = wrote && newest.possible().all(|set| set.contains(&me));
         let alone = all && newest.floor == 0 && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {
             return (1, 1);

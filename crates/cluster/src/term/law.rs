@@ -1,6 +1,6 @@
 //! What a node remembers of terms only grows.
 
-use super::{FORMER, TermState};
+use super::{FORMER, InSyncSet, TermState};
 
 impl TermState {
     /// This state follows `before` on the same node. To be asked before it is written.
@@ -11,8 +11,9 @@ impl TermState {
         assert!(self.fence.highest >= before.fence.highest, "the fence has sunk");
         let promised = self.fence.highest == before.fence.highest && before.fence.holder.is_some();
         assert!(!promised || self.fence.holder.is_some(), "nobody has the term that was promised");
-        let order = |state: &Self| state.set.as_ref().map(|set| set.order());
-        assert!(order(self) >= order(before), "an older in-sync set is noted");
+        let known = before.set.as_ref();
+        let stays = |known: &InSyncSet| self.set.as_ref().is_some_and(|set| set == known || set.is_news(known.name()));
+        assert!(known.is_none_or(stays), "an older in-sync set is noted");
         assert!(self.led >= before.led, "a lead is forgotten");
         assert!(before.cluster.is_none() || self.cluster == before.cluster, "the node is in another cluster");
         assert!(self.former.len() <= FORMER, "too many former logs are remembered");

@@ -117,6 +117,8 @@ pub(super) struct Book {
     pub(super) writes: Vec<Write>,
     pub(super) reads: Vec<Read>,
     pub(super) deeds: Vec<(Duration, usize, Deed)>,
+    /// A primary answers only while no other node can lead.
+    pub(super) leases: bool,
     /// What must not be, seen on the spot.
     pub(super) violations: Vec<String>,
     /// How often which error was heard.
@@ -132,8 +134,10 @@ pub(super) struct Book {
 }
 
 impl History {
-    pub(super) fn new(began: Instant, aside: bool) -> Self {
-        Self { began, book: Mutex::default(), connections: AtomicU64::new(0), story: Mutex::default(), aside }
+    /// A primary answers only with a lease, or without.
+    pub(super) fn new(began: Instant, aside: bool, leases: bool) -> Self {
+        let book = Mutex::new(Book { leases, ..Book::default() });
+        Self { began, book, connections: AtomicU64::new(0), story: Mutex::default(), aside }
     }
 
     /// Logs what happens.

@@ -31,7 +31,7 @@ use clap::{Args, ValueEnum};
 use freshet_base::{Certifier, Safety};
 #[cfg(debug_assertions)]
 use freshet_engine::Break;
-use freshet_engine::{Encoding, ReplayMode};
+use freshet_engine::{Encoding, Failover, ReplayMode};
 use freshet_workloads::random::Random;
 use serde::Serialize;
 
@@ -139,6 +139,10 @@ pub(crate) struct TortureOptions {
     /// [default: by seed; one cluster of three has none]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     asynchronous: Option<u8>,
+    /// Who makes a standby the primary: manual or automatic. With automatic, nothing is promoted in
+    /// the place of a primary that is away. [default: by seed; with two nodes manual]
+    #[arg(long, value_name = "WHO")]
+    failover: Option<Failover>,
     /// What decides whether a serializable transaction may commit: validation or ssn. [default: by
     /// seed]
     #[arg(long, value_name = "CERTIFIER")]
@@ -261,6 +265,12 @@ fn print(summary: &Summary) {
         summary.longest_unavailable_seconds,
         summary.longest_recovery_seconds,
     );
+    let mut alone = summary.done.automatic.clone();
+    alone.sort_unstable_by(f64::total_cmp);
+    if let [.., longest] = alone[..] {
+        let median = alone[alone.len() / 2];
+        println!("{} failovers by themselves: {median:.3} s in the middle, {longest:.3} s at most", alone.len());
+    }
     let errors: Vec<String> = summary.errors.iter().map(|(code, count)| format!("{code} {count}")).collect();
     println!("errors that clients heard: {}", errors.join(", "));
     for violation in &summary.violations {
@@ -287,13 +297,13 @@ fn torment(
     let directory = tempfile::Builder::new().prefix("freshet-torture-").tempdir_in(&base).map_err(|cause| {
         Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
     })?;
-    let history = History::new(Instant::now(), options.json);
+    let history = History::new(Instant::now(), options.json, shape.automatic);
     history.log(&shape.rerun(options));
     history.log(&shape.drawn());
     let cluster = Cluster::prepare(directory.path(), shape, &history)?;
     cluster.start()?;
     define(&cluster)?;
-    let mut nemesis = Nemesis { cluster: &cluster, history: &history, interruption, done: Done::default() };
+    let mut nemesis = Nemesis::new(&cluster, &history, interruption);
     let mut random = Random::stream(shape.seed, 1);
     let result = thread::scope(|scope| {
         // Whatever becomes of this, the supervisor ends, or the scope would not.

@@ -87,6 +87,8 @@ pub(super) struct Done {
     pub(super) failovers: u64,
     /// Failovers that the node refused.
     pub(super) refused: u64,
+    /// How long each took that no operator asked for, in seconds.
+    pub(super) automatic: Vec<f64>,
 }
 
 impl Done {
@@ -95,6 +97,7 @@ impl Done {
         self.stops += other.stops;
         self.failovers += other.failovers;
         self.refused += other.refused;
+        self.automatic.extend(&other.automatic);
     }
 }
 
@@ -104,9 +107,15 @@ pub(super) struct Nemesis<'a> {
     pub(super) history: &'a History,
     pub(super) interruption: &'a Interruption,
     pub(super) done: Done,
+    /// All nodes were in sync before the fault.
+    pub(super) whole: bool,
 }
 
-impl Nemesis<'_> {
+impl<'a> Nemesis<'a> {
+    pub(super) fn new(cluster: &'a Cluster<'a>, history: &'a History, interruption: &'a Interruption) -> Self {
+        Self { cluster, history, interruption, done: Done::default(), whole: false }
+    }
+
     fn sleep(&self, time: Duration) -> Result<(), Failure> {
         self.interruption.sleep_until(std::time::Instant::now() + time)
     }
@@ -148,6 +157,39 @@ impl Nemesis<'_> {
         self.history.log(&format!("promote {}, which has more", self.name(better)));
         let outcome = self.cluster.promote(better, FAILOVER);
         self.promoted(better, outcome)
+    }
+
+    /// In the place of `lost`, which is away, another node becomes the primary: this one is
+    /// promoted, or none is, where nodes do it by themselves. When all were whole, that must not
+    /// fail.
+    fn replace(&mut self, lost: usize, node: usize) -> Result<(), Failure> {
+        if !self.cluster.shape().automatic {
+            drop(self.promote(node));
+            return Ok(());
+        }
+        let (begun, deadline) = (Instant::now(), Instant::now() + FAILOVER);
+        let new = loop {
+            match self.cluster.primary().filter(|primary| *primary != lost) {
+                Some(new) => break Some(new),
+                None if Instant::now() > deadline => break None,
+                None => self.sleep(Duration::from_millis(10))?,
+            }
+        };
+        let Some(new) = new else {
+            let name = self.name(lost);
+            if self.whole {
+                let statuses = self.cluster.statuses();
+                self.history
+                    .violated(format!("all nodes were in sync, and none takes the place of {name}:\n{statuses}"));
+            }
+            self.history.log(&format!("no node takes the place of {name}"));
+            return Ok(());
+        };
+        let took = begun.elapsed().as_secs_f64();
+        self.history.log(&format!("{} is the primary by itself after {took:.3} s", self.name(new)));
+        self.done.failovers += 1;
+        self.done.automatic.push(took);
+        Ok(())
     }
 
     /// Promotes a node of a cluster in which all are in sync: that must not fail.
@@ -199,6 +241,11 @@ impl Nemesis<'_> {
         Ok(())
     }
 
+    fn begin(&mut self, deal: &Deal, primary: usize) {
+        self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
+        self.whole = self.cluster.is_whole().is_ok();
+    }
+
     /// Does it; returns when it is over, with everybody who was stopped or killed on the way back.
     pub(super) fn deal(&mut self, deal: &Deal) -> Result<(), Failure> {
         self.wait_for_load(deal.before)?;
@@ -216,7 +263,7 @@ impl Nemesis<'_> {
         let counted = 0..self.cluster.shape().counted;
         let standbys = rotated(counted.filter(|node| *node != primary), deal.dice[0]);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
-        self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
+        self.begin(deal, primary);
         match deal.fault {
             Fault::KillPrimary => {
                 self.kill(primary);
@@ -241,7 +288,7 @@ impl Nemesis<'_> {
             Fault::Failover => {
                 self.kill(primary);
                 self.sleep(deal.first)?;
-                self.promote(standby);
+                self.replace(primary, standby)?;
                 self.sleep(deal.second)?;
                 self.want(primary);
             }
@@ -255,13 +302,13 @@ impl Nemesis<'_> {
             Fault::Depose => {
                 self.stop(primary);
                 self.sleep(deal.first / 4)?;
-                self.promote(standby);
+                self.replace(primary, standby)?;
                 self.wait_for_load(deal.second)?;
                 self.go_on(primary);
             }
             Fault::DeposeAndKill => {
                 self.stop(primary);
-                self.promote(standby);
+                self.replace(primary, standby)?;
                 self.wait_for_load(deal.first)?;
                 self.go_on(primary);
                 self.sleep(deal.second / 8)?;
@@ -349,8 +396,12 @@ impl Nemesis<'_> {
             self.want(*node);
         }
         let (deadline, may_lead) = (Instant::now() + FAILOVER, 0..self.cluster.shape().counted);
+        let automatic = self.cluster.shape().automatic;
         let takes_over = loop {
-            if others.iter().any(|node| may_lead.contains(node) && self.promote(*node).is_none()) {
+            let by_itself = automatic && self.cluster.primary().is_some();
+            if by_itself
+                || !automatic && others.iter().any(|node| may_lead.contains(node) && self.promote(*node).is_none())
+            {
                 break true;
             }
             if Instant::now() > deadline {

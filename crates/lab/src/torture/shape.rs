@@ -2,7 +2,7 @@
 //! where the user leaves them open.
 
 use freshet_base::{Certifier, Safety};
-use freshet_engine::{Encoding, ReplayMode};
+use freshet_engine::{Encoding, Failover, ReplayMode};
 use freshet_workloads::random::Random;
 
 use super::TortureOptions;
@@ -55,6 +55,8 @@ pub(super) struct Shape {
     pub(super) rejoin: bool,
     /// What a doubt about a node's state has for consequences.
     on_doubt: &'static str,
+    /// Nodes take a lost primary's place by themselves.
+    pub(super) automatic: bool,
 }
 
 impl Shape {
@@ -104,7 +106,6 @@ impl Shape {
         let mut random = Random::stream(seed, 6);
         let bandwidth = [0.0, 0.0, 0.05][random.below(3) as usize];
         let checkpoint_cpu = [20, 2][random.below(2) as usize];
-        let on_doubt = ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize];
         Ok(Self {
             seed,
             nodes,
@@ -123,7 +124,8 @@ impl Shape {
             bandwidth,
             checkpoint_cpu,
             rejoin: options.rejoin,
-            on_doubt,
+            on_doubt: ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize],
+            automatic: is_automatic(seed, options),
         })
     }
 
@@ -186,6 +188,9 @@ impl Shape {
         if node >= self.counted {
             flags.push(("--asynchronous", "true".to_owned()));
         }
+        if self.automatic {
+            flags.push(("--failover", self.failover().to_owned()));
+        }
         if self.relay == Some(node) && !mirror {
             flags.push(("--relay-standbys", "1".to_owned()));
         }
@@ -200,6 +205,10 @@ impl Shape {
             flags.extend([("--domain", "pmem".to_owned()), ("--fabric-appliance", "true".to_owned())]);
         }
         flags.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    fn failover(&self) -> &'static str {
+        if self.automatic { "automatic" } else { "manual" }
     }
 
     /// What else was drawn, for people.
@@ -220,9 +229,10 @@ impl Shape {
             0 => String::new(),
             count => format!("; the last {count} asynchronous{}", below.unwrap_or_default()),
         };
+        let failover = self.failover();
         format!(
             "nodes ask for {forms}{asynchronous}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, \
-             {cpu} % for checkpoints",
+             {cpu} % for checkpoints; failover {failover}",
             self.streams
         )
     }
@@ -232,7 +242,7 @@ impl Shape {
         let fabric = clap::ValueEnum::to_possible_value(&self.fabric);
         let mut command = format!(
             "freshet-lab torture --seed {} --clusters 1 --rounds {} --nodes {} --clients {} --fabric {} --safety {} \
-             --replay {} --certifier {} --recover-within {}",
+             --replay {} --certifier {} --failover {} --recover-within {}",
             self.seed,
             options.rounds,
             self.counted,
@@ -241,6 +251,7 @@ impl Shape {
             self.safety,
             self.replay,
             self.certifier,
+            self.failover(),
             options.recover_within,
         );
         for (name, kinds) in [("--without", &options.without), ("--only", &options.only)] {
@@ -265,6 +276,13 @@ impl Shape {
         }
         command
     }
+}
+
+/// Whether nodes take a lost primary's place by themselves. Of two nodes neither can tell a dead
+/// primary from a lost cable.
+fn is_automatic(seed: u64, options: &TortureOptions) -> bool {
+    let drawn = options.nodes > 2 && Random::stream(seed, 9).below(2) == 0;
+    options.failover.map_or(drawn, |failover| failover != Failover::Manual)
 }
 
 /// The form in which each node asks for the log.

@@ -104,7 +104,7 @@ fn join(shared: &Shared, undo: u64, offer: Offer, passage: Option<u64>) -> Join 
     };
     let (holds, history) = (shared.committed(&terms), terms.history.clone());
     let log = Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Lsn::MAX };
-    let noted = terms.set.as_ref().map(InSyncSet::order);
+    let noted = terms.set.as_ref().map(InSyncSet::name);
     Join { member, mirror: true, noted, holds, ..joining(shared, &terms, log, offer, passage) }
 }
 

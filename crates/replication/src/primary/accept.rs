@@ -141,8 +141,8 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
     agreed
 }
 
-/// A node at the address of one that is away is in its place, and that one's log is gone: a set that
-/// names the log may be followed by one that needs less of the others.
+/// A node at the address of one that is away is in its place, and that one's log is gone: a set
+/// that names the log may be followed by one that needs less of the others.
 ///
 /// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
 /// here and is away counts as well, since it may come back.

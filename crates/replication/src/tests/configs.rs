@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use freshet_base::NodeId;
+use freshet_cluster::{in_sync::InSyncSet, term::TermEntry};
 use freshet_fabric::FabricKind;
 
 use super::fixture::side;
@@ -9,6 +11,7 @@ use crate::{
     follow::{FollowConfig, StandbyFabric},
     mirror::MirrorConfig,
     standby::StandbyConfig,
+    terms::Terms,
 };
 
 /// A standby that is reached by this fabric.
@@ -38,4 +41,14 @@ pub fn small(kind: FabricKind) -> MirrorConfig {
 /// The same mirror, with a primary that may be silent for so long.
 pub fn patient(config: MirrorConfig, patience: Duration) -> MirrorConfig {
     MirrorConfig { follow: FollowConfig { patience, ..config.follow }, ..config }
+}
+
+/// These nodes know of a set in which any `quorum` of them hold every commit.
+pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
+    let members = nodes.iter().map(|(node, terms)| terms.get().holder(NodeId(*node))).collect();
+    let last = nodes.iter().flat_map(|(_, terms)| terms.get().history.entries().to_vec()).max_by_key(|it| it.term);
+    let TermEntry { term, node: primary, .. } = last.unwrap();
+    let (floor, quorum, before) = (quorum - 1, Some(quorum), Vec::new());
+    let set = InSyncSet { term, primary, number: 1, first: 1, members, quorum, floor, before };
+    nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
 }

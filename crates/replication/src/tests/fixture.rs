@@ -300,14 +300,6 @@ pub fn small_feed_over(kind: FabricKind) -> FeedConfig {
     FeedConfig { partition: 512, largest_block: 1024, fabric, ..FeedConfig::default() }
 }
 
-/// These nodes know of a set in which any `quorum` of them hold every commit.
-pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
-    let members = nodes.iter().map(|(node, terms)| terms.get().holder(NodeId(*node))).collect();
-    let term = nodes.iter().map(|(_, terms)| terms.get().history.last_term()).max().unwrap();
-    let set = InSyncSet { term, number: 1, members, quorum: Some(quorum), floor: quorum - 1, before: Vec::new() };
-    nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
-}
-
 impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {

@@ -268,7 +268,9 @@ fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
         assert!(follows(2));
         let set = |number, members: &[u64]| InSyncSet {
             term: Term(1),
+            primary: NodeId(1),
             number,
+            first: 1,
             members: members.iter().map(|node| Holder::new(NodeId(*node), 0)).collect(),
             quorum: None,
             floor: 0,

@@ -85,6 +85,11 @@ impl Checks {
         self.promised_in.iter().any(|(of, _)| *of > term)
     }
 
+    /// Whether nothing was promised in this term: an earlier one may have gone on beside it.
+    pub(crate) fn is_void(&self, term: Term) -> bool {
+        self.promised_in.iter().all(|(of, _)| *of != term)
+    }
+
     /// Who began to lead last.
     pub(crate) fn last_primary(&self) -> Option<NodeId> {
         self.leads.last().map(|lead| lead.1)

@@ -1,3 +1,5 @@
+mod beside;
+
 use std::collections::BTreeSet;
 
 use freshet_base::ClusterId;
@@ -18,7 +20,13 @@ fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
 }
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
-    Some(InSyncSet { term: Term(1), number, members: logs(members), quorum: None, floor, before: Vec::new() })
+    let (members, before) = (logs(members), Vec::new());
+    Some(InSyncSet { term: Term(1), primary: NodeId(9), number, first: 1, members, quorum: None, floor, before })
+}
+
+/// The same, written by node 1.
+fn of_one(set: Option<InSyncSet>) -> Option<InSyncSet> {
+    set.map(|set| InSyncSet { primary: NodeId(1), ..set })
 }
 
 fn logs(nodes: &[u64]) -> BTreeSet<Holder> {
@@ -43,83 +51,6 @@ fn a_quorum_failover_needs_enough_votes() {
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
     candidate.fetched(log(&[(1, 0)], 80, set()));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
-}
-
-/// A later term that was never in effect does not undo what the earlier one has committed since:
-/// the node that was promised to both candidate and primary has lost its log.
-#[test]
-fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect() {
-    let fence = Fence::new(Term(5), None);
-    let newest = |number, term, members: &[u64]| set(number, members, 1).map(|it| InSyncSet { term: Term(term), ..it });
-    let later = newest(11, 5, &[1, 2, 3]);
-    let mine = log(&[(4, 0), (5, 40)], 70, later);
-    let with = |committed, set| {
-        let mut candidate = Candidacy::new(NodeId(1), mine.clone(), &fence);
-        let earlier = LogState { committed: Lsn(committed), ..log(&[(4, 0)], 60, set) };
-        candidate.promised(NodeId(3), earlier);
-        candidate.plan(Safety::TwoSafe, false)
-    };
-    let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) });
-    assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
-    // Nothing that was committed is in the candidate's way.
-    assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Lead { term: Term(6) });
-    // The later term was in effect without that node.
-    let without = LogState { set: newest(12, 5, &[1, 2]), ..mine.clone() };
-    let mut candidate = Candidacy::new(NodeId(1), without, &fence);
-    candidate.promised(NodeId(3), LogState { committed: Lsn(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
-    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(6) });
-}
-
-/// The same where any two of a set hold every commit, and where what was committed since is not
-/// known: enough members of the set that the later term has followed have nothing of that term.
-#[test]
-fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
-    let fence = Fence::new(Term(5), None);
-    let record = |number, term, members: &[u64], before: &[&[u64]]| {
-        let before = before.iter().map(|members| logs(members)).collect();
-        quorum(members, 2).map(|it| InSyncSet { number, term: Term(term), before, ..it })
-    };
-    let later = record(6, 5, &[1, 2, 3], &[&[1, 3]]);
-    let earlier = log(&[(4, 0)], 60, record(9, 4, &[3, 7], &[]));
-    // Node 1, which has begun it, has lost its log, and node 3 continues with another node.
-    let at = |me: u64, mine: &LogState, others: &[(u64, &LogState)]| {
-        let mut candidate = Candidacy::new(NodeId(me), mine.clone(), &fence);
-        others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), (*log).clone()));
-        candidate
-    };
-    let mine = log(&[(4, 0), (5, 40)], 70, later.clone());
-    let plan = |candidate: Candidacy, safety| candidate.plan(safety, false);
-    let follows = plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2));
-    assert!(matches!(&follows, Plan::Stop(Stopped::Newcomer { newest }) if newest.term == Term(4)), "{follows:?}");
-    assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Lead { term: Term(6) });
-    // A member that has followed would have kept node 3 from going on.
-    let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
-    assert_eq!(both, Plan::Lead { term: Term(6) });
-    // Of three members, one that lacks it says nothing.
-    let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
-    assert_eq!(
-        plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)),
-        Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 })
-    );
-    // A later term is not something of this one: both members of the set before have gone another
-    // way, so what node 2 has written after them was never in effect.
-    let mine = log(&[(2, 0), (3, 40)], 70, record(8, 3, &[1, 2, 3], &[&[1, 3]]));
-    let others = log(&[(2, 0), (4, 30)], 60, record(8, 5, &[1, 3], &[&[1, 3]]));
-    let candidate = at(2, &mine, &[(1, &others), (3, &others)]);
-    assert_eq!(candidate.newest_set(), others.set);
-}
-
-/// Nothing is committed in a term before a record of it: what was written in one whose record is
-/// not known does not make a log the more advanced one.
-#[test]
-fn a_term_without_a_record_counts_for_nothing() {
-    let set = || quorum(&[1, 2, 9], 2);
-    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &Fence::new(Term(2), None));
-    candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(3) });
-    candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
-    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
-    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
 /// Who answers counts only with the log that the newest record names: not a newcomer, not a node
@@ -164,7 +95,7 @@ fn an_answer_counts_by_what_it_proves() {
 #[test]
 fn what_others_hold_of_the_own_last_term_outranks_the_own_disk() {
     let history = TermHistory::first(Term(1), NodeId(1), 1);
-    let set = set(4, &[1, 2], 0);
+    let set = of_one(set(4, &[1, 2], 0));
     let log = |end| LogState { history: history.clone(), ..log(&[], end, set.clone()) };
     for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
         let back = Candidacy::new(NodeId(1), log(50), &Fence::new(Term(1), Some(NodeId(1)))).comes_back(false);
@@ -408,13 +339,14 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
 
 #[test]
 fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
-    let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1), 1), ..log(&[], 50, set(4, &[1, 2], 0)) };
+    let history = TermHistory::first(Term(1), NodeId(1), 1);
+    let mine = || LogState { history: history.clone(), ..log(&[], 50, of_one(set(4, &[1, 2], 0))) };
     let plan = |mine, fence| Candidacy::new(NodeId(1), mine, &fence).led(Some(Term(1))).plan(Safety::TwoSafe, false);
     assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Lead { term: Term(2) });
     let uncertain = |plan| matches!(plan, Plan::Stop(Stopped::SetUncertain { answered: 1, .. }));
     assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
     // With a floor the others may have gone on without it.
-    let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
+    let floored = LogState { set: of_one(set(4, &[1, 2, 3], 1)), ..mine() };
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
     // Its term may have committed nothing: then another may lead without having observed it, but
     // not where every set that may have been in effect when that began has this node.
@@ -443,7 +375,9 @@ fn there_is_no_term_after_the_last_one() {
 fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let set = |number, members: &[u64]| InSyncSet {
         term: Term(1),
+        primary: NodeId(9),
         number,
+        first: 1,
         members: logs(members),
         quorum: None,
         floor: 1,
@@ -483,7 +417,7 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
         candidate
     };
     let set = || quorum(&[2, 3, 4, 9], 4);
-    let later = || set().map(|set| InSyncSet { term: Term(2), number: 3, ..set });
+    let later = || set().map(|set| InSyncSet { term: Term(2), primary: NodeId(9), number: 3, first: 1, ..set });
     let (short, long) = (log(&[(1, 0)], 50, set()), log(&[(1, 0)], 80, set()));
     let entries = Plan::Lead { term: Term(3) };
     let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
@@ -573,7 +507,16 @@ fn who_stands_by_itself_needs_most_of_the_set_and_gives_way() {
     let state = Fence::new(Term(1), Some(NodeId(1)));
     let set = |members: &[u64], quorum, floor| {
         let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        Some(InSyncSet { term: Term(1), number: 1, members, quorum, floor, before: Vec::new() })
+        Some(InSyncSet {
+            term: Term(1),
+            primary: NodeId(9),
+            number: 1,
+            first: 1,
+            members,
+            quorum,
+            floor,
+            before: Vec::new(),
+        })
     };
     let stands =
         |set: &Option<InSyncSet>| Candidacy::new(NodeId(2), log(&[(1, 0)], 50, set.clone()), &state).automatic();

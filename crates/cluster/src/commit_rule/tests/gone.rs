@@ -1,0 +1,46 @@
+//! Members of a recorded set whose logs are gone.
+
+use super::*;
+
+/// A standby of the recorded set that has lost something leaves by a record, as one that stalls.
+#[test]
+fn who_is_on_record_and_lost_something_leaves_by_a_record() {
+    let mut rule = recorded(0);
+    expect(&mut rule, joined(A, 5), ms(2), 30);
+    assert_eq!(member(&rule, A).place, Place::Leaving);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(3), 30);
+    assert_eq!(rule.to_write().unwrap().members.len(), 1);
+}
+
+/// A standby of the recorded set comes with another log: what that one acknowledges is nothing that
+/// the record says, and a candidate that hears the rest of the set may have been promised less.
+#[test]
+fn another_log_of_a_member_does_not_stand_for_it() {
+    let mut rule = recorded(1);
+    expect(&mut rule, Event::Durable(Lsn(40)), ms(2), 30);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+    let emptied = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(5), synchronous: true };
+    expect(&mut rule, emptied, ms(4), 30);
+    expect(&mut rule, acked(A, 40), ms(5), 30);
+    assert_eq!(rule.to_write().unwrap().members.len(), 1, "the log is gone, so that a set without it may follow");
+}
+
+/// Another node came to the address of a member that is away: that log is gone, too.
+#[test]
+fn a_member_in_whose_place_another_node_has_come_leaves_though_the_floor_would_keep_it() {
+    let mut rule = recorded(1);
+    expect(&mut rule, Event::Durable(Lsn(40)), ms(2), 30);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+    expect(&mut rule, joined(B, 5), ms(4), 30);
+    assert_eq!(rule.to_write(), None, "A may have promised itself to a candidate");
+    let _ = rule.forget(A, ms(5));
+    assert_eq!(rule.to_write().unwrap().members, [me()].into());
+    let number = rule.to_write().unwrap().number;
+    write(&mut rule, number, 50, ms(6));
+    expect(&mut rule, Event::Durable(Lsn(50)), ms(7), 30);
+    assert_eq!(rule.to_write().unwrap().before, [], "it is on record that A is gone");
+    write(&mut rule, number + 1, 60, ms(8));
+    expect(&mut rule, Event::Durable(Lsn(60)), ms(9), 30);
+    expect(&mut rule, acked(B, 60), ms(10), 30);
+    assert_eq!(rule.to_write().unwrap().members, [me(), Holder::new(B, 1)].into());
+}

@@ -1,0 +1,121 @@
+//! Terms that were begun beside one another: what one that committed nothing has written counts for
+//! nothing.
+
+use super::*;
+
+/// A later term that was never in effect does not undo what the earlier one has committed since:
+/// the node that was promised to both candidate and primary has lost its log.
+#[test]
+fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect() {
+    let fence = Fence::new(Term(5), None);
+    let newest = |number, term, members: &[u64]| set(number, members, 1).map(|it| InSyncSet { term: Term(term), ..it });
+    let later = newest(11, 5, &[1, 2, 3]);
+    let mine = log(&[(4, 0), (5, 40)], 70, later);
+    let with = |committed, set| {
+        let mut candidate = Candidacy::new(NodeId(1), mine.clone(), &fence);
+        let earlier = LogState { committed: Lsn(committed), ..log(&[(4, 0)], 60, set) };
+        candidate.promised(NodeId(3), earlier);
+        candidate.plan(Safety::TwoSafe, false)
+    };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(40), upto: Lsn(60) });
+    assert_eq!(with(50, newest(14, 4, &[2, 3])), fetch);
+    // Nothing that was committed is in the candidate's way.
+    assert_eq!(with(40, newest(14, 4, &[2, 3])), Plan::Lead { term: Term(6) });
+    // The later term was in effect without that node.
+    let without = LogState { set: newest(12, 5, &[1, 2]), ..mine.clone() };
+    let mut candidate = Candidacy::new(NodeId(1), without, &fence);
+    candidate.promised(NodeId(3), LogState { committed: Lsn(50), ..log(&[(4, 0)], 60, newest(14, 4, &[2, 3])) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(6) });
+}
+
+/// The same where any two of a set hold every commit, and where what was committed since is not
+/// known: enough members of the set that the later term has followed have nothing of that term.
+#[test]
+fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
+    let fence = Fence::new(Term(5), None);
+    let record = |number, term, members: &[u64], before: &[&[u64]]| {
+        let before = before.iter().map(|members| logs(members)).collect();
+        quorum(members, 2).map(|it| InSyncSet { number, term: Term(term), before, ..it })
+    };
+    let later = record(6, 5, &[1, 2, 3], &[&[1, 3]]);
+    let earlier = log(&[(4, 0)], 60, record(9, 4, &[3, 7], &[]));
+    // Node 1, which has begun it, has lost its log, and node 3 continues with another node.
+    let at = |me: u64, mine: &LogState, others: &[(u64, &LogState)]| {
+        let mut candidate = Candidacy::new(NodeId(me), mine.clone(), &fence);
+        others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), (*log).clone()));
+        candidate
+    };
+    let mine = log(&[(4, 0), (5, 40)], 70, later.clone());
+    let plan = |candidate: Candidacy, safety| candidate.plan(safety, false);
+    let follows = plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2));
+    assert!(matches!(&follows, Plan::Stop(Stopped::Newcomer { newest }) if newest.term == Term(4)), "{follows:?}");
+    assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Lead { term: Term(6) });
+    // That holds for any number of records without effect, and not for what was before all of them.
+    for (first, of) in [(6, Term(4)), (10, Term(5))] {
+        let many = record(16, 5, &[1, 2, 3], &[&[1, 3]]).map(|set| InSyncSet { first, ..set });
+        let mine = LogState { set: many, ..mine.clone() };
+        assert_eq!(at(2, &mine, &[(3, &earlier)]).newest_set().unwrap().term, of);
+    }
+    // A member that has followed would have kept node 3 from going on.
+    let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
+    assert_eq!(both, Plan::Lead { term: Term(6) });
+    // Of three members, one that lacks it says nothing.
+    let mine = log(&[(4, 0), (5, 40)], 70, record(6, 5, &[1, 2, 3], &[&[1, 3, 8]]));
+    assert_eq!(
+        plan(at(2, &mine, &[(3, &earlier)]), Safety::Quorum(2)),
+        Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 })
+    );
+    // A later term is not something of this one: both members of the set before have gone another
+    // way, so what node 2 has written after them was never in effect.
+    let mine = log(&[(2, 0), (3, 40)], 70, record(8, 3, &[1, 2, 3], &[&[1, 3]]));
+    let others = log(&[(2, 0), (4, 30)], 60, record(8, 5, &[1, 3], &[&[1, 3]]));
+    let candidate = at(2, &mine, &[(1, &others), (3, &others)]);
+    assert_eq!(candidate.newest_set(), others.set);
+}
+
+/// Two members have begun terms of one number, and one of them has lost its log and follows the
+/// other. A node that was fed by the first, and is named by the second, knows more sets of the
+/// first and has more of its log: nothing of that counts.
+#[test]
+fn of_two_terms_of_one_number_the_one_counts_that_may_have_committed() {
+    let begun = |node: u64, nonce: u64, end, set| {
+        let mut history = history(&[(1, 0)]);
+        history.begin(TermEntry { term: Term(2), start: Lsn(40), node: NodeId(node), nonce }).unwrap();
+        LogState { history, ..log(&[(1, 0)], end, set) }
+    };
+    let record = |primary, number, members: BTreeSet<Holder>, before: &BTreeSet<Holder>| {
+        let (primary, before) = (NodeId(primary), vec![before.clone()]);
+        set(number, &[], 1).map(|it| InSyncSet { term: Term(2), primary, quorum: Some(2), members, before, ..it })
+    };
+    let (first, emptied) = (logs(&[0, 1]), Holder::new(NodeId(1), 7));
+    let again: BTreeSet<_> = [Holder::new(NodeId(0), 1), emptied].into();
+    let all: BTreeSet<_> = again.iter().copied().chain(logs(&[2])).collect();
+    let committed = LogState { committed: Lsn(60), incarnation: 7, ..begun(0, 6, 70, record(0, 8, all, &again)) };
+    for number in [4, 12] {
+        let void = || begun(1, 5, 90, record(1, number, first.clone(), &first));
+        let mut candidate = Candidacy::new(NodeId(2), void(), &Fence::new(Term(2), Some(NodeId(1))));
+        candidate.promised(NodeId(1), committed.clone());
+        candidate.promised(NodeId(0), LogState { incarnation: 1, ..committed.clone() });
+        let Plan::Fetch(Fetch { cut_at, upto, .. }) = candidate.plan(Safety::Quorum(2), false) else {
+            panic!("{:?}", candidate.plan(Safety::Quorum(2), false))
+        };
+        assert_eq!((cut_at, upto), (Lsn(40), Lsn(70)), "with its set {number}");
+        let mut other = Candidacy::new(NodeId(1), committed.clone(), &Fence::new(Term(2), Some(NodeId(0))));
+        other.promised(NodeId(2), void());
+        let leads = matches!(other.plan(Safety::Quorum(2), false), Plan::Lead { .. });
+        assert_eq!(leads, number < 8, "what node 0 knows of the sets may be needed");
+    }
+}
+
+/// Nothing is committed in a term before a record of it: what was written in one whose record is
+/// not known does not make a log the more advanced one.
+#[test]
+fn a_term_without_a_record_counts_for_nothing() {
+    let set = || quorum(&[1, 2, 9], 2);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &Fence::new(Term(2), None));
+    candidate.promised(NodeId(2), log(&[(1, 0), (2, 40)], 80, set()));
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(3) });
+    candidate.promised(NodeId(2), log(&[(1, 0), (2, 60)], 80, set()));
+    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
+}
