@@ -16,8 +16,9 @@ pub struct ClusterView {
     /// How long a node that leads may be silent.
     patience: Duration,
     level: Option<(u32, Safety)>,
-    /// The term of the connection by which the log flows, if it does.
-    term: Option<Term>,
+    /// The term of the connection by which the log flows, if it does, and whether that comes from a
+    /// relay: then the relay is heard, and the primary may be silent.
+    term: Option<(Term, bool)>,
     /// Who announced last that it leads, or is about to, and when that was.
     observed: Option<(Living, Moment)>,
 }
@@ -28,14 +29,14 @@ impl ClusterView {
         Self { patience, level: None, term: None, observed: None }
     }
 
-    /// The log flows, in this term.
-    pub fn linked(&mut self, term: Term) {
-        self.term = Some(term);
+    /// The log flows, in this term, from the primary or from a relay.
+    pub fn linked(&mut self, term: Term, relayed: bool) {
+        self.term = Some((term, relayed));
     }
 
     /// The connection is over. What was announced of its term was heard before.
     pub fn closed(&mut self) {
-        let term = self.term.take();
+        let term = self.term.take().map(|(term, _)| term);
         self.observed.take_if(|(living, _)| Some(living.term) == term);
     }
 
@@ -60,11 +61,11 @@ impl ClusterView {
     }
 
     /// The term under which this node lives, as far as that is known, and whether that is known
-    /// only by hearsay: its log flows here, or it was observed no longer ago than a primary may be
-    /// silent.
+    /// only by hearsay: its primary sends the log here, or it was observed no longer ago than a
+    /// primary may be silent.
     pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
         let living = Living { term: fence.highest(), node: fence.holder()? };
-        if self.term == Some(living.term) {
+        if self.term == Some((living.term, false)) {
             return Some((living, false));
         }
         let recent = |(observed, at): &(Living, Moment)| *observed == living && now.since(*at) < self.patience;
@@ -82,7 +83,9 @@ mod tests {
         let mut it = ClusterView::new(Duration::from_secs(1));
         let fence = Fence::new(Term(1), Some(NodeId(1)));
         let living = Living { term: Term(1), node: NodeId(1) };
-        it.linked(Term(1));
+        it.linked(Term(1), true);
+        assert_eq!(it.living(&fence, now), None, "a relay says nothing of its primary");
+        it.linked(Term(1), false);
         assert_eq!(it.living(&fence, now), Some((living, false)));
         let later = Fence::new(Term(2), Some(NodeId(3)));
         assert_eq!(it.living(&later, now), None, "a log of the past is no sign of life");

@@ -1,5 +1,7 @@
 //! `freshet status`: how a node and its cluster are.
 
+mod failover;
+
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::{Map, Value};
@@ -339,22 +341,6 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// What an operator has to decide: nodes that hold more than the log which they are to follow, this
-/// one and others, and primaries that have met.
-fn undecided(status: &Value, line: &mut impl FnMut(&str, String)) {
-    if let Some(why) = status["holds_more"].as_str() {
-        line("HOLDS MORE", why.to_owned());
-    }
-    for ahead in status["ahead"].as_array().into_iter().flatten() {
-        let (node, address, why) = (text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"]));
-        let (term, end) = (text(&ahead["term"]), text(&ahead["end"]));
-        line("HOLDS MORE", format!("{node} at {address}, up to {end} in term {term}: {why}"));
-    }
-    for met in status["two_primaries"].as_array().into_iter().flatten() {
-        line("TWO PRIMARIES", text(&met["why"]));
-    }
-}
-
 /// What the node has found when it looked through its own memory.
 fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
     if !sweep.is_object() {
@@ -457,7 +443,7 @@ fn table(status: &Value) -> String {
         line("checkpoint", shown);
     }
     troubles(status, &mut line);
-    undecided(status, &mut line);
+    failover::show(status, &mut line);
     let descriptors = &status["descriptors"];
     if let (Some(limit), Some(used)) = (descriptors["limit"].as_u64(), descriptors["used"].as_u64()) {
         line("descriptors", format!("{used} of {limit} in use"));

@@ -148,9 +148,16 @@ fn by_themselves(directory: &std::path::Path) -> [NodeProcess; 3] {
     let flags: Vec<&str> = AUTOMATIC.into_iter().chain(open.iter().map(String::as_str)).collect();
     let path = |name: &str| directory.join(name);
     let old = start(&path("a"), &flags);
+    let lacks = |wanted: &str| {
+        let says =
+            |status: &serde_json::Value| status["failover"]["lacks"].as_str().unwrap_or("nothing").contains(wanted);
+        wait_until(&old, "what is missing for failovers without an operator", says);
+    };
+    lacks("a third one is needed");
     let joins = |name| start(&path(name), &[&["--join", &old.ready().listen], &flags[..]].concat());
     let (second, third) = (joins("b"), joins("c"));
     wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    lacks("nothing");
     [old, second, third]
 }
 

@@ -106,7 +106,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.link.iter_mut().for_each(|link| link.term = Some(welcome.term));
         state.upstream.joined(welcome.node, &welcome.above);
-        state.view.linked(welcome.term);
+        state.view.linked(welcome.term, !welcome.above.is_empty());
         state.voter.linked();
         let now = self.clock(node);
         self.nodes[node].watch.linked(now);

@@ -3,6 +3,8 @@
 mod automatic;
 mod law;
 
+pub use automatic::{NeedsOperator, is_unattended};
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,

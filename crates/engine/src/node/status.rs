@@ -6,7 +6,7 @@ use freshet_base::{
     ClusterId, Lsn, NodeId, Term, WaitError,
     wait::{self, Patience},
 };
-use freshet_cluster::{in_sync::InSyncSet, wanted::Wanted};
+use freshet_cluster::{in_sync::InSyncSet, promotion::is_unattended, wanted::Wanted};
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
     primary::{Primary, VisibleWanted},
@@ -17,7 +17,10 @@ use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node, OTHERS_LOOK, PhaseStatus, StartPhase, SweepStatus};
+use super::{
+    Apply, CheckpointStatus, Composition, Domain, Failover, Node, NodeConfig, OTHERS_LOOK, PhaseStatus, StartPhase,
+    SweepStatus,
+};
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -36,6 +39,22 @@ impl ProofStatus {
     pub(super) fn of(replay: &Replay) -> Self {
         let Proven { counts, marks, equal_at } = replay.proven();
         Self { counts, marks, equal_at, differs: replay.difference().map(ToString::to_string) }
+    }
+}
+
+/// Who takes the place of a lost primary.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailoverStatus {
+    /// As it is configured here.
+    pub by: Failover,
+    /// What is missing for nodes to do it by themselves, whatever is configured.
+    pub lacks: Option<String>,
+}
+
+impl FailoverStatus {
+    fn of(config: &NodeConfig, newest: Option<&InSyncSet>) -> Self {
+        let lacks = is_unattended(config.safety, newest).err().map(|lacks| lacks.to_string());
+        Self { by: config.failover, lacks }
     }
 }
 
@@ -135,6 +154,8 @@ pub struct NodeStatus {
     /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
     /// primary knows which of them is in effect, and a failover has to hear enough of each.
     pub in_sync_set: Option<InSyncSet>,
+    /// Who takes a lost primary's place.
+    pub failover: FailoverStatus,
     /// Which log, or memory of a mirror, it has: sets name it so. None before it has one.
     pub incarnation: Option<u64>,
     /// Where other nodes reach it.
@@ -247,6 +268,7 @@ impl Node {
             node: self.id,
             cluster: self.cluster,
             term: terms.fence.highest(),
+            failover: FailoverStatus::of(&self.config, terms.set.as_ref()),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

@@ -14,6 +14,8 @@ use freshet::{Failure, client::ClientError, interruption::Interruption};
 
 /// How long a failover may take.
 const FAILOVER: Duration = Duration::from_secs(30);
+/// How long a failover may take that no operator has asked for.
+const BY_THEMSELVES: Duration = Duration::from_secs(10);
 /// How long all may take to be in sync after a mirror has taken over.
 const MENDING: Duration = Duration::from_secs(30);
 /// So often all have to be in sync, one look after the other.
@@ -167,7 +169,7 @@ impl<'a> Nemesis<'a> {
             drop(self.promote(node));
             return Ok(());
         }
-        let (begun, deadline) = (Instant::now(), Instant::now() + FAILOVER);
+        let (begun, deadline) = (Instant::now(), Instant::now() + BY_THEMSELVES);
         let new = loop {
             match self.cluster.primary().filter(|primary| *primary != lost) {
                 Some(new) => break Some(new),

@@ -25,6 +25,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     entering::Held,
+    handshake::Welcome,
     promising::Promised,
     promotion::{Fetch, LogState},
     term::{Living, TermState},
@@ -282,9 +283,9 @@ impl<S: Store> Shared<S> {
         self.follow.stop();
     }
 
-    /// The log flows, in this term.
-    pub fn linked(&self, term: Term) {
-        self.known().view.linked(term);
+    /// The log flows, as it was welcomed.
+    pub fn linked(&self, welcome: &Welcome) {
+        self.known().view.linked(welcome.term, !welcome.above.is_empty());
         self.watching.linked();
     }
 

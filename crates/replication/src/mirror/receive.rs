@@ -121,7 +121,7 @@ fn begin_feed(shared: &Shared, welcome: &Welcome, entered: Entered) -> Result<Ve
         state.holds_more = None;
         state.mirror_state.linked(entered);
     }
-    shared.linked(welcome.term);
+    shared.linked(welcome);
     drop_aside(shared);
     // All records may have to be read, and others ask for the status in the meantime.
     let description = Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description());

@@ -109,7 +109,7 @@ pub(super) fn fetch(shared: &Arc<Shared>, address: &str, term: Term, wanted: &Fe
 
 /// From now on the other side is told what this one holds.
 fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
-    shared.linked(welcome.term);
+    shared.linked(welcome);
     let mut state = shared.state();
     state.follower.linked(welcome);
     state.lag.forget();

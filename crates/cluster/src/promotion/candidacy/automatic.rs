@@ -2,8 +2,53 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use freshet_base::Safety;
+
 use super::{Candidacy, ComesBack, Stopped, count};
 use crate::in_sync::{Holder, InSyncSet};
+
+/// Why no node takes a lost primary's place by itself, however it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NeedsOperator {
+    /// Nothing says which standby has what was acknowledged.
+    #[error("under 1-safe a standby cannot know whether it has all that was acknowledged")]
+    OneSafe,
+    /// No set was recorded yet, or this node knows of none.
+    #[error("no in-sync set is known here yet")]
+    Unknown,
+    /// What is left without the primary is no majority.
+    #[error(
+        "commits count on {votes} node(s), and of two neither can tell a lost node from a lost connection: a third one \
+         is needed"
+    )]
+    TooFew {
+        /// How many nodes vote.
+        votes: usize,
+    },
+    /// The primary may have gone on without those who would vote.
+    #[error(
+        "the primary may go on without its standbys, so that they cannot know whether they have all that was \
+         acknowledged: set least-in-sync, or the level quorum:K"
+    )]
+    MayGoOnAlone,
+}
+
+/// Whether any node of this set, the newest that is known, can be lost as a primary, and the others
+/// find a successor without an operator.
+///
+/// # Errors
+/// [`NeedsOperator`] otherwise.
+pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), NeedsOperator> {
+    if safety == Safety::OneSafe {
+        return Err(NeedsOperator::OneSafe);
+    }
+    let set = newest.ok_or(NeedsOperator::Unknown)?;
+    let votes = set.members.len();
+    if votes < 3 {
+        return Err(NeedsOperator::TooFew { votes });
+    }
+    if set.floor == 0 { Err(NeedsOperator::MayGoOnAlone) } else { Ok(()) }
+}
 
 impl Candidacy {
     /// No operator has asked the candidate to stand: it gives way to a living primary, and leads

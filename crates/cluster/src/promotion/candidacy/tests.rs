@@ -337,6 +337,31 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     assert!(matches!(of(1), Plan::Stop(Stopped::Newcomer { newest }) if newest.number == 5));
 }
 
+/// The others of a set find a successor for any member, as far as what is asked of a candidate
+/// permits.
+#[test]
+fn a_cluster_is_unattended_if_the_others_of_its_set_may_lead() {
+    let fence = Fence::new(Term(1), None);
+    for (nodes, floor, k) in (1..=5).flat_map(|n| (0..n).flat_map(move |f| [(n, f, None), (n, f, Some(f as u32 + 1))]))
+    {
+        let members: Vec<u64> = (1..=nodes).collect();
+        let set = set(2, &members, floor as u32).map(|set| InSyncSet { quorum: k, ..set });
+        let safety = k.map_or(Safety::TwoSafe, Safety::Quorum);
+        let leads = |lost: u64| {
+            let mut left = members.iter().filter(|node| **node != lost);
+            let Some(first) = left.next() else { return false };
+            let state = || log(&[(1, 0)], 50, set.clone());
+            let mut candidate = Candidacy::new(NodeId(*first), state(), &fence).automatic();
+            left.for_each(|node| candidate.promised(NodeId(*node), state()));
+            matches!(candidate.plan(safety, false), Plan::Lead { .. })
+        };
+        let found = members.iter().all(|lost| leads(*lost));
+        assert_eq!(is_unattended(safety, set.as_ref()).is_ok(), found, "{nodes} nodes, floor {floor}, {k:?}");
+    }
+    assert_eq!(is_unattended(Safety::OneSafe, set(2, &[1, 2, 3], 1).as_ref()), Err(NeedsOperator::OneSafe));
+    assert_eq!(is_unattended(Safety::TwoSafe, None), Err(NeedsOperator::Unknown));
+}
+
 #[test]
 fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
     let history = TermHistory::first(Term(1), NodeId(1), 1);

@@ -1,0 +1,58 @@
+//! What `freshet status` says of failovers: who takes a lost primary's place, and what an operator
+//! has to decide.
+
+use serde_json::Value;
+
+use super::text;
+
+/// Who takes a lost primary's place, and between which nodes an operator has to choose.
+pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
+    if let Some(by) = by(&status["failover"]) {
+        line("failover", by);
+    }
+    if let Some(why) = status["holds_more"].as_str() {
+        line("HOLDS MORE", why.to_owned());
+    }
+    for ahead in status["ahead"].as_array().into_iter().flatten() {
+        let (node, address, why) = (text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"]));
+        let (term, end) = (text(&ahead["term"]), text(&ahead["end"]));
+        line("HOLDS MORE", format!("{node} at {address}, up to {end} in term {term}: {why}"));
+    }
+    for met in status["two_primaries"].as_array().into_iter().flatten() {
+        line("TWO PRIMARIES", text(&met["why"]));
+    }
+}
+
+/// By whom a failover is made, and what is missing for the nodes to make it.
+fn by(failover: &Value) -> Option<String> {
+    let (by, lacks) = (failover["by"].as_str()?, failover["lacks"].as_str());
+    Some(match (by, lacks) {
+        ("manual", None) => "manual: an operator promotes a standby, where failover = automatic would do".to_owned(),
+        ("manual", Some(_)) => "manual: an operator promotes a standby".to_owned(),
+        (by, None) => format!("{by}: the nodes choose another primary"),
+        (by, Some(lacks)) => format!("{by}, BUT AN OPERATOR IS NEEDED: {lacks}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_status_has_who_takes_a_lost_primarys_place() {
+        let shown = |status: Value| {
+            let mut lines = Vec::new();
+            show(&status, &mut |name, value| lines.push(format!("{name}: {value}")));
+            lines
+        };
+        assert_eq!(shown(json!({})), <[&str; 0]>::default());
+        let automatic = json!({ "failover": { "by": "automatic", "lacks": null } });
+        assert_eq!(shown(automatic), ["failover: automatic: the nodes choose another primary"]);
+        let lacking = json!({ "failover": { "by": "last", "lacks": "a third one is needed" } });
+        assert_eq!(shown(lacking), ["failover: last, BUT AN OPERATOR IS NEEDED: a third one is needed"]);
+        let manual = json!({ "failover": { "by": "manual", "lacks": "x" }, "holds_more": "more" });
+        assert_eq!(shown(manual), ["failover: manual: an operator promotes a standby", "HOLDS MORE: more"]);
+    }
+}
