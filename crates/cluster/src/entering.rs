@@ -104,6 +104,13 @@ impl Entering {
     /// [`NotEntered`]; nothing is to be done then.
     pub fn to_follow(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
         let (steps, primary) = Self::to_continue(held, welcome, state)?;
+        // What was acknowledged is noted now and then. Who has begun a term after one that took
+        // effect has heard of that one, unless it was forced, or all that have promised it their
+        // votes have lost their logs: then the earlier term went on beside it.
+        let last = state.last_in_effect(held.node, held.end);
+        if last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last))) {
+            return Err(NotEntered::Acknowledged { at: welcome.cut_at, committed: held.end });
+        }
         let promise = Effect::Promise { term: welcome.term, primary };
         Ok(Self::new([promise].into_iter().chain(steps), Entered { cut_at: welcome.cut_at }))
     }
@@ -137,13 +144,6 @@ impl Entering {
         let at = welcome.cut_at;
         if at < acknowledged {
             return Err(NotEntered::Acknowledged { at, committed: acknowledged });
-        }
-        // What was acknowledged is noted now and then. Who has begun a term after one that took
-        // effect has heard of that one, unless it was forced, or all that have promised it their
-        // votes have lost their logs: then the earlier term went on beside it.
-        let last = state.last_in_effect(node, end);
-        if last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last))) {
-            return Err(NotEntered::Acknowledged { at, committed: end });
         }
         // Up to where the sender's terms make what the checkpoint has seen, however far its log
         // reaches now.

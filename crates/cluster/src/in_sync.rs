@@ -41,7 +41,8 @@
 //!
 //! Two nodes that do not hear one another may begin terms of one number, and one of them commits
 //! when the other has lost its log. So a record says whose term wrote it. By a record of the one,
-//! nothing counts that was written in the other.
+//! nothing counts that was written in the other. A record also says which set its term
+//! follows ([`InSyncSet::base`]): what is older than that is behind it, whatever its number.
 //!
 //! # What a candidate can know
 //!
@@ -112,6 +113,8 @@ pub struct InSyncSet {
     pub number: u64,
     /// The number of the first set of its term.
     pub first: u64,
+    /// The term of the set which that one follows; zero if it follows none.
+    pub after: Term,
     /// The primary, and the standbys on which commits count.
     pub members: BTreeSet<Holder>,
     /// How many members hold every commit; none: all of them do.
@@ -138,6 +141,11 @@ impl InSyncSet {
     /// Of the sets of one log later ones compare greater.
     pub fn order(&self) -> (Term, u64) {
         (self.term, self.number)
+    }
+
+    /// The set that the first one of its term follows; everything later is after or beside it.
+    pub fn base(&self) -> (Term, u64) {
+        (self.after, self.first.saturating_sub(1))
     }
 
     /// Tells it from every other set.
@@ -240,9 +248,9 @@ pub enum Succession {
 impl Succession {
     /// The first set of a term: everybody of the set before, and the new primary.
     pub fn first(&self, term: Term, primary: Holder, counting: Counting) -> InSyncSet {
-        let (number, mut members, possible) = match self {
-            Self::Of(set) => (set.number + 1, set.members.clone(), set.possible().cloned().collect()),
-            Self::New(number) => (*number, BTreeSet::new(), Vec::new()),
+        let (after, number, mut members, possible) = match self {
+            Self::Of(set) => (set.term, set.number + 1, set.members.clone(), set.possible().cloned().collect()),
+            Self::New(number) => (Term(0), *number, BTreeSet::new(), Vec::new()),
         };
         // Of this node there is this log, and no other.
         members.retain(|member| member.node != primary.node);
@@ -254,6 +262,7 @@ impl Succession {
             primary,
             number,
             first,
+            after,
             before: InSyncSet::others(possible, &members),
             members,
             quorum,
@@ -273,6 +282,7 @@ mod tests {
             primary: NodeId(1),
             number: 1,
             first: 1,
+            after: Term(0),
             members,
             quorum: None,
             floor,

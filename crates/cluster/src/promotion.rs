@@ -407,6 +407,7 @@ mod tests {
             primary: NodeId(1),
             number: 1,
             first: 1,
+            after: Term(0),
             members,
             quorum: Some(2),
             floor: 1,

@@ -47,8 +47,8 @@ impl World {
             [node.disk.terms.set.as_ref(), sure.find_map(|block| block.set.as_deref())]
         });
         let mut known: Vec<_> = known.flatten().cloned().collect();
-        let newest = known.iter().max_by_key(|set| set.order()).map(|newest| (newest.term, newest.first));
-        known.retain(|set| newest.is_some_and(|(term, first)| set.number >= first || set.term == term));
+        let newest = known.iter().max_by_key(|set| set.order()).map(|newest| (newest.term, newest.base()));
+        known.retain(|set| newest.is_some_and(|(term, base)| set.order() >= base || set.term == term));
         known
     }
 

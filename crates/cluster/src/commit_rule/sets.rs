@@ -237,7 +237,8 @@ impl Sets {
         let before = InSyncSet::others(self.chain.iter().map(|link| link.set.members.clone()), &members);
         let Counting { quorum, floor } = self.counting;
         let (term, primary, number) = (last.term, last.primary, last.number + 1);
-        let set = InSyncSet { term, primary, number, first: last.first, quorum, floor, before, members };
+        let (first, after) = (last.first, last.after);
+        let set = InSyncSet { term, primary, number, first, after, quorum, floor, before, members };
         self.chain.push_back(Link { set, end: None });
     }
 

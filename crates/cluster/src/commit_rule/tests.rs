@@ -15,16 +15,8 @@ fn me() -> Holder {
 
 fn set(members: &[NodeId], floor: u32) -> InSyncSet {
     let members = members.iter().map(|node| Holder::new(*node, 1)).collect();
-    InSyncSet {
-        term: Term(1),
-        primary: NodeId(1),
-        number: 4,
-        first: 1,
-        members,
-        quorum: None,
-        floor,
-        before: Vec::new(),
-    }
+    let (term, primary, first, after, before) = (Term(1), NodeId(1), 1, Term(0), Vec::new());
+    InSyncSet { term, primary, number: 4, first, after, members, quorum: None, floor, before }
 }
 
 fn ms(ms: u64) -> Moment {

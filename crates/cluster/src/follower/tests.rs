@@ -346,6 +346,7 @@ fn set_of(node: NodeId) -> InSyncSet {
         primary: NodeId(1),
         number: 1,
         first: 1,
+        after: Term(0),
         members,
         quorum: None,
         floor: 0,

@@ -471,7 +471,8 @@ impl Candidacy {
     }
 
     /// The newest in-sync set that anybody who was heard knows of. If no set of its term was ever
-    /// in effect, it gives way to one that another term has written beside it.
+    /// in effect, it gives way to the one that it follows, or that another term has written beside
+    /// it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
         let sets = self.logs.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
@@ -479,8 +480,9 @@ impl Candidacy {
         if !self.was_never_in_effect(newest) {
             return Some(newest.clone());
         }
-        // What was written before the term began is behind it: its sets name what they follow.
-        let beside = |set: &&InSyncSet| set.number >= newest.first || set.term == newest.term;
+        // What was written before the one that the term follows is behind it: its sets name what
+        // was possible then.
+        let beside = |set: &&InSyncSet| set.order() >= newest.base() || set.term == newest.term;
         let others = known().filter(beside).filter(|set| !self.was_never_in_effect(set));
         Some(others.max_by_key(|set| set.order()).unwrap_or(newest).clone())
     }
@@ -490,6 +492,10 @@ impl Candidacy {
     /// ([`InSyncSet::may_be_followed_by`]). A member that has something would have kept the term
     /// before from writing more; but all that had may have lost their logs since.
     fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
+        if set.is_settled() {
+            // Members that lack it were set back, or have lost their logs.
+            return false;
+        }
         let me = Holder::new(self.me, self.mine.incarnation);
         let held = self.logs.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
         let logs: BTreeMap<_, _> = held.chain([(me, &self.mine)]).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::NodeId;
+use freshet_base::{NodeId, Term};
 use freshet_cluster::{in_sync::InSyncSet, term::TermEntry};
 use freshet_fabric::FabricKind;
 
@@ -49,6 +49,6 @@ pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
     let last = nodes.iter().flat_map(|(_, terms)| terms.get().history.entries().to_vec()).max_by_key(|it| it.term);
     let TermEntry { term, node: primary, .. } = last.unwrap();
     let (floor, quorum, before) = (quorum - 1, Some(quorum), Vec::new());
-    let set = InSyncSet { term, primary, number: 1, first: 1, members, quorum, floor, before };
+    let set = InSyncSet { term, primary, number: 1, first: 1, after: Term(0), members, quorum, floor, before };
     nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
 }

@@ -152,7 +152,8 @@ impl World {
         let reaches = state.content.reach.is_some_and(|reach| reach.reaches(Lsn(it.snapshot), Lsn(block.start)));
         let lacking = (!reaches).then_some(Lacking { end, slow: false, given: false, asked: None });
         if let Some(lacking) = lacking {
-            state.content.lacking.entry(block.start).or_insert(lacking);
+            // One that takes long does not come out at all.
+            state.content.lacking.entry(block.start).and_modify(|lacking| lacking.slow = false).or_insert(lacking);
         }
         let mut is_given = false;
         if let Some(lacking) = state.content.lacking.get(&block.start) {

@@ -21,7 +21,17 @@ fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
     let (members, before) = (logs(members), Vec::new());
-    Some(InSyncSet { term: Term(1), primary: NodeId(9), number, first: 1, members, quorum: None, floor, before })
+    Some(InSyncSet {
+        term: Term(1),
+        primary: NodeId(9),
+        number,
+        first: 1,
+        after: Term(0),
+        members,
+        quorum: None,
+        floor,
+        before,
+    })
 }
 
 /// The same, written by node 1.
@@ -403,6 +413,7 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
         primary: NodeId(9),
         number,
         first: 1,
+        after: Term(0),
         members: logs(members),
         quorum: None,
         floor: 1,
@@ -442,7 +453,8 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
         candidate
     };
     let set = || quorum(&[2, 3, 4, 9], 4);
-    let later = || set().map(|set| InSyncSet { term: Term(2), primary: NodeId(9), number: 3, first: 1, ..set });
+    let later =
+        || set().map(|set| InSyncSet { term: Term(2), primary: NodeId(9), number: 3, first: 1, after: Term(0), ..set });
     let (short, long) = (log(&[(1, 0)], 50, set()), log(&[(1, 0)], 80, set()));
     let entries = Plan::Lead { term: Term(3) };
     let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
@@ -537,6 +549,7 @@ fn who_stands_by_itself_needs_most_of_the_set_and_gives_way() {
             primary: NodeId(9),
             number: 1,
             first: 1,
+            after: Term(0),
             members,
             quorum,
             floor,

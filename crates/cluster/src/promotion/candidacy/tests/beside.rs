@@ -51,8 +51,8 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     assert!(matches!(&follows, Plan::Stop(Stopped::Newcomer { newest }) if newest.term == Term(4)), "{follows:?}");
     assert_eq!(plan(at(3, &earlier, &[(2, &mine)]), Safety::Quorum(2)), Plan::Lead { term: Term(6) });
     // That holds for any number of records without effect, and not for what was before all of them.
-    for (first, of) in [(6, Term(4)), (10, Term(5))] {
-        let many = record(16, 5, &[1, 2, 3], &[&[1, 3]]).map(|set| InSyncSet { first, ..set });
+    for (first, of) in [(6, Term(4)), (11, Term(5))] {
+        let many = record(16, 5, &[1, 2, 3], &[&[1, 3]]).map(|set| InSyncSet { first, after: Term(4), ..set });
         let mine = LogState { set: many, ..mine.clone() };
         assert_eq!(at(2, &mine, &[(3, &earlier)]).newest_set().unwrap().term, of);
     }
@@ -105,6 +105,36 @@ fn of_two_terms_of_one_number_the_one_counts_that_may_have_committed() {
         let leads = matches!(other.plan(Safety::Quorum(2), false), Plan::Lead { .. });
         assert_eq!(leads, number < 8, "what node 0 knows of the sets may be needed");
     }
+}
+
+/// Two terms follow one set. A third one, known only to a node without a vote, follows the later of
+/// the two: that one counts, and not the older one, whose set has the number of the third's.
+#[test]
+fn a_term_that_was_never_in_effect_gives_way_to_the_one_that_it_follows() {
+    let record = |number, term: u32, first, after: u32| {
+        let (term, after) = (Term(term), Term(after));
+        quorum(&[1, 2, 3], 2).map(|it| InSyncSet { term, number, first, after, ..it })
+    };
+    let voteless = |log| LogState { synchronous: false, ..log };
+    let at = |me: u64, mine: LogState, third: Option<InSyncSet>, other: LogState| {
+        let mut candidate = Candidacy::new(NodeId(me), mine, &Fence::new(Term(6), None));
+        candidate.promised(NodeId(9), voteless(log(&[(1, 0), (5, 20), (6, 80)], 90, third)));
+        candidate.promised(NodeId(if me == 1 { 2 } else { 1 }), other);
+        candidate
+    };
+    let committed = || LogState { committed: Lsn(70), ..log(&[(1, 0), (5, 20)], 75, record(5, 5, 5, 1)) };
+    let older = || log(&[(1, 0), (4, 30)], 40, record(6, 4, 5, 1));
+    let candidate = at(2, older(), record(6, 6, 6, 5), committed());
+    assert_eq!(candidate.newest_set(), record(5, 5, 5, 1));
+    let fetch = Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(20), upto: Lsn(75) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
+    assert_eq!(
+        at(1, committed(), record(6, 6, 6, 5), older()).plan(Safety::Quorum(2), false),
+        Plan::Lead { term: Term(7) }
+    );
+    // A set says that one before it took effect: members that lack all of that were set back.
+    let settled = record(7, 6, 6, 5);
+    assert_eq!(at(2, older(), settled.clone(), committed()).newest_set(), settled);
 }
 
 /// Nothing is committed in a term before a record of it: what was written in one whose record is
