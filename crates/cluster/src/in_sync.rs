@@ -272,22 +272,18 @@ impl Succession {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The first set, which `primary` has written in term 1: all of these hold every commit.
+    pub(crate) fn first_set(primary: NodeId, members: BTreeSet<Holder>) -> InSyncSet {
+        let (quorum, floor, before) = (None, 0, Vec::new());
+        InSyncSet { term: Term(1), primary, number: 1, first: 1, after: Term(0), members, quorum, floor, before }
+    }
 
     fn set(members: &[u64], floor: u32) -> InSyncSet {
         let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        InSyncSet {
-            term: Term(1),
-            primary: NodeId(1),
-            number: 1,
-            first: 1,
-            after: Term(0),
-            members,
-            quorum: None,
-            floor,
-            before: Vec::new(),
-        }
+        InSyncSet { floor, ..first_set(NodeId(1), members) }
     }
 
     /// Exhaustively, among four nodes: a candidate that hears enough members of a set hears of the

@@ -391,7 +391,10 @@ mod tests {
     use freshet_base::ClusterId;
 
     use super::*;
-    use crate::{in_sync::Holder, term::TermHistory};
+    use crate::{
+        in_sync::{Holder, tests::first_set},
+        term::TermHistory,
+    };
 
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1), 1);
@@ -402,17 +405,7 @@ mod tests {
     /// Any two of three hold every commit.
     fn set() -> InSyncSet {
         let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
-        InSyncSet {
-            term: Term(1),
-            primary: NodeId(1),
-            number: 1,
-            first: 1,
-            after: Term(0),
-            members,
-            quorum: Some(2),
-            floor: 1,
-            before: Vec::new(),
-        }
+        InSyncSet { quorum: Some(2), floor: 1, ..first_set(NodeId(1), members) }
     }
 
     fn state() -> TermState {

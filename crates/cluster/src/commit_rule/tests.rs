@@ -5,7 +5,7 @@ mod lease;
 use std::time::Duration;
 
 use super::*;
-use crate::meeting::Rival;
+use crate::{in_sync::tests::first_set, meeting::Rival};
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 /// The primary's log.
@@ -15,8 +15,7 @@ fn me() -> Holder {
 
 fn set(members: &[NodeId], floor: u32) -> InSyncSet {
     let members = members.iter().map(|node| Holder::new(*node, 1)).collect();
-    let (term, primary, first, after, before) = (Term(1), NodeId(1), 1, Term(0), Vec::new());
-    InSyncSet { term, primary, number: 4, first, after, members, quorum: None, floor, before }
+    InSyncSet { number: 4, floor, ..first_set(NodeId(1), members) }
 }
 
 fn ms(ms: u64) -> Moment {

@@ -5,7 +5,7 @@ use crate::{
     commit_rule,
     entering::{Effect, Entering, NotEntered},
     handshake::Refusal,
-    in_sync::Holder,
+    in_sync::{Holder, tests::first_set},
     term::{TermEntry, TermHistory},
 };
 
@@ -340,16 +340,5 @@ fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
 }
 
 fn set_of(node: NodeId) -> InSyncSet {
-    let members = [Holder::new(node, 1)].into();
-    InSyncSet {
-        term: Term(1),
-        primary: NodeId(1),
-        number: 1,
-        first: 1,
-        after: Term(0),
-        members,
-        quorum: None,
-        floor: 0,
-        before: Vec::new(),
-    }
+    first_set(NodeId(1), [Holder::new(node, 1)].into())
 }

@@ -5,7 +5,7 @@ use freshet_base::{ClusterId, Safety};
 use super::*;
 use crate::{
     commit_rule::{CommitRule, Place, RuleConfig},
-    in_sync::{Holder, InSyncSet},
+    in_sync::{Holder, InSyncSet, tests::first_set},
     term::TermHistory,
 };
 
@@ -216,17 +216,7 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     let counted = Asking { counted: true, ..asking };
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C, 1));
     let members = [C, B].map(|node| Holder::new(node, 1)).into();
-    let set = InSyncSet {
-        term: Term(3),
-        primary: NodeId(1),
-        number: 1,
-        first: 1,
-        after: Term(0),
-        members,
-        quorum: None,
-        floor: 0,
-        before: Vec::new(),
-    };
+    let set = InSyncSet { term: Term(3), ..first_set(NodeId(1), members) };
     let on_record = TermState { set: Some(set), ..state.clone() };
     let relay = host_of(&[C]);
     let not_primary = Err(Refusal::NotPrimary { node: A, primary: None });
@@ -252,17 +242,7 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
 fn a_mirror_notes_the_newest_set_before_it_is_fed() {
     let host = host_of(&[]);
     let members = [A, B].map(|node| Holder::new(node, 1)).into();
-    let set = InSyncSet {
-        term: Term(3),
-        primary: NodeId(1),
-        number: 2,
-        first: 1,
-        after: Term(0),
-        members,
-        quorum: None,
-        floor: 0,
-        before: Vec::new(),
-    };
+    let set = InSyncSet { term: Term(3), number: 2, ..first_set(NodeId(1), members) };
     let history = TermHistory::first(Term(3), A, 1);
     let state = TermState { set: Some(set.clone()), ..TermState::of(ClusterId(7), history.clone()) };
     let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };

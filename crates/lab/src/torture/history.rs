@@ -134,7 +134,7 @@ pub(super) struct Book {
 }
 
 impl History {
-    /// A primary answers only with a lease, or without.
+    /// Whether events go to standard error, and what [`Book::leases`] is.
     pub(super) fn new(began: Instant, aside: bool, leases: bool) -> Self {
         let book = Mutex::new(Book { leases, ..Book::default() });
         Self { began, book, connections: AtomicU64::new(0), story: Mutex::default(), aside }

@@ -243,6 +243,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// Logs what is about to come, and notes whether all is well before it.
     fn begin(&mut self, deal: &Deal, primary: usize) {
         self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
         self.whole = self.cluster.is_whole().is_ok();
@@ -400,10 +401,11 @@ impl<'a> Nemesis<'a> {
         let (deadline, may_lead) = (Instant::now() + FAILOVER, 0..self.cluster.shape().counted);
         let automatic = self.cluster.shape().automatic;
         let takes_over = loop {
-            let by_itself = automatic && self.cluster.primary().is_some();
-            if by_itself
-                || !automatic && others.iter().any(|node| may_lead.contains(node) && self.promote(*node).is_none())
-            {
+            let leads = match automatic {
+                true => self.cluster.primary().is_some(),
+                false => others.iter().any(|node| may_lead.contains(node) && self.promote(*node).is_none()),
+            };
+            if leads {
                 break true;
             }
             if Instant::now() > deadline {

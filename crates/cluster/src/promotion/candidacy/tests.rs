@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use freshet_base::ClusterId;
 
 use super::*;
-use crate::{in_sync::Counting, term::may_come_back};
+use crate::{
+    in_sync::{Counting, tests::first_set},
+    term::may_come_back,
+};
 
 fn history(entries: &[(u32, u64)]) -> TermHistory {
     let term_entry =
@@ -20,18 +23,7 @@ fn log(entries: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
 }
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
-    let (members, before) = (logs(members), Vec::new());
-    Some(InSyncSet {
-        term: Term(1),
-        primary: NodeId(9),
-        number,
-        first: 1,
-        after: Term(0),
-        members,
-        quorum: None,
-        floor,
-        before,
-    })
+    Some(InSyncSet { number, floor, ..first_set(NodeId(9), logs(members)) })
 }
 
 /// The same, written by node 1.
@@ -408,17 +400,7 @@ fn there_is_no_term_after_the_last_one() {
 /// It knows of the in-sync sets that it was in, since those are noted on disk.
 #[test]
 fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
-    let set = |number, members: &[u64]| InSyncSet {
-        term: Term(1),
-        primary: NodeId(9),
-        number,
-        first: 1,
-        after: Term(0),
-        members: logs(members),
-        quorum: None,
-        floor: 1,
-        before: Vec::new(),
-    };
+    let set = |number, members: &[u64]| set(number, members, 1).unwrap();
     let history = [(1, 0)];
     let candidate = |me: u64, own: &InSyncSet| {
         Candidacy::new(NodeId(me), log(&history, 50, Some(own.clone())), &Fence::new(Term(1), Some(NodeId(1))))
@@ -544,17 +526,7 @@ fn who_stands_by_itself_needs_most_of_the_set_and_gives_way() {
     let state = Fence::new(Term(1), Some(NodeId(1)));
     let set = |members: &[u64], quorum, floor| {
         let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        Some(InSyncSet {
-            term: Term(1),
-            primary: NodeId(9),
-            number: 1,
-            first: 1,
-            after: Term(0),
-            members,
-            quorum,
-            floor,
-            before: Vec::new(),
-        })
+        Some(InSyncSet { quorum, floor, ..first_set(NodeId(9), members) })
     };
     let stands =
         |set: &Option<InSyncSet>| Candidacy::new(NodeId(2), log(&[(1, 0)], 50, set.clone()), &state).automatic();
