@@ -374,11 +374,12 @@ impl World {
             self.later(node, at.saturating_sub(self.now.0).max(1), Own::Round(round));
             return Ok(());
         }
-        if state.disk.synced < state.disk.log.end() {
+        if self.written(node) < self.nodes[node].disk.log.end() {
             self.flush(node)?;
             self.later(node, 700, Own::Round(round));
             return Ok(());
         }
+        let state = &self.nodes[node];
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let promotion = candidate.promotion.clone();
         if state.mirror.is_some() {

@@ -22,6 +22,12 @@ impl World {
         self.has_content(node) && self.nodes[node].content.composed && self.nodes[node].lead().is_none()
     }
 
+    /// How far the log itself is durable: what only the journal has is no part of it.
+    pub(crate) fn written(&self, node: usize) -> u64 {
+        let disk = &self.nodes[node].disk;
+        if self.keeps_journal(node) { disk.durable } else { disk.synced }
+    }
+
     /// What of the log is to be written; none if it and the journal have everything.
     pub(crate) fn next_flush(&mut self, node: usize) -> Option<(u64, u64)> {
         let keeps = self.keeps_journal(node);
