@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Lsn, Term, wait::Patience};
+use crate::{Lsn, Term, WaitError, wait::Patience};
 
 /// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is
 /// neither "committed" nor "rolled back".
@@ -35,6 +35,15 @@ impl fmt::Display for OutcomeOpen {
 
 impl std::error::Error for OutcomeOpen {}
 
+/// Why a transaction that wants to write may not take its LSN. It is rolled back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// The safety level cannot be kept, or another primary leads.
+    Refused(String),
+    /// This node hands its role to another, which will take the transaction when it is run again.
+    HandsOver,
+}
+
 /// Where a primary's commits are let through.
 pub trait CommitGate: Send + Sync {
     /// Below this, everything is persistent wherever the safety level demands it. Cheap; never goes
@@ -45,7 +54,16 @@ pub trait CommitGate: Send + Sync {
     ///
     /// # Errors
     /// Why not; it is rolled back then.
-    fn admit(&self) -> Result<(), String>;
+    fn admit(&self) -> Result<(), NotAdmitted>;
+
+    /// Blocks while transactions that would begin wait, since this node is about to hand its role
+    /// to another. Cheap while it is not.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] when the role has gone; else the patience has ended.
+    fn wait_to_begin(&self, _patience: Patience<'_>) -> Result<(), WaitError> {
+        Ok(())
+    }
 
     /// Blocks while as much of the log is uncommitted as the node allows, so that those who write
     /// go no faster than those who commit: standbys, or this node's disk. `false` when that lasts

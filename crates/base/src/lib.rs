@@ -24,7 +24,7 @@ pub mod wait;
 mod watermark;
 pub mod words;
 
-pub use gate::{CommitGate, OutcomeOpen};
+pub use gate::{CommitGate, NotAdmitted, OutcomeOpen};
 pub use ids::{ClusterId, Fid, IdHasher, Lsn, NodeId, RecordKind, Rid, Term};
 pub use lock::lock;
 pub use proof::StateProof;

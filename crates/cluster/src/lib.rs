@@ -22,6 +22,7 @@
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`promotion`] | who may take over, and by which steps |
+//! | [`switch_over`] | by which steps a primary that is well hands its role to a standby |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`recording`] | nothing: it records what happened to these machines, and replays it |
@@ -46,6 +47,7 @@ pub mod promising;
 pub mod promotion;
 pub mod recording;
 pub mod relay;
+pub mod switch_over;
 pub mod term;
 pub mod upstream;
 pub mod view;

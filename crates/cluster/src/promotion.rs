@@ -25,6 +25,7 @@ pub use self::candidacy::{Candidacy, LogState, NeedsOperator, Plan, is_unattende
 use crate::{
     handshake::{Refusal, Welcome},
     in_sync::{InSyncSet, Succession},
+    switch_over::HandOver,
     term::{Fence, LastTerm, Living, TermState},
 };
 
@@ -63,11 +64,45 @@ pub struct Rules {
     pub level: Level,
     /// It continues although acknowledged commits may be lost.
     pub force: bool,
-    /// A former primary comes back without an order to ([`Candidacy::comes_back`]).
-    pub comes_back: Option<ComesBack>,
-    /// A node that takes its primary for lost stands without an order to
-    /// ([`Candidacy::automatic`], [`crate::watch`]).
-    pub automatic: bool,
+    /// Why it stands.
+    pub standing: Standing,
+}
+
+/// Why a node stands, and so what it gives way to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// An operator has ordered it.
+    #[default]
+    Ordered,
+    /// It is a former primary, and comes back without an order ([`Candidacy::comes_back`]).
+    ComesBack(ComesBack),
+    /// It takes its primary for lost ([`Candidacy::automatic`], [`crate::watch`]).
+    Automatic,
+    /// The primary hands it the role ([`crate::switch_over`]). Without that primary's promise it
+    /// asks no other node for one.
+    Handed(HandOver),
+}
+
+impl Standing {
+    /// Whom a former primary waits for, if it is one that comes back.
+    pub fn comes_back(self) -> Option<ComesBack> {
+        if let Self::ComesBack(back) = self { Some(back) } else { None }
+    }
+
+    /// Whether no operator has had a part in it, so that it gives way to others.
+    pub fn is_unordered(self) -> bool {
+        matches!(self, Self::ComesBack(_) | Self::Automatic)
+    }
+
+    /// Whether those who wait for the end of it are better served by another attempt than by a node
+    /// that answers late.
+    pub fn is_hasty(self) -> bool {
+        matches!(self, Self::Automatic | Self::Handed(_))
+    }
+
+    fn hand_over(self) -> Option<HandOver> {
+        if let Self::Handed(hand_over) = self { Some(hand_over) } else { None }
+    }
 }
 
 /// Whom a former primary waits for before it leads again, whatever the level.
@@ -89,6 +124,10 @@ pub struct Question {
     /// Of a candidate that no operator has asked to lead: the latest term that it had heard of
     /// when it began. It gives way to that one and later ones if they live.
     pub gives_way: Option<Term>,
+    /// Of a candidate to which a primary hands its role: the number of that offer.
+    pub handed: Option<u64>,
+    /// Only this node is asked.
+    pub only: Option<NodeId>,
 }
 
 /// What one of them says. A node that says nothing is not heard.
@@ -230,6 +269,9 @@ pub enum Stopped {
     },
     /// Others want to lead too.
     Contested(Term),
+    /// The primary does not hand its role over, or not any more: nobody else was asked for a
+    /// promise.
+    NotHanded(NodeId),
 }
 
 /// A promotion that is under way.
@@ -241,6 +283,8 @@ pub struct Promotion {
     binding: bool,
     /// It has stood by itself, and has promised a term to another since.
     yields: bool,
+    /// The primary that hands it the role has given its promise.
+    is_handed: bool,
     rounds: u32,
     failed_fetches: u32,
 }
@@ -260,14 +304,14 @@ impl Promotion {
     /// The node `me`, whose log is `mine`, wants to lead. `state` is what it remembers of terms.
     pub fn new(me: NodeId, mine: LogState, state: &TermState, rules: Rules) -> Self {
         let mut candidacy = Candidacy::new(me, mine, &state.fence).led(state.led);
-        if let Some(ComesBack { asks, .. }) = rules.comes_back {
-            candidacy = candidacy.comes_back(asks);
-        }
-        if rules.automatic {
-            candidacy = candidacy.automatic();
-        }
-        let observed_before = (rules.automatic || rules.comes_back.is_some()).then(|| state.fence.highest());
-        Self { candidacy, rules, observed_before, binding: false, yields: false, rounds: 0, failed_fetches: 0 }
+        candidacy = match rules.standing {
+            Standing::ComesBack(ComesBack { asks, .. }) => candidacy.comes_back(asks),
+            Standing::Automatic => candidacy.automatic(),
+            Standing::Ordered | Standing::Handed(_) => candidacy,
+        };
+        let observed_before = rules.standing.is_unordered().then(|| state.fence.highest());
+        let (binding, yields, is_handed) = (false, false, false);
+        Self { candidacy, rules, observed_before, binding, yields, is_handed, rounds: 0, failed_fetches: 0 }
     }
 
     /// The term it asks for.
@@ -291,8 +335,10 @@ impl Promotion {
     /// When there is no larger term.
     pub fn raise(&mut self, mut fence: Fence) -> Result<Fence, LastTerm> {
         // Two that outbid each other would both be late.
-        self.yields |= self.rules.automatic && fence.highest() >= self.term() && fence.holder() != Some(self.me());
-        if self.binding && !self.yields {
+        let gives_way = matches!(self.rules.standing, Standing::Automatic | Standing::Handed(_));
+        self.yields |= gives_way && fence.highest() >= self.term() && fence.holder() != Some(self.me());
+        // A primary that takes its offer back must not find a node that knows of a later term.
+        if self.binding && !self.yields && self.giver().is_none() {
             self.candidacy.raise(&mut fence)?;
         }
         Ok(fence)
@@ -302,7 +348,17 @@ impl Promotion {
     pub fn question(&mut self, mine: LogState) -> Question {
         self.rounds += 1;
         self.candidacy.fetched(mine);
-        Question { term: self.term(), binding: self.binding && !self.yields, gives_way: self.observed_before }
+        let binding = self.binding && !self.yields;
+        let handed = self.rules.standing.hand_over().map(|it| it.number);
+        // Others are not asked before it has promised the term.
+        let only = self.giver().filter(|_| binding);
+        Question { term: self.term(), binding, gives_way: self.observed_before, handed, only }
+    }
+
+    /// The primary that hands the candidate its role, and has not promised the term yet: it can
+    /// still refuse.
+    fn giver(&self) -> Option<NodeId> {
+        self.rules.standing.hand_over().filter(|_| !self.is_handed).map(|it| it.by)
     }
 
     /// A node has answered the last question.
@@ -331,19 +387,23 @@ impl Promotion {
     }
 
     fn next(&mut self, silent: u32) -> Step {
-        let waits_for_all = self.rules.comes_back.is_some_and(|back| back.waits_for_all);
+        let standing = self.rules.standing;
+        let waits_for_all = standing.comes_back().is_some_and(|back| back.waits_for_all);
         if self.yields {
             return Step::Stop(Stopped::Contested(self.term()));
         }
+        if let Some(by) = self.giver().filter(|_| self.binding) {
+            self.is_handed = self.candidacy.has_log_of(by);
+            return if self.is_handed { Step::Ask } else { Step::Stop(Stopped::NotHanded(by)) };
+        }
+        let is_outbid = standing == Standing::Automatic && self.candidacy.is_outbid();
         let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }
             }
             // Of those who stand at the same time, one continues.
-            Plan::HigherTerm { .. } if self.binding && self.rules.automatic && self.candidacy.is_outbid() => {
-                Stopped::Contested(self.term())
-            }
+            Plan::HigherTerm { .. } if self.binding && is_outbid => Stopped::Contested(self.term()),
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
                 return Step::Ask;
@@ -387,169 +447,4 @@ impl Promotion {
 }
 
 #[cfg(test)]
-mod tests {
-    use freshet_base::ClusterId;
-
-    use super::*;
-    use crate::{
-        in_sync::{Holder, tests::first_set},
-        term::TermHistory,
-    };
-
-    fn log(end: u64) -> LogState {
-        let history = TermHistory::first(Term(1), NodeId(1), 1);
-        let terms = TermState { set: Some(set()), incarnation: Some(1), ..TermState::of(ClusterId(1), history) };
-        LogState::of(terms, NodeId(1), Lsn(end), Lsn::ZERO)
-    }
-
-    /// Any two of three hold every commit.
-    fn set() -> InSyncSet {
-        let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
-        InSyncSet { quorum: Some(2), floor: 1, ..first_set(NodeId(1), members) }
-    }
-
-    fn state() -> TermState {
-        TermState { history: TermHistory::first(Term(1), NodeId(1), 1), ..TermState::empty() }
-    }
-
-    fn rules(safety: Safety) -> Rules {
-        Rules { level: Level { safety, standbys: Some(2) }, force: false, comes_back: None, automatic: false }
-    }
-
-    #[test]
-    fn it_sounds_out_consults_fetches_and_finishes() {
-        let mut state = state();
-        let mut it = Promotion::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
-        state.fence = it.raise(state.fence).unwrap();
-        assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
-        assert!(!it.question(log(50)).binding);
-        it.observe(NodeId(3), Answer::Log(log(80)));
-        assert_eq!(it.decide(0), Step::Ask);
-        state.fence = it.raise(state.fence).unwrap();
-        assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
-        let question = it.question(log(50));
-        assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None });
-        it.observe(NodeId(3), Answer::Log(log(80)));
-        let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
-        assert_eq!(it.decide(0), Step::Fetch(fetch));
-        let welcome = |cut_at, end| Welcome {
-            cluster: ClusterId(7),
-            node: NodeId(3),
-            above: Vec::new(),
-            term: Term(2),
-            history: TermHistory::first(Term(1), NodeId(1), 1),
-            cut_at: Lsn(cut_at),
-            end: Lsn(end),
-            keep_alive_ms: 10,
-            lease_ms: 0,
-        };
-        assert_eq!(fetch.check(&welcome(50, 90)), Ok(()));
-        assert!(fetch.check(&welcome(0, 80)).is_err() && fetch.check(&welcome(50, 79)).is_err());
-        assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
-        it.question(log(80));
-        assert_eq!(it.decide(0), Step::Finish { term: Term(2), after: Duration::ZERO });
-        let inheritance = it.inheritance(Lsn(80));
-        assert_eq!((inheritance.succession, inheritance.answered), (Succession::Of(set()), [NodeId(3)].into()));
-    }
-
-    /// Two that outbid each other would both be late.
-    #[test]
-    fn of_those_who_stand_at_the_same_time_one_continues() {
-        let begun = || {
-            let automatic = Rules { automatic: true, ..rules(Safety::Quorum(2)) };
-            let mut it = Promotion::new(NodeId(2), log(50), &state(), automatic);
-            let _ = it.raise(state().fence).unwrap();
-            assert_eq!(it.question(log(50)).gives_way, Some(Term(0)));
-            it.observe(NodeId(3), Answer::Log(log(50)));
-            assert!(it.has_enough());
-            assert_eq!(it.decide(0), Step::Ask);
-            it
-        };
-        // It has promised another a term before it asks for one itself.
-        let mut it = begun();
-        let promised = Fence::new(Term(2), Some(NodeId(3)));
-        assert_eq!(it.raise(promised), Ok(promised));
-        assert!(!it.question(log(50)).binding);
-        assert_eq!(it.decide(0), Step::Stop(Stopped::Contested(Term(2))));
-        // Both have asked for the same term, or the other for a later one.
-        for (highest, holder, continues) in [(2, 1, false), (2, 3, true), (3, 3, false)] {
-            let mut it = begun();
-            let _ = it.raise(state().fence).unwrap();
-            assert!(it.question(log(50)).binding);
-            it.observe(NodeId(3), Answer::Higher { highest: Term(highest), holder: Some(NodeId(holder)) });
-            let step = it.decide(0);
-            assert_eq!(step == Step::Ask, continues, "{highest}, {holder}: {step:?}");
-        }
-    }
-
-    #[test]
-    fn a_promise_counts_only_if_it_was_asked_for() {
-        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
-        it.question(log(50));
-        it.observe(NodeId(3), Answer::Log(log(50)));
-        assert_eq!(it.decide(0), Step::Ask);
-        it.question(log(50));
-        assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
-    }
-
-    #[test]
-    fn a_former_primary_waits_for_all_while_there_is_time() {
-        let waits_for_all = |waits_for_all| Some(ComesBack { asks: false, waits_for_all });
-        for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
-            let rules = Rules { comes_back: waits_for_all(all), ..rules(Safety::OneSafe) };
-            let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
-            it.question(log(50));
-            let waits = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
-            assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
-        }
-    }
-
-    #[test]
-    fn two_that_outbid_one_another_end() {
-        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));
-        let mut rounds = 0;
-        loop {
-            let term = it.question(log(50)).term;
-            it.observe(NodeId(3), Answer::Higher { highest: term, holder: None });
-            rounds += 1;
-            match it.decide(0) {
-                Step::Ask => {}
-                step => break assert!(matches!(step, Step::Stop(Stopped::Contested(_))), "{step:?}"),
-            }
-        }
-        assert_eq!(rounds, ROUNDS);
-    }
-
-    /// A candidate asks once more when it has heard of others, and when some may only be slow.
-    #[test]
-    fn a_candidate_may_ask_more_often_than_it_outbids_others() {
-        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
-        for _ in 0..=2 * ROUNDS {
-            it.question(log(50));
-        }
-        let too_few = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
-        assert_eq!(it.decide(0), too_few);
-        it.question(log(50));
-        assert_eq!(it.decide(0), too_few);
-    }
-
-    /// With force a node may begin below what it knew to be committed.
-    #[test]
-    fn no_more_is_committed_than_the_term_begins_with() {
-        let mut it = Promotion::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
-        it.question(LogState { committed: Lsn(100), ..log(100) });
-        assert_eq!(it.inheritance(Lsn(100)).committed, Lsn(100));
-        assert_eq!(it.inheritance(Lsn(60)).committed, Lsn(60));
-    }
-
-    #[test]
-    fn the_level_comes_from_the_nearest_source() {
-        let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
-        let level = |announced, configured| Level::known((None, None), announced, configured);
-        assert_eq!(level(Some(two), Some(very)), Level { safety: Safety::TwoSafe, standbys: Some(1) });
-        assert_eq!(level(None, Some(very)), Level { safety: Safety::VerySafe, standbys: Some(2) });
-        assert_eq!(level(None, None), Level { safety: Safety::OneSafe, standbys: None });
-        let ordered = Level::known((None, Some(Safety::OneSafe)), Some(two), None);
-        assert_eq!(ordered, Level { safety: Safety::OneSafe, standbys: Some(1) });
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use freshet_base::{Certifier, Isolation, Lsn, Term, Watermark, wait::Patience};
+use freshet_base::{Certifier, Isolation, Lsn, Term, WaitError, Watermark, wait::Patience};
 use freshet_log::{Log, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{
@@ -175,7 +175,20 @@ impl Database {
         if ticket.until > Lsn::ZERO {
             primary.log.force_fence(ticket.until);
         }
-        primary.gate.wait(ticket.until, patience.into())
+        match primary.gate.wait(ticket.until, patience.into()) {
+            // It was committed before another node came to lead, which has it.
+            Err(OutcomeOpen::Fenced(_)) if ticket.lsn.is_some() && primary.gate.committed() >= ticket.until => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Blocks while transactions that would begin wait, since this node is about to hand its role
+    /// to another ([`Node::switch_over`](crate::Node::switch_over)). Cheap while it is not.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] when the role has gone; else the patience has ended.
+    pub fn wait_to_begin<'a>(&self, patience: impl Into<Patience<'a>>) -> Result<(), WaitError> {
+        self.core.snapshots.wait_to_begin(patience.into())
     }
 
     /// Blocks while as much of the log is uncommitted as the node allows, or until the patience is

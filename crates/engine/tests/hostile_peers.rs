@@ -128,6 +128,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             term: term(random, victim),
             binding: random.below(2) == 0,
             gives_way: (random.below(2) == 0).then(|| term(random, victim)),
+            handed: (random.below(2) == 0).then(|| random.next()),
         },
         2 => Purpose::Fetch { term: term(random, victim), log: continues(random, victim) },
         3 => Purpose::Identify,
@@ -333,7 +334,7 @@ fn nobody_speaks_under_the_id_of_another() {
         [
             Purpose::Identify,
             announces(NodeId(99), Term(2)),
-            Purpose::Consult { term: Term(2), binding: true, gives_way: None },
+            Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None },
         ]
     };
     for (purpose, node) in
@@ -352,7 +353,7 @@ fn nobody_speaks_under_the_id_of_another() {
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
     {
-        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, gives_way: None }] {
+        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, gives_way: None, handed: None }] {
             let hello = Hello { cluster, node: own, address: String::new(), purpose };
             let outcome = endpoint::call(&rogue, primary.address(), &hello, term, PATIENCE);
             assert!(

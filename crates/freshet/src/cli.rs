@@ -10,7 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, membership, promote, serve, status, verify,
+    inspect, membership, promote, serve, status, switch_over, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -59,6 +59,12 @@ pub(crate) enum Command {
     /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
     /// failover that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
+    /// Have the primary hand its role to a standby, with nothing lost and no outcome left open.
+    ///
+    /// Transactions that would begin wait for a moment, those that are open have 200 ms to finish;
+    /// what is still open then fails with 40001, or with its connection. If the standby does not
+    /// take the role in time, the primary continues as before, and nothing comes after that.
+    SwitchOver(SwitchOverOptions),
     /// Have a mirror give up what it holds, where that is more than its primary has.
     ///
     /// A mirror that knows of committed transactions which its primary lacks does not follow, since
@@ -255,6 +261,20 @@ pub(crate) struct PromoteOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
+}
+
+/// Options of `freshet switch-over`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchOverOptions {
+    /// The standby that is to lead: its id, or the address where other nodes reach it (`listen`, or
+    /// `advertise`), as the status shows them. Without it the nearest standby in sync leads.
+    #[arg(value_name = "NODE")]
+    pub(crate) to: Option<String>,
+    /// The primary's control port (its `address`): host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet refill`.
@@ -489,6 +509,7 @@ impl Cli {
             Command::Status(options) => status::run(&options),
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
+            Command::SwitchOver(options) => switch_over::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),

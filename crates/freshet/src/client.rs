@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, lock};
+use freshet_base::{Lsn, NodeId, lock};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
@@ -288,6 +288,19 @@ impl Client {
     pub fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Lsn), ClientError> {
         match self.ask(Ask::Promote { force }, patience)? {
             Answer::Promoted { term, at } => Ok((term, at)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the primary hand its role to the standby `to`, or the nearest one; returns that node's
+    /// id and address, the term before, and up to where all was acknowledged before the role moved.
+    pub fn switch_over(
+        &self,
+        to: Option<String>,
+        patience: Duration,
+    ) -> Result<(NodeId, String, u32, Lsn), ClientError> {
+        match self.ask(Ask::SwitchOver { to }, patience)? {
+            Answer::SwitchedOver { node, address, after, at } => Ok((node, address, after, at)),
             other => Err(self.unexpected(&other)),
         }
     }

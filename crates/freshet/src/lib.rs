@@ -43,6 +43,7 @@ mod server;
 mod sql;
 pub mod sql_client;
 pub mod status;
+mod switch_over;
 pub mod units;
 pub mod verify;
 

@@ -19,7 +19,7 @@ use freshet_base::{
 };
 use freshet_engine::{
     Apply, Database, Mix, MixError, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
-    node::{PhaseStatus, RoleStatus, StartPhase, begin_again},
+    node::{PhaseStatus, RoleStatus, StartPhase, SwitchedOver, begin_again},
 };
 use freshet_membership::Grant;
 use serde::Serialize;
@@ -563,6 +563,10 @@ impl Host for NodeHost {
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),
         }
+    }
+
+    fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String> {
+        self.node.switch_over(to).map_err(|cause| cause.to_string())
     }
 
     fn begin_again(&self, force: bool) -> Result<String, String> {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    SOON, Sql, Writer, assert_same_state, connect, create_journal, in_sync, missing, open_sql, start, status,
+    SOON, Sql, Writer, assert_same_state, connect, create_journal, in_sync, missing, open_sql, program, start, status,
     wait_until, write,
 };
 use freshet::{
@@ -217,4 +217,68 @@ fn a_primary_that_stands_still_is_replaced_and_follows() {
     assert_eq!(missing(&client, &written.acknowledged), []);
     wait_until(&leads, "both in sync", |status| in_sync(status) == 2);
     assert_same_state(&client, &connect(&old));
+}
+
+/// `freshet switch-over` of this primary: whether it succeeded, and what it printed.
+fn switch_over(primary: &NodeProcess, to: Option<&str>) -> (bool, String) {
+    let mut command = std::process::Command::new(program());
+    command.args(["switch-over", "--address", &primary.ready().address]).args(to);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.success(), text)
+}
+
+/// Those who write hear what became of it, and the role comes back in the end.
+#[test]
+fn a_role_is_handed_over_under_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, second, third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(200);
+    let (done, text) = switch_over(&old, Some(&third.ready().listen));
+    assert!(done && text.contains("is the primary"), "{text}");
+    let written = writer.join();
+    let client = connect(&third);
+    // Who was held, or has begun just then, is told so and has written nothing.
+    let (held, texts): (Vec<_>, Vec<_>) = written.open.into_iter().chain(written.refused).unzip();
+    assert!(texts.iter().all(|text| text.contains("57P01") || text.contains("40001")), "{texts:?}");
+    assert_eq!(missing(&client, &held), held);
+    assert_eq!(missing(&client, &written.acknowledged), []);
+    write(&client, 2, 1, SOON).unwrap();
+    started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
+    wait_until(&third, "both in sync", |status| in_sync(status) == 2);
+    assert_same_state(&client, &connect(&second));
+    assert_same_state(&client, &connect(&old));
+    // It is no primary any more, and says who is.
+    let (done, text) = switch_over(&old, None);
+    assert!(!done && text.contains(&third.ready().listen), "{text}");
+    let (done, text) = switch_over(&third, Some(&old.ready().listen));
+    assert!(done, "{text}");
+    write(&connect(&old), 2, 2, SOON).unwrap();
+}
+
+/// The standby that is to lead stands still just then: those who were held continue, and what
+/// it does when it wakes changes nothing.
+#[test]
+fn a_primary_continues_whose_successor_stands_still() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, second, third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let term = status(&old)["term"].clone();
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(200);
+    third.pause();
+    let (done, text) = switch_over(&old, Some(&third.ready().listen));
+    assert!(!done && text.contains("nothing has changed"), "{text}");
+    writer.wait_for(writer.count() + 200);
+    third.resume();
+    wait_until(&old, "both in sync", |status| in_sync(status) == 2);
+    let written = writer.stop();
+    assert_eq!((written.open, written.refused), (Vec::new(), Vec::new()));
+    assert_eq!((status(&old)["role"].as_str(), &status(&old)["term"]), (Some("primary"), &term));
+    assert_eq!(missing(&connect(&old), &written.acknowledged), []);
+    assert_same_state(&connect(&old), &connect(&second));
+    assert_same_state(&connect(&old), &connect(&third));
 }

@@ -145,6 +145,18 @@ impl Shared {
         }
     }
 
+    /// Waits while transactions that would begin wait for a switch-over.
+    ///
+    /// # Errors
+    /// What `interrupted` says, and 57P01 when this node is the primary no more.
+    pub fn wait_to_begin(&self, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
+        match waiting(interrupted, |patience| self.database.wait_to_begin(patience)) {
+            Ok(()) => Ok(()),
+            Err(WaitError::Closed) => Err(succeeded()),
+            Err(WaitError::Interrupted | WaitError::Deadline) => interrupted(),
+        }
+    }
+
     /// Waits while as much of the log is uncommitted as the node allows.
     ///
     /// # Errors

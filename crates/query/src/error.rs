@@ -61,6 +61,10 @@ pub fn commit_error(cause: CommitError) -> SqlError {
             SqlState::SERIALIZATION_FAILURE,
             "could not serialize access due to a concurrent change of a table's definition".to_owned(),
         ),
+        CommitError::HandsOver => (
+            SqlState::SERIALIZATION_FAILURE,
+            "could not commit: this node hands the role of the primary to another".to_owned(),
+        ),
         CommitError::Read(_) => (SqlState::IO_ERROR, cause.to_string()),
         CommitError::TooLarge(_) => (SqlState::PROGRAM_LIMIT_EXCEEDED, cause.to_string()),
         CommitError::Refused(_) => (SqlState::CANNOT_CONNECT_NOW, cause.to_string()),

@@ -24,7 +24,7 @@ use freshet_base::{
 use freshet_cluster::{
     handshake::check_gives_way,
     in_sync::{InSyncSet, Succession},
-    promotion::{Answer, ComesBack, Fetch, Inheritance, Level, Promotion, Question, Rules, Step, Stopped, Witness},
+    promotion::{Answer, Fetch, Inheritance, Level, Promotion, Question, Rules, Standing, Step, Stopped, Witness},
     recording::Recorded,
     term::{Fence, Living, TermHistory},
 };
@@ -44,19 +44,12 @@ pub struct PromoteOptions {
     pub safety: Option<Safety>,
     /// How many standbys it was configured with; `None` for what it said itself.
     pub standbys: Option<u32>,
-    /// What this node is configured with, standbys and safety: counts where it has heard nothing
-    /// from a primary since it started.
+    /// What this node is configured with: counts before a primary has said anything.
     pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
-    /// A former primary comes back without having been told to: it gives way to another that
-    /// leads, or has continued since ([`freshet_cluster::promotion::Candidacy::comes_back`]).
-    pub comes_back: bool,
-    /// Of such a primary: whom it waits for.
-    pub waits_for: ComesBack,
-    /// A node that takes its primary for lost stands without having been told to: it gives way to a
-    /// primary that any other node hears.
-    pub automatic: bool,
+    /// Why this node stands.
+    pub standing: Standing,
     /// Nodes to ask, beside those that the standby knows.
     pub known: Vec<Peer>,
     /// How long a peer may take to answer.
@@ -72,9 +65,7 @@ impl Default for PromoteOptions {
             standbys: None,
             configured: None,
             force: false,
-            comes_back: false,
-            waits_for: ComesBack::default(),
-            automatic: false,
+            standing: Standing::default(),
             known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
@@ -215,6 +206,9 @@ pub enum PromoteError {
     /// Others want to lead too.
     #[error("another node is taking over at the same time: terms rose to {0}")]
     Contested(Term),
+    /// The primary hands its role over no more.
+    #[error("{0} is the primary as before: its offer of the role stands no more, or it does not answer")]
+    NotHanded(NodeId),
     /// The missing part of the log could not be fetched.
     #[error("the end of the log could not be fetched from {from}: {source}")]
     Fetch {
@@ -334,6 +328,7 @@ impl Round {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
             }
             Stopped::Contested(term) => PromoteError::Contested(term),
+            Stopped::NotHanded(by) => PromoteError::NotHanded(by),
         }
     }
 }
@@ -385,7 +380,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
     }
     let rules = rules(shared, options);
     let mut promotion = shared.terms.promotion(shared.node(), shared.log_state(), rules);
-    if options.automatic && shared.terms.fence() != fence {
+    if options.standing == Standing::Automatic && shared.terms.fence() != fence {
         // While it sounded out, it has promised a term to another node, which may lead in a moment.
         return Err(PromoteError::Contested(shared.terms.fence().highest()));
     }
@@ -408,7 +403,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             Step::Finish { term, after } => {
                 let (decided, answered) = (Instant::now(), round.described.len());
                 tracing::info!(term = term.0, answered, "enough nodes have promised the term: finishing replay");
-                let end = S::finish(shared, options.deadline)?;
+                let end = finish(shared, options)?;
                 let start = S::cut_half(shared, end)?;
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
                 // Until then the primary of before may answer readers.
@@ -422,12 +417,21 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             }
             // A node on a busy machine may only have been slow. Who comes back asks again anyhow.
             Step::Stop(Stopped::TooFew { .. } | Stopped::SetUncertain { .. })
-                if round.late && again > 0 && !options.comes_back && !options.automatic =>
+                if round.late && again > 0 && options.standing == Standing::Ordered =>
             {
                 again -= 1;
             }
             Step::Stop(why) => return Err(round.explain(why, rules.level.safety)),
         }
+    }
+}
+
+/// All that was received is persistent and replayed; says where it ends.
+fn finish<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Result<Lsn, PromoteError> {
+    // It may have lost some of what it held while it fetched.
+    match S::has_no_vote(shared).filter(|_| !options.force) {
+        Some(why) => Err(PromoteError::Local(why.to_owned())),
+        None => S::finish(shared, options.deadline),
     }
 }
 
@@ -450,8 +454,7 @@ fn fetch<S: Store>(
 
 fn rules<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Rules {
     let level = Level::known((options.standbys, options.safety), shared.level(), options.configured);
-    let &PromoteOptions { force, comes_back, waits_for, automatic, .. } = options;
-    Rules { level, force, comes_back: comes_back.then_some(waits_for), automatic }
+    Rules { level, force: options.force, standing: options.standing }
 }
 
 /// Whether a node that nobody has ordered to lead may begin to rest for that.
@@ -462,10 +465,10 @@ fn may_begin<S: Store>(
     peers: &[Peer],
 ) -> Result<(), PromoteError> {
     let outranks = |(living, _): &(Living, _)| living.outranks(shared.node(), fence.highest());
-    match shared.living().filter(outranks).filter(|_| options.comes_back) {
+    match shared.living().filter(outranks).filter(|_| options.standing.comes_back().is_some()) {
         Some((Living { node, term }, primary)) => Err(PromoteError::Superseded { node, term, lives: true, primary }),
         // The log may still flow, and others may hear the primary.
-        None if options.automatic => sound_out(shared, options, peers),
+        None if options.standing == Standing::Automatic => sound_out(shared, options, peers),
         None => Ok(()),
     }
 }
@@ -516,10 +519,11 @@ fn consult<S: Store>(
     options: &PromoteOptions,
 ) -> Result<Round, PromoteError> {
     shared.terms.raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, gives_way } = promotion.question(shared.log_state());
-    let hello = shared.hello(Purpose::Consult { term, binding, gives_way });
+    let Question { term, binding, gives_way, handed, only } = promotion.question(shared.log_state());
+    let hello = shared.hello(Purpose::Consult { term, binding, gives_way, handed });
     let (replies, answers) = mpsc::channel();
-    for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| !is_itself(shared, peer)) {
+    let is_asked = |peer: &Peer| !is_itself(shared, peer) && only.is_none_or(|only| peer.node == Some(only));
+    for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| is_asked(peer)) {
         let (credentials, hello, peer, patience) =
             (shared.who.credentials.clone(), hello.clone(), peer.clone(), options.patience);
         let replies = replies.clone();
@@ -540,7 +544,7 @@ fn consult<S: Store>(
         };
         let Some((is_waited_for, peer, reply)) = next else { return Ok(round) };
         round.observe(shared, promotion, (is_waited_for, peer), reply);
-        if options.automatic && until.is_none() && promotion.has_enough() {
+        if options.standing.is_hasty() && until.is_none() && promotion.has_enough() {
             until = Some(Instant::now() + GRACE);
         }
     }

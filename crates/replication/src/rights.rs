@@ -77,6 +77,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Join(_)
         | Purpose::Fetch { .. }
         | Purpose::Consult { .. }
+        | Purpose::HandOver(_)
         | Purpose::Announce { .. }
         | Purpose::Originals
         | Purpose::BeginAgain { .. } => caller == Caller::Node,

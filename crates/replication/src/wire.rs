@@ -10,7 +10,8 @@ use freshet_cluster::{
     host::{Asking, Noted},
     meeting::Claim,
     promotion::LogState,
-    term::{TermHistory, TermState},
+    switch_over::HandOver,
+    term::{TermEntry, TermHistory, TermState},
 };
 pub use freshet_cluster::{
     follower::Ack,
@@ -42,7 +43,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 22;
+pub const PROTOCOL: u16 = 23;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,13 +134,17 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
-        (_, Purpose::Announce { claim, .. }) if claim.term_entry.node != hello.node => {
+        (_, Purpose::Announce { claim: Claim { term_entry: TermEntry { node, .. }, .. }, .. })
+        | (_, Purpose::HandOver(HandOver { by: node, .. }))
+            if *node != hello.node =>
+        {
             Err(Refusal::Violation("it speaks for the term of another node".into()))
         }
         (
             None,
             Purpose::Announce { .. }
             | Purpose::Consult { .. }
+            | Purpose::HandOver(_)
             | Purpose::Fetch { .. }
             | Purpose::Originals
             | Purpose::BeginAgain { .. },
@@ -225,7 +230,12 @@ pub enum Purpose {
         /// Of a candidate that no operator has asked to lead: the latest term that it had heard of.
         /// It is refused by those who live under a term that is not older.
         gives_way: Option<Term>,
+        /// Of a candidate to which a primary hands its role: the number of that offer. That primary
+        /// gives no promise but for this.
+        handed: Option<u64>,
     },
+    /// A primary hands its role to the node that it asks.
+    HandOver(HandOver),
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty
     /// directory.
     Identify,
@@ -498,7 +508,7 @@ mod tests {
             cluster: Some(ClusterId(7)),
             node: NodeId(1),
             address: "host:1".into(),
-            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)) },
+            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)), handed: None },
         };
         let bytes = encode_first(&hello);
         assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));

@@ -8,7 +8,7 @@ use freshet_cluster::{
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
     promising::{self, Promising},
-    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Step, Stopped},
+    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Standing, Step, Stopped},
     recording::Recorded,
     term::{Living, Refused},
 };
@@ -24,17 +24,6 @@ use crate::{
     upstream::address,
     world::{CLUSTER, Own, World},
 };
-
-/// Why a node wants to lead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// The operator wants it to.
-    Ordered,
-    /// It was a primary before.
-    ComesBack,
-    /// It takes its primary for lost.
-    Automatic,
-}
 
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
@@ -74,7 +63,7 @@ impl World {
             return self.begin_term(node, term, Inheritance { succession, committed, answered });
         }
         self.rest(node)?;
-        self.stand(node, false, Standing::ComesBack)
+        self.stand(node, false, Standing::ComesBack(ComesBack::default()))
     }
 
     /// Follows nobody, and feeds nobody, until it leads or gives up.
@@ -99,11 +88,14 @@ impl World {
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
         let level = Level::known((None, None), state.view.level(), configured);
         let broken = self.scenario.broken;
-        let comes_back = (standing != Standing::Ordered).then(|| state.disk.terms.fence.highest());
-        let gives_way = standing == Standing::ComesBack && broken != Broken::PrimaryPassedOver;
+        let comes_back = standing.is_unordered().then(|| state.disk.terms.fence.highest());
         let automatic = standing == Standing::Automatic;
-        let is_asked = automatic && broken != Broken::MajorityNotAsked;
-        let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default), automatic: is_asked };
+        let standing = match standing {
+            Standing::ComesBack(_) if broken == Broken::PrimaryPassedOver => Standing::Ordered,
+            Standing::Automatic if broken == Broken::MajorityNotAsked => Standing::Ordered,
+            standing => standing,
+        };
+        let rules = Rules { level, force, standing };
         let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),
@@ -142,7 +134,8 @@ impl World {
         candidate.round += 1;
         candidate.leads_at = None;
         let round = candidate.round;
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+        let is_asked = |other: &usize| question.only.is_none_or(|only| only.0 as usize == *other);
+        for other in (0..self.nodes.len()).filter(|other| *other != node).filter(is_asked) {
             let id = self.connect(node, other, Message::Consult { question });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
@@ -160,10 +153,17 @@ impl World {
         id: ConnectionId,
         question: Question,
     ) -> Result<(), Violation> {
-        let Question { term, binding, gives_way } = question;
+        let Question { term, binding, gives_way, handed, .. } = question;
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
         if let Some(lead) = living.filter(|lead| gives_way.is_some_and(|latest| lead.outranks(name, latest))) {
+            self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
+            return Ok(());
+        }
+        if let Some(number) = handed.filter(|_| binding)
+            && !self.hands_over(node, from, (term, number))?
+        {
+            let lead = living.expect("a primary that leads lives under its own term");
             self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
             return Ok(());
         }
@@ -382,7 +382,10 @@ impl World {
         let state = &self.nodes[node];
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let promotion = candidate.promotion.clone();
-        if state.mirror.is_some() {
+        if let Some(mirror) = &state.mirror {
+            if !mirror.has_vote() && !promotion.rules().force {
+                return self.give_up(node);
+            }
             let inheritance = promotion.inheritance(Lsn(state.disk.log.end()));
             return self.mirror_takes_over(node, term, inheritance);
         }

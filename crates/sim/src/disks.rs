@@ -212,7 +212,13 @@ impl World {
                 let (answered, needed) = set.answered_by(|member| member.node == name);
                 answered < needed && set.possible().eq(newest.possible())
             });
-            asks && copy.terms.fence == terms.fence
+            // It learns of sets once more that were in effect between: by one of those it might
+            // lead.
+            let log = &self.nodes[node].disk.log;
+            let mut again =
+                log.between(copy.log.end().min(log.end()), u64::MAX).iter().filter_map(|it| it.set.as_ref());
+            let same = again.all(|set| set.possible().eq(newest.possible()));
+            asks && same && copy.terms.fence == terms.fence
         });
         !alone && !self.is_asked_for_originals() && acknowledged && asks && newest.possible().all(safe)
     }

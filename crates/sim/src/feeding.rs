@@ -22,6 +22,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::{Lead, Role},
     scenario::Broken,
+    switching::Switching,
     world::{CLUSTER, Own, What, World, Writes},
 };
 
@@ -73,7 +74,14 @@ impl World {
         let rule = Recorded::new(rule, &state.recorder);
         let acknowledged = state.disk.log.transaction_end(known.0);
         let records = if with_rows { state_at(&state.disk.log, end.0) } else { Records::new() };
-        state.role = Role::Primary(Box::new(Lead { term, rule, records, acknowledged }));
+        state.role = Role::Primary(Box::new(Lead {
+            term,
+            rule,
+            records,
+            acknowledged,
+            written: 0,
+            switching: Switching::default(),
+        }));
         state.follower.passes_nothing();
         state.follower.closed();
         state.view.closed();

@@ -55,6 +55,7 @@ mod queue;
 pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
+mod switching;
 mod upstream;
 mod watching;
 mod world;
@@ -75,6 +76,10 @@ pub struct Report {
     pub failovers: u64,
     /// Times that a node stood by itself, since it took its primary for lost.
     pub stood: u64,
+    /// Switch-overs that were ordered, and those of them in which the primary gave its promise.
+    pub switch_overs: u64,
+    /// See there.
+    pub handed_over: u64,
     /// Failovers that were refused.
     pub refused: u64,
     /// Logs that were cut at a rejoin.

@@ -13,6 +13,7 @@ use freshet_cluster::{
     inputs::{Original, Sayable},
     meeting::Acknowledged,
     promotion::{Answer, Question},
+    switch_over::HandOver,
 };
 use freshet_fabric::memory::Region;
 
@@ -95,6 +96,10 @@ pub(crate) enum Message {
     },
     Consult {
         question: Question,
+    },
+    /// Of a primary that hands its role over.
+    HandOver {
+        hand_over: HandOver,
     },
     /// Of a node that was asked.
     Answer {
@@ -305,6 +310,7 @@ impl World {
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { ack } => self.acked(to, id, &ack)?,
             Message::Consult { question } => self.consulted(to, from, id, question)?,
+            Message::HandOver { hand_over } => self.is_handed(to, id, hand_over)?,
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
             Message::Fetched { welcome, blocks } => self.fetched(to, id, welcome, blocks)?,

@@ -28,6 +28,7 @@ use crate::{
     mirror::{Line, Mirror, Records},
     net::ConnectionId,
     one_sided::Memory,
+    switching::Switching,
 };
 
 /// How long a node that leads, or is about to, may be silent.
@@ -173,6 +174,10 @@ pub(crate) struct Lead {
     pub records: Records,
     /// Clients were told up to here.
     pub acknowledged: u64,
+    /// Clients have written up to here.
+    pub written: u64,
+    /// What it holds back.
+    pub switching: Switching,
 }
 
 /// The connection to whom a standby follows.
@@ -340,7 +345,8 @@ impl Node {
     /// The term under which it lives.
     pub fn living(&self, now: Moment) -> Option<Living> {
         if let Some(lead) = self.lead() {
-            return self.leads().then_some(Living { term: lead.term, node: self.id });
+            let living = Living { term: lead.term, node: self.id };
+            return if self.leads() { Some(living) } else { lead.switching.successor(now) };
         }
         let (lead, hearsay) = self.view.living(&self.disk.terms.fence, now)?;
         (hearsay || !self.watch.suspects(now)).then_some(lead)

@@ -16,9 +16,7 @@ impl World {
         let pause = self.dice.between(3000, 20_000);
         self.after(pause, What::Operator);
         let count = self.nodes.len();
-        for node in 0..count {
-            self.replace_hopeless(node);
-        }
+        (0..count).for_each(|node| self.replace_hopeless(node));
         let runs = |node: &Node| !node.memory.stopped;
         let leading: Vec<usize> =
             (0..count).filter(|node| self.nodes[*node].leads() && runs(&self.nodes[*node])).collect();
@@ -50,6 +48,7 @@ impl World {
             self.crash(*primary);
             return Ok(());
         }
+        self.may_order_switch_over(&leading);
         if let Some(node) = self.holder_of_more(leading.len()) {
             return self.promote(node, false);
         }

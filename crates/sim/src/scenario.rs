@@ -119,6 +119,10 @@ pub enum Broken {
     RestartedVoterGrants,
     /// Who stands by itself leads however few have answered, and although others hear a primary.
     MajorityNotAsked,
+    /// Transactions go on while a primary hands its role over.
+    GateNotClosed,
+    /// A primary keeps an offer of its role that it has taken back.
+    OfferNotTakenBack,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.

@@ -4,11 +4,11 @@
 use freshet_cluster::{
     Moment,
     lease::Voter,
+    promotion::Standing,
     watch::{Next, Watch},
 };
 
 use crate::{
-    candidacy::Standing,
     checks::{Property, Violation},
     node::WATCH,
     scenario::Broken,

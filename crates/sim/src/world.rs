@@ -17,11 +17,11 @@ use freshet_cluster::{
 use crate::{
     Report,
     checks::{Checks, Violation},
-    dice::Dice,
+    dice::{Dice, mix},
     log::Block,
     mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
-    node::{Node, Role},
+    node::{Lead, Node, Role},
     queue::Queue,
     scenario::{Broken, Scenario},
 };
@@ -32,6 +32,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
 const LEASE: Duration = Duration::from_millis(25);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
+/// Names the dice of switch-overs.
+const SWITCH_OVERS: u64 = 9;
 /// The longest stretch of the log that is written and not committed.
 const BACKLOG: u64 = 12_000;
 /// After the faults, everything is well within this, in microseconds.
@@ -101,6 +103,8 @@ pub(crate) enum Own {
     Tick,
     /// It looks whether it has to stand.
     Look,
+    /// It looks how far its switch-over is.
+    Switch,
     Pump,
     Reconnect,
     Announce,
@@ -139,6 +143,8 @@ pub(crate) enum Writes {
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
+    /// Of the operator who switches over; none in two of three runs.
+    pub orders: Option<Dice>,
     pub now: Moment,
     queue: Queue<What>,
     pub nodes: Vec<Node>,
@@ -189,10 +195,13 @@ impl World {
             })
             .collect();
         let mut dice = Dice(seed);
+        let mut orders = Dice(mix(seed ^ mix(SWITCH_OVERS)));
+        let orders = orders.one_in(3).then_some(orders);
         let cards = scenario.mirrors > 0 && dice.one_in(2);
         Self {
             scenario,
             dice,
+            orders,
             cards,
             writes: 0,
             now: Moment(0),
@@ -443,6 +452,7 @@ impl World {
                 return self.apply_to_rule(node, Event::Tick);
             }
             Own::Look => return self.look(node),
+            Own::Switch => self.switch(node),
             Own::Pump => {
                 // An earlier look has been arranged since, and has arranged the next one.
                 if self.nodes[node].wakes.is_none_or(|wakes| wakes <= self.now.0) {
@@ -476,7 +486,8 @@ impl World {
             return Ok(());
         }
         for node in 0..self.nodes.len() {
-            let Some(lead) = self.nodes[node].lead().filter(|lead| lead.rule.admit().is_ok()) else { continue };
+            let admits = |lead: &&Lead| lead.rule.admit().is_ok() && !lead.switching.closed;
+            let Some(lead) = self.nodes[node].lead().filter(admits) else { continue };
             let term = lead.term;
             let stopped = !self.nodes[node].up || self.nodes[node].memory.stopped;
             if stopped || self.nodes[node].disk.log.end() > lead.acknowledged + scale(&self.scenario) * BACKLOG {
@@ -492,6 +503,10 @@ impl World {
                 let block = self.block(node, term, Writes::Rows { last: block == blocks });
                 let digest = self.nodes[node].disk.log.push(block.clone());
                 self.check_block(node, &block, digest)?;
+            }
+            let end = self.nodes[node].disk.log.end();
+            if let Some(lead) = self.nodes[node].lead_mut() {
+                lead.written = end;
             }
             self.flush(node)?;
         }

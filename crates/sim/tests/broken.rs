@@ -389,3 +389,12 @@ fn a_node_that_stands_unasked() {
     let violation = caught(Broken::MajorityNotAsked, scenario, &[Property::TakenBack], 2000);
     println!("{violation}");
 }
+
+/// A primary hands its role over.
+#[test]
+fn a_switch_over_that_leaves_something_open() {
+    for broken in [Broken::GateNotClosed, Broken::OfferNotTakenBack] {
+        let violation = caught(broken, Scenario::new(Safety::Quorum(2), 2), &[Property::SwitchOver], 2000);
+        println!("{broken:?}: {violation}");
+    }
+}

@@ -60,6 +60,8 @@ fn one_sided() {
 fn without_an_operator() {
     let report = all_of(Group::Automatic, "without_an_operator");
     assert!(report.stood > 0 && report.failovers > 0, "{report:?}");
+    let switched = [report.switch_overs, report.handed_over];
+    assert!(report.leads < 200 || switched.into_iter().min() > Some(20), "{report:?}");
 }
 
 #[test]

@@ -148,6 +148,15 @@ impl Owners {
         self.entries[owner.index()].state.store(owner.number() << 2 | phase, Ordering::Release);
     }
 
+    /// Whether any transaction with writes executes, and whether any is taking its LSN or has taken
+    /// it and is not decided. One that begins while this looks may be missed.
+    pub fn under_way(&self) -> (bool, bool) {
+        // SeqCst: who closed the gate before finds either the transaction committing, or the
+        // transaction, which looks at the gate after that, finds the gate closed.
+        let phases = || self.entries.iter().map(|entry| entry.state.load(Ordering::SeqCst) & 3);
+        (phases().any(|phase| phase == ACTIVE), phases().any(|phase| phase == COMMITTING))
+    }
+
     /// How far `owner` has come.
     pub fn phase(&self, owner: Owner) -> Phase {
         let entry = &self.entries[owner.index()];
@@ -186,13 +195,13 @@ mod tests {
         let owner = owners.begin(2);
         assert_eq!(Owner::from_lsn_bits(owner.lsn_bits()), Some(owner));
         assert_eq!(owner.index(), 2);
-        assert_eq!(owners.phase(owner), Phase::Active);
+        assert_eq!((owners.phase(owner), owners.under_way()), (Phase::Active, (true, false)));
         owners.committing(owner);
-        assert_eq!(owners.phase(owner), Phase::Committing(None));
+        assert_eq!((owners.phase(owner), owners.under_way()), (Phase::Committing(None), (false, true)));
         owners.lsn(owner, Lsn(8));
         assert_eq!(owners.phase(owner), Phase::Committing(Some(Lsn(8))));
         owners.decided(owner, true);
-        assert_eq!(owners.phase(owner), Phase::Committed(Lsn(8)));
+        assert_eq!((owners.phase(owner), owners.under_way()), (Phase::Committed(Lsn(8)), (false, false)));
         let next = owners.begin(2);
         assert_eq!(owners.phase(owner), Phase::Over);
         owners.decided(next, false);

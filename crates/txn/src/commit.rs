@@ -15,7 +15,7 @@ use freshet_log::{BlockBuilder, ReserveError, Writer};
 use freshet_storage::Catalog;
 
 use crate::{
-    CommitError, NotRecorded, Ticket, Transaction,
+    CommitError, NotAdmitted, NotRecorded, Ticket, Transaction,
     garbage::Garbage,
     plan::{Plan, Record},
     rids::Rids,
@@ -23,6 +23,15 @@ use crate::{
     state::Write,
     worker::Inner,
 };
+
+impl From<NotAdmitted> for CommitError {
+    fn from(not: NotAdmitted) -> Self {
+        match not {
+            NotAdmitted::Refused(why) => Self::Refused(why),
+            NotAdmitted::HandsOver => Self::HandsOver,
+        }
+    }
+}
 
 impl From<ReserveError> for CommitError {
     fn from(error: ReserveError) -> Self {
@@ -64,7 +73,7 @@ impl Transaction<'_> {
         let Some(primary) = self.primary.filter(|_| !worker.state.borrow().logs_nothing()) else {
             return self.end_reading();
         };
-        primary.gate.admit().map_err(CommitError::Refused)?;
+        primary.gate.admit()?;
         if !primary.log.has_room()
             && let Some(out_of_space) = primary.log.out_of_space()
         {
@@ -132,6 +141,8 @@ impl Transaction<'_> {
         let announced = self.announce();
         // Before the LSN: who sees this transaction active knows that its LSN will be larger.
         owners.committing(owner);
+        // Who has seen nobody commit since the gate was closed knows where the log ends.
+        primary.gate.admit()?;
         let mut reservation = writer.reserve(plan.length())?;
         let lsn = reservation.lsn();
         assert!(lsn >= self.snapshot(), "a transaction comes before what it has read");

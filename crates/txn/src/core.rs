@@ -105,6 +105,12 @@ impl Core {
         })
     }
 
+    /// Whether any transaction that has written is open, and whether any is about to take its LSN
+    /// or has just taken it ([`Owners::under_way`]).
+    pub fn under_way(&self) -> (bool, bool) {
+        self.owners.under_way()
+    }
+
     /// The LSN at and above which versions are still needed, whether what is below it is
     /// committed or not (see [`Content::trim`]).
     pub fn oldest_needed(&self) -> Lsn {

@@ -104,6 +104,9 @@ pub enum CommitError {
     /// The safety level cannot be kept at the moment.
     #[error("refused, and rolled back: {0}")]
     Refused(String),
+    /// The primary hands its role to another node.
+    #[error("rolled back: this node hands the role of the primary to another: try again there")]
+    HandsOver,
     /// The log waits for room.
     #[error("{0}; the transaction was rolled back: make room, and try again")]
     NoRoom(String),

@@ -1,6 +1,6 @@
 //! The last step of the commit path: the client is told, once the commit rule holds.
 
-pub use freshet_base::{CommitGate, OutcomeOpen};
+pub use freshet_base::{CommitGate, NotAdmitted, OutcomeOpen};
 use freshet_base::{Lsn, wait::Patience};
 
 /// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken
@@ -23,7 +23,7 @@ impl CommitGate for OpenGate {
         Lsn::MAX
     }
 
-    fn admit(&self) -> Result<(), String> {
+    fn admit(&self) -> Result<(), NotAdmitted> {
         Ok(())
     }
 

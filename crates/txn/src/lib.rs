@@ -44,7 +44,7 @@ pub use self::{
     core::{Core, MarkError},
     error::{CommitError, ProcedureError, WriteError},
     garbage::Collector,
-    gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
+    gate::{CommitGate, NotAdmitted, OpenGate, OutcomeOpen, Ticket},
     memory::Memory,
     messages::{Message, Messages},
     procedure::RETRIES,

@@ -34,6 +34,8 @@ impl Worker {
     ) -> Result<(T, Ticket), ProcedureError> {
         let mut backoff = Backoff::new();
         self.core().snapshots.wait_for_room(Patience::endless());
+        // Where the role has gone, the commit says so.
+        let _ = self.core().snapshots.wait_to_begin(Patience::endless());
         for tries in 1.. {
             let transaction = self.begin(isolation);
             let error = match procedure(&transaction) {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use freshet_base::{Lsn, Term, Watermark, wait::Patience};
+use freshet_base::{Lsn, Term, WaitError, Watermark, wait::Patience};
 use freshet_log::Log;
 
 use crate::CommitGate;
@@ -100,6 +100,14 @@ impl Snapshots {
     /// See [`CommitGate::wait_for_room`]; transactions of a standby need no room.
     pub fn wait_for_room(&self, patience: Patience<'_>) -> bool {
         self.primary.get().is_none_or(|primary| primary.gate.wait_for_room(patience))
+    }
+
+    /// See [`CommitGate::wait_to_begin`]; transactions of a standby begin at any time.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    pub fn wait_to_begin(&self, patience: Patience<'_>) -> Result<(), WaitError> {
+        self.primary.get().map_or(Ok(()), |primary| primary.gate.wait_to_begin(patience))
     }
 
     /// The standby's read view: what is replayed here and persistent globally.

@@ -29,6 +29,8 @@ pub struct MirrorState {
     announced: Lsn,
     fetched: Lsn,
     floor: Lsn,
+    /// It had everything up to here when it was cut last, and may have acknowledged that.
+    owes: Lsn,
     stale: bool,
     /// It is to be given up, and has no vote.
     silent: bool,
@@ -56,6 +58,7 @@ impl MirrorState {
             announced: Lsn::ZERO,
             fetched: Lsn::ZERO,
             floor: Lsn::ZERO,
+            owes: Lsn::ZERO,
             stale: false,
             silent: false,
         }
@@ -97,7 +100,7 @@ impl MirrorState {
 
     /// Whether a candidate may compare what is here with what others have.
     pub fn has_vote(&self) -> bool {
-        !self.silent && self.is_state()
+        !self.silent && self.is_state() && self.end >= self.owes
     }
 
     /// Whether nothing is here that can be continued.
@@ -143,7 +146,7 @@ impl MirrorState {
     /// Nothing is here any more, and what begins is another incarnation.
     pub fn forgotten(&mut self) {
         self.silent = false;
-        (self.end, self.floor, self.stale) = (Lsn::ZERO, Lsn::ZERO, false);
+        (self.end, self.floor, self.owes, self.stale) = (Lsn::ZERO, Lsn::ZERO, Lsn::ZERO, false);
     }
 
     /// A checkpoint is in the memory: the log is needed from `start` on, and it is a state of the
@@ -183,9 +186,12 @@ impl MirrorState {
         self.fetched = to;
     }
 
-    /// The memory was to be cut at `at`, and ends at `end` now.
+    /// The memory was to be cut at `at`, and ends at `end` now. Whole batches are undone, so that
+    /// it may end below `at`, and below what this mirror has acknowledged: then it has no vote
+    /// before it has that again. The next process has to know, too: `at` is noted as a floor before
+    /// anything is undone.
     pub fn cut(&mut self, at: Lsn, end: Lsn) -> Cut {
-        self.end = end;
+        (self.end, self.owes) = (end, at);
         match end {
             end if end == at => Cut::Done,
             end if end < at => Cut::Below(end),
@@ -234,8 +240,11 @@ mod tests {
         let mut it = new().found(Lsn(300), Lsn::ZERO);
         assert_eq!(it.cut(Lsn(200), Lsn(250)), Cut::Above(Lsn(250)));
         assert_eq!(it.cut(Lsn(200), Lsn(200)), Cut::Done);
+        assert!(it.has_vote());
         assert_eq!(it.cut(Lsn(200), Lsn(150)), Cut::Below(Lsn(150)));
-        assert_eq!(it.end(), Lsn(150));
+        assert_eq!((it.end(), it.is_state(), it.has_vote()), (Lsn(150), true, false), "it may have acknowledged 200");
+        it.observe(Lsn(200), Lsn::ZERO);
+        assert!(it.has_vote());
     }
 
     #[test]

@@ -227,6 +227,11 @@ impl Candidacy {
         }
     }
 
+    /// Whether `node` has described its log.
+    pub(super) fn has_log_of(&self, node: NodeId) -> bool {
+        self.logs.contains_key(&node)
+    }
+
     /// `peer` raised its fence to the candidate's term and described its log.
     pub fn promised(&mut self, peer: NodeId, log: LogState) {
         if peer != self.me {
@@ -487,10 +492,11 @@ impl Candidacy {
         Some(others.max_by_key(|set| set.order()).unwrap_or(newest).clone())
     }
 
-    /// Whether no set of the term of this record was in effect when it was written, nor is now: of
-    /// each set that may have been in effect before, enough members have nothing of that term
-    /// ([`InSyncSet::may_be_followed_by`]). A member that has something would have kept the term
-    /// before from writing more; but all that had may have lost their logs since.
+    /// Whether no set of the term of this record was in effect when it was written, nor is now: it
+    /// had to follow each set that may have been in effect before, and of one of these enough
+    /// members have nothing of that term ([`InSyncSet::may_be_followed_by`]). A member that has
+    /// something would have kept the term before from writing more; but all that had may have lost
+    /// their logs since.
     fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
         if set.is_settled() {
             // Members that lack it were set back, or have lost their logs.
@@ -508,7 +514,7 @@ impl Candidacy {
         };
         match &*set.before {
             [] => lacking(&set.members),
-            before => before.iter().all(lacking),
+            before => before.iter().any(lacking),
         }
     }
 

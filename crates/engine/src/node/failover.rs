@@ -4,26 +4,26 @@
 
 use std::{sync::Arc, time::Duration};
 
+use freshet_cluster::promotion::Standing;
 use freshet_replication::promotion::{PromoteError as PromotionError, PromoteOptions};
 
-use super::{Failover, Node, PromoteError, Role, start::StartError};
+use super::{Failover, Node, PromoteError, Promotion, Role, start::StartError};
 
 /// A node that stands waits no longer for another's answer. One on a busy machine that was too slow
 /// is asked again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// Has this node stand whenever it takes its primary for lost, if it is configured to.
+    /// Has this node stand when its primary hands it the role, and, if it is configured to,
+    /// whenever it takes its primary for lost.
     pub(super) fn stand_by_itself(self: &Arc<Self>) -> Result<(), StartError> {
-        if matches!(self.config.failover, Failover::Manual | Failover::Never) {
-            return Ok(());
-        }
+        let by_itself = !matches!(self.config.failover, Failover::Manual | Failover::Never);
         let Some(watching) = self.composition().watching() else { return Ok(()) };
         let weak = Arc::downgrade(self);
         let run = move || {
-            while watching.wait() {
+            while let Some(standing) = watching.wait(by_itself) {
                 let Some(node) = weak.upgrade() else { return };
-                match node.stand() {
+                match node.stand(standing) {
                     Ok(()) => return,
                     Err(PromoteError::Promotion(cause)) if gives_way(&cause) => watching.promised(),
                     Err(_) if matches!(node.role(), Role::Standby | Role::Mirror) => watching.gave_up(),
@@ -36,12 +36,16 @@ impl Node {
     }
 
     /// It stands, and leads if enough others let it.
-    fn stand(&self) -> Result<(), PromoteError> {
+    fn stand(&self, standing: Standing) -> Result<(), PromoteError> {
         let configured = Some((self.config.standbys, self.config.safety));
-        let options = PromoteOptions { automatic: true, configured, patience: PATIENCE, ..PromoteOptions::default() };
+        let options = PromoteOptions { standing, configured, patience: PATIENCE, ..PromoteOptions::default() };
         match self.promotion(&options) {
-            Ok(promotion) => {
-                tracing::warn!(term = promotion.term.0, lsn = promotion.at.0, "the primary was lost: this node leads");
+            Ok(Promotion { term, at }) if standing == Standing::Automatic => {
+                tracing::warn!(term = term.0, lsn = at.0, "the primary was lost: this node leads");
+                Ok(())
+            }
+            Ok(Promotion { term, at }) => {
+                tracing::info!(term = term.0, lsn = at.0, "the primary has handed this node its role");
                 Ok(())
             }
             Err(PromoteError::Promotion(cause)) => {
@@ -49,7 +53,10 @@ impl Node {
                     PromotionError::Superseded { node, .. } => {
                         tracing::debug!(primary = %node, "another node hears the primary, which this one suspects");
                     }
-                    cause => tracing::warn!(%cause, "the primary is silent, and this node cannot take its place"),
+                    cause if standing == Standing::Automatic => {
+                        tracing::warn!(%cause, "the primary is silent, and this node cannot take its place");
+                    }
+                    cause => tracing::warn!(%cause, "this node cannot take the role that it was handed"),
                 }
                 Err(PromoteError::Promotion(cause))
             }

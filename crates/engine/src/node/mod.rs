@@ -36,6 +36,7 @@ mod standby;
 mod start;
 mod status;
 mod sweep;
+mod switch_over;
 
 use std::{
     path::PathBuf,
@@ -63,7 +64,7 @@ use freshet_replication::{
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
-pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Verdict};
+pub use freshet_replication::{primary::SwitchedOver, standby::ReplayMode, status::LinkStatus, wire::Verdict};
 
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
@@ -83,6 +84,7 @@ pub use self::{
     start::{PhaseStatus, StartError, StartPhase},
     status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
+    switch_over::SwitchOverError,
 };
 use crate::{
     Database,

@@ -21,7 +21,7 @@ use std::{
 
 use freshet_base::{Lsn, NodeId, StateProof, Term, Watermark};
 use freshet_cluster::{
-    promotion::{Candidacy, ComesBack, LogState, Plan},
+    promotion::{Candidacy, ComesBack, LogState, Plan, Standing},
     term::{Living, TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
@@ -361,7 +361,7 @@ impl Parts {
         let options = PromoteOptions {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
-            comes_back: true,
+            standing: Standing::ComesBack(ComesBack::default()),
             ..PromoteOptions::default()
         };
         let waits_for_all_until = Instant::now() + Duration::from_millis(self.config.standby_timeout_ms);
@@ -553,7 +553,7 @@ impl Returning {
         // A node with `join` does not take itself for the primary before another node has announced
         // which one is.
         let waits_for_all = Instant::now() < self.waits_for_all_until;
-        self.options.waits_for = ComesBack { asks: self.join.is_some(), waits_for_all };
+        self.options.standing = Standing::ComesBack(ComesBack { asks: self.join.is_some(), waits_for_all });
         let outcome = node.promotion(&self.options).map(drop);
         if let Err(PromoteError::Promotion(cause)) = &outcome
             && let PromotionError::Superseded { primary, .. } = &**cause

@@ -18,14 +18,14 @@ mod tests;
 
 use std::io::{self, Read};
 
-use freshet_base::Lsn;
+use freshet_base::{Lsn, NodeId};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -58,6 +58,11 @@ pub enum Ask {
     Promote {
         /// Even when other nodes cannot be asked whether they know more.
         force: bool,
+    },
+    /// Hands the role of this primary to a standby. Answered by [`Answer::SwitchedOver`].
+    SwitchOver {
+        /// The standby's id, or the address where other nodes reach it; none: the nearest.
+        to: Option<String>,
     },
     /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
     Checkpoint {
@@ -137,6 +142,17 @@ pub enum Answer {
         /// The number of the new term.
         term: u32,
         /// The LSN at which the term begins.
+        at: Lsn,
+    },
+    /// Another node is the primary now.
+    SwitchedOver {
+        /// Its id.
+        node: NodeId,
+        /// Where other nodes reach it.
+        address: String,
+        /// The term before.
+        after: u32,
+        /// Everything below was acknowledged before the role moved.
         at: Lsn,
     },
     /// A checkpoint was written.

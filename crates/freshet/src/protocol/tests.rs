@@ -29,6 +29,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Lsn(from), batch_bytes }),
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),
+        any::<Option<String>>().prop_map(|to| Ask::SwitchOver { to }),
         (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Lsn), deadline_ms }),
         (any::<u64>(), any::<u64>()).prop_map(|(lsn, deadline_ms)| Ask::WaitVisible { lsn: Lsn(lsn), deadline_ms }),
     ]

@@ -19,11 +19,11 @@ use std::{
 };
 
 use freshet_base::strangers::Place;
-use freshet_engine::{CheckpointKind, StateAsk};
+use freshet_engine::{CheckpointKind, StateAsk, node::SwitchedOver};
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
 
-use super::{Shared, completion::Pending, rights::Caller, work::Work};
+use super::{Host, Shared, completion::Pending, rights::Caller, work::Work};
 use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
 
 /// Requests of one connection that may be under way.
@@ -345,6 +345,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
 fn log_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
+        Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
@@ -368,7 +369,14 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             Ok(mix) => Answer::Mix(mix),
             Err(reason) => Answer::Refused { reason },
         }),
-        Ask::Promote { force } => promote(shared, reply, force),
+        Ask::Promote { force } => aside(shared, reply, move |host| match host.promote(force) {
+            Ok((term, at)) => Answer::Promoted { term, at },
+            Err(reason) => Answer::Refused { reason },
+        }),
+        Ask::SwitchOver { to } => aside(shared, reply, move |host| match host.switch_over(to.as_deref()) {
+            Ok(SwitchedOver { node, address, after, at }) => Answer::SwitchedOver { node, address, after: after.0, at },
+            Err(reason) => Answer::Refused { reason },
+        }),
         Ask::Refill => {
             reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
         }
@@ -396,17 +404,14 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
 }
 
 /// A failover has a thread of its own; there is one at a time.
-fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
+fn aside(shared: &Arc<Shared>, reply: Reply, failover: impl FnOnce(&dyn Host) -> Answer + Send + 'static) {
     if shared.promoting.swap(true, Ordering::SeqCst) {
         let reason = "a failover by this node is under way: look at its status".to_owned();
         return reply.send(Answer::Refused { reason });
     }
     let this = Arc::clone(shared);
     let run = move || {
-        let answer = match this.host.promote(force) {
-            Ok((term, at)) => Answer::Promoted { term, at },
-            Err(reason) => Answer::Refused { reason },
-        };
+        let answer = failover(&*this.host);
         this.promoting.store(false, Ordering::SeqCst);
         reply.send(answer);
     };

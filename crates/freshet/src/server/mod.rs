@@ -34,7 +34,7 @@ use std::{
 };
 
 use freshet_base::{Lsn, strangers::Strangers};
-use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash};
+use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
@@ -74,6 +74,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When it cannot be, or must not.
     fn promote(&self, force: bool) -> Result<(u32, Lsn), String>;
+    /// Hands the role of this primary to a standby ([`freshet_engine::Node::switch_over`]). May
+    /// take a while.
+    ///
+    /// # Errors
+    /// Why the role stays, or what is open.
+    fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String>;
     /// Has a mirror begin again with what the node has that it is to follow, although that is less.
     ///
     /// # Errors

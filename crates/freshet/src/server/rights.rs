@@ -87,6 +87,7 @@ const fn rule(ask: &Ask) -> Rule {
             ("mix (`advise`)", Members, "number and sizes of the records that were written since a status; no content")
         }
         Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
+        Ask::SwitchOver { .. } => ("switch over", Operators, "who leads then, or why the role stays where it is"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),
         Ask::BeginAgain { .. } => ("begin again", Operators, "where its primary is, or why it does not begin again"),
         Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),

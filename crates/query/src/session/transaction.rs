@@ -206,6 +206,7 @@ impl<'w> Session<'w> {
         self.shared.check_proof()?;
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
+            self.shared.wait_to_begin(&|| self.check())?;
             self.wait_for_view()?;
             let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {

@@ -28,6 +28,7 @@ use freshet_cluster::{
     handshake::Welcome,
     promising::Promised,
     promotion::{Fetch, LogState},
+    switch_over::HandOver,
     term::{Living, TermState},
     upstream::UpstreamConfig,
     view::ClusterView,
@@ -329,6 +330,20 @@ impl<S: Store> Shared<S> {
         let address = hearsay.then(|| known.announced_address.clone());
         drop(known);
         Some((living, address.or_else(|| self.primary_address())))
+    }
+
+    /// The primary hands this node its role.
+    ///
+    /// # Errors
+    /// [`Refusal`] unless this node follows that primary.
+    pub fn is_handed(&self, hand_over: HandOver) -> Result<(), Refusal> {
+        let by = Living { term: hand_over.term, node: hand_over.by };
+        if self.living().is_none_or(|(living, _)| living != by) {
+            return Err(self.not_primary());
+        }
+        tracing::info!(by = %by.node, term = by.term.0, "the primary hands this node its role");
+        self.watching.hand_over(hand_over);
+        Ok(())
     }
 
     /// A node has announced that it leads, or is about to, and where it is.

@@ -26,10 +26,14 @@ impl<S: Store> Service for FollowService<S> {
         }
         match hello.purpose.clone() {
             Purpose::Join(join) => S::join(shared, &hello, join, connection),
-            Purpose::Consult { term, binding, gives_way } => {
+            Purpose::Consult { term, binding, gives_way, .. } => {
                 let reply = consulted(shared, &hello, term, binding, gives_way);
                 answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
+            Purpose::HandOver(hand_over) => match shared.is_handed(hand_over) {
+                Ok(()) => answer(connection, hand_over.term, &Reply::Noted),
+                Err(refusal) => refuse(connection, refusal),
+            },
             Purpose::Identify => match cluster {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
                 None => refuse(connection, shared.not_primary()),

@@ -7,6 +7,8 @@ use freshet_base::sync::{Mutex, MutexGuard};
 use freshet_cluster::{
     Moment,
     lease::Voter,
+    promotion::Standing,
+    switch_over::HandOver,
     watch::{Next, Watch, WatchConfig},
 };
 
@@ -25,13 +27,16 @@ pub struct Watching {
 struct State {
     watch: Watch,
     voter: Voter,
+    /// The primary hands this node its role.
+    handed: Option<HandOver>,
     stopped: bool,
 }
 
 impl Watching {
     pub(crate) fn new(config: WatchConfig, clock: Clock) -> Self {
         let now = clock.now();
-        let state = State { watch: Watch::new(config, now), voter: Voter::restarted(now), stopped: false };
+        let state =
+            State { watch: Watch::new(config, now), voter: Voter::restarted(now), handed: None, stopped: false };
         Self { state: Mutex::new(state), bell: Bell::default(), clock }
     }
 
@@ -81,24 +86,35 @@ impl Watching {
         self.state().watch.promised(self.clock.now());
     }
 
+    /// The primary hands this node its role.
+    pub(crate) fn hand_over(&self, hand_over: HandOver) {
+        self.state().handed = Some(hand_over);
+        self.bell.ring();
+    }
+
     /// The node stands for nothing more.
     pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.bell.ring();
     }
 
-    /// Blocks until this node has to stand; `false` when it stops instead.
-    pub fn wait(&self) -> bool {
+    /// Blocks until this node has to stand, and says why; `None` when it stops instead. Not
+    /// `by_itself`, it does so only when the primary hands it the role.
+    pub fn wait(&self, by_itself: bool) -> Option<Standing> {
         loop {
             let next = {
                 let state = &mut *self.state();
                 if state.stopped {
-                    return false;
+                    return None;
+                }
+                if let Some(hand_over) = state.handed.take() {
+                    return Some(Standing::Handed(hand_over));
                 }
                 state.watch.next(self.clock.now())
             };
             match next {
-                Next::Stand => return true,
+                Next::Stand if by_itself => return Some(Standing::Automatic),
+                Next::Stand => self.bell.sleep(None),
                 Next::Sleep(until) => {
                     let until = (until != Moment(u64::MAX)).then(|| self.clock.instant(until));
                     self.bell.sleep(until);

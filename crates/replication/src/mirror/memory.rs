@@ -38,6 +38,8 @@ pub(super) struct Memory {
     /// Whose database it holds, if anything has begun here.
     cluster: ClusterId,
     floor: Lsn,
+    /// It had everything up to here when it was cut last.
+    owes: Lsn,
     damaged: bool,
     arena: u64,
     most: u64,
@@ -108,6 +110,7 @@ impl Memory {
             terms: terms.clone(),
             cluster,
             floor,
+            owes: Lsn::ZERO,
             damaged,
             arena,
             most,
@@ -180,7 +183,7 @@ impl Memory {
         let regions = (0..).zip(lengths).map(|(number, bytes)| self.make(number, *bytes));
         self.regions = regions.collect::<io::Result<_>>()?;
         (self.begun, self.exposed, self.base) = (false, false, Lsn::ZERO);
-        (self.floor, self.damaged) = (Lsn::ZERO, false);
+        (self.floor, self.owes, self.damaged) = (Lsn::ZERO, Lsn::ZERO, false);
         self.session += 1;
         Ok(())
     }
@@ -212,7 +215,8 @@ impl Memory {
     fn note(&self) -> io::Result<()> {
         match &self.kept {
             Some(kept) if self.begun => {
-                let &Self { cluster, floor, damaged, .. } = self;
+                let &Self { cluster, damaged, .. } = self;
+                let floor = self.floor.max(self.owes);
                 let (lengths, durable) = (&self.lengths()[..], self.medium() == Some(&Medium::Dax));
                 kept.note(Noted { cluster, lengths, floor, damaged, durable })
             }
@@ -340,7 +344,7 @@ impl Memory {
         (base, floor): (Lsn, Lsn),
     ) -> io::Result<()> {
         begin_feed(&self.regions(), cluster, node, term, base);
-        (self.begun, self.cluster, self.base, self.floor) = (true, cluster, base, floor);
+        (self.begun, self.cluster, self.base, self.floor, self.owes) = (true, cluster, base, floor, Lsn::ZERO);
         self.session += 1;
         self.note()
     }
@@ -421,6 +425,10 @@ impl Memory {
             return Ok(at);
         }
         self.session += 1;
+        // What is undone may begin below, and what lies between may be acknowledged
+        // (`MirrorState::cut`).
+        self.owes = at;
+        self.note()?;
         let end = cut(&self.regions(), at)?.end;
         self.base = end;
         // It reaches less far from now on, and is to be found again all the same.

@@ -77,7 +77,7 @@ impl Store for MemoryStore {
             return Some("what this mirror holds is damaged, and it begins again from another node");
         }
         (!shared.state().mirror_state.has_vote())
-            .then_some("this mirror is being filled from a checkpoint, and does not hold all of that yet")
+            .then_some("this mirror is being filled, and does not hold all yet that it has to, or once had")
     }
 
     fn rested(shared: &Shared, options: &PromoteOptions) -> Result<(), String> {

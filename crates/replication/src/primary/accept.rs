@@ -44,12 +44,17 @@ impl Service for PrimaryService {
                     refuse(connection, refusal);
                 }
             },
-            Purpose::Consult { term, binding, gives_way } => {
-                let reply = consult(shared, &hello, term, binding, gives_way).map_or_else(Reply::Refused, |log| {
-                    Reply::Log { node: shared.who.node, log, peers: shared.known() }
+            Purpose::Consult { term, binding, gives_way, handed } => {
+                let asked = Asked { term, binding, gives_way, handed };
+                let reply = consult(shared, &hello, asked).map_or_else(Reply::Refused, |log| Reply::Log {
+                    node: shared.who.node,
+                    log,
+                    peers: shared.known(),
                 });
                 answer(connection, shared.who.term, &reply);
             }
+            // It hands the role over itself.
+            Purpose::HandOver(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
@@ -101,28 +106,45 @@ fn log_end(shared: &Shared) -> Lsn {
     })
 }
 
-fn consult(
-    shared: &Shared,
-    hello: &Hello,
+/// What a candidate asks.
+struct Asked {
     term: Term,
     binding: bool,
     gives_way: Option<Term>,
-) -> Result<LogState, Refusal> {
+    handed: Option<u64>,
+}
+
+fn consult(shared: &Shared, hello: &Hello, asked: Asked) -> Result<LogState, Refusal> {
+    let Asked { term, binding, gives_way, handed } = asked;
     if hello.node == shared.who.node && !shared.is_fenced() {
         // Another process, with a copy of this node's directory.
-        let (node, term) = (shared.who.node, shared.who.term);
-        return Err(Refusal::LedBy { node, term, primary: Some(shared.who.address.clone()) });
+        return Err(shared.led_by());
     }
-    check_gives_way(hello.node, gives_way, || {
-        let living = Living { term: shared.who.term, node: shared.who.node };
-        (!shared.is_fenced() && !shared.is_stuck()).then(|| (living, Some(shared.who.address.clone())))
-    })?;
+    if let Some(number) = handed.filter(|_| binding) {
+        shared.hand_over(hello.node, number)?;
+    }
+    check_gives_way(hello.node, gives_way, || living(shared))?;
     if binding {
         let _ = shared.promise(hello, term)?;
+        if handed.is_some() {
+            let living = Living { term, node: hello.node };
+            shared.successor().handed = Some((living, hello.address.clone()));
+        }
     }
     let (terms, node) = (shared.terms.get(), shared.who.node);
     let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());
     Ok(LogState { history, ..LogState::of(terms, node, log_end(shared), committed) })
+}
+
+/// Who leads, and where: this node, or one to which it has handed its role, and which is about to.
+fn living(shared: &Shared) -> Option<(Living, Option<String>)> {
+    if !shared.is_fenced() {
+        let living = Living { term: shared.who.term, node: shared.who.node };
+        return (!shared.is_stuck()).then(|| (living, Some(shared.who.address.clone())));
+    }
+    let successor = shared.successor();
+    let (living, address) = successor.handed.clone().filter(|_| successor.is_on_its_way())?;
+    Some((living, Some(address)))
 }
 
 /// Whether the standby may join, and from where.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, Lsn, NodeId, OutcomeOpen, Stage, Term, WaitError, Watermark, check,
+    CommitGate, Lsn, NodeId, NotAdmitted, OutcomeOpen, Stage, Term, WaitError, Watermark, check,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
     wait::Patience,
 };
@@ -56,11 +56,24 @@ pub struct CommitStage {
     refusing: AtomicBool,
     /// [`CommitRule::lease_until`].
     lease: AtomicU64,
+    /// What a switch-over holds back.
+    holding: Holding,
     /// Whether [`CommitRule::set_took_effect`] has said yes.
     effective: AtomicBool,
     watch: Bell,
     /// The watch sleeps until this moment.
     watched: AtomicU64,
+}
+
+/// What a switch-over holds back ([`freshet_cluster::switch_over`]).
+#[derive(Debug)]
+struct Holding {
+    /// How many times transactions that would begin were held.
+    holds: AtomicU64,
+    /// How many of these times are over. Closed when the term is.
+    over: Watermark,
+    /// No transaction takes an LSN.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -100,6 +113,11 @@ impl CommitStage {
             committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
             lease: AtomicU64::new(0),
+            holding: Holding {
+                holds: AtomicU64::new(0),
+                over: Watermark::new(Lsn::ZERO),
+                closed: AtomicBool::new(false),
+            },
             effective: AtomicBool::new(false),
             watch: Bell::default(),
             watched: AtomicU64::new(0),
@@ -138,6 +156,32 @@ impl CommitStage {
         self.watch.ring();
     }
 
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Transactions that would begin wait from now on.
+    pub(crate) fn hold(&self) {
+        self.holding.holds.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// No transaction takes an LSN from now on, but for those that are about to.
+    pub(crate) fn close(&self) {
+        // SeqCst: pairs with the load in `admit`, behind the transaction's "committing".
+        self.holding.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// What was held and closed continues.
+    pub(crate) fn release(&self) {
+        self.holding.closed.store(false, Ordering::SeqCst);
+        self.holding.over.advance(Lsn(self.holding.holds.load(Ordering::SeqCst)));
+    }
+
+    /// The term is over: what is held has nothing to wait for.
+    pub(crate) fn let_go(&self) {
+        self.holding.over.close();
+    }
+
     /// The in-sync set that has to be recorded.
     pub(crate) fn set_to_write(&self) -> Option<InSyncSet> {
         self.state().rule.to_write().cloned()
@@ -154,6 +198,7 @@ impl CommitStage {
 
     /// Nothing is committed any more, and nobody waits any longer.
     pub fn end(&self) {
+        self.let_go();
         self.reached.close();
         self.committed.close();
         self.watch.ring();
@@ -221,8 +266,17 @@ impl CommitGate for CommitStage {
         self.committed.get()
     }
 
-    fn admit(&self) -> Result<(), String> {
-        self.refusal().map_or(Ok(()), |refusal| Err(refusal.to_string()))
+    fn admit(&self) -> Result<(), NotAdmitted> {
+        if let Some(refusal) = self.refusal() {
+            return Err(NotAdmitted::Refused(refusal.to_string()));
+        }
+        if self.holding.closed.load(Ordering::SeqCst) { Err(NotAdmitted::HandsOver) } else { Ok(()) }
+    }
+
+    fn wait_to_begin(&self, patience: Patience<'_>) -> Result<(), WaitError> {
+        // Acquire would do: who begins before it sees the hold counts as open.
+        let holds = Lsn(self.holding.holds.load(Ordering::SeqCst));
+        if self.holding.over.get() >= holds { Ok(()) } else { self.holding.over.wait(holds, patience).map(drop) }
     }
 
     fn wait_for_room(&self, patience: Patience<'_>) -> bool {

@@ -10,6 +10,7 @@ mod commit;
 mod meet;
 mod report;
 mod stuck;
+mod switch_over;
 mod waits;
 
 use std::{
@@ -27,7 +28,8 @@ use freshet_cluster::{
     commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
     in_sync::{Holder, Succession},
-    term::TermEntry,
+    switch_over::SwitchOver,
+    term::{Living, TermEntry},
 };
 use freshet_log::{Log, SinkHandle};
 use freshet_membership::Credentials;
@@ -35,6 +37,7 @@ use freshet_membership::Credentials;
 use self::stuck::Progress;
 pub use self::{
     commit::CommitStage,
+    switch_over::{SwitchOverError, SwitchedOver, UnderWay},
     waits::{StandbyWaits, VisibleWanted},
 };
 use crate::{
@@ -132,6 +135,8 @@ pub(crate) struct Shared {
     meetings: Mutex<Vec<TwoPrimaries>>,
     /// How far its log has become durable.
     progress: Mutex<Progress>,
+    /// The switch-over that is under way.
+    switching: Mutex<Option<SwitchOver>>,
 }
 
 /// What this primary has observed of the node whose later term has ended its own.
@@ -145,6 +150,8 @@ struct Successor {
     leads: bool,
     /// Where the log of this term, which is over, ends for those who take over.
     end: Option<Lsn>,
+    /// Whom this primary has handed its role, in which term, and where that node is.
+    handed: Option<(Living, String)>,
 }
 
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
@@ -161,6 +168,13 @@ pub struct Primary {
 impl std::fmt::Debug for Primary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Primary({} in term {})", self.shared.who.node, self.shared.who.term)
+    }
+}
+
+impl Successor {
+    /// Whether it may still be on its way.
+    fn is_on_its_way(&self) -> bool {
+        self.last_seen.is_some_and(|seen| seen.elapsed() < TAKES_OVER_FOR)
     }
 }
 
@@ -210,6 +224,7 @@ impl Primary {
             successor: Mutex::default(),
             meetings: Mutex::default(),
             progress,
+            switching: Mutex::default(),
             term_entry,
         });
         shared.terms.lead(shared.who.term, &shared);
@@ -255,8 +270,7 @@ impl Primary {
     pub fn is_succeeded(&self) -> bool {
         self.shared.is_fenced() && !self.shared.stands_still() && {
             let successor = self.shared.successor();
-            let waits = |seen: Instant| seen.elapsed() < TAKES_OVER_FOR;
-            successor.leads || (successor.fetching == 0 && !successor.last_seen.is_some_and(waits))
+            successor.leads || (successor.fetching == 0 && !successor.is_on_its_way())
         }
     }
 
@@ -361,6 +375,7 @@ impl Shared {
         // Before anybody can find that the term is over.
         self.successor().last_seen = Some(Instant::now());
         self.apply(Event::Fenced { by });
+        self.commit.let_go();
         // All that this term will ever acknowledge. Whom this node follows next must have it.
         self.note_committed();
         self.feeds.end();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use freshet_base::{ClusterId, NodeId, Term, sync::Arc};
+use freshet_cluster::switch_over::HandOver;
 use freshet_fabric::{
     local,
     tcp::{self, Connection},
@@ -42,8 +43,9 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         }),
         Some(Purpose::Enrol(_)) => Purpose::Passage { number: 1 },
         Some(Purpose::Passage { .. }) => Purpose::Identify,
-        Some(Purpose::Identify) => Purpose::Consult { term: Term(1), binding: false, gives_way: None },
-        Some(Purpose::Consult { .. }) => super::fixture::announces(NodeId(OWN), Term(1), "127.0.0.1:1"),
+        Some(Purpose::Identify) => Purpose::Consult { term: Term(1), binding: false, gives_way: None, handed: None },
+        Some(Purpose::Consult { .. }) => Purpose::HandOver(HandOver { by: NodeId(OWN), term: Term(1), number: 1 }),
+        Some(Purpose::HandOver(_)) => super::fixture::announces(NodeId(OWN), Term(1), "127.0.0.1:1"),
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
@@ -64,12 +66,13 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 10] = [
+const MAY: [[bool; 7]; 11] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
-    // Identify, consult, announce, join, fetch, original, begin again.
+    // Identify, consult, take over, announce, join, fetch, original, begin again.
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

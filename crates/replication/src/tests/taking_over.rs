@@ -469,7 +469,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
             cluster: Some(CLUSTER),
             node: NodeId(9),
             address: String::new(),
-            purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None },
+            purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None },
         };
         let address = standby.address();
         let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
@@ -585,7 +585,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
         cluster: Some(CLUSTER),
         node: NodeId(9),
         address: String::new(),
-        purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None },
+        purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None },
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));

@@ -39,6 +39,9 @@ pub enum Property {
     /// What standbys execute again they execute as the primary did, and their readers see its
     /// records, by any index.
     Content,
+    /// A primary that hands its role over leaves nobody's outcome open, and nothing comes after a
+    /// switch-over that it has given up.
+    SwitchOver,
     /// When the faults end, everybody becomes level and commits go on.
     Progress,
 }

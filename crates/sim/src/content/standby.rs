@@ -4,12 +4,12 @@ use freshet_base::Lsn;
 use freshet_cluster::{
     follower::Event,
     inputs::{Asked, Demand, Original, Reach},
+    promotion::Standing,
 };
 
 use super::{Content, Does, Lacking, Tables};
 use crate::{
     Property,
-    candidacy::Standing,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
@@ -312,7 +312,7 @@ impl World {
     /// A node that was to stand lacks something yet. Who comes back by itself tries again.
     pub(crate) fn stands_later(&mut self, node: usize, standing: Standing) -> Result<(), Violation> {
         let pause = self.dice.between(5000, 30_000);
-        if standing == Standing::ComesBack {
+        if standing.comes_back().is_some() {
             self.later(node, pause, Own::Restart);
         }
         self.end_rest(node)

@@ -237,6 +237,9 @@ impl World {
 
     /// Cuts the memory, and lets its node enter further.
     pub(crate) fn cut_memory(&mut self, node: usize, at: Lsn, enters: Box<Enters>) -> Result<(), Violation> {
+        let mirror = self.mirror(node);
+        // Before anything is undone.
+        mirror.noted = mirror.noted.map(|_| mirror.state.floor().max(at));
         let found = self.mend(node, Keep::Marked(at), |end| Then::Cut(enters, end))?;
         self.mirror(node).cut_to = Some(found.end);
         Ok(())

@@ -37,7 +37,7 @@ use freshet_cluster::{
     entering::Held,
     handshake::Continue,
     mirror::MirrorState,
-    promotion::{Answer, LogState},
+    promotion::{Answer, LogState, Standing},
     recording::{Recorded, Recorder},
     term::{TermHistory, TermState},
 };
@@ -59,7 +59,6 @@ use self::{
     working::{Then, Work},
 };
 use crate::{
-    candidacy::Standing,
     checks::{Property, Violation},
     log::Block,
     net::ConnectionId,

@@ -79,6 +79,8 @@ pub fn add(total: &mut Report, report: &Report) {
     total.leads += report.leads;
     total.failovers += report.failovers;
     total.stood += report.stood;
+    total.switch_overs += report.switch_overs;
+    total.handed_over += report.handed_over;
     total.refused += report.refused;
     total.cuts += report.cuts;
     total.sets += report.sets;

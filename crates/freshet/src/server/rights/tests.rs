@@ -34,7 +34,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Status) => Ask::Watermarks,
         Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
-        Some(Ask::Promote { .. }) => Ask::Refill,
+        Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
+        Some(Ask::SwitchOver { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
         Some(Ask::BeginAgain { .. }) => Ask::Checkpoint { consistent: false },
         Some(Ask::Checkpoint { .. }) => Ask::Hash { at: None, deadline_ms: 20_000 },
@@ -52,12 +53,13 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 12] = [
+const MAY: [(&str, [bool; 5]); 13] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("watermarks", [true; 5]),
     ("mix (`advise`)", [true, true, true, false, false]),
     ("promote", [true, true, false, false, false]),
+    ("switch over", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
     ("checkpoint", [true, true, false, false, false]),

@@ -56,6 +56,10 @@ fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
         let mine = LogState { set: many, ..mine.clone() };
         assert_eq!(at(2, &mine, &[(3, &earlier)]).newest_set().unwrap().term, of);
     }
+    // Of two sets that were possible before, the term would have needed enough members of each.
+    let of_two = record(6, 5, &[1, 2, 3], &[&[1, 3], &[1, 2, 3]]);
+    let of_two = LogState { set: of_two, ..mine.clone() };
+    assert_eq!(at(2, &of_two, &[(3, &earlier)]).newest_set().unwrap().term, Term(4));
     // A member that has followed would have kept node 3 from going on.
     let both = plan(at(2, &mine, &[(1, &mine), (3, &earlier)]), Safety::Quorum(2));
     assert_eq!(both, Plan::Lead { term: Term(6) });

@@ -1,0 +1,200 @@
+//! Promotions, round by round.
+
+use freshet_base::ClusterId;
+
+use super::*;
+use crate::{
+    in_sync::{Holder, tests::first_set},
+    term::TermHistory,
+};
+
+fn log(end: u64) -> LogState {
+    let history = TermHistory::first(Term(1), NodeId(1), 1);
+    let terms = TermState { set: Some(set()), incarnation: Some(1), ..TermState::of(ClusterId(1), history) };
+    LogState::of(terms, NodeId(1), Lsn(end), Lsn::ZERO)
+}
+
+/// Any two of three hold every commit.
+fn set() -> InSyncSet {
+    let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
+    InSyncSet { quorum: Some(2), floor: 1, ..first_set(NodeId(1), members) }
+}
+
+fn state() -> TermState {
+    TermState { history: TermHistory::first(Term(1), NodeId(1), 1), ..TermState::empty() }
+}
+
+fn rules(safety: Safety) -> Rules {
+    Rules { level: Level { safety, standbys: Some(2) }, force: false, standing: Standing::Ordered }
+}
+
+#[test]
+fn it_sounds_out_consults_fetches_and_finishes() {
+    let mut state = state();
+    let mut it = Promotion::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
+    state.fence = it.raise(state.fence).unwrap();
+    assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
+    assert!(!it.question(log(50)).binding);
+    it.observe(NodeId(3), Answer::Log(log(80)));
+    assert_eq!(it.decide(0), Step::Ask);
+    state.fence = it.raise(state.fence).unwrap();
+    assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
+    let question = it.question(log(50));
+    assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None, handed: None, only: None });
+    it.observe(NodeId(3), Answer::Log(log(80)));
+    let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
+    assert_eq!(it.decide(0), Step::Fetch(fetch));
+    let welcome = |cut_at, end| Welcome {
+        cluster: ClusterId(7),
+        node: NodeId(3),
+        above: Vec::new(),
+        term: Term(2),
+        history: TermHistory::first(Term(1), NodeId(1), 1),
+        cut_at: Lsn(cut_at),
+        end: Lsn(end),
+        keep_alive_ms: 10,
+        lease_ms: 0,
+    };
+    assert_eq!(fetch.check(&welcome(50, 90)), Ok(()));
+    assert!(fetch.check(&welcome(0, 80)).is_err() && fetch.check(&welcome(50, 79)).is_err());
+    assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
+    it.question(log(80));
+    assert_eq!(it.decide(0), Step::Finish { term: Term(2), after: Duration::ZERO });
+    let inheritance = it.inheritance(Lsn(80));
+    assert_eq!((inheritance.succession, inheritance.answered), (Succession::Of(set()), [NodeId(3)].into()));
+}
+
+/// Two that outbid each other would both be late.
+#[test]
+fn of_those_who_stand_at_the_same_time_one_continues() {
+    let begun = || {
+        let automatic = Rules { standing: Standing::Automatic, ..rules(Safety::Quorum(2)) };
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), automatic);
+        let _ = it.raise(state().fence).unwrap();
+        assert_eq!(it.question(log(50)).gives_way, Some(Term(0)));
+        it.observe(NodeId(3), Answer::Log(log(50)));
+        assert!(it.has_enough());
+        assert_eq!(it.decide(0), Step::Ask);
+        it
+    };
+    // It has promised another a term before it asks for one itself.
+    let mut it = begun();
+    let promised = Fence::new(Term(2), Some(NodeId(3)));
+    assert_eq!(it.raise(promised), Ok(promised));
+    assert!(!it.question(log(50)).binding);
+    assert_eq!(it.decide(0), Step::Stop(Stopped::Contested(Term(2))));
+    // Both have asked for the same term, or the other for a later one.
+    for (highest, holder, continues) in [(2, 1, false), (2, 3, true), (3, 3, false)] {
+        let mut it = begun();
+        let _ = it.raise(state().fence).unwrap();
+        assert!(it.question(log(50)).binding);
+        it.observe(NodeId(3), Answer::Higher { highest: Term(highest), holder: Some(NodeId(holder)) });
+        let step = it.decide(0);
+        assert_eq!(step == Step::Ask, continues, "{highest}, {holder}: {step:?}");
+    }
+}
+
+/// The primary is asked for its promise alone; a candidate that it refuses disturbs nobody.
+#[test]
+fn a_role_is_handed_over_by_its_primary_before_others_are_asked() {
+    let handed = HandOver { by: NodeId(1), term: Term(1), number: 77 };
+    let begun = || {
+        let rules = Rules { standing: Standing::Handed(handed), ..rules(Safety::Quorum(2)) };
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), rules);
+        let _ = it.raise(state().fence).unwrap();
+        let question = it.question(log(50));
+        assert_eq!((question.binding, question.only, question.handed), (false, None, Some(77)));
+        let leased = LogState { lease: Duration::from_millis(300), ..log(50) };
+        it.observe(NodeId(1), Answer::Log(log(50)));
+        it.observe(NodeId(3), Answer::Log(leased.clone()));
+        assert_eq!(it.decide(0), Step::Ask);
+        assert_eq!(it.raise(state().fence), Ok(state().fence), "nobody finds that the node knows of a later term");
+        assert_eq!(it.question(log(50)).only, Some(NodeId(1)));
+        (it, leased)
+    };
+    let (mut refused, _) = begun();
+    refused.observe(NodeId(1), Answer::LedBy(Living { term: Term(1), node: NodeId(1) }));
+    assert_eq!(refused.decide(0), Step::Stop(Stopped::NotHanded(NodeId(1))));
+    let (mut silent, _) = begun();
+    assert_eq!(silent.decide(1), Step::Stop(Stopped::NotHanded(NodeId(1))));
+    let (mut it, leased) = begun();
+    it.observe(NodeId(1), Answer::Log(log(50)));
+    assert_eq!(it.decide(0), Step::Ask);
+    assert_eq!(it.raise(state().fence), Ok(Fence::new(Term(2), Some(NodeId(2)))));
+    let question = it.question(log(50));
+    assert_eq!((question.term, question.binding, question.only), (Term(2), true, None));
+    it.observe(NodeId(1), Answer::Log(log(50)));
+    it.observe(NodeId(3), Answer::Log(leased));
+    assert_eq!(it.decide(0), Step::Finish { term: Term(2), after: Duration::ZERO }, "no lease is left");
+}
+
+#[test]
+fn a_promise_counts_only_if_it_was_asked_for() {
+    let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
+    it.question(log(50));
+    it.observe(NodeId(3), Answer::Log(log(50)));
+    assert_eq!(it.decide(0), Step::Ask);
+    it.question(log(50));
+    assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
+}
+
+#[test]
+fn a_former_primary_waits_for_all_while_there_is_time() {
+    let waits_for_all = |waits_for_all| Standing::ComesBack(ComesBack { asks: false, waits_for_all });
+    for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
+        let rules = Rules { standing: waits_for_all(all), ..rules(Safety::OneSafe) };
+        let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
+        it.question(log(50));
+        let waits = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
+        assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
+    }
+}
+
+#[test]
+fn two_that_outbid_one_another_end() {
+    let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));
+    let mut rounds = 0;
+    loop {
+        let term = it.question(log(50)).term;
+        it.observe(NodeId(3), Answer::Higher { highest: term, holder: None });
+        rounds += 1;
+        match it.decide(0) {
+            Step::Ask => {}
+            step => break assert!(matches!(step, Step::Stop(Stopped::Contested(_))), "{step:?}"),
+        }
+    }
+    assert_eq!(rounds, ROUNDS);
+}
+
+/// A candidate asks once more when it has heard of others, and when some may only be slow.
+#[test]
+fn a_candidate_may_ask_more_often_than_it_outbids_others() {
+    let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
+    for _ in 0..=2 * ROUNDS {
+        it.question(log(50));
+    }
+    let too_few = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
+    assert_eq!(it.decide(0), too_few);
+    it.question(log(50));
+    assert_eq!(it.decide(0), too_few);
+}
+
+/// With force a node may begin below what it knew to be committed.
+#[test]
+fn no_more_is_committed_than_the_term_begins_with() {
+    let mut it = Promotion::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
+    it.question(LogState { committed: Lsn(100), ..log(100) });
+    assert_eq!(it.inheritance(Lsn(100)).committed, Lsn(100));
+    assert_eq!(it.inheritance(Lsn(60)).committed, Lsn(60));
+}
+
+#[test]
+fn the_level_comes_from_the_nearest_source() {
+    let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
+    let level = |announced, configured| Level::known((None, None), announced, configured);
+    assert_eq!(level(Some(two), Some(very)), Level { safety: Safety::TwoSafe, standbys: Some(1) });
+    assert_eq!(level(None, Some(very)), Level { safety: Safety::VerySafe, standbys: Some(2) });
+    assert_eq!(level(None, None), Level { safety: Safety::OneSafe, standbys: None });
+    let ordered = Level::known((None, Some(Safety::OneSafe)), Some(two), None);
+    assert_eq!(ordered, Level { safety: Safety::OneSafe, standbys: Some(1) });
+}
