@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Lsn, Savepoint, Ticket, Transaction};
+use freshet_engine::{Lsn, NotRecorded, Savepoint, Ticket, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState,
@@ -23,6 +23,7 @@ use crate::{
     inputs::Recorder,
     locks::LockMark,
     old_snapshots::too_old,
+    outcome::OpenToken,
     server::Shared,
     system::SystemView as _,
 };
@@ -62,6 +63,9 @@ pub struct Block<'w> {
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
     savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
+    /// Its token, if it has asked for one: it is written when the transaction commits, so no
+    /// savepoint takes it back.
+    pub(super) token: OnceCell<OpenToken>,
 }
 
 /// About how many bytes a savepoint takes besides its name.
@@ -122,6 +126,7 @@ impl<'w> Session<'w> {
             deferred: Deferred::default(),
             recorder: None,
             savepoints: Vec::new(),
+            token: OnceCell::new(),
         }
     }
 
@@ -192,6 +197,7 @@ impl<'w> Session<'w> {
             block.savepoints.clear();
             block.exports.take();
             block.transaction = None;
+            block.token.take();
         }
         self.settle(false);
     }
@@ -340,7 +346,7 @@ impl<'w> Session<'w> {
             return Err(error);
         }
         let is_sound = self.block.as_ref().is_some_and(|block| !block.failed);
-        let notifies = match if is_sound { self.carry_notifications() } else { Ok(false) } {
+        let notifies = match if is_sound { self.carry() } else { Ok(false) } {
             Ok(notifies) => notifies,
             Err(error) => {
                 self.roll_back(out);
@@ -376,6 +382,7 @@ impl<'w> Session<'w> {
                 return Err(self.shared.commit_error(cause));
             }
         };
+        block.token.get().inspect(|open| open.committed());
         if let Some(ticket) = ticket {
             out.flush_owed();
             let waited = self.shared.wait_for_commit(ticket, level, &|| self.check());
@@ -398,6 +405,22 @@ impl<'w> Session<'w> {
         }
         self.ended(true, out);
         Ok(true)
+    }
+
+    /// Adds to the transaction what goes with its commit: its token, and what it notifies of.
+    /// Returns whether it notifies.
+    ///
+    /// # Errors
+    /// As for [`Session::carry_notifications`]; when the token cannot be written.
+    fn carry(&mut self) -> Result<bool, SqlError> {
+        if let Some(Block { token, transaction: Some(transaction), .. }) = &self.block
+            && let Some(open) = token.get()
+        {
+            open.write(transaction)?;
+            // No statement has written it.
+            transaction.keep_records(NotRecorded::Undetermined);
+        }
+        self.carry_notifications()
     }
 
     /// Waits until a commit that holds is visible on standbys. A wait that is canceled leaves the
@@ -475,6 +498,7 @@ impl<'w> Session<'w> {
                 if savepoints == 0 {
                     block.exports.take();
                     block.transaction = None;
+                    block.token.take();
                     self.settle(false);
                 }
                 // What was set since the last savepoint is void at once.
