@@ -35,8 +35,8 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, Direction, IndexDefinition, Isolation, KeyPart, Record, Rid, Table, TableDefinition, Ticket, Transaction,
-    Worker,
+    Database, Direction, IndexDefinition, Isolation, KeyPart, Lsn, Record, Rid, Table, TableDefinition, Ticket,
+    Transaction, Worker,
 };
 use freshet_sql::{SqlError, SqlState};
 
@@ -173,6 +173,12 @@ impl OpenToken {
         transaction.insert(self.outcomes.table()?, &self.token.row()).map(drop).map_err(write_error)
     }
 
+    /// The error of a commit that is not known to hold, with the token.
+    #[cold]
+    pub fn named_in(&self, error: SqlError) -> SqlError {
+        error.with_detail(format!("The transaction's token is {}.", self.token))
+    }
+
     /// The transaction has taken effect.
     pub fn committed(&self) {
         self.committed.set(true);
@@ -245,10 +251,19 @@ impl Outcomes {
     pub fn begin_run(&self) -> Result<(), SqlError> {
         let mut state = guard(&self.state);
         self.load(&mut state)?;
-        if !state.generations.is_empty() && state.current.is_none() && state.next.is_none() {
-            state.next = Some(self.begin(&mut state)?);
+        if state.generations.is_empty() { Ok(()) } else { self.advance(&mut state, None) }
+    }
+
+    /// Removes what is old enough, a bounded part of it. Who asks for tokens does that now and then;
+    /// this is for when nobody does.
+    pub fn clean(&self) {
+        let advanced = {
+            let mut state = guard(&self.state);
+            if state.loaded && state.tokens > 0 { self.advance(&mut state, None) } else { Ok(()) }
+        };
+        if let Err(cause) = advanced.and_then(|()| self.remove()) {
+            tracing::debug!(%cause, "old transaction tokens are not removed yet");
         }
-        Ok(())
     }
 
     /// A token for a transaction that is open. Blocks until its generation is committed, which is
@@ -261,7 +276,7 @@ impl Outcomes {
         // Relaxed: a count that nothing depends on.
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         if asked.is_multiple_of(EVERY) || guard(&self.state).tokens >= self.limits.tokens {
-            self.remove()?;
+            self.clean();
         }
         let token = Token::new(generation, getrandom::u64().map_err(failed)?);
         {
@@ -319,14 +334,7 @@ impl Outcomes {
             let ticket = {
                 let mut state = guard(&self.state);
                 self.load(&mut state)?;
-                if let Some((next, ticket)) = state.next
-                    && (waited == Some(ticket.until) || self.database.outcome(ticket).is_some_and(|it| it.is_ok()))
-                {
-                    (state.current, state.next) = (Some(next), None);
-                }
-                if state.next.is_none() && state.current.is_none_or(|it| it.age() >= self.limits.generation) {
-                    state.next = Some(self.begin(&mut state)?);
-                }
+                self.advance(&mut state, waited)?;
                 match (state.current, state.next) {
                     (Some(current), _) => return Ok(current.generation),
                     (None, Some((_, ticket))) => ticket,
@@ -336,6 +344,20 @@ impl Outcomes {
             self.wait(ticket, interrupted)?;
             waited = Some(ticket.until);
         }
+    }
+
+    /// Takes the next generation into use when it is committed, as that whose end was `waited` for
+    /// is, and begins another one when it is time.
+    fn advance(&self, state: &mut State, waited: Option<Lsn>) -> Result<(), SqlError> {
+        if let Some((next, ticket)) = state.next
+            && (waited == Some(ticket.until) || self.database.outcome(ticket).is_some_and(|it| it.is_ok()))
+        {
+            (state.current, state.next) = (Some(next), None);
+        }
+        if state.next.is_none() && state.current.is_none_or(|it| it.age() >= self.limits.generation) {
+            state.next = Some(self.begin(state)?);
+        }
+        Ok(())
     }
 
     /// Writes another generation.

@@ -397,6 +397,7 @@ impl Backend for SqlServer {
         }
         // It may have taken over.
         self.0.make().map_err(report)?;
+        self.0.outcomes.clean();
         let asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = self
             .0

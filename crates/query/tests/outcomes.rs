@@ -54,6 +54,37 @@ fn a_transaction_has_one_outcome_which_others_can_ask_for() {
 }
 
 #[test]
+fn every_kind_of_statement_can_ask() {
+    let (_node, sql, other) = SqlNode::for_two(TABLE);
+    let first = begin(&sql, 1);
+    let ask = format!("freshet_transaction_outcome('{first}')");
+    sql.lines("PREPARE p AS SELECT freshet_transaction_token()");
+    sql.lines(&format!("DECLARE c CURSOR FOR SELECT {ask}"));
+    let all = "SELECT count(DISTINCT freshet_transaction_token()) FROM generate_series(1, 10)";
+    for (statement, answer) in [
+        ("EXECUTE p", first.as_str()),
+        ("FETCH c", "in progress"),
+        (all, "1"),
+        ("SELECT freshet_transaction_token() FROM t ORDER BY 1 LIMIT 1", &first),
+        ("WITH q AS MATERIALIZED (SELECT freshet_transaction_token() AS it) SELECT it FROM q", &first),
+        ("INSERT INTO t VALUES (2) RETURNING freshet_transaction_token()", &first),
+        ("UPDATE t SET id = 3 WHERE id = 2 AND freshet_transaction_token() IS NOT NULL RETURNING id", "3"),
+    ] {
+        assert_eq!(sql.lines(statement), [answer], "{statement}");
+    }
+    let copied = sql.runtime.block_on(async {
+        let rows = sql.client.copy_out("COPY (SELECT freshet_transaction_token()) TO STDOUT").await.unwrap();
+        futures_util::TryStreamExt::try_collect::<Vec<_>>(rows).await.unwrap().concat()
+    });
+    assert_eq!(String::from_utf8(copied).unwrap().trim(), first);
+    sql.lines("COMMIT");
+    assert_eq!(other.lines(&format!("SELECT {ask}, {ask} FROM t")), ["committed committed"; 2]);
+    let row =
+        sql.runtime.block_on(sql.client.query_one("SELECT freshet_transaction_outcome($1::text::uuid)", &[&first]));
+    assert_eq!(row.unwrap().get::<_, &str>(0), "committed");
+}
+
+#[test]
 fn what_is_no_token_of_this_database_has_no_outcome() {
     let (_node, sql, other) = SqlNode::for_two(TABLE);
     let strange = ["00000000-0000-8000-8000-000000000000", "ffffffff-ffff-8fff-bfff-ffffffffffff"];
@@ -305,8 +336,8 @@ fn nothing_is_committed_before_it_is_kept() {
     drop(standby);
     let open = begin(&sql, 1);
     other.lines("SET statement_timeout = '50ms'");
-    let state = std::thread::scope(|scope| {
-        let committing = scope.spawn(|| sql.state("SET statement_timeout = '500ms'; COMMIT"));
+    let error = std::thread::scope(|scope| {
+        let committing = scope.spawn(|| sql.query("SET statement_timeout = '500ms'; COMMIT").unwrap_err());
         while !committing.is_finished() {
             let asked = other.query(&format!("SELECT freshet_transaction_outcome('{open}')"));
             assert!(asked.is_err() || asked.unwrap() == [[Some("in progress".to_owned())]]);
@@ -314,7 +345,9 @@ fn nothing_is_committed_before_it_is_kept() {
         }
         committing.join().unwrap()
     });
-    assert_eq!(state, "40003");
+    let error = error.as_db_error().expect("the session continues");
+    assert_eq!(error.code().code(), "40003");
+    assert!(error.detail().is_some_and(|detail| detail.contains(&open)), "{error:?}");
     let ask = format!("SELECT freshet_transaction_outcome('{open}')");
     assert_eq!(other.state(&ask), "57014", "it waits for the commit");
     assert_eq!(other.state(&format!("BEGIN; {ask}")), "57014", "also within a transaction");

@@ -83,6 +83,16 @@ fn range(kind: u8, number: u32) -> [Key; 2] {
     })
 }
 
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (place, byte) in self.0.iter().enumerate() {
+            let before = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{before}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Token {
     /// One of a generation, with these random bits.
     pub(super) fn new(generation: Generation, random: u64) -> Self {

@@ -197,3 +197,34 @@ fn clocks_decide_only_what_is_removed() {
     }
     assert_eq!(guard(&second.state).generations.front().unwrap().generation.number, 2);
 }
+
+#[test]
+#[ignore = "measures"]
+fn what_a_token_takes() {
+    let database = Database::volatile(8);
+    let (outcomes, worker) = (outcomes(&database, LIMITS), database.worker().unwrap());
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    };
+    let before = resident();
+    let begun = Instant::now();
+    const COUNT: u64 = 1_000_000;
+    for _ in 0..COUNT {
+        commit(&outcomes, &worker);
+    }
+    println!("{} bytes, {:?} each", (resident() - before) / COUNT, begun.elapsed() / COUNT as u32);
+    let token = commit(&outcomes, &worker);
+    let begun = Instant::now();
+    for _ in 0..10_000 {
+        outcome(&outcomes, token);
+    }
+    println!("asked in {:?}", begun.elapsed() / 10_000);
+    let again = Outcomes::within(database.clone(), LIMITS).unwrap();
+    let begun = Instant::now();
+    again.begin_run().unwrap();
+    println!("begun in {:?}, {} tokens estimated", begun.elapsed(), guard(&again.state).tokens);
+    let state = guard(&outcomes.state).generations.len();
+    println!("{state} generations");
+}

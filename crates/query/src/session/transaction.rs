@@ -385,11 +385,13 @@ impl<'w> Session<'w> {
         block.token.get().inspect(|open| open.committed());
         if let Some(ticket) = ticket {
             out.flush_owed();
-            let waited = self.shared.wait_for_commit(ticket, level, &|| self.check());
-            if waited.is_err() {
+            if let Err(error) = self.shared.wait_for_commit(ticket, level, &|| self.check()) {
                 self.ended(true, out);
+                return Err(match block.token.get() {
+                    Some(open) => open.named_in(error),
+                    None => error,
+                });
             }
-            waited?;
             if notifies {
                 self.shared.notifications.deliver();
             }
