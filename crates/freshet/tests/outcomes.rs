@@ -1,6 +1,6 @@
 //! Clients whose COMMIT is cut ask another node what became of it: by the token that they have
-//! asked for within the transaction. Their primary is killed, or stands still and goes on as if
-//! nothing had happened.
+//! asked for within the transaction. Their primary is killed, or stands still and continues as
+//! if nothing had happened.
 //!
 //! A few rounds; FRESHET_ROUNDS=50 for as many, FRESHET_SEED for the same ones.
 

@@ -1,10 +1,10 @@
 //! Outcomes: whether a transaction was committed, for a client that does not know.
 //!
 //! A transaction that asks for a token writes it, when it commits, into a table of the engine,
-//! `sql.outcomes`. So the token is there exactly if the transaction is, wherever the log is. That it
-//! is *not* there says nothing by itself: the transaction may be open, its commit may be on its way
-//! to a standby, or the row may have been removed. What decides is the token's *generation*, which
-//! is another row of the table:
+//! `sql.outcomes`. So the token is there exactly if the transaction is, wherever the log is. That
+//! it is *not* there says nothing by itself: the transaction may be open, its commit may be on its
+//! way to a standby, or the row may have been removed. What decides is the token's *generation*,
+//! which is another row of the table:
 //!
 //! | row | bytes | |
 //! |---|---|---|
@@ -57,14 +57,17 @@ use row::{Generation, KEY, Key};
 const TABLE: &str = "sql.outcomes";
 /// How many tokens are looked for at most by who removes some.
 const BATCH: usize = 256;
-/// Tokens of former generations are removed by one in so many that ask for a token.
+/// Among how many that ask for a token one removes tokens of former generations.
 const EVERY: u64 = 64;
+
+/// How many bytes tables may take for each token that is kept. It takes about 90 of them.
+const BYTES: u64 = 1 << 10;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// How many tokens there are at most; those of transactions found at the beginning of a run are
-    /// estimated.
+    /// How many tokens there are at most where tables may take any memory; elsewhere [`BYTES`] says
+    /// it. How many a run finds at its beginning is estimated.
     tokens: u64,
     /// How long a generation lasts.
     generation: Duration,
@@ -125,7 +128,7 @@ struct State {
     loaded: bool,
     /// Oldest first.
     generations: VecDeque<Known>,
-    /// The generation of which tokens are made: one of this run that is committed.
+    /// The generation that new tokens are in: one of this run that is committed.
     current: Option<Known>,
     /// One that is to take its place.
     next: Option<(Known, Ticket)>,
@@ -173,14 +176,23 @@ impl OpenToken {
         transaction.insert(self.outcomes.table()?, &self.token.row()).map(drop).map_err(write_error)
     }
 
-    /// The error of a commit that is not known to hold, with the token.
-    #[cold]
-    pub fn named_in(&self, error: SqlError) -> SqlError {
-        error.with_detail(format!("The transaction's token is {}.", self.token))
+    /// The transaction has taken effect, and this is what the wait for its commit came to: an error
+    /// has the token, if there is one.
+    ///
+    /// # Errors
+    /// That.
+    pub fn waited(open: Option<&Self>, waited: Result<(), SqlError>) -> Result<(), SqlError> {
+        if let Some(open) = open {
+            open.committed();
+        }
+        match (waited, open) {
+            (Err(error), Some(open)) => Err(error.with_detail(format!("The transaction's token is {}.", open.token))),
+            (waited, _) => waited,
+        }
     }
 
     /// The transaction has taken effect.
-    pub fn committed(&self) {
+    fn committed(&self) {
         self.committed.set(true);
     }
 }
@@ -254,8 +266,8 @@ impl Outcomes {
         if state.generations.is_empty() { Ok(()) } else { self.advance(&mut state, None) }
     }
 
-    /// Removes what is old enough, a bounded part of it. Who asks for tokens does that now and then;
-    /// this is for when nobody does.
+    /// Removes what is old enough, a bounded part of it. Who asks for tokens does that now and
+    /// then; this is for when nobody does.
     pub fn clean(&self) {
         let advanced = {
             let mut state = guard(&self.state);
@@ -275,13 +287,13 @@ impl Outcomes {
         let generation = self.generation(interrupted)?;
         // Relaxed: a count that nothing depends on.
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        if asked.is_multiple_of(EVERY) || guard(&self.state).tokens >= self.limits.tokens {
+        if asked.is_multiple_of(EVERY) || guard(&self.state).tokens >= self.most() {
             self.clean();
         }
         let token = Token::new(generation, getrandom::u64().map_err(failed)?);
         {
             let mut state = guard(&self.state);
-            if state.tokens >= self.limits.tokens {
+            if state.tokens >= self.most() {
                 let message = format!("there are {} transaction tokens, as many as are kept", state.tokens);
                 let hint = "Tokens are removed two hours after they were made. Ask for one where the outcome counts.";
                 return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).with_hint(hint));
@@ -292,8 +304,8 @@ impl Outcomes {
         Ok(OpenToken { outcomes: Arc::clone(self), token, committed: std::cell::Cell::new(false) })
     }
 
-    /// What became of a transaction, as the newest state of this node shows it. Blocks until what is
-    /// answered is committed.
+    /// What became of a transaction, as the newest state of this node shows it. Blocks until what
+    /// is answered is committed.
     ///
     /// # Errors
     /// What `interrupted` says, 57P03 when nothing is committed now.
@@ -323,11 +335,16 @@ impl Outcomes {
         }
     }
 
+    /// How many tokens there may be.
+    fn most(&self) -> u64 {
+        self.database.core().memory.limit().map_or(self.limits.tokens, |bytes| bytes / BYTES)
+    }
+
     fn leads(&self) -> bool {
         self.database.core().snapshots.primary().is_some()
     }
 
-    /// The generation of which tokens are made now. Blocks until there is one.
+    /// The generation that new tokens are in. Blocks until there is one.
     fn generation(&self, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<Generation, SqlError> {
         let mut waited = None;
         loop {
@@ -402,8 +419,8 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Removes generations that are old enough, and some of the tokens of removed ones. Does nothing
-    /// while another thread does that.
+    /// Removes generations that are old enough, and some of the tokens of removed ones. Does
+    /// nothing while another thread does that.
     fn remove(&self) -> Result<(), SqlError> {
         let Ok(_one) = self.removing.try_lock() else { return Ok(()) };
         let (old, first) = {

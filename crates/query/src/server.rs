@@ -157,13 +157,15 @@ impl Shared {
     }
 
     /// Makes what a primary needs and may not have yet, and removes what the one before it may have
-    /// left. Does nothing on a standby, nor the next time.
+    /// left. Does nothing on a standby; the next time it removes old tokens.
     fn make(&self) -> Result<(), SqlError> {
         if self.is_standby() {
             return Ok(());
         }
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if *made {
+            drop(made);
+            self.outcomes.clean();
             return Ok(());
         }
         self.make_catalog()?;
@@ -397,7 +399,6 @@ impl Backend for SqlServer {
         }
         // It may have taken over.
         self.0.make().map_err(report)?;
-        self.0.outcomes.clean();
         let asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = self
             .0

@@ -42,7 +42,7 @@ fn rows(database: &Database) -> usize {
 }
 
 #[test]
-fn tokens_say_of_which_generation_they_are() {
+fn tokens_name_their_generation() {
     for (number, nonce, random) in [(1, 0, 0), (u32::MAX, u32::MAX, u64::MAX), (7, 0x0123_4567, 0x89ab_cdef)] {
         let generation = Generation::new(number, nonce, 42, 43);
         assert_eq!(Generation::of(&generation.row()), Some(generation));
@@ -126,6 +126,10 @@ fn there_are_no_more_tokens_than_are_kept() {
     drop(open);
     commit(&outcomes, &worker);
     assert!(outcomes.token(&never).is_err());
+    // Where memory is bounded, that decides.
+    database.core().memory.set_limit(101 * BYTES);
+    commit(&outcomes, &worker);
+    assert!(outcomes.token(&never).is_err());
     assert!(tokens.iter().all(|token| outcome(&outcomes, *token) == Outcome::Committed));
 }
 
@@ -136,7 +140,7 @@ fn old_tokens_are_removed() {
     let (outcomes, worker) = (outcomes(&database, LONG), database.worker().unwrap());
     let tokens: Vec<_> = (0..600).map(|_| commit(&outcomes, &worker)).collect();
     let late = outcomes.token(&never).unwrap();
-    // The clock goes on: another generation begins, and is there for as long as the former is kept.
+    // Time passes: another generation begins, and is there for as long as the former is kept.
     let older = |by: Duration| {
         let mut state = guard(&outcomes.state);
         state.current.as_mut().unwrap().before += by;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Lsn, NotRecorded, Savepoint, Ticket, Transaction};
+use freshet_engine::{Lsn, Savepoint, Ticket, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState,
@@ -382,16 +382,13 @@ impl<'w> Session<'w> {
                 return Err(self.shared.commit_error(cause));
             }
         };
-        block.token.get().inspect(|open| open.committed());
         if let Some(ticket) = ticket {
             out.flush_owed();
-            if let Err(error) = self.shared.wait_for_commit(ticket, level, &|| self.check()) {
+            let waited = self.shared.wait_for_commit(ticket, level, &|| self.check());
+            if waited.is_err() {
                 self.ended(true, out);
-                return Err(match block.token.get() {
-                    Some(open) => open.named_in(error),
-                    None => error,
-                });
             }
+            OpenToken::waited(block.token.get(), waited)?;
             if notifies {
                 self.shared.notifications.deliver();
             }
@@ -407,22 +404,6 @@ impl<'w> Session<'w> {
         }
         self.ended(true, out);
         Ok(true)
-    }
-
-    /// Adds to the transaction what goes with its commit: its token, and what it notifies of.
-    /// Returns whether it notifies.
-    ///
-    /// # Errors
-    /// As for [`Session::carry_notifications`]; when the token cannot be written.
-    fn carry(&mut self) -> Result<bool, SqlError> {
-        if let Some(Block { token, transaction: Some(transaction), .. }) = &self.block
-            && let Some(open) = token.get()
-        {
-            open.write(transaction)?;
-            // No statement has written it.
-            transaction.keep_records(NotRecorded::Undetermined);
-        }
-        self.carry_notifications()
     }
 
     /// Waits until a commit that holds is visible on standbys. A wait that is canceled leaves the

@@ -183,20 +183,10 @@ impl SessionCalls for View<'_> {
                 self.state.advisory.unlock_all();
                 Value::text("")
             }
-            F::Notify => {
-                let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
-                self.state.channels.notify(text(0), text(1), &self.state.memory)?;
-                Value::text("")
-            }
+            F::Notify => self.notify(arguments)?,
             F::NotificationQueueUsage => Value::Float8(self.shared.notifications.usage()),
             F::TransactionToken => self.token()?,
-            F::TransactionOutcome => match arguments {
-                [Value::Uuid(token)] => {
-                    let outcome = self.shared.outcomes.outcome(Token(*token), &|| self.check())?;
-                    outcome.word().map_or(Value::Null, Value::text)
-                }
-                _ => Value::Null,
-            },
+            F::TransactionOutcome => self.outcome(arguments)?,
             F::Sleep => self.sleep(arguments)?,
             F::ExportSnapshot => {
                 let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
@@ -314,6 +304,19 @@ impl View<'_> {
             block.token.get_or_init(|| token);
         }
         Ok(block.token.get().map_or(Value::Null, |open| Value::Uuid(open.token().0)))
+    }
+
+    /// What became of a transaction.
+    fn outcome(&self, arguments: &[Value]) -> Result<Value, SqlError> {
+        let [Value::Uuid(token)] = arguments else { return Ok(Value::Null) };
+        let outcome = self.shared.outcomes.outcome(Token(*token), &|| self.check())?;
+        Ok(outcome.word().map_or(Value::Null, Value::text))
+    }
+
+    fn notify(&self, arguments: &[Value]) -> Result<Value, SqlError> {
+        let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
+        self.state.channels.notify(text(0), text(1), &self.state.memory)?;
+        Ok(Value::text(""))
     }
 
     /// Functions about advisory locks.
