@@ -28,8 +28,8 @@ pub(crate) fn places(settings: &SqlSettings) -> usize {
     match settings.listen {
         SqlListen::Off => 0,
         // Each session has one, and needs another for a moment when it begins; tables and sequences
-        // are made by further ones.
-        SqlListen::At(_) => 2 * settings.connections + 9,
+        // are made by further ones, and one asks for outcomes.
+        SqlListen::At(_) => 2 * settings.connections + 10,
     }
 }
 

@@ -65,7 +65,7 @@ pub fn is_level(value: &str) -> bool {
 fn unknown(cause: &dyn std::fmt::Display) -> SqlError {
     let message = format!("the transaction may or may not have been committed: {cause}");
     SqlError::new(SqlState::new("40003"), message).with_hint(
-        "It has taken effect on this node and others may see it, but it may be lost in a failover: look for its effects before you repeat it.",
+        "It has taken effect on this node and others may see it, but it may be lost in a failover: before you repeat it, look for its effects, or ask for its outcome if it has asked for a token.",
     )
 }
 

@@ -11,6 +11,7 @@
 //! | [`execute`] | plans to rows, over the engine's indexes |
 //! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
 //! | [`sequence`] | where sequences stand |
+//! | [`outcome`] | which transactions are committed, for clients that do not know |
 //! | [`advisory`] | locks on numbers, for clients |
 //! | [`exported`] | snapshots that sessions lend to one another |
 //! | [`locks`] | locks on tables, between those who write and those who define |
@@ -37,6 +38,7 @@ pub mod locks;
 mod login_log;
 mod notify;
 mod old_snapshots;
+pub mod outcome;
 pub mod relations;
 pub mod schema;
 pub mod sequence;

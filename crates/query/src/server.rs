@@ -27,6 +27,7 @@ use crate::{
     login_log,
     notify::Notifications,
     old_snapshots::OldSnapshots,
+    outcome::Outcomes,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
@@ -65,6 +66,8 @@ pub struct Shared {
     pub notifications: Notifications,
     /// Where sequences stand.
     pub sequences: Sequences,
+    /// Which transactions are committed.
+    pub outcomes: Arc<Outcomes>,
     /// Gives ids to rows that have no other key.
     pub row_ids: Arc<RowIdSource>,
     /// What recorded transactions say again and again.
@@ -148,20 +151,28 @@ impl Shared {
 
     /// Makes what a primary needs and may not have yet.
     fn make_catalog(&self) -> Result<(), SqlError> {
-        self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())
+        self.catalog.make(&self.first_role)?;
+        self.sequences.make()?;
+        self.outcomes.make()
     }
 
     /// Makes what a primary needs and may not have yet, and removes what the one before it may have
-    /// left. Does nothing on a standby, nor the next time.
+    /// left. Does nothing on a standby; the next time it removes old tokens.
     fn make(&self) -> Result<(), SqlError> {
         if self.is_standby() {
             return Ok(());
         }
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if *made {
+            drop(made);
+            self.outcomes.clean();
             return Ok(());
         }
         self.make_catalog()?;
+        if let Err(cause) = self.outcomes.begin_run() {
+            // The first who asks for a token, or for the outcome of an earlier one, tries again.
+            tracing::debug!(%cause, "standbys do not know outcomes of earlier terms yet");
+        }
         *made = true;
         drop(made);
         crate::ddl::effects::sweep(&self.catalog, &self.sequences)
@@ -312,6 +323,7 @@ impl SqlServer {
             locks,
             notifications: Notifications::start(&database)?,
             sequences: Sequences::new(database.clone()),
+            outcomes: Arc::new(Outcomes::new(database.clone())?),
             row_ids: Arc::new(RowIdSource::new()?),
             words: Dictionary::new(database.clone()),
             database,

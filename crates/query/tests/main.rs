@@ -26,6 +26,7 @@ mod mirrored;
 mod moved_rows;
 mod notify;
 mod old_snapshots;
+mod outcomes;
 mod panics;
 mod privilege_matrix;
 mod privileges;

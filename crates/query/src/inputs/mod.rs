@@ -27,10 +27,11 @@
 //! A transaction that does any of this is logged as always ([`freshet_engine::NotRecorded`] counts
 //! them): it defines; it copies from the client; a general query finds or makes the rows that it
 //! writes, whose order nothing determines; it writes where a cursor stands; it defers constraints;
-//! its plan was made, or its text read, under other settings of the session than it runs under; it
-//! is longer than [`LONGEST`]. The engine adds those that have taken something back, or have met
-//! another transaction's rows. Of these, a row of UPDATE or DELETE that is looked at again, at a
-//! snapshot of that moment, is recorded: that snapshot is noted, too.
+//! it has asked for its token, which its commit writes; its plan was made, or its text read, under
+//! other settings of the session than it runs under; it is longer than [`LONGEST`]. The engine adds
+//! those that have taken something back, or have met another transaction's rows. Of these, a row of
+//! UPDATE or DELETE that is looked at again, at a snapshot of that moment, is recorded: that
+//! snapshot is noted, too.
 //!
 //! # Why the same rows come out
 //!

@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::Lsn;
+use freshet_engine::{Lsn, NotRecorded};
 use freshet_postgres::{Bell, Out, Report};
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
 };
 
-use super::{Session, statement::Tag, syntax::Channel};
+use super::{Session, statement::Tag, syntax::Channel, transaction::Block};
 use crate::{
     error::write_error,
     notify::{Listener, Notification, Notifications, Overflown},
@@ -256,12 +256,28 @@ impl Session<'_> {
         Ok(Tag(tag.to_owned()))
     }
 
+    /// Adds to the transaction what goes with its commit: its token, and what it notifies of.
+    /// Returns whether it notifies.
+    ///
+    /// # Errors
+    /// As for [`Session::carry_notifications`]; when the token cannot be written.
+    pub(super) fn carry(&mut self) -> Result<bool, SqlError> {
+        if let Some(Block { token, transaction: Some(transaction), .. }) = &self.block
+            && let Some(open) = token.get()
+        {
+            open.write(transaction)?;
+            // No statement has written it.
+            transaction.keep_records(NotRecorded::Undetermined);
+        }
+        self.carry_notifications()
+    }
+
     /// Before a transaction commits: hands what it notifies to the engine's, and has the session
     /// hear of what it is going to listen to. Returns whether it notifies.
     ///
     /// # Errors
     /// 54000, what the engine says, and what ends the wait of a standby that has just been started.
-    pub(super) fn carry_notifications(&mut self) -> Result<bool, SqlError> {
+    fn carry_notifications(&mut self) -> Result<bool, SqlError> {
         if self.state.channels.wanted.borrow().is_empty() {
             return Ok(false);
         }

@@ -23,6 +23,7 @@ use crate::{
     inputs::Recorder,
     locks::LockMark,
     old_snapshots::too_old,
+    outcome::OpenToken,
     server::Shared,
     system::SystemView as _,
 };
@@ -62,6 +63,9 @@ pub struct Block<'w> {
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
     savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
+    /// Its token, if it has asked for one: it is written when the transaction commits, so no
+    /// savepoint takes it back.
+    pub(super) token: OnceCell<OpenToken>,
 }
 
 /// About how many bytes a savepoint takes besides its name.
@@ -122,6 +126,7 @@ impl<'w> Session<'w> {
             deferred: Deferred::default(),
             recorder: None,
             savepoints: Vec::new(),
+            token: OnceCell::new(),
         }
     }
 
@@ -192,6 +197,7 @@ impl<'w> Session<'w> {
             block.savepoints.clear();
             block.exports.take();
             block.transaction = None;
+            block.token.take();
         }
         self.settle(false);
     }
@@ -341,7 +347,7 @@ impl<'w> Session<'w> {
             return Err(error);
         }
         let is_sound = self.block.as_ref().is_some_and(|block| !block.failed);
-        let notifies = match if is_sound { self.carry_notifications() } else { Ok(false) } {
+        let notifies = match if is_sound { self.carry() } else { Ok(false) } {
             Ok(notifies) => notifies,
             Err(error) => {
                 self.roll_back(out);
@@ -383,7 +389,7 @@ impl<'w> Session<'w> {
             if waited.is_err() {
                 self.ended(true, out);
             }
-            waited?;
+            OpenToken::waited(block.token.get(), waited)?;
             if notifies {
                 self.shared.notifications.deliver();
             }
@@ -476,6 +482,7 @@ impl<'w> Session<'w> {
                 if savepoints == 0 {
                     block.exports.take();
                     block.transaction = None;
+                    block.token.take();
                     self.settle(false);
                 }
                 // What was set since the last savepoint is void at once.

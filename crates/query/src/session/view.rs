@@ -22,6 +22,7 @@ use crate::{
     bind::not_supported,
     expression::{SessionView, no_cursor},
     locks::Patience,
+    outcome::Token,
     relations::Snapshot,
     schema::{self, Oid, privilege},
     sequence::Position,
@@ -182,12 +183,10 @@ impl SessionCalls for View<'_> {
                 self.state.advisory.unlock_all();
                 Value::text("")
             }
-            F::Notify => {
-                let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
-                self.state.channels.notify(text(0), text(1), &self.state.memory)?;
-                Value::text("")
-            }
+            F::Notify => self.notify(arguments)?,
             F::NotificationQueueUsage => Value::Float8(self.shared.notifications.usage()),
+            F::TransactionToken => self.token()?,
+            F::TransactionOutcome => self.outcome(arguments)?,
             F::Sleep => self.sleep(arguments)?,
             F::ExportSnapshot => {
                 let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
@@ -294,6 +293,30 @@ impl View<'_> {
         }
         let message = format!("cannot execute {function}() in a read-only transaction");
         Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message))
+    }
+
+    /// The token of the transaction, which is made when it is asked for first.
+    fn token(&self) -> Result<Value, SqlError> {
+        self.may_change("freshet_transaction_token")?;
+        let block = self.block.ok_or_else(|| not_supported("the token of a transaction outside of a statement"))?;
+        if block.token.get().is_none() {
+            let token = self.shared.outcomes.token(&|| self.check())?;
+            block.token.get_or_init(|| token);
+        }
+        Ok(block.token.get().map_or(Value::Null, |open| Value::Uuid(open.token().0)))
+    }
+
+    /// What became of a transaction.
+    fn outcome(&self, arguments: &[Value]) -> Result<Value, SqlError> {
+        let [Value::Uuid(token)] = arguments else { return Ok(Value::Null) };
+        let outcome = self.shared.outcomes.outcome(Token(*token), &|| self.check())?;
+        Ok(outcome.word().map_or(Value::Null, Value::text))
+    }
+
+    fn notify(&self, arguments: &[Value]) -> Result<Value, SqlError> {
+        let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
+        self.state.channels.notify(text(0), text(1), &self.state.memory)?;
+        Ok(Value::text(""))
     }
 
     /// Functions about advisory locks.

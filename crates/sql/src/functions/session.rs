@@ -212,6 +212,8 @@ session_functions! {
     AssignedTransaction = "txid_current_if_assigned" () -> Int8, true, "The transaction's number: it gets one when it commits.";
     JitAvailable = "pg_jit_available" () -> Bool, false, "Whether expressions are compiled.";
     LastCommit = "freshet_last_commit" () -> Text, true, "The LSN of the session's last commit.";
+    TransactionToken = "freshet_transaction_token" () -> Uuid, true, "The transaction's name, to ask for its outcome.";
+    TransactionOutcome = "freshet_transaction_outcome" (Uuid) -> Text, true, "What became of a transaction.";
 }
 
 impl SessionFunction {
