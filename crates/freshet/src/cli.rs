@@ -10,7 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, membership, promote, serve, status, verify,
+    inspect, members, membership, promote, serve, status, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -45,6 +45,13 @@ pub(crate) enum Command {
     ///
     /// Fails if the node does not answer, not if it reports a problem.
     Status(StatusOptions),
+    /// Show all nodes of a cluster: role, version, position, lag, and whether they have a vote.
+    ///
+    /// Any node will do: one that follows asks its primary. If that does not answer, it shows what
+    /// it knows itself, and says so; what it does not know is unknown. Exit status: 0 if the
+    /// primary answers and all is well, 3 if a node is away or not in sync, 4 if nothing commits or
+    /// no primary answers.
+    Members(MembersOptions),
     /// Say which form of replication fits each standby of a running primary, and what each costs.
     ///
     /// Looks at the primary for a minute while it works, and changes nothing. For each standby it
@@ -237,6 +244,22 @@ pub(crate) struct AdviseOptions {
     /// Print a JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+/// Options of `freshet members`.
+#[derive(Debug, Args)]
+pub(crate) struct MembersOptions {
+    /// The control port of any node (its `address`): host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// Print the table as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 15)]
+    pub(crate) patience: u64,
     #[command(flatten)]
     pub(crate) shows: Shows,
 }
@@ -487,6 +510,7 @@ impl Cli {
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),
             Command::Status(options) => status::run(&options),
+            Command::Members(options) => members::run(&options),
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Refill(options) => promote::refill(&options),

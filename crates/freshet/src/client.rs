@@ -268,6 +268,14 @@ impl Client {
         }
     }
 
+    /// The nodes of its cluster, as JSON.
+    pub fn members(&self, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::Members, patience)? {
+            Answer::Members(json) => Ok(json),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Where the node's watermarks are.
     pub fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
         match self.ask(Ask::Watermarks, patience)? {

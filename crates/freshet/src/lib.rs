@@ -29,6 +29,7 @@ mod disk;
 mod ending;
 mod inspect;
 pub mod interruption;
+mod members;
 mod membership;
 mod memory;
 pub mod messages;

@@ -218,3 +218,57 @@ fn a_primary_that_stands_still_is_replaced_and_follows() {
     wait_until(&leads, "both in sync", |status| in_sync(status) == 2);
     assert_same_state(&client, &connect(&old));
 }
+
+/// What `freshet members` of this node says, for programs and for people, and its exit status.
+fn members(node: &NodeProcess) -> (serde_json::Value, String, i32) {
+    let run = |more: &[&str]| {
+        let output = std::process::Command::new(common::program())
+            .args([&["members", &node.ready().address], more].concat())
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    };
+    let (json, code) = run(&["--json"]);
+    (serde_json::from_str(&json).unwrap(), run(&[]).0, code)
+}
+
+#[test]
+fn every_node_shows_all_nodes_and_what_it_does_not_know() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut old = start(&path("a"), &QUORUM);
+    let (new, mut third) = (join(&old, &path("b")), join(&old, &path("c")));
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    let id = |node: &NodeProcess| status(node)["node"].clone();
+    let (primary, away) = (id(&old), id(&third));
+    for asked in [&old, &new, &third] {
+        let (members, shown, code) = members(asked);
+        assert_eq!((code, &members["primary"], &members["by"]), (0, &true.into(), &primary), "{shown}");
+        let nodes = members["nodes"].as_array().unwrap();
+        assert_eq!(nodes.len(), 3, "{shown}");
+        for node in nodes {
+            let leads = node["node"] == primary;
+            assert_eq!(node["role"], if leads { "primary" } else { "standby" }, "{shown}");
+            assert_eq!((&node["vote"], &node["in_sync"]), (&true.into(), &true.into()), "{shown}");
+            assert!(node["version"].is_string() && node["lag"]["time"].is_object(), "{shown}");
+        }
+    }
+    third.kill();
+    let lost = |status: &serde_json::Value| in_sync(status) == 1;
+    wait_until(&old, "a standby is away", lost);
+    let (seen, shown, code) = members(&new);
+    let gone = seen["nodes"].as_array().unwrap().iter().find(|node| node["node"] == away).unwrap().clone();
+    assert_eq!((code, &gone["connected"], &gone["lag"]), (3, &false.into(), &serde_json::Value::Null), "{shown}");
+    assert!(gone["vote"] == true && gone["connected_or_away_for"].is_object(), "{shown}");
+    assert!(shown.contains("away for") && shown.contains("unknown"), "{shown}");
+    old.kill();
+    wait_until(&new, "the primary is gone", |status| status["link"]["link"] != "following");
+    let (alone, shown, code) = members(&new);
+    assert_eq!((code, &alone["primary"]), (4, &false.into()), "{shown}");
+    assert!(shown.starts_with("NOT FROM A PRIMARY"), "{shown}");
+    let nodes = alone["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 3, "{shown}");
+    for node in nodes {
+        assert_eq!((&node["lag"], &node["in_sync"]), (&serde_json::Value::Null, &serde_json::Value::Null), "{shown}");
+    }
+}

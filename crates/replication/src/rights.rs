@@ -79,6 +79,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Consult { .. }
         | Purpose::Announce { .. }
         | Purpose::Originals
-        | Purpose::BeginAgain { .. } => caller == Caller::Node,
+        | Purpose::BeginAgain { .. }
+        | Purpose::Members { .. } => caller == Caller::Node,
     }
 }

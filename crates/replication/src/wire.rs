@@ -21,7 +21,10 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::status::{AheadStatus, Load, TwoPrimaries};
+use crate::{
+    members::Members,
+    status::{AheadStatus, Load, TwoPrimaries},
+};
 
 /// What the giver of a checkpoint knows of its log, as far as the checkpoint reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +45,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 22;
+pub const PROTOCOL: u16 = 23;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +145,8 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
             | Purpose::Consult { .. }
             | Purpose::Fetch { .. }
             | Purpose::Originals
-            | Purpose::BeginAgain { .. },
+            | Purpose::BeginAgain { .. }
+            | Purpose::Members { .. },
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
@@ -182,6 +186,10 @@ pub struct Join {
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Lsn,
+    /// It is a relay: it feeds others.
+    pub relay: bool,
+    /// The version of its program.
+    pub version: String,
 }
 
 impl Join {
@@ -258,6 +266,11 @@ pub enum Purpose {
         /// The mark at which its state differed; zero for damage that it has found by itself.
         since: Lsn,
     },
+    /// Somebody wants to know which nodes there are, and how they are.
+    Members {
+        /// Through how many relays, one below the other, it is asked on.
+        relays: u8,
+    },
 }
 
 /// The answer to a [`Hello`].
@@ -299,6 +312,8 @@ pub enum Reply {
     Originals,
     /// To BeginAgain.
     Verdict(Verdict),
+    /// To Members.
+    Members(Box<Members>),
 }
 
 /// How a log goes on, and by which memory.

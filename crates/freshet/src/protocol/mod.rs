@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -104,6 +104,8 @@ pub enum Ask {
         /// Although nothing speaks against its state.
         force: bool,
     },
+    /// Which nodes there are in the cluster. Answered by [`Answer::Members`].
+    Members,
 }
 
 /// A node's answer to the request of that number.
@@ -187,6 +189,8 @@ pub enum Answer {
         /// Where its primary is.
         from: String,
     },
+    /// They, as JSON.
+    Members(String),
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

@@ -63,6 +63,11 @@ pub trait Host: Send + Sync {
     fn watermarks(&self) -> Watermarks;
     /// Its status, as JSON.
     fn status(&self) -> String;
+    /// The nodes of its cluster, as JSON. May take a few seconds.
+    ///
+    /// # Errors
+    /// When this node neither leads nor follows.
+    fn members(&self) -> Result<String, String>;
     /// What transactions write, from its log at `from` on, where the log was filled to in a status
     /// that it has given.
     ///
@@ -167,8 +172,10 @@ struct Shared {
     commits: Completions,
     views: Completions,
     promoting: AtomicBool,
-    /// How many requests to compare states are being answered.
+    /// How many requests to compare states are being answered, and how many for which other nodes
+    /// are asked.
     comparing: AtomicUsize,
+    asking: AtomicUsize,
     stopping: AtomicBool,
     /// Clients, by a number of their own.
     clients: Mutex<HashMap<u64, Client>>,
@@ -246,6 +253,7 @@ impl Server {
             views: Completions::default(),
             promoting: AtomicBool::new(false),
             comparing: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             clients: Mutex::new(HashMap::new()),
             strangers: Strangers::new(STRANGERS, FAIR),

@@ -82,6 +82,9 @@ const fn rule(ask: &Ask) -> Rule {
     let (name, who, shows) = match ask {
         Ask::Hello { .. } => ("hello", Everyone, "the version of the protocol"),
         Ask::Status => ("status", Everyone, "names, addresses, states, sizes and positions; nothing of what is stored"),
+        Ask::Members => {
+            ("members", Everyone, "of every node of the cluster: name, address, version, state and position")
+        }
         Ask::Watermarks => ("watermarks", Everyone, "positions in the log"),
         Ask::Mix { .. } => {
             ("mix (`advise`)", Members, "number and sizes of the records that were written since a status; no content")

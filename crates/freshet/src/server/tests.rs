@@ -34,6 +34,9 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
     }
+    fn members(&self) -> Result<String, String> {
+        Ok("{}".to_owned())
+    }
     fn begin_again(&self, _: bool) -> Result<String, String> {
         Err("this node is no standby".into())
     }

@@ -10,7 +10,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 
-use super::{Feeder, Shipper, ack, ship};
+use super::{Feeder, Introduced, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
     status::AheadStatus,
@@ -19,6 +19,8 @@ use crate::{
 
 /// No more of the address of a node that holds more is passed on to others.
 const LONGEST_ADDRESS: usize = 256;
+/// Nor of the version of a node's program.
+const LONGEST_VERSION: usize = 64;
 
 /// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn report_refused(hello: &Hello, refusal: &Refusal) {
@@ -107,6 +109,9 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Err(error) => return lost(&**feeder, &shipper, error.to_string()),
     };
     shipper.begin(sender, from, &**feeder);
+    let version = join.version.chars().take(LONGEST_VERSION).collect();
+    let introduced = Introduced { version, relay: join.relay, at: feeds.clock.now() };
+    feeds.state().introduced.insert(node, introduced);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,
@@ -151,7 +156,8 @@ fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, ad
         }
         let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
         if before.is_some() {
-            state.losses.insert(replica.node, "a newer connection of the same node took its place".into());
+            let why = "a newer connection of the same node took its place".into();
+            state.losses.insert(replica.node, (why, feeds.clock.now()));
         }
         (joined, before, is_level)
     };
@@ -181,7 +187,7 @@ pub(super) fn lost<F: Feeder>(feeder: &F, shipper: &Shipper, why: String) {
                 let (standby, member, term) = (shipper.node, shipper.member, feeds.term.0);
                 tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
             }
-            state.losses.insert(shipper.node, why);
+            state.losses.insert(shipper.node, (why, feeds.clock.now()));
             state.hold(shipper, feeds.clock.now());
         }
         (is_last, state.host.leave(shipper.id))

@@ -45,9 +45,10 @@ pub(crate) use self::{
 pub use self::{session::SessionError, upstream::JoinError, watch::Watching};
 use crate::{
     clock::Clock,
+    members::MemberStatus,
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
-    status::{AheadStatus, MOST_AHEAD, TwoPrimaries},
+    status::{AheadStatus, MOST_AHEAD, ObserverStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     wire::{Continue, Hello, Join, Peer, Peers, Purpose, Refusal},
 };
@@ -175,6 +176,14 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// It rests. A transaction that the old primary has not sent whole never was. Returns where the
     /// rest ends then: between transactions.
     fn cut_half(shared: &Shared<Self>, end: Lsn) -> Result<Lsn, PromoteError>;
+
+    /// This node, as far as it knows itself, for those who ask which nodes there are.
+    fn member(shared: &Shared<Self>) -> MemberStatus;
+
+    /// Those that it feeds, if it is a relay.
+    fn fed(_: &Shared<Self>) -> (Vec<StandbyStatus>, Vec<ObserverStatus>) {
+        Default::default()
+    }
 
     /// The node that says `hello` wants to be fed by this one.
     fn join(shared: &Arc<Shared<Self>>, hello: &Hello, join: Join, connection: Connection);

@@ -7,6 +7,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, Store, promise};
 use crate::{
     endpoint::{Service, answer, refuse},
+    members,
     originals::serve_originals,
     promotion::consulted,
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
@@ -54,6 +55,9 @@ impl<S: Store> Service for FollowService<S> {
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 answer(connection, term, &reply);
+            }
+            Purpose::Members { relays } => {
+                answer(connection, Term(0), &Reply::Members(Box::new(members::known(shared, relays, None))));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
             Purpose::Fetch { term, log } => match promise(shared, &hello, term) {

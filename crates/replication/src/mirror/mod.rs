@@ -64,6 +64,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _, Watching},
+    members::{self, Members},
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{Bootstrap, MirrorStatus, STALE},
     terms::Terms,
@@ -289,6 +290,13 @@ impl Mirror {
     /// As things stand, without asking anybody.
     pub fn status(&self) -> MirrorStatus {
         self.shared.status()
+    }
+
+    /// Which nodes there are, and how they are: to be asked when nothing is locked, since other nodes
+    /// are asked. That takes a time that is bounded.
+    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || members::of_cluster(&shared)
     }
 
     /// The part of its memory that has rows, when nobody needs that any more. To give it back to

@@ -17,8 +17,10 @@ use super::{MemoryStore, Shared, fetch, receive, seed};
 use crate::{
     endpoint::refuse,
     follow::{SessionError, Store},
+    members::{self, MemberRole, MemberStatus},
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
+    status::{Lag, MirrorStatus},
     wire::{Continue, Hello, Join, Refusal},
 };
 
@@ -78,6 +80,13 @@ impl Store for MemoryStore {
         }
         (!shared.state().mirror_state.has_vote())
             .then_some("this mirror is being filled from a checkpoint, and does not hold all of that yet")
+    }
+
+    fn member(shared: &Shared) -> MemberStatus {
+        let MirrorStatus { end, lag_bytes, in_sync, .. } = shared.status();
+        // How long ago the log went beyond, only the primary knows.
+        let lag = lag_bytes.map(|bytes| Lag { bytes, time: (bytes == 0).then_some(Duration::ZERO) });
+        MemberStatus { lsn: Some(end), lag, in_sync, ..members::of_itself(shared, MemberRole::Mirror) }
     }
 
     fn rested(shared: &Shared, options: &PromoteOptions) -> Result<(), String> {

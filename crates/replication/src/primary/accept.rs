@@ -64,6 +64,9 @@ impl Service for PrimaryService {
                 tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
                 answer(connection, shared.who.term, &Reply::Verdict(verdict));
             }
+            Purpose::Members { relays } => {
+                answer(connection, shared.who.term, &Reply::Members(Box::new(shared.members(relays))));
+            }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }

@@ -10,6 +10,7 @@ mod commit;
 mod meet;
 mod report;
 mod stuck;
+mod table;
 mod waits;
 
 use std::{
@@ -42,6 +43,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
+    members::{self, Members},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::{Leads, Terms},
     wire::{self, Peer},
@@ -297,6 +299,13 @@ impl Primary {
     /// As things stand.
     pub fn status(&self) -> PrimaryStatus {
         self.shared.status()
+    }
+
+    /// Which nodes there are, and how they are: to be asked when nothing is locked, since relays are
+    /// asked. That takes a time that is bounded.
+    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.members(members::FROM_ABOVE)
     }
 
     /// Lets all connections and threads go. The commit rule remains and says no more.

@@ -44,7 +44,8 @@ pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection)
         let (persisted, holds) = shared.holds(&terms);
         let log = Continue { persisted, ..shared.continuation() };
         let (appliance, encoding) = (shared.config.fabric.appliance, shared.encoding());
-        Join { appliance, encoding, holds, ..joining(shared, &terms, log, offer, passage) }
+        let relay = shared.store.relay.is_some();
+        Join { appliance, encoding, holds, relay, ..joining(shared, &terms, log, offer, passage) }
     })?;
     continue_as(shared, &welcome, Entering::to_follow)?;
     pass_on(shared, &welcome)?;

@@ -41,6 +41,8 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
         incarnation,
         noted,
         holds,
+        relay: false,
+        version: String::new(),
     };
     (Purpose::Join(join), side)
 }

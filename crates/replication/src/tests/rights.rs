@@ -48,7 +48,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
         Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
-        Some(Purpose::BeginAgain { .. }) => Purpose::Checkpoint { consistent: false },
+        Some(Purpose::BeginAgain { .. }) => Purpose::Members { relays: 0 },
+        Some(Purpose::Members { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })
 }
@@ -64,12 +65,13 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 10] = [
+const MAY: [[bool; 7]; 11] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
-    // Identify, consult, announce, join, fetch, original, begin again.
+    // Identify, consult, announce, join, fetch, original, begin again, members.
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

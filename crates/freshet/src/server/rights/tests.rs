@@ -31,7 +31,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
     Some(match ask {
         None => Ask::Hello { version: VERSION },
         Some(Ask::Hello { .. }) => Ask::Status,
-        Some(Ask::Status) => Ask::Watermarks,
+        Some(Ask::Status) => Ask::Members,
+        Some(Ask::Members) => Ask::Watermarks,
         Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
         Some(Ask::Promote { .. }) => Ask::Refill,
@@ -52,9 +53,10 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 12] = [
+const MAY: [(&str, [bool; 5]); 13] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
+    ("members", [true; 5]),
     ("watermarks", [true; 5]),
     ("mix (`advise`)", [true, true, true, false, false]),
     ("promote", [true, true, false, false, false]),
