@@ -481,8 +481,8 @@ impl Host {
         self.feeds().find(|(_, feed)| feed.node == node)
     }
 
-    /// How long ago the log went beyond `at`; zero if it does not. None where that is not known: of a
-    /// relay, and of what was filled long ago.
+    /// How long ago the log went beyond `at`; zero if it does not. None where that is not known: of
+    /// a relay, and of what was filled long ago.
     pub fn behind(&self, at: Lsn, now: Moment) -> Option<Duration> {
         if at >= self.filled_to() {
             return Some(Duration::ZERO);

@@ -25,6 +25,7 @@ pub use self::candidacy::{Candidacy, LogState, NeedsOperator, Plan, is_unattende
 use crate::{
     handshake::{Refusal, Welcome},
     in_sync::{InSyncSet, Succession},
+    maintenance::Notice,
     term::{Fence, LastTerm, Living, TermState},
 };
 
@@ -89,6 +90,9 @@ pub struct Question {
     /// Of a candidate that no operator has asked to lead: the latest term that it had heard of
     /// when it began. It gives way to that one and later ones if they live.
     pub gives_way: Option<Term>,
+    /// Whether the candidate stands by itself: then it says, too, what it knows of maintenance
+    /// ([`crate::maintenance`]).
+    pub automatic: bool,
 }
 
 /// What one of them says. A node that says nothing is not heard.
@@ -98,6 +102,8 @@ pub enum Answer {
     Log(LogState),
     /// To a former primary that comes back: another node leads.
     LedBy(Living),
+    /// To a candidate that stands by itself: maintenance lasts.
+    Maintenance(Notice),
     /// It has heard of a later term, or has promised this one to another.
     Higher {
         /// That term.
@@ -230,6 +236,8 @@ pub enum Stopped {
     },
     /// Others want to lead too.
     Contested(Term),
+    /// It stands by itself, and maintenance lasts.
+    Maintenance,
 }
 
 /// A promotion that is under way.
@@ -302,7 +310,8 @@ impl Promotion {
     pub fn question(&mut self, mine: LogState) -> Question {
         self.rounds += 1;
         self.candidacy.fetched(mine);
-        Question { term: self.term(), binding: self.binding && !self.yields, gives_way: self.observed_before }
+        let (term, binding) = (self.term(), self.binding && !self.yields);
+        Question { term, binding, gives_way: self.observed_before, automatic: self.rules.automatic }
     }
 
     /// A node has answered the last question.
@@ -316,7 +325,10 @@ impl Promotion {
         let plan = self.candidacy.plan(self.rules.level.safety, self.rules.force);
         matches!(
             plan,
-            Plan::Fetch(_) | Plan::Lead { .. } | Plan::HigherTerm { .. } | Plan::Stop(Stopped::Superseded { .. })
+            Plan::Fetch(_)
+                | Plan::Lead { .. }
+                | Plan::HigherTerm { .. }
+                | Plan::Stop(Stopped::Superseded { .. } | Stopped::Maintenance)
         )
     }
 
@@ -428,7 +440,7 @@ mod tests {
         state.fence = it.raise(state.fence).unwrap();
         assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
         let question = it.question(log(50));
-        assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None });
+        assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None, automatic: false });
         it.observe(NodeId(3), Answer::Log(log(80)));
         let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
         assert_eq!(it.decide(0), Step::Fetch(fetch));
@@ -479,6 +491,31 @@ mod tests {
             it.observe(NodeId(3), Answer::Higher { highest: Term(highest), holder: Some(NodeId(holder)) });
             let step = it.decide(0);
             assert_eq!(step == Step::Ask, continues, "{highest}, {holder}: {step:?}");
+        }
+    }
+
+    /// Not even if all others answer, and not either when it is heard of between the rounds.
+    #[test]
+    fn a_node_that_stands_by_itself_stops_while_maintenance_lasts() {
+        let begun = |automatic| {
+            let mut it = Promotion::new(NodeId(2), log(50), &state(), Rules { automatic, ..rules(Safety::Quorum(2)) });
+            assert_eq!(it.question(log(50)).automatic, automatic);
+            it.observe(NodeId(3), Answer::Log(log(50)));
+            it
+        };
+        let maintenance = || Answer::Maintenance(Notice::default());
+        for (automatic, stops) in [(true, true), (false, false)] {
+            let mut it = begun(automatic);
+            it.observe(NodeId(1), maintenance());
+            assert!(it.has_enough());
+            assert_eq!(it.decide(0) == Step::Stop(Stopped::Maintenance), stops, "an operator promotes it all the same");
+            let mut it = begun(automatic);
+            assert_eq!(it.decide(0), Step::Ask);
+            let _ = it.raise(state().fence).unwrap();
+            assert!(it.question(log(50)).binding);
+            it.observe(NodeId(3), Answer::Log(log(50)));
+            it.observe(NodeId(2), maintenance());
+            assert_eq!(it.decide(0) == Step::Stop(Stopped::Maintenance), stops);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, members, membership, promote, serve, status, verify,
+    inspect, maintenance, members, membership, promote, serve, status, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -66,6 +66,13 @@ pub(crate) enum Command {
     /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
     /// failover that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
+    /// Have no node of a cluster take over by itself for a while, or end that.
+    ///
+    /// For work on machines or networks, under failover = "automatic": what would make a standby
+    /// take its primary for lost leads to nothing. `freshet promote` works besides. Any node will
+    /// do; the others hear of it at once, and each of them keeps it by its own clock, whatever
+    /// becomes of the primary. It ends by itself. Exit status: 3 if a known node was not reached.
+    Maintenance(MaintenanceOptions),
     /// Have a mirror give up what it holds, where that is more than its primary has.
     ///
     /// A mirror that knows of committed transactions which its primary lacks does not follow, since
@@ -278,6 +285,22 @@ pub(crate) struct PromoteOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
+}
+
+/// Options of `freshet maintenance`.
+#[derive(Debug, Args)]
+pub(crate) struct MaintenanceOptions {
+    /// The control port of any node (its `address`): host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// For how long, from now on: a number with s, m or h, at most 24h.
+    #[arg(long = "for", value_name = "TIME", default_value = "30m", value_parser = maintenance::length)]
+    pub(crate) length: Duration,
+    /// End it now.
+    #[arg(long, conflicts_with = "length")]
+    pub(crate) end: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet refill`.
@@ -513,6 +536,7 @@ impl Cli {
             Command::Members(options) => members::run(&options),
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
+            Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),

@@ -276,6 +276,15 @@ impl Client {
         }
     }
 
+    /// Orders maintenance for the cluster, or ends it. Returns how many nodes know of that, and why
+    /// others do not.
+    pub fn order_maintenance(&self, length: Duration, patience: Duration) -> Result<(u32, Vec<String>), ClientError> {
+        match self.ask(Ask::Maintenance { for_s: length.as_secs() }, patience)? {
+            Answer::Maintenance { known, unreached } => Ok((known, unreached)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Where the node's watermarks are.
     pub fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
         match self.ask(Ask::Watermarks, patience)? {

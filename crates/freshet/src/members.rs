@@ -8,7 +8,7 @@ use crate::{
     Failure,
     cli::MembersOptions,
     status::{Health, number, text, time},
-    units,
+    units::{self, lasting},
 };
 
 /// Shows the nodes of a cluster.
@@ -35,20 +35,10 @@ fn health(members: &Value) -> Health {
     }
     // Of those on whom no commit counts, none has to be in sync.
     let lacks = |node: &Value| node["connected"] != true || node["vote"] == true && node["in_sync"] != true;
-    match members["standing"]["standing"].as_str() {
+    match members["standing"].as_str() {
         Some("safe") if !nodes(members).iter().any(lacks) => Health::Well,
         Some("safe" | "degraded") => Health::Lacking,
         _ => Health::Failing,
-    }
-}
-
-/// A time for people, in its largest unit.
-fn lasting(duration: Duration) -> String {
-    match duration.as_secs() {
-        0..=119 => format!("{} s", duration.as_secs()),
-        seconds @ 120..=7199 => format!("{} min", seconds / 60),
-        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -107,11 +97,15 @@ fn table(members: &Value) -> String {
     let mut out = String::new();
     let (by, term) = (text(&members["by"]), text(&members["term"]));
     if members["primary"] == true {
-        let (safety, standing) = (text(&members["safety"]), text(&members["standing"]["standing"]));
+        let (safety, standing) = (text(&members["safety"]), text(&members["standing"]));
         let _ = writeln!(out, "term {term}, as its primary {by} knows it; safety {safety}: {standing}");
     } else {
         let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
         let _ = writeln!(out, "NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}");
+    }
+    if members["maintenance"].is_object() {
+        let left = lasting(time(members, "maintenance"));
+        let _ = writeln!(out, "MAINTENANCE for another {left}: no node takes over by itself");
     }
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(nodes(members).iter().map(row));
@@ -149,7 +143,7 @@ mod tests {
     fn members(nodes: &[Value]) -> Value {
         json!({
             "by": "00000000000000a1", "term": 3, "primary": true, "safety": "quorum:2",
-            "standing": { "standing": "safe" }, "nodes": nodes, "left_out": 0,
+            "standing": "safe", "nodes": nodes, "left_out": 0,
         })
     }
 
@@ -179,7 +173,7 @@ mod tests {
         let away = with(primary(), "connected", false.into());
         let late = with(primary(), "in_sync", false.into());
         let voiceless = with(late.clone(), "vote", false.into());
-        let blocked = with(members(&[primary()]), "standing", json!({ "standing": "blocked" }));
+        let blocked = with(members(&[primary()]), "standing", "blocked".into());
         let alone = with(members(&[primary()]), "primary", false.into());
         for (members, expected) in [
             (members(&[primary()]), Health::Well),
@@ -194,5 +188,7 @@ mod tests {
         }
         assert!(table(&alone).starts_with("NOT FROM A PRIMARY"), "{}", table(&alone));
         assert!(table(&json!([])).contains("vote"));
+        let maintained = with(members(&[primary()]), "maintenance", second(300));
+        assert!(table(&maintained).contains("MAINTENANCE for another 5 min"), "{}", table(&maintained));
     }
 }

@@ -272,3 +272,65 @@ fn every_node_shows_all_nodes_and_what_it_does_not_know() {
         assert_eq!((&node["lag"], &node["in_sync"]), (&serde_json::Value::Null, &serde_json::Value::Null), "{shown}");
     }
 }
+
+/// Runs `freshet maintenance`, and returns its exit status.
+fn maintenance(node: &NodeProcess, what: &[&str]) -> i32 {
+    let run = std::process::Command::new(common::program())
+        .args([&["maintenance", &node.ready().address], what].concat())
+        .output()
+        .unwrap();
+    println!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    run.status.code().unwrap()
+}
+
+fn knows_of_maintenance(node: &NodeProcess) {
+    wait_until(node, "it knows of maintenance", |status| status["failover"]["maintenance"].is_object());
+}
+
+#[test]
+fn no_node_takes_over_by_itself_during_maintenance() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut old, second, mut third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(100);
+    // On any node.
+    assert_eq!(maintenance(&third, &["--for", "2h"]), 0);
+    [&old, &second, &third].into_iter().for_each(knows_of_maintenance);
+    assert!(members(&second).1.contains("MAINTENANCE"));
+    old.kill();
+    let written = writer.join();
+    // One that is started again knows nothing of that, stands, and is answered. By then the other
+    // one would have taken over.
+    third.kill();
+    let places = ["--join", &old.ready().listen, "--listen", &third.ready().listen];
+    let third = start(&directory.path().join("c"), &[&places[..], &AUTOMATIC[..]].concat());
+    knows_of_maintenance(&third);
+    assert_eq!((&status(&second)["role"], &status(&third)["role"]), (&"standby".into(), &"standby".into()));
+
+    // It ends, and there is a successor.
+    assert_eq!(maintenance(&second, &["--end"]), 3, "the old primary is not reached");
+    let [leads, follows] = led([second, third]);
+    wait_until(&leads, "the other one is in sync", |status| in_sync(status) == 1);
+    // An operator makes another one the primary all the same, which keeps what it knew.
+    assert_eq!(maintenance(&leads, &[]), 3);
+    knows_of_maintenance(&follows);
+    connect(&follows).promote(false, SOON).unwrap();
+    assert_eq!(status(&follows)["role"], "primary");
+    knows_of_maintenance(&follows);
+    assert_eq!(missing(&connect(&follows), &written.acknowledged), []);
+}
+
+#[test]
+fn a_lost_primary_is_replaced_when_maintenance_has_ended_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut old, second, third] = by_themselves(directory.path());
+    let begun = std::time::Instant::now();
+    assert_eq!(maintenance(&old, &["--for", "4s"]), 0);
+    knows_of_maintenance(&second);
+    knows_of_maintenance(&third);
+    old.kill();
+    let [leads, _follows] = led([second, third]);
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(status(&leads)["failover"]["maintenance"].is_null());
+}

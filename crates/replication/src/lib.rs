@@ -37,6 +37,7 @@ pub mod forms;
 mod hop;
 mod link;
 mod load;
+pub mod maintenance;
 pub mod members;
 pub mod mirror;
 mod originals;

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
-use freshet_cluster::{commit_rule::Standing, in_sync::InSyncSet};
+use freshet_cluster::in_sync::InSyncSet;
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ use crate::{
     follow::{Shared, Store},
     promotion::ask_all,
     status::{Lag, ObserverStatus, StandbyStatus},
+    terms::Terms,
     wire::{Hello, Peer, Purpose, Reply},
 };
 
@@ -24,7 +25,7 @@ use crate::{
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A cluster has no more nodes than that: others are left out.
 pub const MOST: usize = 64;
-/// Through so many relays, one below the other, those below are asked.
+/// Those below are asked through this number of relays, one below the other.
 const RELAYS: u8 = 3;
 /// No more of an address, a version or a reason is kept.
 const LONGEST: usize = 256;
@@ -80,7 +81,7 @@ pub struct MemberStatus {
     pub in_sync: Option<bool>,
     /// For how long that has been so.
     pub in_sync_for: Option<Duration>,
-    /// Whether commits count on its log, and so does its voice in a failover.
+    /// Whether commits count on its log, and its answer counts in a failover.
     pub vote: bool,
     /// Why not.
     pub no_vote: Option<String>,
@@ -101,8 +102,10 @@ pub struct Members {
     pub no_primary: Option<String>,
     /// What a commit promises, as far as is known.
     pub safety: Option<Safety>,
-    /// How that promise stands, as the primary says.
-    pub standing: Option<Standing>,
+    /// How that promise stands, as the primary says: the word for it in its status.
+    pub standing: Option<String>,
+    /// What is left of maintenance, while that lasts.
+    pub maintenance: Option<Duration>,
     /// At most [`MOST`].
     pub nodes: Vec<MemberStatus>,
     /// How many more there are.
@@ -233,8 +236,17 @@ impl Table {
     /// What `own` knows, which is the node itself.
     pub fn new(own: MemberStatus, term: Term, primary: bool, votes: Votes) -> Self {
         let (by, safety) = (own.node, votes.safety);
-        let members =
-            Members { by, term, primary, no_primary: None, safety, standing: None, nodes: Vec::new(), left_out: 0 };
+        let members = Members {
+            by,
+            term,
+            primary,
+            no_primary: None,
+            safety,
+            standing: None,
+            maintenance: None,
+            nodes: Vec::new(),
+            left_out: 0,
+        };
         let mut table = Self { votes, members };
         table.add(own);
         table
@@ -273,7 +285,7 @@ impl Table {
         }
     }
 
-    /// Those that a set names, or of which this node has heard, and that are not here: as away, if
+    /// Those that a set names, or this node has heard of, and that are not here: as away, if
     /// this node would know better.
     pub fn add_missing(&mut self, peers: &[Peer], away_for: Option<Duration>) {
         let named = |set: &InSyncSet| set.possible().flatten().map(|holder| holder.node).collect::<Vec<_>>();
@@ -315,8 +327,14 @@ impl Table {
         }
     }
 
-    pub fn finish(self, standing: Option<Standing>, no_primary: Option<String>) -> Members {
-        Members { standing, no_primary: no_primary.as_deref().map(short), ..self.members }
+    pub fn finish(self, terms: &Terms, standing: Option<&str>, no_primary: Option<String>) -> Members {
+        let maintenance = terms.maintained().left();
+        Members {
+            standing: standing.map(str::to_owned),
+            maintenance,
+            no_primary: no_primary.as_deref().map(short),
+            ..self.members
+        }
     }
 }
 
@@ -341,11 +359,11 @@ pub(crate) fn known<S: Store>(shared: &Shared<S>, relays: u8, no_primary: Option
     let (standbys, observers) = S::fed(shared);
     table.add_fed(&standbys, &observers, true);
     table.ask_relays(&shared.who.credentials, &shared.hello(Purpose::Identify), relays);
-    // Whoever asks because it is above knows those itself.
+    // A node above, which asks, knows those itself.
     if no_primary.is_some() {
         table.add_missing(&shared.peers(), None);
     }
-    table.finish(None, no_primary)
+    table.finish(&shared.terms, None, no_primary)
 }
 
 /// What a node that follows knows of its cluster: it asks its primary. Blocks for a time that is
@@ -381,7 +399,15 @@ pub(crate) const FROM_ABOVE: u8 = RELAYS;
 
 #[cfg(test)]
 mod tests {
+    use freshet_base::sync::Arc;
+    use freshet_cluster::term::TermState;
+
     use super::*;
+    use crate::{terms::VolatileTerms, wire};
+
+    fn terms() -> Terms {
+        Terms::new(TermState::empty(), Arc::new(VolatileTerms))
+    }
 
     fn standby(node: u64) -> StandbyStatus {
         StandbyStatus::of(NodeId(node))
@@ -393,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_is_unknown_until_the_node_has_said_something() {
+    fn a_lag_is_unknown_until_the_node_has_answered() {
         let silent = StandbyStatus { connected: true, ack_lag_bytes: 0, ..standby(2) };
         let answered = StandbyStatus { answered: true, ack_lag: Some(Duration::ZERO), ..silent.clone() };
         let away = StandbyStatus { connected: false, ..answered.clone() };
@@ -409,9 +435,11 @@ mod tests {
         let asynchronous = StandbyStatus { synchronous: false, connected: true, ..standby(3) };
         table.add_fed(&[doubtful, asynchronous, standby(4)], &[], false);
         table.add_missing(&[Peer { node: Some(NodeId(5)), address: "e:1".into(), serves: true }], None);
-        let members = table.finish(None, None);
+        let members = table.finish(&terms(), Some("safe"), None);
         let votes: Vec<_> = members.nodes.iter().map(|it| (it.node.0, it.vote, it.no_vote.is_some())).collect();
         assert_eq!(votes, [(1, true, false), (2, false, true), (3, false, true), (4, false, true), (5, false, true)]);
+        let bytes = wire::encode_first(&Reply::Members(Box::new(members.clone())));
+        assert_eq!(wire::decode_first("answer", &bytes), Ok(Reply::Members(Box::new(members.clone()))));
         let away = &members.nodes[4];
         assert_eq!((away.connected, away.in_sync, away.lag), (Some(false), Some(false), None));
     }
@@ -422,7 +450,7 @@ mod tests {
         let standbys: Vec<_> = (2..200).map(standby).collect();
         table.add_fed(&standbys, &[], false);
         table.add_fed(&standbys[..3], &[], false);
-        let members = table.finish(None, None);
+        let members = table.finish(&terms(), None, None);
         assert_eq!((members.nodes.len(), members.left_out), (MOST, 199 - MOST as u32));
         assert!(members.nodes[1..].iter().all(|node| !node.vote));
     }

@@ -7,6 +7,7 @@
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
 //! makes the new term known to everybody, and gives its service to the endpoint.
 
+mod asked;
 mod serve;
 
 use std::{
@@ -29,10 +30,11 @@ use freshet_cluster::{
     term::{Fence, Living, TermHistory},
 };
 
-pub(crate) use self::serve::serve_log;
+pub(crate) use self::{asked::Asked, serve::serve_log};
 use crate::{
     endpoint::{CallError, call},
     follow::{SessionError, Shared, Store, promise},
+    maintenance::Notice,
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
@@ -215,6 +217,9 @@ pub enum PromoteError {
     /// Others want to lead too.
     #[error("another node is taking over at the same time: terms rose to {0}")]
     Contested(Term),
+    /// It stands without having been told to.
+    #[error("maintenance lasts: no node takes over by itself")]
+    Maintenance,
     /// The missing part of the log could not be fetched.
     #[error("the end of the log could not be fetched from {from}: {source}")]
     Fetch {
@@ -257,45 +262,6 @@ struct Round {
     known: Vec<Peer>,
 }
 
-/// Whom a node asks that wants to lead. Those that only others have spoken of may be long gone, so
-/// they are not waited for, but heard.
-pub(crate) struct Asked {
-    peers: Vec<Peer>,
-    /// The first of these whom only others have spoken of.
-    hearsay: usize,
-}
-
-impl Asked {
-    /// A cluster has fewer nodes than that.
-    const MOST: usize = 64;
-
-    /// These, whom the node knows by itself.
-    pub fn known(peers: Vec<Peer>) -> Self {
-        Self { hearsay: peers.len(), peers }
-    }
-
-    /// Everybody, each with whether it has to be waited for.
-    pub fn peers(&self) -> impl Iterator<Item = (bool, &Peer)> {
-        self.peers.iter().enumerate().map(|(number, peer)| (number < self.hearsay, peer))
-    }
-
-    fn knows(&self, peer: &Peer) -> bool {
-        self.peers.iter().any(|known| known.address == peer.address)
-    }
-
-    /// Takes in whom others have spoken of, but for the node that asks; says whether anybody was
-    /// new.
-    pub fn learn(&mut self, spoken_of: &[Peer], is_itself: impl Fn(&Peer) -> bool) -> bool {
-        let before = self.peers.len();
-        for peer in spoken_of {
-            if !is_itself(peer) && !self.knows(peer) && self.peers.len() < Self::MOST {
-                self.peers.push(peer.clone());
-            }
-        }
-        self.peers.len() > before
-    }
-}
-
 fn is_itself<S: Store>(shared: &Shared<S>, peer: &Peer) -> bool {
     peer.node == Some(shared.node()) || peer.address == shared.address()
 }
@@ -334,6 +300,7 @@ impl Round {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
             }
             Stopped::Contested(term) => PromoteError::Contested(term),
+            Stopped::Maintenance => PromoteError::Maintenance,
         }
     }
 }
@@ -349,9 +316,10 @@ pub(crate) fn consulted<S: Store>(
     hello: &Hello,
     term: Term,
     binding: bool,
-    gives_way: Option<Term>,
+    (gives_way, stands): (Option<Term>, Option<Notice>),
 ) -> Result<Reply, Refusal> {
     check_gives_way(hello.node, gives_way, || shared.living())?;
+    stands.map_or(Ok(()), |theirs| shared.terms.maintained().check_stands(shared.node(), theirs))?;
     if binding {
         let _ = promise(shared, hello, term)?;
         if gives_way.is_none() {
@@ -516,8 +484,13 @@ fn consult<S: Store>(
     options: &PromoteOptions,
 ) -> Result<Round, PromoteError> {
     shared.terms.raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, gives_way } = promotion.question(shared.log_state());
-    let hello = shared.hello(Purpose::Consult { term, binding, gives_way });
+    let Question { term, binding, gives_way, automatic } = promotion.question(shared.log_state());
+    let maintained = shared.terms.maintained();
+    if maintained.left().is_some() {
+        promotion.observe(shared.node(), Answer::Maintenance(maintained.notice()));
+    }
+    let stands = automatic.then(|| maintained.notice());
+    let hello = shared.hello(Purpose::Consult { term, binding, gives_way, stands });
     let (replies, answers) = mpsc::channel();
     for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| !is_itself(shared, peer)) {
         let (credentials, hello, peer, patience) =
@@ -565,6 +538,11 @@ impl Round {
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
                 promotion.observe(node, Answer::LedBy(Living { term, node }));
                 self.primaries.entry(node).or_insert(primary);
+                return;
+            }
+            Err(CallError::Refused { refusal: Refusal::Maintenance { node, notice }, .. }) => {
+                shared.observe_maintenance(notice);
+                promotion.observe(node, Answer::Maintenance(notice));
                 return;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) => {

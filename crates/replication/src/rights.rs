@@ -80,6 +80,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Announce { .. }
         | Purpose::Originals
         | Purpose::BeginAgain { .. }
-        | Purpose::Members { .. } => caller == Caller::Node,
+        | Purpose::Members { .. }
+        | Purpose::Maintenance(_) => caller == Caller::Node,
     }
 }

@@ -8,6 +8,7 @@ pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{
     Moment, handshake,
     host::{Asking, Noted},
+    maintenance::Notice,
     meeting::Claim,
     promotion::LogState,
     term::{TermHistory, TermState},
@@ -146,7 +147,8 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
             | Purpose::Fetch { .. }
             | Purpose::Originals
             | Purpose::BeginAgain { .. }
-            | Purpose::Members { .. },
+            | Purpose::Members { .. }
+            | Purpose::Maintenance(_),
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
@@ -190,6 +192,8 @@ pub struct Join {
     pub relay: bool,
     /// The version of its program.
     pub version: String,
+    /// What it knows of maintenance.
+    pub maintenance: Notice,
 }
 
 impl Join {
@@ -233,6 +237,9 @@ pub enum Purpose {
         /// Of a candidate that no operator has asked to lead: the latest term that it had heard of.
         /// It is refused by those who live under a term that is not older.
         gives_way: Option<Term>,
+        /// Of a candidate that stands by itself: what it knows of maintenance. It is refused while
+        /// that lasts.
+        stands: Option<Notice>,
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty
     /// directory.
@@ -271,6 +278,8 @@ pub enum Purpose {
         /// Through how many relays, one below the other, it is asked on.
         relays: u8,
     },
+    /// Maintenance was ordered, or ended.
+    Maintenance(Notice),
 }
 
 /// The answer to a [`Hello`].
@@ -314,6 +323,8 @@ pub enum Reply {
     Verdict(Verdict),
     /// To Members.
     Members(Box<Members>),
+    /// To Maintenance: what the node knows of it now.
+    Maintenance(Notice),
 }
 
 /// How a log goes on, and by which memory.
@@ -329,7 +340,7 @@ pub struct Welcome {
 }
 
 /// What travels with a batch or alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchNote {
     /// Everything below is persistent wherever the safety level demands.
     pub global: Lsn,
@@ -346,6 +357,8 @@ pub struct BatchNote {
     pub in_sync: bool,
     /// Whether commits of the primary wait until the standby shows them: it is to say so at once.
     pub report_visible: bool,
+    /// What the sender knows of maintenance.
+    pub maintenance: Notice,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its
     /// beginning, ascending; the last is its length.
     pub ends: Vec<u32>,
@@ -513,7 +526,7 @@ mod tests {
             cluster: Some(ClusterId(7)),
             node: NodeId(1),
             address: "host:1".into(),
-            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)) },
+            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)), stands: None },
         };
         let bytes = encode_first(&hello);
         assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));

@@ -19,6 +19,7 @@ use crate::{
     checks::{Checks, Violation},
     dice::Dice,
     log::Block,
+    maintenance::Orders,
     mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
@@ -161,6 +162,8 @@ pub(crate) struct World {
     contents: u64,
     drawn: u64,
     pub idle: u32,
+    /// The orders of maintenance.
+    pub orders: Orders,
     /// What happened, if that is to be kept.
     pub trace: Option<Vec<String>>,
 }
@@ -209,6 +212,7 @@ impl World {
             contents: 0,
             drawn: 0,
             idle: 0,
+            orders: Orders::default(),
             trace: None,
         }
     }
@@ -427,7 +431,10 @@ impl World {
                 self.fault();
                 Ok(())
             }
-            What::Operator => self.operator(),
+            What::Operator => {
+                self.order_maintenance();
+                self.operator()
+            }
             What::Coup => self.coup(),
         }
     }

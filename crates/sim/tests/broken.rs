@@ -389,3 +389,14 @@ fn a_node_that_stands_unasked() {
     let violation = caught(Broken::MajorityNotAsked, scenario, &[Property::TakenBack], 2000);
     println!("{violation}");
 }
+
+/// A node that was started again does not know of maintenance, and stands; or one whose primary is
+/// lost.
+#[test]
+fn a_node_that_stands_during_maintenance() {
+    for broken in [Broken::MaintenanceUnsaid, Broken::MaintenanceForgotten] {
+        let scenario = Scenario { automatic: true, maintenance: true, ..Scenario::new(Safety::Quorum(2), 2) };
+        let violation = caught(broken, scenario, &[Property::Maintenance], 2000);
+        println!("{broken:?}: {violation}");
+    }
+}

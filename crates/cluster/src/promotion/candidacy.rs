@@ -147,6 +147,8 @@ pub struct Candidacy {
     automatic: bool,
     /// The latest living term to which it has to give way.
     living: Option<Living>,
+    /// A node knows that maintenance lasts.
+    maintained: bool,
 }
 
 /// What holds for a candidate that was a primary before.
@@ -181,6 +183,7 @@ impl Candidacy {
             comes_back: None,
             automatic: false,
             living: None,
+            maintained: false,
         }
     }
 
@@ -222,6 +225,7 @@ impl Candidacy {
         match answer {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.observe_living(living),
+            Answer::Maintenance(_) => self.maintained = true,
             Answer::Higher { highest, holder } => self.refused(highest, holder),
             Answer::NoVote(witness) => self.met(node, witness),
         }
@@ -308,6 +312,9 @@ impl Candidacy {
     pub fn plan(&self, safety: Safety, force: bool) -> Plan {
         if let (Some(_), Some(living)) = (self.comes_back, self.living) {
             return Plan::Stop(Stopped::Superseded { living, lives: true });
+        }
+        if self.automatic && self.maintained {
+            return Plan::Stop(Stopped::Maintenance);
         }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };

@@ -106,6 +106,12 @@ pub enum Ask {
     },
     /// Which nodes there are in the cluster. Answered by [`Answer::Members`].
     Members,
+    /// No node of the cluster takes over by itself for a while. Answered by
+    /// [`Answer::Maintenance`].
+    Maintenance {
+        /// For how long, in seconds; 0 ends it.
+        for_s: u64,
+    },
 }
 
 /// A node's answer to the request of that number.
@@ -191,6 +197,13 @@ pub enum Answer {
     },
     /// They, as JSON.
     Members(String),
+    /// Maintenance was ordered, or ended.
+    Maintenance {
+        /// How many nodes know of that.
+        known: u32,
+        /// Which do not, and why.
+        unreached: Vec<String>,
+    },
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

@@ -152,6 +152,10 @@ impl Host for NodeHost {
         serde_json::to_string(&members).map_err(|cause| cause.to_string())
     }
 
+    fn order_maintenance(&self, length: Duration) -> Result<(u32, Vec<String>), String> {
+        self.node.order_maintenance(length).map(|ordered| (ordered.known, ordered.unreached))
+    }
+
     fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
         // Anywhere else a piece of a row could pass for a block, or the refusal give it away.
         let announced = self.announced().contains(&from);

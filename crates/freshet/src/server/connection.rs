@@ -347,6 +347,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
 fn log_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
+        Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
@@ -387,6 +388,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             shared.hashes.push(Work { at, deadline: deadline(deadline_ms), reply });
         }
         Ask::State(ask) => compare(shared, ask, reply),
+        Ask::Maintenance { for_s } => asks_others(shared, reply, move |host| {
+            let ordered = host.order_maintenance(Duration::from_secs(for_s));
+            ordered.map(|(known, unreached)| Answer::Maintenance { known, unreached })
+        }),
         Ask::Members => asks_others(shared, reply, |host| host.members().map(Answer::Members)),
         Ask::Token { grant, valid_s } => {
             let valid = Duration::from_secs(valid_s).min(LONGEST);

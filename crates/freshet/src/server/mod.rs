@@ -68,6 +68,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When this node neither leads nor follows.
     fn members(&self) -> Result<String, String>;
+    /// Orders maintenance for the whole cluster, for no time at all to end it; returns how many
+    /// nodes know of that, and why others do not. May take a few seconds.
+    ///
+    /// # Errors
+    /// When this node neither leads nor follows, and when that is too long.
+    fn order_maintenance(&self, length: Duration) -> Result<(u32, Vec<String>), String>;
     /// What transactions write, from its log at `from` on, where the log was filled to in a status
     /// that it has given.
     ///

@@ -92,6 +92,7 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),
         Ask::BeginAgain { .. } => ("begin again", Operators, "where its primary is, or why it does not begin again"),
+        Ask::Maintenance { .. } => ("maintenance", Operators, "which nodes do not answer, and why"),
         Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),
         Ask::Hash { .. } => ("hash", Operators, "a hash of all rows, and how many there are"),
         Ask::Token { .. } => ("token", Operators, "a secret that makes its holder a member or client"),

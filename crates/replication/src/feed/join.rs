@@ -94,7 +94,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
-    feeder.met(hello.node, &hello.address, !mirror);
+    introduced(&**feeder, hello, join);
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
@@ -109,9 +109,6 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Err(error) => return lost(&**feeder, &shipper, error.to_string()),
     };
     shipper.begin(sender, from, &**feeder);
-    let version = join.version.chars().take(LONGEST_VERSION).collect();
-    let introduced = Introduced { version, relay: join.relay, at: feeds.clock.now() };
-    feeds.state().introduced.insert(node, introduced);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,
@@ -131,6 +128,16 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     if let Err(error) = spawned {
         lost(&**feeder, &shipper, error.to_string());
     }
+}
+
+/// Takes down what a node that joins has said of itself, and of maintenance.
+fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join) {
+    let feeds = feeder.feeds();
+    let version = join.version.chars().take(LONGEST_VERSION).collect();
+    let introduced = Introduced { version, relay: join.relay, at: feeds.clock.now() };
+    feeds.state().introduced.insert(hello.node, introduced);
+    feeds.maintained.observe(join.maintenance);
+    feeder.met(hello.node, &hello.address, !join.mirror);
 }
 
 /// A connection was made; it takes the place of an earlier one of the same node. The rule is

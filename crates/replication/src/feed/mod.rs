@@ -45,7 +45,9 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
+    maintenance::Maintained,
     status::{AheadStatus, MOST_AHEAD},
+    terms::Terms,
     wire::{Peers, Refusal},
 };
 
@@ -95,6 +97,8 @@ pub(crate) struct Feeds {
     began: Moment,
     /// Where it is recorded what happens to mirrors.
     pub recorder: Recorder,
+    /// What the node knows of maintenance.
+    pub maintained: Arc<Maintained>,
     state: Mutex<State>,
     /// Held while a connection comes or goes, so that the rule hears of it in the same order as
     /// the host.
@@ -194,12 +198,12 @@ impl State {
 
 impl Feeds {
     /// Nobody yet, of the log that ends where `sender` says.
-    pub fn new(config: FeedConfig, sender: Sender, clock: Clock, recorder: &Recorder) -> Self {
+    pub fn new(config: FeedConfig, sender: Sender, clock: Clock, terms: &Terms) -> Self {
         let config = config.of_link();
         Self {
             term: sender.term,
             state: Mutex::new(State {
-                host: Recorded::new(Host::new(sender, config.flow, config.boundaries), recorder),
+                host: Recorded::new(Host::new(sender, config.flow, config.boundaries), terms.recorder()),
                 shippers: BTreeMap::new(),
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
@@ -210,7 +214,8 @@ impl Feeds {
             config,
             clock,
             began: clock.now(),
-            recorder: recorder.clone(),
+            recorder: terms.recorder().clone(),
+            maintained: Arc::clone(terms.maintained()),
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
             changes: WaitList::default(),

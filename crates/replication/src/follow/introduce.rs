@@ -178,6 +178,7 @@ pub(crate) fn joining<S: Store>(
         holds: Lsn::ZERO,
         relay: false,
         version: VERSION.to_owned(),
+        maintenance: shared.terms.maintained().notice(),
     }
 }
 

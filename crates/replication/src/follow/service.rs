@@ -27,8 +27,8 @@ impl<S: Store> Service for FollowService<S> {
         }
         match hello.purpose.clone() {
             Purpose::Join(join) => S::join(shared, &hello, join, connection),
-            Purpose::Consult { term, binding, gives_way } => {
-                let reply = consulted(shared, &hello, term, binding, gives_way);
+            Purpose::Consult { term, binding, gives_way, stands } => {
+                let reply = consulted(shared, &hello, term, binding, (gives_way, stands));
                 answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::Identify => match cluster {
@@ -58,6 +58,10 @@ impl<S: Store> Service for FollowService<S> {
             }
             Purpose::Members { relays } => {
                 answer(connection, Term(0), &Reply::Members(Box::new(members::known(shared, relays, None))));
+            }
+            Purpose::Maintenance(notice) => {
+                shared.observe_maintenance(notice);
+                answer(connection, Term(0), &Reply::Maintenance(shared.terms.maintained().notice()));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
             Purpose::Fetch { term, log } => match promise(shared, &hello, term) {

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use freshet_base::sync::{Mutex, MutexGuard};
+use freshet_base::sync::{Arc, Mutex, MutexGuard};
 use freshet_cluster::{
     Moment,
     lease::Voter,
     watch::{Next, Watch, WatchConfig},
 };
 
-use crate::{bell::Bell, clock::Clock};
+use crate::{bell::Bell, clock::Clock, maintenance::Maintained};
 
 /// Shared by the threads of a node that follows, and by the one that has it stand.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub struct Watching {
     /// Rung when the node may have to stand earlier, or stops.
     bell: Bell,
     clock: Clock,
+    maintained: Arc<Maintained>,
 }
 
 #[derive(Debug)]
@@ -29,10 +30,10 @@ struct State {
 }
 
 impl Watching {
-    pub(crate) fn new(config: WatchConfig, clock: Clock) -> Self {
+    pub(crate) fn new(config: WatchConfig, clock: Clock, maintained: Arc<Maintained>) -> Self {
         let now = clock.now();
         let state = State { watch: Watch::new(config, now), voter: Voter::restarted(now), stopped: false };
-        Self { state: Mutex::new(state), bell: Bell::default(), clock }
+        Self { state: Mutex::new(state), bell: Bell::default(), clock, maintained }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -87,6 +88,11 @@ impl Watching {
         self.bell.ring();
     }
 
+    /// Maintenance may end sooner.
+    pub(crate) fn look(&self) {
+        self.bell.ring();
+    }
+
     /// Blocks until this node has to stand; `false` when it stops instead.
     pub fn wait(&self) -> bool {
         loop {
@@ -95,6 +101,7 @@ impl Watching {
                 if state.stopped {
                     return false;
                 }
+                state.watch.hold(self.maintained.until());
                 state.watch.next(self.clock.now())
             };
             match next {

@@ -16,6 +16,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, note_refused, report_refused},
+    maintenance::Notice,
     originals::serve_originals,
     promotion::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, Wait, check_hello},
@@ -44,10 +45,11 @@ impl Service for PrimaryService {
                     refuse(connection, refusal);
                 }
             },
-            Purpose::Consult { term, binding, gives_way } => {
-                let reply = consult(shared, &hello, term, binding, gives_way).map_or_else(Reply::Refused, |log| {
-                    Reply::Log { node: shared.who.node, log, peers: shared.known() }
-                });
+            Purpose::Consult { term, binding, gives_way, stands } => {
+                let reply =
+                    consult(shared, &hello, term, binding, (gives_way, stands)).map_or_else(Reply::Refused, |log| {
+                        Reply::Log { node: shared.who.node, log, peers: shared.known() }
+                    });
                 answer(connection, shared.who.term, &reply);
             }
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
@@ -64,8 +66,8 @@ impl Service for PrimaryService {
                 tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
                 answer(connection, shared.who.term, &Reply::Verdict(verdict));
             }
-            Purpose::Members { relays } => {
-                answer(connection, shared.who.term, &Reply::Members(Box::new(shared.members(relays))));
+            purpose @ (Purpose::Maintenance(_) | Purpose::Members { .. }) => {
+                answer(connection, shared.who.term, &shared.of_cluster(&purpose));
             }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
@@ -109,7 +111,7 @@ fn consult(
     hello: &Hello,
     term: Term,
     binding: bool,
-    gives_way: Option<Term>,
+    (gives_way, stands): (Option<Term>, Option<Notice>),
 ) -> Result<LogState, Refusal> {
     if hello.node == shared.who.node && !shared.is_fenced() {
         // Another process, with a copy of this node's directory.
@@ -120,6 +122,7 @@ fn consult(
         let living = Living { term: shared.who.term, node: shared.who.node };
         (!shared.is_fenced() && !shared.is_stuck()).then(|| (living, Some(shared.who.address.clone())))
     })?;
+    stands.map_or(Ok(()), |theirs| shared.terms.maintained().check_stands(shared.who.node, theirs))?;
     if binding {
         let _ = shared.promise(hello, term)?;
     }

@@ -6,10 +6,22 @@ use super::Shared;
 use crate::{
     members::{MemberRole, MemberStatus, Members, Table, Votes},
     status::{Lag, PrimaryStatus},
-    wire::{Hello, Purpose},
+    wire::{Purpose, Reply},
 };
 
 impl Shared {
+    /// Answers who asks which nodes there are, or speaks of maintenance.
+    pub(super) fn of_cluster(&self, purpose: &Purpose) -> Reply {
+        match purpose {
+            Purpose::Members { relays } => Reply::Members(Box::new(self.members(*relays))),
+            Purpose::Maintenance(notice) => {
+                self.terms.maintained().observe(*notice);
+                Reply::Maintenance(self.terms.maintained().notice())
+            }
+            _ => unreachable!("this is asked with those purposes only"),
+        }
+    }
+
     /// Asks relays through `relays` of them, one below the other.
     pub(super) fn members(&self, relays: u8) -> Members {
         let PrimaryStatus { standing, standbys, observers, available, durable, .. } = self.status();
@@ -27,10 +39,21 @@ impl Shared {
         };
         let mut table = Table::new(own, self.who.term, !fenced, votes);
         table.add_fed(&standbys, &observers, false);
-        let (cluster, node, address) = (Some(self.who.cluster), self.who.node, self.who.address.clone());
-        table.ask_relays(&self.who.credentials, &Hello { cluster, node, address, purpose: Purpose::Identify }, relays);
+        table.ask_relays(&self.who.credentials, &self.hello(Purpose::Identify), relays);
         table.add_missing(&self.known(), Some(self.feeds.lasts()));
         let no_primary = fenced.then(|| "the term of this primary is over".to_owned());
-        table.finish(Some(standing), no_primary)
+        table.finish(&self.terms, Some(word(&standing)), no_primary)
+    }
+}
+
+/// As the status has it.
+fn word(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Safe => "safe",
+        Standing::Degraded { .. } => "degraded",
+        Standing::Blocked { .. } => "blocked",
+        Standing::Refusing { .. } => "refusing",
+        Standing::Fenced { .. } => "fenced",
+        Standing::Stalled { .. } => "stalled",
     }
 }

@@ -7,6 +7,7 @@
 //! says.
 
 mod ack;
+mod cluster;
 mod config;
 mod forms;
 mod lag;
@@ -61,7 +62,6 @@ use crate::{
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
-    members::{self, Members},
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{AheadStatus, Load, MOST_AHEAD, OwnStatus},
     terms::Terms,
@@ -291,13 +291,6 @@ impl Standby {
     /// As things stand, without asking anybody.
     pub fn status(&self) -> OwnStatus {
         self.shared.status()
-    }
-
-    /// Which nodes there are, and how they are: to be asked when nothing is locked, since other nodes
-    /// are asked. That takes a time that is bounded.
-    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        move || members::of_cluster(&shared)
     }
 
     /// How far replay has been told of what has arrived; [`OwnStatus::received`] may be ahead.

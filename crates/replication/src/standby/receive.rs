@@ -222,6 +222,7 @@ impl Session<'_> {
         freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
         shared.watching.observe(note.time);
+        shared.observe_maintenance(note.maintenance);
         let decision = {
             let mut state = shared.state();
             assert!(shared.terms.fence().highest() >= self.term, "a term is followed that was not promised");

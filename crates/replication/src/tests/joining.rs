@@ -43,6 +43,7 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
         holds,
         relay: false,
         version: String::new(),
+        maintenance: Default::default(),
     };
     (Purpose::Join(join), side)
 }

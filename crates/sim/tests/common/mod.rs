@@ -79,6 +79,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.leads += report.leads;
     total.failovers += report.failovers;
     total.stood += report.stood;
+    total.maintenance += report.maintenance;
     total.refused += report.refused;
     total.cuts += report.cuts;
     total.sets += report.sets;

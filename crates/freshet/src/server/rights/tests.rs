@@ -37,7 +37,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
         Some(Ask::Promote { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
-        Some(Ask::BeginAgain { .. }) => Ask::Checkpoint { consistent: false },
+        Some(Ask::BeginAgain { .. }) => Ask::Maintenance { for_s: 1 },
+        Some(Ask::Maintenance { .. }) => Ask::Checkpoint { consistent: false },
         Some(Ask::Checkpoint { .. }) => Ask::Hash { at: None, deadline_ms: 20_000 },
         Some(Ask::Hash { .. }) => Ask::Token { grant: Grant::Client(Identity::Monitor), valid_s: 1 },
         Some(Ask::Token { .. }) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
@@ -53,7 +54,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 13] = [
+const MAY: [(&str, [bool; 5]); 14] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -62,6 +63,7 @@ const MAY: [(&str, [bool; 5]); 13] = [
     ("promote", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
+    ("maintenance", [true, true, false, false, false]),
     ("checkpoint", [true, true, false, false, false]),
     ("hash", [true, true, false, false, false]),
     ("token", [true, true, false, false, false]),
