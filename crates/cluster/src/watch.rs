@@ -15,7 +15,7 @@
 //! them hear the primary, no node promises anything. A node whose own thread stood still suspects
 //! no primary for that: it has not listened. One that has promised a term to another, or has stood
 //! and does not lead, waits; those who stand at the same time part by their draws, and a node of a
-//! higher priority goes first.
+//! higher priority goes first. While maintenance lasts ([`crate::maintenance`]), none stands.
 
 use std::time::Duration;
 

@@ -300,6 +300,12 @@ fn no_node_takes_over_by_itself_during_maintenance() {
     assert!(members(&second).1.contains("MAINTENANCE"));
     old.kill();
     let written = writer.join();
+    // Started again, it is the primary again, and hears of maintenance from its standbys.
+    let again = ["--listen", &old.ready().listen];
+    let mut old = start(&directory.path().join("a"), &[&again[..], &AUTOMATIC[..]].concat());
+    wait_until(&old, "both standbys are in sync", |status| status["role"] == "primary" && in_sync(status) == 2);
+    knows_of_maintenance(&old);
+    old.kill();
     // One that is started again knows nothing of that, stands, and is answered. By then the other
     // one would have taken over.
     third.kill();

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
-use freshet_cluster::in_sync::InSyncSet;
+use freshet_cluster::in_sync::{Holder, InSyncSet};
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,9 @@ const LONGEST: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A relay has this long for itself, and as much for each relay that it asks in its turn.
 const RELAY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why such a node has no vote.
+const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
 /// What a node is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,12 +129,18 @@ impl Votes {
         Some(set.possible().any(|members| members.iter().any(|holder| holder.node == node)))
     }
 
+    /// Whether no such set names the log that a node has: it was emptied since, say.
+    fn has_other_log(&self, log: Holder) -> bool {
+        self.names(log.node) == Some(true)
+            && self.set.as_ref().is_some_and(|set| !set.possible().any(|members| members.contains(&log)))
+    }
+
     /// Why a node that is like this has no vote.
     fn lacks(&self, status: &MemberStatus) -> Option<&'static str> {
         let leads = status.role == MemberRole::Primary;
         match status.role {
             MemberRole::Archive => Some("an archive, or its checkpoint is on its way"),
-            MemberRole::Asynchronous => Some("asynchronous: no commit waits for it"),
+            MemberRole::Asynchronous => Some(ASYNCHRONOUS),
             MemberRole::Deposed => Some("its term is over"),
             _ if !leads && self.safety == Some(Safety::OneSafe) => Some("1-safe: commits wait for no standby"),
             _ => match self.names(status.node) {
@@ -274,8 +283,12 @@ impl Table {
             let mut status = MemberStatus::of_standby(standby, by, relay);
             status.no_vote = match standby {
                 _ if relay => Some("it follows a relay: no commit waits for it".into()),
+                StandbyStatus { synchronous: false, .. } => Some(ASYNCHRONOUS.into()),
                 StandbyStatus { in_doubt: true, .. } => Some("its state is in doubt".into()),
                 StandbyStatus { lacks: Some(lacks), .. } => Some(format!("it lacks {lacks}")),
+                StandbyStatus { connected: true, log, .. } if self.votes.has_other_log(*log) => {
+                    Some("the recorded in-sync set names another log of this node".into())
+                }
                 _ => None,
             };
             self.add(status);
@@ -307,9 +320,10 @@ impl Table {
     /// Asks the relays among those that are here which nodes they feed. Blocks for a time that is
     /// bounded.
     pub fn ask_relays(&mut self, credentials: &Credentials, hello: &Hello, relays: u8) {
+        let relays = relays.min(RELAYS);
         let Some(below) = relays.checked_sub(1) else { return };
         let hello = Hello { purpose: Purpose::Members { relays: below }, ..hello.clone() };
-        let patience = RELAY_PATIENCE * u32::from(relays.min(RELAYS));
+        let patience = RELAY_PATIENCE * u32::from(relays);
         let is_asked = |status: &&MemberStatus| {
             status.role == MemberRole::Relay && status.connected == Some(true) && status.node != self.members.by
         };
@@ -340,13 +354,14 @@ impl Table {
 
 /// This node, which follows, as far as it knows itself.
 pub(crate) fn of_itself<S: Store>(shared: &Shared<S>, role: MemberRole) -> MemberStatus {
-    let role = match () {
-        () if !shared.config.member => MemberRole::Archive,
-        () if !shared.config.synchronous => MemberRole::Asynchronous,
-        () => role,
+    let (member, synchronous) = (shared.config.member, shared.config.synchronous);
+    let role = match role {
+        _ if !member => MemberRole::Archive,
+        MemberRole::Standby if !synchronous => MemberRole::Asynchronous,
+        role => role,
     };
     let follows = shared.follow.following();
-    let no_vote = S::has_no_vote(shared).map(str::to_owned);
+    let no_vote = S::has_no_vote(shared).or((!synchronous).then_some(ASYNCHRONOUS)).map(str::to_owned);
     let own = MemberStatus::own(shared.node(), shared.address());
     MemberStatus { role, connected: Some(follows.is_some()), follows, no_vote, ..own }
 }
@@ -442,6 +457,25 @@ mod tests {
         assert_eq!(wire::decode_first("answer", &bytes), Ok(Reply::Members(Box::new(members.clone()))));
         let away = &members.nodes[4];
         assert_eq!((away.connected, away.in_sync, away.lag), (Some(false), Some(false), None));
+    }
+
+    /// A node whose directory was emptied is not the one that commits count on.
+    #[test]
+    fn a_vote_is_that_of_a_log() {
+        let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
+        let (quorum, floor, before) = (Some(2), 1, Vec::new());
+        let (term, primary, after) = (Term(1), NodeId(1), Term(0));
+        let members = members.into();
+        let set = InSyncSet { term, primary, number: 1, first: 1, after, members, quorum, floor, before };
+        let mut table = table(Safety::Quorum(2), Some(set));
+        let with = |node, incarnation| StandbyStatus {
+            connected: true,
+            log: Holder::new(NodeId(node), incarnation),
+            ..standby(node)
+        };
+        table.add_fed(&[with(2, 7), with(3, 8), with(4, 7)], &[], false);
+        let votes: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.vote)).collect();
+        assert_eq!(votes, [(1, true), (2, true), (3, false), (4, false)]);
     }
 
     #[test]

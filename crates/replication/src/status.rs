@@ -7,6 +7,7 @@ use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
     follower::ReplayMode,
+    in_sync::Holder,
     meeting::Yields,
     relay::RelayAck,
 };
@@ -224,6 +225,9 @@ pub struct StandbyStatus {
     pub relay: bool,
     /// The version of its program, as it has said when it came last.
     pub version: Option<String>,
+    /// Which log it has.
+    #[serde(skip)]
+    pub log: Holder,
     /// Whether it has said in this term what it holds.
     pub answered: bool,
     /// How long ago the log here went beyond what is persistent there, where that is known.
@@ -266,6 +270,7 @@ impl StandbyStatus {
             last_loss: None,
             relay: false,
             version: None,
+            log: Holder::new(node, 0),
             answered: false,
             ack_lag: None,
             since: None,

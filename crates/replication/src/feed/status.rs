@@ -74,6 +74,7 @@ impl Feeds {
                 last_loss: loss.map(|loss| loss.0.clone()),
                 relay: introduced.is_some_and(|it| it.relay),
                 version: introduced.map(|it| it.version.clone()),
+                log: member.holder(node),
                 answered: member.has_answered(),
                 ack_lag: feed.and_then(|_| state.host.behind(member.acked, now)),
                 since: Some(now.since(member.since)),
