@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     in_sync::InSyncSet,
+    maintenance::Notice,
     promotion::Witness,
     term::{Agreement, Living, TermHistory},
 };
@@ -98,6 +99,17 @@ pub enum Refusal {
         term: Term,
         /// Where that node can be reached, if known.
         primary: Option<String>,
+    },
+    /// To a node that stands by itself: no node takes over without an operator at present.
+    #[error(
+        "maintenance lasts for another {} s: no node takes over by itself; freshet promote does it by hand, freshet \
+         maintenance --end ends it", .notice.left.as_secs()
+    )]
+    Maintenance {
+        /// Who refuses.
+        node: NodeId,
+        /// What it knows of that.
+        notice: Notice,
     },
     /// Two nodes led in the same term.
     #[error(

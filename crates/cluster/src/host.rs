@@ -19,7 +19,10 @@
 
 mod law;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
@@ -476,6 +479,17 @@ impl Host {
     /// The present feed of a node.
     pub fn feed_of(&self, node: NodeId) -> Option<(FeedId, &Feed)> {
         self.feeds().find(|(_, feed)| feed.node == node)
+    }
+
+    /// How long ago the log went beyond `at`; zero if it does not. None where that is not known: of
+    /// a relay, and of what was filled long ago.
+    pub fn behind(&self, at: Lsn, now: Moment) -> Option<Duration> {
+        if at >= self.filled_to() {
+            return Some(Duration::ZERO);
+        }
+        let first = self.batches.partition_point(|batch| batch.0 <= at);
+        // Of the oldest it is not known where it began.
+        self.batches.get(first).filter(|_| first > 0).map(|batch| now.since(batch.1))
     }
 
     /// How a feed is fed.

@@ -24,6 +24,7 @@
 //! | [`promotion`] | who may take over, and by which steps |
 //! | [`switch_over`] | by which steps a primary that is well hands its role to a standby |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
+//! | [`maintenance`] | whether no node stands by itself for a while |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`recording`] | nothing: it records what happened to these machines, and replays it |
 //! | [`mirror`] | how a primary feeds the memory of a mirror, and what that is worth |
@@ -40,6 +41,7 @@ pub mod in_sync;
 pub mod inputs;
 pub mod lane;
 pub mod lease;
+pub mod maintenance;
 pub mod meeting;
 pub mod mirror;
 mod moment;

@@ -25,6 +25,7 @@ pub use self::candidacy::{Candidacy, LogState, NeedsOperator, Plan, is_unattende
 use crate::{
     handshake::{Refusal, Welcome},
     in_sync::{InSyncSet, Succession},
+    maintenance::Notice,
     switch_over::HandOver,
     term::{Fence, LastTerm, Living, TermState},
 };
@@ -128,6 +129,9 @@ pub struct Question {
     pub handed: Option<u64>,
     /// Only this node is asked.
     pub only: Option<NodeId>,
+    /// Whether the candidate stands by itself: then it says, too, what it knows of maintenance
+    /// ([`crate::maintenance`]).
+    pub automatic: bool,
 }
 
 /// What one of them says. A node that says nothing is not heard.
@@ -137,6 +141,8 @@ pub enum Answer {
     Log(LogState),
     /// To a former primary that comes back: another node leads.
     LedBy(Living),
+    /// To a candidate that stands by itself: maintenance lasts.
+    Maintenance(Notice),
     /// It has heard of a later term, or has promised this one to another.
     Higher {
         /// That term.
@@ -272,6 +278,8 @@ pub enum Stopped {
     /// The primary does not hand its role over, or not any more: nobody else was asked for a
     /// promise.
     NotHanded(NodeId),
+    /// It stands by itself, and maintenance lasts.
+    Maintenance,
 }
 
 /// A promotion that is under way.
@@ -352,7 +360,8 @@ impl Promotion {
         let handed = self.rules.standing.hand_over().map(|it| it.number);
         // Others are not asked before it has promised the term.
         let only = self.giver().filter(|_| binding);
-        Question { term: self.term(), binding, gives_way: self.observed_before, handed, only }
+        let automatic = self.rules.standing == Standing::Automatic;
+        Question { term: self.term(), binding, gives_way: self.observed_before, handed, only, automatic }
     }
 
     /// The primary that hands the candidate its role, and has not promised the term yet: it can
@@ -372,7 +381,10 @@ impl Promotion {
         let plan = self.candidacy.plan(self.rules.level.safety, self.rules.force);
         matches!(
             plan,
-            Plan::Fetch(_) | Plan::Lead { .. } | Plan::HigherTerm { .. } | Plan::Stop(Stopped::Superseded { .. })
+            Plan::Fetch(_)
+                | Plan::Lead { .. }
+                | Plan::HigherTerm { .. }
+                | Plan::Stop(Stopped::Superseded { .. } | Stopped::Maintenance)
         )
     }
 

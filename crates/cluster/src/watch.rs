@@ -15,7 +15,7 @@
 //! them hear the primary, no node promises anything. A node whose own thread stood still suspects
 //! no primary for that: it has not listened. One that has promised a term to another, or has stood
 //! and does not lead, waits; those who stand at the same time part by their draws, and a node of a
-//! higher priority goes first.
+//! higher priority goes first. While maintenance lasts ([`crate::maintenance`]), none stands.
 
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ pub struct Watch {
     longest: (Duration, Moment),
     /// It does not stand before.
     not_before: Moment,
+    /// Nor before maintenance has ended ([`crate::maintenance`]).
+    held: Moment,
     /// How often it has stood without success since it was linked.
     vain: u32,
     /// When it wanted to look next.
@@ -91,6 +93,7 @@ impl Watch {
             waits: config.silence.1,
             longest: (Duration::ZERO, now),
             not_before: now,
+            held: Moment::default(),
             vain: 0,
             looks: Moment(u64::MAX),
         }
@@ -122,6 +125,11 @@ impl Watch {
     /// This node has promised a term to another one, which may lead in a moment.
     pub fn promised(&mut self, now: Moment) {
         (self.linked, self.since, self.waits) = (false, now, self.config.silence.0);
+    }
+
+    /// Maintenance lasts until then, or has ended then: before, it does not stand.
+    pub fn hold(&mut self, until: Moment) {
+        self.held = until;
     }
 
     /// It has stood, and does not lead; `draw` is a random number.
@@ -159,7 +167,8 @@ impl Watch {
             self.since = self.since.max(now);
         }
         let waits = if self.linked { self.patience() } else { self.waits };
-        let at = self.since.after(waits).max(self.not_before);
+        let held = self.held.after(self.turn(0));
+        let at = self.since.after(waits).max(self.not_before).max(held);
         if at <= now {
             self.looks = Moment(u64::MAX);
             return Next::Stand;
@@ -224,6 +233,26 @@ mod tests {
         assert_eq!(it.next(ms(0)), Next::Sleep(ms(500)));
         assert_eq!(it.next(ms(10_000)), Next::Sleep(ms(10_500)));
         assert_eq!(it.next(ms(10_500)), Next::Stand);
+    }
+
+    #[test]
+    fn nobody_stands_during_maintenance_and_a_lost_primary_is_replaced_after_it() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        it.linked(ms(0));
+        it.hold(ms(9000));
+        assert_eq!(it.next(ms(10)), Next::Sleep(ms(9000)));
+        it.closed(ms(600), 0);
+        assert_eq!(it.next(ms(600)), Next::Sleep(ms(9000)), "the primary is lost");
+        assert_eq!(it.next(ms(9000)), Next::Stand);
+        // It is ended early, for a node that lets another one go first.
+        let mut it = Watch::new(WatchConfig { priority: FIRST - 1, ..CONFIG }, ms(0));
+        it.linked(ms(0));
+        it.closed(ms(600), 0);
+        it.hold(ms(9000));
+        assert_eq!(it.next(ms(700)), Next::Sleep(ms(9020)));
+        it.hold(ms(800));
+        assert_eq!(it.next(ms(800)), Next::Sleep(ms(820)));
+        assert_eq!(it.next(ms(820)), Next::Stand);
     }
 
     #[test]

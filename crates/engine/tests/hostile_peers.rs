@@ -17,6 +17,7 @@ use common::{Shape, config, definition, hash, row, soon, start, wait_for};
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
+    maintenance::Notice,
     meeting::{Acknowledged, Claim},
     term::{LEAP, TermEntry, TermHistory},
 };
@@ -122,13 +123,14 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(10) {
+    let purpose = match random.below(12) {
         0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
             binding: random.below(2) == 0,
             gives_way: (random.below(2) == 0).then(|| term(random, victim)),
             handed: (random.below(2) == 0).then(|| random.next()),
+            stands: (random.below(2) == 0).then(Notice::default),
         },
         2 => Purpose::Fetch { term: term(random, victim), log: continues(random, victim) },
         3 => Purpose::Identify,
@@ -141,6 +143,8 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         6 => Purpose::Passage { number: random.next() },
         7 => Purpose::Originals,
         8 => Purpose::BeginAgain { since: Lsn(random.next()) },
+        9 => Purpose::Members { relays: random.next() as u8 },
+        10 => Purpose::Maintenance(Notice { left: Duration::MAX, ..Notice::default() }),
         _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),
@@ -157,6 +161,9 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             incarnation: random.next(),
             noted: random.of(&[None, Some((Term(1), NodeId(1), 1)), Some((Term(u32::MAX), NodeId(2), u64::MAX))]),
             holds: Lsn(random.of(&[0, 1 << 20, u64::MAX])),
+            relay: random.below(2) == 0,
+            version: "v".repeat(random.below(1000)),
+            maintenance: Notice::default(),
         }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }
@@ -334,7 +341,7 @@ fn nobody_speaks_under_the_id_of_another() {
         [
             Purpose::Identify,
             announces(NodeId(99), Term(2)),
-            Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None },
+            Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None, stands: None },
         ]
     };
     for (purpose, node) in
@@ -353,7 +360,10 @@ fn nobody_speaks_under_the_id_of_another() {
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
     {
-        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, gives_way: None, handed: None }] {
+        for purpose in [
+            announces(own, term),
+            Purpose::Consult { term, binding: true, gives_way: None, handed: None, stands: None },
+        ] {
             let hello = Hello { cluster, node: own, address: String::new(), purpose };
             let outcome = endpoint::call(&rogue, primary.address(), &hello, term, PATIENCE);
             assert!(

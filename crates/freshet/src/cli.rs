@@ -10,7 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, membership, promote, serve, status, switch_over, verify,
+    inspect, maintenance, members, membership, promote, serve, status, switch_over, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -45,6 +45,13 @@ pub(crate) enum Command {
     ///
     /// Fails if the node does not answer, not if it reports a problem.
     Status(StatusOptions),
+    /// Show all nodes of a cluster: role, version, position, lag, and whether they have a vote.
+    ///
+    /// Any node will do: one that follows asks its primary. If that does not answer, it shows what
+    /// it knows itself, and says so; what it does not know is unknown. Exit status: 0 if the
+    /// primary answers and all is well, 3 if a node is away or not in sync, 4 if nothing commits or
+    /// no primary answers.
+    Members(MembersOptions),
     /// Say which form of replication fits each standby of a running primary, and what each costs.
     ///
     /// Looks at the primary for a minute while it works, and changes nothing. For each standby it
@@ -65,6 +72,13 @@ pub(crate) enum Command {
     /// what is still open then fails with 40001, or with its connection. If the standby does not
     /// take the role in time, the primary continues as before, and nothing comes after that.
     SwitchOver(SwitchOverOptions),
+    /// Have no node of a cluster take over by itself for a while, or end that.
+    ///
+    /// For work on machines or networks, under failover = "automatic": what would make a standby
+    /// take its primary for lost leads to nothing. `freshet promote` works besides. Any node will
+    /// do; the others hear of it at once, and each of them keeps it by its own clock, whatever
+    /// becomes of the primary. It ends by itself. Exit status: 3 if a known node was not reached.
+    Maintenance(MaintenanceOptions),
     /// Have a mirror give up what it holds, where that is more than its primary has.
     ///
     /// A mirror that knows of committed transactions which its primary lacks does not follow, since
@@ -247,6 +261,22 @@ pub(crate) struct AdviseOptions {
     pub(crate) shows: Shows,
 }
 
+/// Options of `freshet members`.
+#[derive(Debug, Args)]
+pub(crate) struct MembersOptions {
+    /// The control port of any node (its `address`): host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// Print the table as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 15)]
+    pub(crate) patience: u64,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
 /// Options of `freshet promote`.
 #[derive(Debug, Args)]
 pub(crate) struct PromoteOptions {
@@ -273,6 +303,22 @@ pub(crate) struct SwitchOverOptions {
     /// The primary's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+/// Options of `freshet maintenance`.
+#[derive(Debug, Args)]
+pub(crate) struct MaintenanceOptions {
+    /// The control port of any node (its `address`): host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// For how long, from now on: a number with s, m or h, at most 24h.
+    #[arg(long = "for", value_name = "TIME", default_value = "30m", value_parser = maintenance::length)]
+    pub(crate) length: Duration,
+    /// End it now.
+    #[arg(long, conflicts_with = "length")]
+    pub(crate) end: bool,
     #[command(flatten)]
     pub(crate) shows: Shows,
 }
@@ -507,9 +553,11 @@ impl Cli {
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),
             Command::Status(options) => status::run(&options),
+            Command::Members(options) => members::run(&options),
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::SwitchOver(options) => switch_over::run(&options),
+            Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),

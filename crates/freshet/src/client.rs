@@ -268,6 +268,23 @@ impl Client {
         }
     }
 
+    /// The nodes of its cluster, as JSON.
+    pub fn members(&self, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::Members, patience)? {
+            Answer::Members(json) => Ok(json),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Orders maintenance for the cluster, or ends it. Returns how many nodes know of that, and why
+    /// others do not.
+    pub fn order_maintenance(&self, length: Duration, patience: Duration) -> Result<(u32, Vec<String>), ClientError> {
+        match self.ask(Ask::Maintenance { for_s: length.as_secs() }, patience)? {
+            Answer::Maintenance { known, unreached } => Ok((known, unreached)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Where the node's watermarks are.
     pub fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
         match self.ask(Ask::Watermarks, patience)? {

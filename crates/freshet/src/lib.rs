@@ -7,7 +7,7 @@
 //! | [`protocol`] | the frames between clients and nodes |
 //! | `server`, [`client`] | the two ends of it |
 //! | [`sql_client`] | a client of the SQL server, for the demo, the laboratory and tests |
-//! | [`serve`], [`status`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
+//! | [`serve`], [`status`], [`members`], [`maintenance`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
@@ -29,6 +29,8 @@ mod disk;
 mod ending;
 mod inspect;
 pub mod interruption;
+mod maintenance;
+mod members;
 mod membership;
 mod memory;
 pub mod messages;

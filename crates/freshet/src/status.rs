@@ -28,7 +28,7 @@ pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
 
 /// How well a node does its work, as the command's exit code says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
+pub(crate) enum Health {
     /// Everything is as configured.
     Well,
     /// It works, with less than is configured, or is about to.
@@ -117,7 +117,7 @@ pub fn time(value: &Value, key: &str) -> Duration {
     Duration::new(part("secs"), u32::try_from(part("nanos")).unwrap_or(0))
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".to_owned(),

@@ -32,6 +32,16 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A time for people, in its largest unit.
+pub(crate) fn lasting(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..=119 => format!("{} s", duration.as_secs()),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
 /// A time in the unit that suits it.
 pub fn micros(microseconds: f64) -> String {
     if microseconds < 1_000.0 {

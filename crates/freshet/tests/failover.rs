@@ -282,3 +282,125 @@ fn a_primary_continues_whose_successor_stands_still() {
     assert_same_state(&connect(&old), &connect(&second));
     assert_same_state(&connect(&old), &connect(&third));
 }
+
+/// What `freshet members` of this node says, for programs and for people, and its exit status.
+fn members(node: &NodeProcess) -> (serde_json::Value, String, i32) {
+    let run = |more: &[&str]| {
+        let output = std::process::Command::new(common::program())
+            .args([&["members", &node.ready().address], more].concat())
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    };
+    let (json, code) = run(&["--json"]);
+    (serde_json::from_str(&json).unwrap(), run(&[]).0, code)
+}
+
+#[test]
+fn every_node_shows_all_nodes_and_what_it_does_not_know() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut old = start(&path("a"), &QUORUM);
+    let (new, mut third) = (join(&old, &path("b")), join(&old, &path("c")));
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    let id = |node: &NodeProcess| status(node)["node"].clone();
+    let (primary, away) = (id(&old), id(&third));
+    for asked in [&old, &new, &third] {
+        let (members, shown, code) = members(asked);
+        assert_eq!((code, &members["primary"], &members["by"]), (0, &true.into(), &primary), "{shown}");
+        let nodes = members["nodes"].as_array().unwrap();
+        assert_eq!(nodes.len(), 3, "{shown}");
+        for node in nodes {
+            let leads = node["node"] == primary;
+            assert_eq!(node["role"], if leads { "primary" } else { "standby" }, "{shown}");
+            assert_eq!((&node["vote"], &node["in_sync"]), (&true.into(), &true.into()), "{shown}");
+            assert!(node["version"].is_string() && node["lag"]["time"].is_object(), "{shown}");
+        }
+    }
+    third.kill();
+    let lost = |status: &serde_json::Value| in_sync(status) == 1;
+    wait_until(&old, "a standby is away", lost);
+    let (seen, shown, code) = members(&new);
+    let gone = seen["nodes"].as_array().unwrap().iter().find(|node| node["node"] == away).unwrap().clone();
+    assert_eq!((code, &gone["connected"], &gone["lag"]), (3, &false.into(), &serde_json::Value::Null), "{shown}");
+    assert!(gone["vote"] == true && gone["connected_or_away_for"].is_object(), "{shown}");
+    assert!(shown.contains("away for") && shown.contains("unknown"), "{shown}");
+    old.kill();
+    wait_until(&new, "the primary is gone", |status| status["link"]["link"] != "following");
+    let (alone, shown, code) = members(&new);
+    assert_eq!((code, &alone["primary"]), (4, &false.into()), "{shown}");
+    assert!(shown.starts_with("NOT FROM A PRIMARY"), "{shown}");
+    let nodes = alone["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 3, "{shown}");
+    for node in nodes {
+        assert_eq!((&node["lag"], &node["in_sync"]), (&serde_json::Value::Null, &serde_json::Value::Null), "{shown}");
+    }
+}
+
+/// Runs `freshet maintenance`, and returns its exit status.
+fn maintenance(node: &NodeProcess, what: &[&str]) -> i32 {
+    let run = std::process::Command::new(common::program())
+        .args([&["maintenance", &node.ready().address], what].concat())
+        .output()
+        .unwrap();
+    println!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    run.status.code().unwrap()
+}
+
+fn knows_of_maintenance(node: &NodeProcess) {
+    wait_until(node, "it knows of maintenance", |status| status["failover"]["maintenance"].is_object());
+}
+
+#[test]
+fn no_node_takes_over_by_itself_during_maintenance() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut old, second, mut third] = by_themselves(directory.path());
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(100);
+    // On any node.
+    assert_eq!(maintenance(&third, &["--for", "2h"]), 0);
+    [&old, &second, &third].into_iter().for_each(knows_of_maintenance);
+    assert!(members(&second).1.contains("MAINTENANCE"));
+    old.kill();
+    let written = writer.join();
+    // Started again, it is the primary again, and hears of maintenance from its standbys.
+    let again = ["--listen", &old.ready().listen];
+    let mut old = start(&directory.path().join("a"), &[&again[..], &AUTOMATIC[..]].concat());
+    wait_until(&old, "both standbys are in sync", |status| status["role"] == "primary" && in_sync(status) == 2);
+    knows_of_maintenance(&old);
+    old.kill();
+    // One that is started again knows nothing of that, stands, and is answered. By then the other
+    // one would have taken over.
+    third.kill();
+    let places = ["--join", &old.ready().listen, "--listen", &third.ready().listen];
+    let third = start(&directory.path().join("c"), &[&places[..], &AUTOMATIC[..]].concat());
+    knows_of_maintenance(&third);
+    assert_eq!((&status(&second)["role"], &status(&third)["role"]), (&"standby".into(), &"standby".into()));
+
+    // It ends, and there is a successor.
+    assert_eq!(maintenance(&second, &["--end"]), 3, "the old primary is not reached");
+    let [leads, follows] = led([second, third]);
+    wait_until(&leads, "the other one is in sync", |status| in_sync(status) == 1);
+    // An operator makes another one the primary all the same, which keeps what it knew.
+    assert_eq!(maintenance(&leads, &[]), 3);
+    knows_of_maintenance(&follows);
+    connect(&follows).promote(false, SOON).unwrap();
+    assert_eq!(status(&follows)["role"], "primary");
+    knows_of_maintenance(&follows);
+    assert_eq!(missing(&connect(&follows), &written.acknowledged), []);
+}
+
+#[test]
+fn a_lost_primary_is_replaced_when_maintenance_has_ended_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut old, second, third] = by_themselves(directory.path());
+    let begun = std::time::Instant::now();
+    assert_eq!(maintenance(&old, &["--for", "4s"]), 0);
+    knows_of_maintenance(&second);
+    knows_of_maintenance(&third);
+    old.kill();
+    let [leads, _follows] = led([second, third]);
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(status(&leads)["failover"]["maintenance"].is_null());
+}

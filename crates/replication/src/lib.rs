@@ -37,6 +37,8 @@ pub mod forms;
 mod hop;
 mod link;
 mod load;
+pub mod maintenance;
+pub mod members;
 pub mod mirror;
 mod originals;
 pub mod primary;

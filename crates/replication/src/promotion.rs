@@ -7,6 +7,7 @@
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
 //! makes the new term known to everybody, and gives its service to the endpoint.
 
+mod asked;
 mod serve;
 
 use std::{
@@ -29,10 +30,11 @@ use freshet_cluster::{
     term::{Fence, Living, TermHistory},
 };
 
-pub(crate) use self::serve::serve_log;
+pub(crate) use self::{asked::Asked, serve::serve_log};
 use crate::{
     endpoint::{CallError, call},
     follow::{SessionError, Shared, Store, promise},
+    maintenance::Notice,
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
@@ -209,6 +211,9 @@ pub enum PromoteError {
     /// The primary hands its role over no more.
     #[error("{0} is the primary as before: its offer of the role stands no more, or it does not answer")]
     NotHanded(NodeId),
+    /// It stands without having been told to.
+    #[error("maintenance lasts: no node takes over by itself")]
+    Maintenance,
     /// The missing part of the log could not be fetched.
     #[error("the end of the log could not be fetched from {from}: {source}")]
     Fetch {
@@ -251,45 +256,6 @@ struct Round {
     known: Vec<Peer>,
 }
 
-/// Whom a node asks that wants to lead. Those that only others have spoken of may be long gone, so
-/// they are not waited for, but heard.
-pub(crate) struct Asked {
-    peers: Vec<Peer>,
-    /// The first of these whom only others have spoken of.
-    hearsay: usize,
-}
-
-impl Asked {
-    /// A cluster has fewer nodes than that.
-    const MOST: usize = 64;
-
-    /// These, whom the node knows by itself.
-    pub fn known(peers: Vec<Peer>) -> Self {
-        Self { hearsay: peers.len(), peers }
-    }
-
-    /// Everybody, each with whether it has to be waited for.
-    pub fn peers(&self) -> impl Iterator<Item = (bool, &Peer)> {
-        self.peers.iter().enumerate().map(|(number, peer)| (number < self.hearsay, peer))
-    }
-
-    fn knows(&self, peer: &Peer) -> bool {
-        self.peers.iter().any(|known| known.address == peer.address)
-    }
-
-    /// Takes in whom others have spoken of, but for the node that asks; says whether anybody was
-    /// new.
-    pub fn learn(&mut self, spoken_of: &[Peer], is_itself: impl Fn(&Peer) -> bool) -> bool {
-        let before = self.peers.len();
-        for peer in spoken_of {
-            if !is_itself(peer) && !self.knows(peer) && self.peers.len() < Self::MOST {
-                self.peers.push(peer.clone());
-            }
-        }
-        self.peers.len() > before
-    }
-}
-
 fn is_itself<S: Store>(shared: &Shared<S>, peer: &Peer) -> bool {
     peer.node == Some(shared.node()) || peer.address == shared.address()
 }
@@ -329,6 +295,7 @@ impl Round {
             }
             Stopped::Contested(term) => PromoteError::Contested(term),
             Stopped::NotHanded(by) => PromoteError::NotHanded(by),
+            Stopped::Maintenance => PromoteError::Maintenance,
         }
     }
 }
@@ -344,9 +311,10 @@ pub(crate) fn consulted<S: Store>(
     hello: &Hello,
     term: Term,
     binding: bool,
-    gives_way: Option<Term>,
+    (gives_way, stands): (Option<Term>, Option<Notice>),
 ) -> Result<Reply, Refusal> {
     check_gives_way(hello.node, gives_way, || shared.living())?;
+    stands.map_or(Ok(()), |theirs| shared.terms.maintained().check_stands(shared.node(), theirs))?;
     if binding {
         let _ = promise(shared, hello, term)?;
         if gives_way.is_none() {
@@ -403,7 +371,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             Step::Finish { term, after } => {
                 let (decided, answered) = (Instant::now(), round.described.len());
                 tracing::info!(term = term.0, answered, "enough nodes have promised the term: finishing replay");
-                let end = finish(shared, options)?;
+                let end = S::finish(shared, options.deadline)?;
                 let start = S::cut_half(shared, end)?;
                 let Inheritance { succession, committed, answered } = promotion.inheritance(start);
                 // Until then the primary of before may answer readers.
@@ -423,15 +391,6 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             }
             Step::Stop(why) => return Err(round.explain(why, rules.level.safety)),
         }
-    }
-}
-
-/// All that was received is persistent and replayed; says where it ends.
-fn finish<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Result<Lsn, PromoteError> {
-    // It may have lost some of what it held while it fetched.
-    match S::has_no_vote(shared).filter(|_| !options.force) {
-        Some(why) => Err(PromoteError::Local(why.to_owned())),
-        None => S::finish(shared, options.deadline),
     }
 }
 
@@ -519,8 +478,13 @@ fn consult<S: Store>(
     options: &PromoteOptions,
 ) -> Result<Round, PromoteError> {
     shared.terms.raise_for(promotion).map_err(|error| PromoteError::Local(error.to_string()))?;
-    let Question { term, binding, gives_way, handed, only } = promotion.question(shared.log_state());
-    let hello = shared.hello(Purpose::Consult { term, binding, gives_way, handed });
+    let Question { term, binding, gives_way, handed, only, automatic } = promotion.question(shared.log_state());
+    let maintained = shared.terms.maintained();
+    if maintained.left().is_some() {
+        promotion.observe(shared.node(), Answer::Maintenance(maintained.notice()));
+    }
+    let stands = automatic.then(|| maintained.notice());
+    let hello = shared.hello(Purpose::Consult { term, binding, gives_way, handed, stands });
     let (replies, answers) = mpsc::channel();
     let is_asked = |peer: &Peer| !is_itself(shared, peer) && only.is_none_or(|only| peer.node == Some(only));
     for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| is_asked(peer)) {
@@ -569,6 +533,11 @@ impl Round {
             Err(CallError::Refused { refusal: Refusal::LedBy { node, term, primary }, .. }) => {
                 promotion.observe(node, Answer::LedBy(Living { term, node }));
                 self.primaries.entry(node).or_insert(primary);
+                return;
+            }
+            Err(CallError::Refused { refusal: Refusal::Maintenance { node, notice }, .. }) => {
+                shared.observe_maintenance(notice);
+                promotion.observe(node, Answer::Maintenance(notice));
                 return;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) => {

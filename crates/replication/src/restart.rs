@@ -48,7 +48,8 @@ pub fn ask_others(
 ) -> Others {
     let state = terms.get();
     let latest = state.fence.highest();
-    let purpose = Purpose::Consult { term: latest, binding: false, gives_way: Some(latest), handed: None };
+    let purpose =
+        Purpose::Consult { term: latest, binding: false, gives_way: Some(latest), handed: None, stands: None };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let mut asked = Asked::known(addresses.iter().cloned().map(Peer::at).collect());
     let (mut others, mut leads, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());

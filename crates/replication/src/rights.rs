@@ -80,6 +80,8 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::HandOver(_)
         | Purpose::Announce { .. }
         | Purpose::Originals
-        | Purpose::BeginAgain { .. } => caller == Caller::Node,
+        | Purpose::BeginAgain { .. }
+        | Purpose::Members { .. }
+        | Purpose::Maintenance(_) => caller == Caller::Node,
     }
 }

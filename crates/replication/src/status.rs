@@ -7,6 +7,7 @@ use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
     follower::ReplayMode,
+    in_sync::Holder,
     meeting::Yields,
     relay::RelayAck,
 };
@@ -130,6 +131,14 @@ pub struct ObserverStatus {
     pub ack_lag_bytes: u64,
     /// Bytes sent over the present connection, headers included.
     pub sent_bytes: u64,
+    /// Where it can be reached; empty when nowhere.
+    pub address: String,
+    /// The version of its program.
+    pub version: Option<String>,
+    /// How long ago the log here went beyond what is persistent there, where that is known.
+    pub ack_lag: Option<Duration>,
+    /// Since when it is connected.
+    pub connected_for: Option<Duration>,
 }
 
 /// How busy a standby is, as it says itself about once a second.
@@ -212,6 +221,62 @@ pub struct StandbyStatus {
     pub sent_bytes: u64,
     /// Why the last connection ended.
     pub last_loss: Option<String>,
+    /// Whether it is a relay, and feeds others.
+    pub relay: bool,
+    /// The version of its program, as it has said when it came last.
+    pub version: Option<String>,
+    /// Which log it has.
+    #[serde(skip)]
+    pub log: Holder,
+    /// Whether it has said in this term what it holds.
+    pub answered: bool,
+    /// How long ago the log here went beyond what is persistent there, where that is known.
+    pub ack_lag: Option<Duration>,
+    /// For how long it has had its place.
+    pub since: Option<Duration>,
+    /// For how long it is connected, or not: as far as this term goes back.
+    pub connected_or_away_for: Option<Duration>,
+}
+
+#[cfg(test)]
+impl StandbyStatus {
+    /// One that is away.
+    pub(crate) fn of(node: NodeId) -> Self {
+        Self {
+            node,
+            address: String::new(),
+            connected: false,
+            synchronous: true,
+            place: Place::Behind,
+            in_sync: false,
+            mode: None,
+            fabric: None,
+            one_sided: false,
+            encoding: None,
+            in_doubt: false,
+            equal_at: None,
+            load: None,
+            round_trips: RoundTrips::default(),
+            mirror: false,
+            lacks: None,
+            shipped: Lsn::ZERO,
+            acked: Lsn::ZERO,
+            replayed: Lsn::ZERO,
+            visible: Lsn::ZERO,
+            ship_lag_bytes: None,
+            ack_lag_bytes: 0,
+            visible_lag_bytes: None,
+            sent_bytes: 0,
+            last_loss: None,
+            relay: false,
+            version: None,
+            log: Holder::new(node, 0),
+            answered: false,
+            ack_lag: None,
+            since: None,
+            connected_or_away_for: None,
+        }
+    }
 }
 
 /// What a standby is doing about its primary.
@@ -242,7 +307,7 @@ pub enum LinkStatus {
 }
 
 /// How far one step lies behind the primary's log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lag {
     /// In bytes of log.
     pub bytes: u64,

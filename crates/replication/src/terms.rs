@@ -13,7 +13,10 @@ use freshet_cluster::{
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
-use crate::wire::{Peer, Refusal};
+use crate::{
+    maintenance::Maintained,
+    wire::{Peer, Refusal},
+};
 
 /// What was acknowledged to clients is noted so often for a restart ([`Terms::note_committed`]).
 pub const NOTE_COMMITTED_EVERY: Duration = Duration::from_millis(200);
@@ -58,13 +61,15 @@ impl TermStore for VolatileTerms {
     }
 }
 
-/// A node's terms, and where it is recorded what happens to its machines: one per node, shared by
-/// its roles. Every change of the terms is durable before it is visible.
+/// A node's terms, what it knows of maintenance, and where it is recorded what happens to its
+/// machines: one per node, shared by its roles. Every change of the terms is durable before it is
+/// visible.
 #[derive(Clone)]
 pub struct Terms {
     kept: Arc<Mutex<Kept>>,
     store: Arc<dyn TermStore>,
     recorder: Recorder,
+    maintained: Arc<Maintained>,
 }
 
 /// A role that ends when a later term is in force.
@@ -150,7 +155,7 @@ impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
         let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new() }));
-        Self { kept, store, recorder: Recorder::default() }
+        Self { kept, store, recorder: Recorder::default(), maintained: Arc::default() }
     }
 
     /// What happens is recorded there.
@@ -163,6 +168,11 @@ impl Terms {
     /// Where it is recorded what happens.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// What the node knows of maintenance.
+    pub fn maintained(&self) -> &Arc<Maintained> {
+        &self.maintained
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

@@ -19,5 +19,6 @@ mod succeeding;
 mod taking_over;
 mod toy;
 mod waiting;
+mod whole_cluster;
 
 pub(crate) use fixture::blocks;

@@ -8,6 +8,7 @@ pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{
     Moment, handshake,
     host::{Asking, Noted},
+    maintenance::Notice,
     meeting::Claim,
     promotion::LogState,
     switch_over::HandOver,
@@ -22,7 +23,10 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::status::{AheadStatus, Load, TwoPrimaries};
+use crate::{
+    members::Members,
+    status::{AheadStatus, Load, TwoPrimaries},
+};
 
 /// What the giver of a checkpoint knows of its log, as far as the checkpoint reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +47,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 23;
+pub const PROTOCOL: u16 = 24;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +151,9 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
             | Purpose::HandOver(_)
             | Purpose::Fetch { .. }
             | Purpose::Originals
-            | Purpose::BeginAgain { .. },
+            | Purpose::BeginAgain { .. }
+            | Purpose::Members { .. }
+            | Purpose::Maintenance(_),
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
@@ -187,6 +193,12 @@ pub struct Join {
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Lsn,
+    /// It is a relay: it feeds others.
+    pub relay: bool,
+    /// The version of its program.
+    pub version: String,
+    /// What it knows of maintenance.
+    pub maintenance: Notice,
 }
 
 impl Join {
@@ -233,6 +245,9 @@ pub enum Purpose {
         /// Of a candidate to which a primary hands its role: the number of that offer. That primary
         /// gives no promise but for this.
         handed: Option<u64>,
+        /// Of a candidate that stands by itself: what it knows of maintenance. It is refused while
+        /// that lasts.
+        stands: Option<Notice>,
     },
     /// A primary hands its role to the node that it asks.
     HandOver(HandOver),
@@ -268,6 +283,13 @@ pub enum Purpose {
         /// The mark at which its state differed; zero for damage that it has found by itself.
         since: Lsn,
     },
+    /// Somebody wants to know which nodes there are, and how they are.
+    Members {
+        /// Through how many relays, one below the other, it is asked on.
+        relays: u8,
+    },
+    /// Maintenance was ordered, or ended.
+    Maintenance(Notice),
 }
 
 /// The answer to a [`Hello`].
@@ -309,6 +331,10 @@ pub enum Reply {
     Originals,
     /// To BeginAgain.
     Verdict(Verdict),
+    /// To Members.
+    Members(Box<Members>),
+    /// To Maintenance: what the node knows of it now.
+    Maintenance(Notice),
 }
 
 /// How a log goes on, and by which memory.
@@ -324,7 +350,7 @@ pub struct Welcome {
 }
 
 /// What travels with a batch or alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchNote {
     /// Everything below is persistent wherever the safety level demands.
     pub global: Lsn,
@@ -341,6 +367,8 @@ pub struct BatchNote {
     pub in_sync: bool,
     /// Whether commits of the primary wait until the standby shows them: it is to say so at once.
     pub report_visible: bool,
+    /// What the sender knows of maintenance.
+    pub maintenance: Notice,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its
     /// beginning, ascending; the last is its length.
     pub ends: Vec<u32>,
@@ -508,7 +536,13 @@ mod tests {
             cluster: Some(ClusterId(7)),
             node: NodeId(1),
             address: "host:1".into(),
-            purpose: Purpose::Consult { term: Term(3), binding: true, gives_way: Some(Term(2)), handed: None },
+            purpose: Purpose::Consult {
+                term: Term(3),
+                binding: true,
+                gives_way: Some(Term(2)),
+                handed: None,
+                stands: None,
+            },
         };
         let bytes = encode_first(&hello);
         assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));

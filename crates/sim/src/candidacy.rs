@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
-    handshake::{Agreed, Continue, Welcome, consider},
+    handshake::{Agreed, Continue, Refusal, Welcome, consider},
     in_sync::Succession,
+    maintenance::Notice,
     promising::{self, Promising},
     promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Standing, Step, Stopped},
     recording::Recorded,
@@ -121,6 +122,7 @@ impl World {
     /// Asks every other node.
     pub(crate) fn consult(&mut self, node: usize) -> Result<(), Violation> {
         let mine = self.log_state_of(&self.nodes[node]);
+        let (maintenance, lasts) = (self.maintenance(node), self.maintained(node).is_some());
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
         if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.promotion.term() > candidate.fence.highest()
@@ -131,12 +133,16 @@ impl World {
         state.disk.terms.fence = raised.expect("a simulation does not use all terms up");
         candidate.fence = state.disk.terms.fence;
         let question = candidate.promotion.question(mine);
+        if lasts {
+            candidate.promotion.observe(state.id, Answer::Maintenance(maintenance));
+        }
+        let stands = question.automatic.then_some(maintenance);
         candidate.round += 1;
         candidate.leads_at = None;
         let round = candidate.round;
         let is_asked = |other: &usize| question.only.is_none_or(|only| only.0 as usize == *other);
         for other in (0..self.nodes.len()).filter(|other| *other != node).filter(is_asked) {
-            let id = self.connect(node, other, Message::Consult { question });
+            let id = self.connect(node, other, Message::Consult { question, stands });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }
@@ -151,9 +157,9 @@ impl World {
         node: usize,
         from: usize,
         id: ConnectionId,
-        question: Question,
+        (question, stands): (Question, Option<Notice>),
     ) -> Result<(), Violation> {
-        let Question { term, binding, gives_way, handed, .. } = question;
+        let Question { term, binding, gives_way, handed, automatic, .. } = question;
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
         if let Some(lead) = living.filter(|lead| gives_way.is_some_and(|latest| lead.outranks(name, latest))) {
@@ -167,10 +173,18 @@ impl World {
             self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
             return Ok(());
         }
+        if let Some(theirs) = stands
+            && !self.lets_stand(node, id, theirs)
+        {
+            return Ok(());
+        }
         self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
             if !self.promise_to(node, term, name, id)? {
                 return Ok(());
+            }
+            if automatic {
+                self.check_maintenance(node)?;
             }
             if gives_way.is_none() {
                 self.observe_primary_of(node, term, name);
@@ -178,6 +192,21 @@ impl World {
         }
         self.answer(node, id, binding);
         Ok(())
+    }
+
+    /// Whether a node that stands by itself, and knows this of maintenance, is answered by `node`;
+    /// otherwise it is sent why not.
+    fn lets_stand(&mut self, node: usize, id: ConnectionId, theirs: Notice) -> bool {
+        self.observe_maintenance(node, theirs);
+        let state = &mut self.nodes[node];
+        let now = state.steady_clock(self.now);
+        match state.maintenance.machine.check_stands(state.id, theirs, now) {
+            Err(Refusal::Maintenance { notice, .. }) if self.scenario.broken != Broken::MaintenanceUnsaid => {
+                self.send(id, node, Message::Answer { answer: Answer::Maintenance(notice) });
+                false
+            }
+            _ => true,
+        }
     }
 
     /// `leading` leads in `term`, or is about to, as it says.
@@ -254,7 +283,12 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
+        let notice = if let Answer::Maintenance(notice) = answer { Some(notice) } else { None };
         candidate.promotion.observe(name, answer);
+        if let Some(notice) = notice {
+            self.observe_maintenance(node, notice);
+        }
+        let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
     }
 
@@ -332,8 +366,9 @@ impl World {
             Step::Ask => self.consult(node),
             Step::Fetch(wanted) => {
                 let term = candidate.promotion.term();
-                let log = self.continuation(node);
-                let id = self.connect(node, wanted.from.0 as usize, Message::Fetch { term, log });
+                let (log, from) = (self.continuation(node), wanted.from.0 as usize);
+                self.may_lose_disk_at_once(from)?;
+                let id = self.connect(node, from, Message::Fetch { term, log });
                 if let Some(candidate) = &mut self.nodes[node].candidate {
                     candidate.fetching = Some((id, wanted));
                 }
@@ -348,7 +383,10 @@ impl World {
             }
             Step::Stop(Stopped::SameTermTwice { with, .. }) => self.check_begun_twice(node, with.0 as usize),
             Step::Stop(why) => {
-                self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
+                self.report.refused += u64::from(!matches!(
+                    why,
+                    Stopped::Superseded { .. } | Stopped::Contested(_) | Stopped::Maintenance
+                ));
                 if candidate.automatic && matches!(why, Stopped::Contested(_)) {
                     let now = self.clock(node);
                     self.nodes[node].watch.promised(now);
@@ -382,10 +420,7 @@ impl World {
         let state = &self.nodes[node];
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let promotion = candidate.promotion.clone();
-        if let Some(mirror) = &state.mirror {
-            if !mirror.has_vote() && !promotion.rules().force {
-                return self.give_up(node);
-            }
+        if state.mirror.is_some() {
             let inheritance = promotion.inheritance(Lsn(state.disk.log.end()));
             return self.mirror_takes_over(node, term, inheritance);
         }

@@ -14,6 +14,7 @@ use freshet_cluster::{
 };
 
 use crate::{
+    checks::Violation,
     node::{Disk, Node},
     scenario::Broken,
     world::World,
@@ -98,6 +99,16 @@ impl World {
         if self.nodes[node].disk.rotten && self.dice.one_in(2) {
             self.crash(node);
         }
+    }
+
+    /// A node that has just described its log may be one that has lost it, and has another one.
+    pub(crate) fn may_lose_disk_at_once(&mut self, node: usize) -> Result<(), Violation> {
+        if self.calm || self.nodes[node].mirror.is_some() || !self.dice.one_in(40) || !self.may_lose(node) {
+            return Ok(());
+        }
+        self.crash(node);
+        self.nodes[node].disk.rotten = true;
+        self.start(node)
     }
 
     /// A node whose disk is of no use starts with another one: from a checkpoint of the primary's,

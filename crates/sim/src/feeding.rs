@@ -19,7 +19,7 @@ use crate::{
     faults::Crash,
     log::Block,
     mirror::{Records, state_at},
-    net::{ConnectionId, Message},
+    net::{Along, ConnectionId, Message},
     node::{Lead, Role},
     scenario::Broken,
     switching::Switching,
@@ -287,7 +287,7 @@ impl World {
 
     /// Sends everybody what the host says.
     pub(crate) fn pump(&mut self, node: usize) -> Result<(), Violation> {
-        let now = self.clock(node);
+        let (now, maintenance) = (self.clock(node), self.maintenance(node));
         let state = &mut self.nodes[node];
         let Some(host) = &mut state.host else { return Ok(()) };
         let (term, log) = (host.sender().term, &state.disk.log);
@@ -325,7 +325,7 @@ impl World {
                 };
                 let to = blocks.last().map(|block| Lsn(block.end()));
                 let Some(note) = host.shipped(id, to, now) else { break };
-                outgoing.push((id, Message::Batch { term, blocks, along: note.into() }));
+                outgoing.push((id, Message::Batch { term, blocks, along: Along::new(note, maintenance) }));
             }
         }
         for (id, mut message) in outgoing {
@@ -356,7 +356,11 @@ impl World {
         for id in at_once.into_iter().filter(|id| !self.net.connections[*id].is_of_mirror).collect::<Vec<_>>() {
             let note = self.nodes[node].host.as_mut().and_then(|host| host.shipped(id, None, now));
             if let Some(note) = note {
-                self.send(id, node, Message::Batch { term, blocks: Vec::new(), along: note.into() });
+                self.send(
+                    id,
+                    node,
+                    Message::Batch { term, blocks: Vec::new(), along: Along::new(note, self.maintenance(node)) },
+                );
             }
         }
         self.pump(node)

@@ -223,7 +223,7 @@ impl World {
         id: ConnectionId,
         term: Term,
         blocks: Vec<Block>,
-        Along { global, sent }: Along,
+        along: Along,
     ) -> Result<(), Violation> {
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
@@ -236,8 +236,8 @@ impl World {
         }
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
-        self.primary_sent(node, sent);
-        self.apply_to_follower(node, follower::Event::Global(global))?;
+        self.primary_sent(node, along);
+        self.apply_to_follower(node, follower::Event::Global(along.global))?;
         if !self.take_in(node, blocks)? {
             return self.unlink(node, Ended::GivenUp);
         }

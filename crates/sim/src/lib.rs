@@ -9,6 +9,7 @@
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `committing`, `following`, `candidacy` | the drivers: primary and relay, standby, failover and restart |
+//! | `watching`, `maintenance` | when nodes stand by themselves, and when they do not |
 //! | `upstream`, `entering` | whom a node follows, and what it does before |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `mirror` | nodes whose memory a primary writes, and the rows in it |
@@ -46,6 +47,7 @@ mod faults;
 mod feeding;
 mod following;
 mod log;
+mod maintenance;
 mod mirror;
 mod net;
 mod node;
@@ -80,6 +82,8 @@ pub struct Report {
     pub switch_overs: u64,
     /// See there.
     pub handed_over: u64,
+    /// Orders of maintenance, and ends of it.
+    pub maintenance: u64,
     /// Failovers that were refused.
     pub refused: u64,
     /// Logs that were cut at a rejoin.

@@ -11,6 +11,7 @@ use freshet_cluster::{
     host::Note,
     in_sync::InSyncSet,
     inputs::{Original, Sayable},
+    maintenance::Notice,
     meeting::Acknowledged,
     promotion::{Answer, Question},
     switch_over::HandOver,
@@ -40,6 +41,11 @@ pub(crate) enum Message {
         mirror: bool,
         /// Everything below is known there to have been acknowledged.
         holds: Lsn,
+        maintenance: Notice,
+    },
+    /// Maintenance was ordered, or ended.
+    Maintenance {
+        notice: Notice,
     },
     /// The node is not fed.
     NotFed {
@@ -96,6 +102,8 @@ pub(crate) enum Message {
     },
     Consult {
         question: Question,
+        /// What the candidate knows of maintenance, if it stands by itself.
+        stands: Option<Notice>,
     },
     /// Of a primary that hands its role over.
     HandOver {
@@ -140,11 +148,13 @@ pub(crate) struct Along {
     pub global: Lsn,
     /// When it was sent, by the primary's clock.
     pub sent: Moment,
+    /// What the sender knows of maintenance.
+    pub maintenance: Notice,
 }
 
-impl From<Note> for Along {
-    fn from(Note { global, time, .. }: Note) -> Self {
-        Self { global, sent: time }
+impl Along {
+    pub fn new(Note { global, time, .. }: Note, maintenance: Notice) -> Self {
+        Self { global, sent: time, maintenance }
     }
 }
 
@@ -269,18 +279,11 @@ impl World {
             return Ok(());
         }
         if !connection.open {
-            let writes = self.nodes[from].up && self.nodes[from].life == connection.lives[1 - side];
-            return match message {
-                Message::Batch { blocks, .. } | Message::Again { blocks } if self.scenario.mapped && writes => {
-                    connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
-                }
-                // It was written before the other side hung up.
-                Message::Ack { ack } => self.acked(to, id, &ack),
-                _ => Ok(()),
-            };
+            return self.deliver_late(id, side, message);
         }
         match message {
-            Message::Join { fence, log, synchronous, member, mirror, holds } => {
+            Message::Join { fence, log, synchronous, member, mirror, holds, maintenance } => {
+                self.observe_maintenance(to, maintenance);
                 let joining = Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds };
                 self.joins(to, &joining)?;
             }
@@ -309,8 +312,12 @@ impl World {
             Message::Peers => self.observe_peers(to, id),
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { ack } => self.acked(to, id, &ack)?,
-            Message::Consult { question } => self.consulted(to, from, id, question)?,
             Message::HandOver { hand_over } => self.is_handed(to, id, hand_over)?,
+            Message::Consult { question, stands } => self.consulted(to, from, id, (question, stands))?,
+            Message::Maintenance { notice } => {
+                self.observe_maintenance(to, notice);
+                self.send(id, to, Message::Noted);
+            }
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
             Message::Fetched { welcome, blocks } => self.fetched(to, id, welcome, blocks)?,
@@ -321,5 +328,20 @@ impl World {
             Message::Refused { highest, holder } => self.refused(to, id, highest, holder)?,
         }
         Ok(())
+    }
+
+    /// The same on a connection that is over.
+    fn deliver_late(&mut self, id: ConnectionId, side: usize, message: Message) -> Result<(), crate::Violation> {
+        let connection = &self.net.connections[id];
+        let (to, from) = (connection.ends[side], connection.ends[1 - side]);
+        let writes = self.nodes[from].up && self.nodes[from].life == connection.lives[1 - side];
+        match message {
+            Message::Batch { blocks, .. } | Message::Again { blocks } if self.scenario.mapped && writes => {
+                connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
+            }
+            // It was written before the other side hung up.
+            Message::Ack { ack } => self.acked(to, id, &ack),
+            _ => Ok(()),
+        }
     }
 }

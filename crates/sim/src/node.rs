@@ -25,6 +25,7 @@ use freshet_mirror::Batch;
 use crate::{
     content::Content,
     log::Log,
+    maintenance::Known,
     mirror::{Line, Mirror, Records},
     net::ConnectionId,
     one_sided::Memory,
@@ -83,6 +84,8 @@ pub(crate) struct Node {
     pub view: ClusterView,
     pub voter: Voter,
     pub watch: Watch,
+    /// What it knows of maintenance.
+    pub maintenance: Known,
     /// When it looks at that next.
     pub looks: Option<u64>,
     pub follower: Recorded<Follower>,
@@ -264,6 +267,7 @@ impl Node {
             view: ClusterView::new(SILENCE),
             voter: Voter::restarted(Moment::default()),
             watch: Watch::new(WATCH, Moment::default()),
+            maintenance: Known::default(),
             looks: None,
             follower: Recorded::new(Follower::new(NodeId(index as u64), follows, Begun::default()), recorder),
             recorder: recorder.clone(),

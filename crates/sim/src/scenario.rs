@@ -123,6 +123,10 @@ pub enum Broken {
     GateNotClosed,
     /// A primary keeps an offer of its role that it has taken back.
     OfferNotTakenBack,
+    /// Who knows of maintenance does not say so to a node that stands by itself.
+    MaintenanceUnsaid,
+    /// What a node knows of maintenance goes with its connection to the primary.
+    MaintenanceForgotten,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -146,7 +150,9 @@ pub enum Draws {
     Floor,
     /// What a relay acknowledges.
     RelayAck,
-    /// Both, and what each node is.
+    /// Where standbys stand by themselves, whether there is maintenance.
+    Maintenance,
+    /// All that, and what each node is.
     Everything,
 }
 
@@ -182,6 +188,8 @@ pub struct Scenario {
     pub mirrors: usize,
     /// Standbys stand by themselves when they take their primary for lost.
     pub automatic: bool,
+    /// Now and then maintenance is ordered (only with `automatic`).
+    pub maintenance: bool,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
     /// What of this the seed says.
@@ -212,6 +220,7 @@ impl Scenario {
             forms: false,
             mirrors: 0,
             automatic: false,
+            maintenance: false,
             dying: None,
             draws: Draws::Nothing,
             chaos: 600_000,
@@ -245,6 +254,9 @@ impl Scenario {
             // A mirror is no relay.
             let relays = !drawn.is_mirror(1) && !drawn.force;
             drawn.cascaded = if relays { dice.below(more.min(2) + 1) as usize } else { 0 };
+        }
+        if everything || self.draws == Draws::Maintenance {
+            drawn.maintenance = drawn.automatic && dice.one_in(2);
         }
         drawn
     }

@@ -94,7 +94,7 @@ impl Group {
             }
             Self::Automatic => of(&[(Quorum(2), 2), (Quorum(3), 4), (TwoSafe, 2)], |it| {
                 let floor = u32::from(it.safety == TwoSafe);
-                Scenario { automatic: true, floor, ..it }
+                Scenario { automatic: true, floor, draws: Draws::Maintenance, ..it }
             }),
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }

@@ -14,6 +14,7 @@ use freshet_cluster::{
 
 use crate::{
     checks::{Property, Violation},
+    dice::{Dice, mix},
     net::{ConnectionId, Message},
     scenario::Broken,
     world::{Own, World},
@@ -30,6 +31,15 @@ const CONFIG: SwitchOverConfig = SwitchOverConfig {
 const ON_ITS_WAY: Duration = Duration::from_millis(15);
 /// How often a primary looks, in microseconds.
 const LOOK: u64 = 300;
+
+/// Names the dice of switch-overs.
+const SWITCH_OVERS: u64 = 9;
+
+/// The dice of the operator who switches over; none in two of three runs.
+pub(crate) fn dice(seed: u64) -> Option<Dice> {
+    let mut dice = Dice(mix(seed ^ mix(SWITCH_OVERS)));
+    dice.one_in(3).then_some(dice)
+}
 
 /// What a primary holds back.
 #[derive(Default)]
@@ -56,9 +66,9 @@ impl World {
     /// then.
     pub(crate) fn may_order_switch_over(&mut self, leading: &[usize]) {
         let count = self.nodes.len() as u64;
-        let ([primary], false, Some(orders)) = (leading, self.calm, &mut self.orders) else { return };
-        if orders.one_in(6) {
-            let to = orders.below(count) as usize;
+        let ([primary], false, Some(dice)) = (leading, self.calm, &mut self.switches) else { return };
+        if dice.one_in(6) {
+            let to = dice.below(count) as usize;
             if to != *primary {
                 self.order_switch_over(*primary, to);
             }

@@ -2,7 +2,9 @@
 
 use freshet_base::NodeId;
 use freshet_cluster::{
+    Moment,
     handshake::{Continue, Refusal, Welcome},
+    maintenance::Maintenance,
     recording::Recorded,
     upstream::{Ended, Next, Order, Upstream, UpstreamConfig},
 };
@@ -91,7 +93,8 @@ impl World {
         let log = Continue { persisted: state.follower.to_acknowledge(), ..self.continuation(node) };
         let fence = state.disk.terms.fence.highest();
         let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
-        let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds };
+        let maintenance = self.maintenance(node);
+        let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds, maintenance };
         self.link(node, at(&upstream), order, join);
     }
 
@@ -161,6 +164,10 @@ impl World {
         self.hang_up(connection, node);
         let (now, draw) = (self.clock(node), self.dice.below(1 << 20));
         self.nodes[node].watch.closed(now, draw);
+        if self.scenario.broken == Broken::MaintenanceForgotten {
+            self.nodes[node].maintenance.machine = Maintenance::default();
+            self.nodes[node].watch.hold(Moment::default());
+        }
         self.looks(node);
         self.nodes[node].over = Some((order, why));
         if self.nodes[node].mirror.is_some() {

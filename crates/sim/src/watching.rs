@@ -10,6 +10,8 @@ use freshet_cluster::{
 
 use crate::{
     checks::{Property, Violation},
+    maintenance::Known,
+    net::Along,
     node::WATCH,
     scenario::Broken,
     world::{Own, World},
@@ -27,15 +29,17 @@ impl World {
             _ => Voter::restarted(steady),
         };
         state.looks = None;
+        state.maintenance = Known::default();
         self.looks(node);
     }
 
-    /// The primary has sent something then, by its clock.
-    pub(crate) fn primary_sent(&mut self, node: usize, sent: Moment) {
+    /// The primary has sent something, perhaps through a relay.
+    pub(crate) fn primary_sent(&mut self, node: usize, along: Along) {
         let now = self.clock(node);
         let state = &mut self.nodes[node];
         state.watch.observe(now);
-        state.voter.observe(sent);
+        state.voter.observe(along.sent);
+        self.observe_maintenance(node, along.maintenance);
     }
 
     /// It looks soon.
@@ -65,6 +69,9 @@ impl World {
         if !self.scenario.automatic || !follows {
             return Ok(());
         }
+        let held = self.maintained(node).map(|left| now.after(left));
+        self.nodes[node].watch.hold(held.unwrap_or_default());
+        let state = &mut self.nodes[node];
         match state.watch.next(now) {
             Next::Sleep(Moment(u64::MAX)) => Ok(()),
             Next::Sleep(until) => {
@@ -77,6 +84,7 @@ impl World {
     }
 
     fn stands_by_itself(&mut self, node: usize) -> Result<(), Violation> {
+        self.check_maintenance(node)?;
         let state = &self.nodes[node];
         let is_ready =
             state.mirror.as_ref().is_none_or(|mirror| mirror.ready && !mirror.takes_over && !mirror.stands());

@@ -17,13 +17,15 @@ use freshet_cluster::{
 use crate::{
     Report,
     checks::{Checks, Violation},
-    dice::{Dice, mix},
+    dice::Dice,
     log::Block,
+    maintenance::Orders,
     mirror::{Mirror, of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Lead, Node, Role},
     queue::Queue,
     scenario::{Broken, Scenario},
+    switching,
 };
 
 /// How long a standby may stall.
@@ -32,8 +34,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
 const LEASE: Duration = Duration::from_millis(25);
 /// All nodes are of this cluster.
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
-/// Names the dice of switch-overs.
-const SWITCH_OVERS: u64 = 9;
 /// The longest stretch of the log that is written and not committed.
 const BACKLOG: u64 = 12_000;
 /// After the faults, everything is well within this, in microseconds.
@@ -143,8 +143,7 @@ pub(crate) enum Writes {
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
-    /// Of the operator who switches over; none in two of three runs.
-    pub orders: Option<Dice>,
+    pub switches: Option<Dice>,
     pub now: Moment,
     queue: Queue<What>,
     pub nodes: Vec<Node>,
@@ -167,6 +166,8 @@ pub(crate) struct World {
     contents: u64,
     drawn: u64,
     pub idle: u32,
+    /// The orders of maintenance.
+    pub orders: Orders,
     /// What happened, if that is to be kept.
     pub trace: Option<Vec<String>>,
 }
@@ -195,13 +196,11 @@ impl World {
             })
             .collect();
         let mut dice = Dice(seed);
-        let mut orders = Dice(mix(seed ^ mix(SWITCH_OVERS)));
-        let orders = orders.one_in(3).then_some(orders);
         let cards = scenario.mirrors > 0 && dice.one_in(2);
         Self {
             scenario,
             dice,
-            orders,
+            switches: switching::dice(seed),
             cards,
             writes: 0,
             now: Moment(0),
@@ -218,6 +217,7 @@ impl World {
             contents: 0,
             drawn: 0,
             idle: 0,
+            orders: Orders::default(),
             trace: None,
         }
     }
@@ -436,7 +436,10 @@ impl World {
                 self.fault();
                 Ok(())
             }
-            What::Operator => self.operator(),
+            What::Operator => {
+                self.order_maintenance();
+                self.operator()
+            }
             What::Coup => self.coup(),
         }
     }
@@ -529,7 +532,7 @@ impl World {
         self.nodes[node].start();
     }
 
-    fn start(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn start(&mut self, node: usize) -> Result<(), Violation> {
         if std::mem::replace(&mut self.nodes[node].up, true) {
             return Ok(());
         }

@@ -398,3 +398,14 @@ fn a_switch_over_that_leaves_something_open() {
         println!("{broken:?}: {violation}");
     }
 }
+
+/// A node that was started again does not know of maintenance, and stands; or one whose primary is
+/// lost.
+#[test]
+fn a_node_that_stands_during_maintenance() {
+    for broken in [Broken::MaintenanceUnsaid, Broken::MaintenanceForgotten] {
+        let scenario = Scenario { automatic: true, maintenance: true, ..Scenario::new(Safety::Quorum(2), 2) };
+        let violation = caught(broken, scenario, &[Property::Maintenance], 2000);
+        println!("{broken:?}: {violation}");
+    }
+}

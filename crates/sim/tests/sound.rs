@@ -62,6 +62,7 @@ fn without_an_operator() {
     assert!(report.stood > 0 && report.failovers > 0, "{report:?}");
     let switched = [report.switch_overs, report.handed_over];
     assert!(report.leads < 200 || switched.into_iter().min() > Some(20), "{report:?}");
+    assert!(report.leads < 200 || report.maintenance > 0, "{report:?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct MirrorState {
     announced: Lsn,
     fetched: Lsn,
     floor: Lsn,
-    /// It had everything up to here when it was cut last, and may have acknowledged that.
+    /// See [`MirrorState::owes`].
     owes: Lsn,
     stale: bool,
     /// It is to be given up, and has no vote.
@@ -77,6 +77,19 @@ impl MirrorState {
         Held { node: self.me, end, floor, acknowledged, needs_primary: self.synchronous }
     }
 
+    /// The same, and what the mirror [`owes`](MirrorState::owes).
+    #[must_use]
+    pub fn owing(self, owes: Lsn) -> Self {
+        Self { owes, ..self }
+    }
+
+    /// It had everything up to here when it was cut last, and may have acknowledged that. Where it
+    /// has less, a candidate must not count on it for what lies between
+    /// ([`crate::promotion::LogState::owes`]).
+    pub fn owes(&self) -> Lsn {
+        self.owes
+    }
+
     /// The memory has everything up to here, as far as this node knows.
     pub fn end(&self) -> Lsn {
         self.end
@@ -100,7 +113,7 @@ impl MirrorState {
 
     /// Whether a candidate may compare what is here with what others have.
     pub fn has_vote(&self) -> bool {
-        !self.silent && self.is_state() && self.end >= self.owes
+        !self.silent && self.is_state()
     }
 
     /// Whether nothing is here that can be continued.
@@ -187,8 +200,8 @@ impl MirrorState {
     }
 
     /// The memory was to be cut at `at`, and ends at `end` now. Whole batches are undone, so that
-    /// it may end below `at`, and below what this mirror has acknowledged: then it has no vote
-    /// before it has that again. The next process has to know, too: `at` is noted as a floor before
+    /// it may end below `at`, and below what this mirror has acknowledged, which it then
+    /// [`owes`](MirrorState::owes). The next process has to know, too: `at` is noted before
     /// anything is undone.
     pub fn cut(&mut self, at: Lsn, end: Lsn) -> Cut {
         (self.end, self.owes) = (end, at);
@@ -240,11 +253,10 @@ mod tests {
         let mut it = new().found(Lsn(300), Lsn::ZERO);
         assert_eq!(it.cut(Lsn(200), Lsn(250)), Cut::Above(Lsn(250)));
         assert_eq!(it.cut(Lsn(200), Lsn(200)), Cut::Done);
-        assert!(it.has_vote());
         assert_eq!(it.cut(Lsn(200), Lsn(150)), Cut::Below(Lsn(150)));
-        assert_eq!((it.end(), it.is_state(), it.has_vote()), (Lsn(150), true, false), "it may have acknowledged 200");
-        it.observe(Lsn(200), Lsn::ZERO);
-        assert!(it.has_vote());
+        assert_eq!((it.end(), it.is_state(), it.owes()), (Lsn(150), true, Lsn(200)), "it may have acknowledged that");
+        it.forgotten();
+        assert_eq!(it.owes(), Lsn::ZERO);
     }
 
     #[test]

@@ -32,13 +32,15 @@ pub struct LogState {
     pub synchronous: bool,
     /// What of it the node knows to be committed: as the primary, or because a primary has said so.
     pub committed: Lsn,
-    /// Whether it has the log itself, from which others can continue theirs. A mirror has what the
-    /// log made of the database.
+    /// Whether it has the log itself, for others to continue theirs. A mirror has what that made.
     pub log: bool,
     /// Which log of that node this is: [`Holder::incarnation`].
     pub incarnation: u64,
     /// Which ones its directory had before ([`crate::term::TermState::former`]).
     pub former: Vec<u64>,
+    /// It may have acknowledged everything below, also if that lies beyond its end now
+    /// ([`crate::mirror::MirrorState::owes`]).
+    pub owes: Lsn,
     /// What is left of the lease that it has granted to the primary of before.
     pub lease: Duration,
 }
@@ -49,8 +51,8 @@ impl LogState {
     pub fn of(terms: TermState, node: NodeId, end: Lsn, committed: Lsn) -> Self {
         let incarnation = terms.holder(node).incarnation;
         let TermState { history, set, former, .. } = terms;
-        let lease = Duration::ZERO;
-        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former, lease }
+        let (owes, lease) = (Lsn::ZERO, Duration::ZERO);
+        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former, owes, lease }
     }
 
     /// What is left of it to be said if it must not be compared.
@@ -147,6 +149,8 @@ pub struct Candidacy {
     automatic: bool,
     /// The latest living term to which it has to give way.
     living: Option<Living>,
+    /// A node knows that maintenance lasts.
+    maintained: bool,
 }
 
 /// What holds for a candidate that was a primary before.
@@ -181,6 +185,7 @@ impl Candidacy {
             comes_back: None,
             automatic: false,
             living: None,
+            maintained: false,
         }
     }
 
@@ -222,6 +227,7 @@ impl Candidacy {
         match answer {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.observe_living(living),
+            Answer::Maintenance(_) => self.maintained = true,
             Answer::Higher { highest, holder } => self.refused(highest, holder),
             Answer::NoVote(witness) => self.met(node, witness),
         }
@@ -314,6 +320,9 @@ impl Candidacy {
         if let (Some(_), Some(living)) = (self.comes_back, self.living) {
             return Plan::Stop(Stopped::Superseded { living, lives: true });
         }
+        if self.automatic && self.maintained {
+            return Plan::Stop(Stopped::Maintenance);
+        }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
         }
@@ -367,8 +376,8 @@ impl Candidacy {
         let others = self.logs.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         // Who forces it wants what the candidate holds.
         let others = others.filter(|(_, log)| !force || self.keeps(log));
-        // A term commits nothing before its set is recorded: blocks of terms later than the newest
-        // record do not count. Of two terms of one number, one commits.
+        // Blocks of terms later than the newest record do not count: they commit nothing before
+        // their set is recorded. Of two terms of one number, one commits.
         let upto = newest.as_ref().filter(|_| !force);
         let rank = |peer: NodeId, log: &LogState| {
             let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
@@ -567,11 +576,19 @@ impl Candidacy {
     /// be done without.
     fn has_answered(&self, holder: &Holder, all: bool) -> bool {
         let log = self.logs.get(&holder.node);
-        let has = log.is_some_and(|log| log.incarnation == holder.incarnation);
-        let former =
-            log.map(|log| &log.former).into_iter().chain(self.met.get(&holder.node).map(|it| &it.incarnations));
-        let lost = all && former.flatten().any(|lost| *lost == holder.incarnation);
-        *holder == Holder::new(self.me, self.mine.incarnation) || has || lost
+        let has = log.is_some_and(|log| log.incarnation == holder.incarnation && self.is_made_up(log));
+        let met = self.met.get(&holder.node).map(|it| &it.incarnations);
+        let former = log.map(|log| &log.former).into_iter().chain(met).flatten();
+        let lost = all && former.copied().any(|lost| lost == holder.incarnation);
+        let is_me = *holder == Holder::new(self.me, self.mine.incarnation) && self.is_made_up(&self.mine);
+        is_me || has || lost
+    }
+
+    /// Whether another log has what this one owes: then that counts as if it were there.
+    fn is_made_up(&self, log: &LogState) -> bool {
+        let common = |other: &LogState| log.history.agreement(log.owes, &other.history, other.end);
+        let has = |other: &LogState| matches!(common(other), Agreement::Upto(at) if at >= log.owes);
+        log.owes <= log.end || self.logs.values().chain([&self.mine]).any(has)
     }
 }
 

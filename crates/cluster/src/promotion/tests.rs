@@ -40,7 +40,10 @@ fn it_sounds_out_consults_fetches_and_finishes() {
     state.fence = it.raise(state.fence).unwrap();
     assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
     let question = it.question(log(50));
-    assert_eq!(question, Question { term: Term(2), binding: true, gives_way: None, handed: None, only: None });
+    assert_eq!(
+        question,
+        Question { term: Term(2), binding: true, gives_way: None, handed: None, only: None, automatic: false }
+    );
     it.observe(NodeId(3), Answer::Log(log(80)));
     let fetch = Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) };
     assert_eq!(it.decide(0), Step::Fetch(fetch));
@@ -91,6 +94,31 @@ fn of_those_who_stand_at_the_same_time_one_continues() {
         it.observe(NodeId(3), Answer::Higher { highest: Term(highest), holder: Some(NodeId(holder)) });
         let step = it.decide(0);
         assert_eq!(step == Step::Ask, continues, "{highest}, {holder}: {step:?}");
+    }
+}
+
+/// Not even if all others answer, and not either when it is heard of between the rounds.
+#[test]
+fn a_node_that_stands_by_itself_stops_while_maintenance_lasts() {
+    let begun = |standing| {
+        let mut it = Promotion::new(NodeId(2), log(50), &state(), Rules { standing, ..rules(Safety::Quorum(2)) });
+        assert_eq!(it.question(log(50)).automatic, standing == Standing::Automatic);
+        it.observe(NodeId(3), Answer::Log(log(50)));
+        it
+    };
+    let maintenance = || Answer::Maintenance(Notice::default());
+    for (standing, stops) in [(Standing::Automatic, true), (Standing::Ordered, false)] {
+        let mut it = begun(standing);
+        it.observe(NodeId(1), maintenance());
+        assert!(it.has_enough());
+        assert_eq!(it.decide(0) == Step::Stop(Stopped::Maintenance), stops, "an operator promotes it all the same");
+        let mut it = begun(standing);
+        assert_eq!(it.decide(0), Step::Ask);
+        let _ = it.raise(state().fence).unwrap();
+        assert!(it.question(log(50)).binding);
+        it.observe(NodeId(3), Answer::Log(log(50)));
+        it.observe(NodeId(2), maintenance());
+        assert_eq!(it.decide(0) == Step::Stop(Stopped::Maintenance), stops);
     }
 }
 

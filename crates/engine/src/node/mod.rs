@@ -23,6 +23,7 @@ mod garbage_collector;
 mod ground;
 mod join;
 mod lead;
+mod members;
 mod membership;
 mod mirror;
 mod mix;

@@ -49,12 +49,14 @@ pub struct FailoverStatus {
     pub by: Failover,
     /// What is missing for nodes to do it by themselves, whatever is configured.
     pub lacks: Option<String>,
+    /// What is left of maintenance, while that lasts: until then no node does it by itself.
+    pub maintenance: Option<Duration>,
 }
 
 impl FailoverStatus {
-    fn of(config: &NodeConfig, newest: Option<&InSyncSet>) -> Self {
+    fn of(config: &NodeConfig, newest: Option<&InSyncSet>, maintenance: Option<Duration>) -> Self {
         let lacks = is_unattended(config.safety, newest).err().map(|lacks| lacks.to_string());
-        Self { by: config.failover, lacks }
+        Self { by: config.failover, lacks, maintenance }
     }
 }
 
@@ -268,7 +270,7 @@ impl Node {
             node: self.id,
             cluster: self.cluster,
             term: terms.fence.highest(),
-            failover: FailoverStatus::of(&self.config, terms.set.as_ref()),
+            failover: FailoverStatus::of(&self.config, terms.set.as_ref(), self.terms.maintained().left()),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

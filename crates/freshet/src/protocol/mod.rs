@@ -109,6 +109,14 @@ pub enum Ask {
         /// Although nothing speaks against its state.
         force: bool,
     },
+    /// Which nodes there are in the cluster. Answered by [`Answer::Members`].
+    Members,
+    /// No node of the cluster takes over by itself for a while. Answered by
+    /// [`Answer::Maintenance`].
+    Maintenance {
+        /// For how long, in seconds; 0 ends it.
+        for_s: u64,
+    },
 }
 
 /// A node's answer to the request of that number.
@@ -202,6 +210,15 @@ pub enum Answer {
     BeginsAgain {
         /// Where its primary is.
         from: String,
+    },
+    /// They, as JSON.
+    Members(String),
+    /// Maintenance was ordered, or ended.
+    Maintenance {
+        /// How many nodes know of that.
+        known: u32,
+        /// Which do not, and why.
+        unreached: Vec<String>,
     },
 }
 

@@ -24,6 +24,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<u32>().prop_map(|version| Ask::Hello { version }),
         Just(Ask::Status),
         Just(Ask::Watermarks),
+        Just(Ask::Members),
+        any::<u64>().prop_map(|for_s| Ask::Maintenance { for_s }),
         Just(Ask::Refill),
         any::<bool>().prop_map(|force| Ask::BeginAgain { force }),
         any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Lsn(from), batch_bytes }),

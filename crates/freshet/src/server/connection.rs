@@ -45,6 +45,8 @@ const FULL: &str = "this node has as many clients as it can take, and all are bu
 pub(super) const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
 /// Requests to compare states that are answered at once.
 const COMPARING: usize = 8;
+/// Requests for which other nodes are asked at once.
+const ASKING: usize = 8;
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -346,6 +348,7 @@ fn log_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
+        Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
@@ -393,6 +396,11 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             shared.hashes.push(Work { at, deadline: deadline(deadline_ms), reply });
         }
         Ask::State(ask) => compare(shared, ask, reply),
+        Ask::Maintenance { for_s } => asks_others(shared, reply, move |host| {
+            let ordered = host.order_maintenance(Duration::from_secs(for_s));
+            ordered.map(|(known, unreached)| Answer::Maintenance { known, unreached })
+        }),
+        Ask::Members => asks_others(shared, reply, |host| host.members().map(Answer::Members)),
         Ask::Token { grant, valid_s } => {
             let valid = Duration::from_secs(valid_s).min(LONGEST);
             reply.send(match shared.host.token(grant, valid) {
@@ -437,6 +445,29 @@ fn compare(shared: &Arc<Shared>, ask: StateAsk, reply: Reply) {
     // Without a thread the reply is dropped, which answers too.
     if thread::Builder::new().name("compare".to_owned()).spawn(run).is_err() {
         shared.comparing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What asks other nodes takes a while, and has a thread of its own; there are few at once.
+fn asks_others(
+    shared: &Arc<Shared>,
+    reply: Reply,
+    ask: impl FnOnce(&dyn Host) -> Result<Answer, String> + Send + 'static,
+) {
+    if shared.asking.fetch_add(1, Ordering::SeqCst) >= ASKING {
+        shared.asking.fetch_sub(1, Ordering::SeqCst);
+        let reason = "this node is asking other nodes for too many already: try again later".to_owned();
+        return reply.send(Answer::Refused { reason });
+    }
+    let this = Arc::clone(shared);
+    let run = move || {
+        let answer = ask(&*this.host);
+        this.asking.fetch_sub(1, Ordering::SeqCst);
+        reply.send(answer.unwrap_or_else(|reason| Answer::Refused { reason }));
+    };
+    // Without a thread the reply is dropped, which answers too.
+    if thread::Builder::new().name("ask-others".to_owned()).spawn(run).is_err() {
+        shared.asking.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

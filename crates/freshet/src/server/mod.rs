@@ -63,6 +63,17 @@ pub trait Host: Send + Sync {
     fn watermarks(&self) -> Watermarks;
     /// Its status, as JSON.
     fn status(&self) -> String;
+    /// The nodes of its cluster, as JSON. May take a few seconds.
+    ///
+    /// # Errors
+    /// When this node neither leads nor follows.
+    fn members(&self) -> Result<String, String>;
+    /// Orders maintenance for the whole cluster, for no time at all to end it; returns how many
+    /// nodes know of that, and why others do not. May take a few seconds.
+    ///
+    /// # Errors
+    /// When this node neither leads nor follows, and when that is too long.
+    fn order_maintenance(&self, length: Duration) -> Result<(u32, Vec<String>), String>;
     /// What transactions write, from its log at `from` on, where the log was filled to in a status
     /// that it has given.
     ///
@@ -173,8 +184,10 @@ struct Shared {
     commits: Completions,
     views: Completions,
     promoting: AtomicBool,
-    /// How many requests to compare states are being answered.
+    /// How many requests to compare states are being answered, and how many for which other nodes
+    /// are asked.
     comparing: AtomicUsize,
+    asking: AtomicUsize,
     stopping: AtomicBool,
     /// Clients, by a number of their own.
     clients: Mutex<HashMap<u64, Client>>,
@@ -252,6 +265,7 @@ impl Server {
             views: Completions::default(),
             promoting: AtomicBool::new(false),
             comparing: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             clients: Mutex::new(HashMap::new()),
             strangers: Strangers::new(STRANGERS, FAIR),

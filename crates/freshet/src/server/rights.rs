@@ -82,6 +82,9 @@ const fn rule(ask: &Ask) -> Rule {
     let (name, who, shows) = match ask {
         Ask::Hello { .. } => ("hello", Everyone, "the version of the protocol"),
         Ask::Status => ("status", Everyone, "names, addresses, states, sizes and positions; nothing of what is stored"),
+        Ask::Members => {
+            ("members", Everyone, "of every node of the cluster: name, address, version, state and position")
+        }
         Ask::Watermarks => ("watermarks", Everyone, "positions in the log"),
         Ask::Mix { .. } => {
             ("mix (`advise`)", Members, "number and sizes of the records that were written since a status; no content")
@@ -90,6 +93,7 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::SwitchOver { .. } => ("switch over", Operators, "who leads then, or why the role stays where it is"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),
         Ask::BeginAgain { .. } => ("begin again", Operators, "where its primary is, or why it does not begin again"),
+        Ask::Maintenance { .. } => ("maintenance", Operators, "which nodes do not answer, and why"),
         Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),
         Ask::Hash { .. } => ("hash", Operators, "a hash of all rows, and how many there are"),
         Ask::Token { .. } => ("token", Operators, "a secret that makes its holder a member or client"),

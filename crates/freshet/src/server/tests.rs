@@ -37,6 +37,12 @@ impl Host for Volatile {
     fn switch_over(&self, _: Option<&str>) -> Result<SwitchedOver, String> {
         Err("this node is not the primary".to_owned())
     }
+    fn members(&self) -> Result<String, String> {
+        Ok("{}".to_owned())
+    }
+    fn order_maintenance(&self, _: Duration) -> Result<(u32, Vec<String>), String> {
+        Err("this node has no cluster".to_owned())
+    }
     fn begin_again(&self, _: bool) -> Result<String, String> {
         Err("this node is no standby".into())
     }

@@ -3,12 +3,20 @@
 
 use serde_json::Value;
 
-use super::text;
+use super::{text, time};
+use crate::units::lasting;
 
 /// Who takes a lost primary's place, and between which nodes an operator has to choose.
 pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(by) = by(&status["failover"]) {
         line("failover", by);
+    }
+    if status["failover"]["maintenance"].is_object() {
+        let left = lasting(time(&status["failover"], "maintenance"));
+        line(
+            "MAINTENANCE",
+            format!("for another {left}: no node takes over by itself; freshet maintenance --end ends it"),
+        );
     }
     if let Some(why) = status["holds_more"].as_str() {
         line("HOLDS MORE", why.to_owned());
@@ -52,6 +60,8 @@ mod tests {
         assert_eq!(shown(automatic), ["failover: automatic: the nodes choose another primary"]);
         let lacking = json!({ "failover": { "by": "last", "lacks": "a third one is needed" } });
         assert_eq!(shown(lacking), ["failover: last, BUT AN OPERATOR IS NEEDED: a third one is needed"]);
+        let maintained = json!({ "failover": { "maintenance": { "secs": 90, "nanos": 0 } } });
+        assert!(shown(maintained)[0].starts_with("MAINTENANCE: for another 90 s"));
         let manual = json!({ "failover": { "by": "manual", "lacks": "x" }, "holds_more": "more" });
         assert_eq!(shown(manual), ["failover: manual: an operator promotes a standby", "HOLDS MORE: more"]);
     }

@@ -10,7 +10,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 
-use super::{Feeder, Shipper, ack, ship};
+use super::{Feeder, Introduced, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
     status::AheadStatus,
@@ -19,6 +19,8 @@ use crate::{
 
 /// No more of the address of a node that holds more is passed on to others.
 const LONGEST_ADDRESS: usize = 256;
+/// Nor of the version of a node's program.
+const LONGEST_VERSION: usize = 64;
 
 /// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn report_refused(hello: &Hello, refusal: &Refusal) {
@@ -92,7 +94,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
-    feeder.met(hello.node, &hello.address, !mirror);
+    introduced(&**feeder, hello, join);
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
@@ -128,6 +130,16 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     }
 }
 
+/// Takes down what a node that joins has said of itself, and of maintenance.
+fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join) {
+    let feeds = feeder.feeds();
+    let version = join.version.chars().take(LONGEST_VERSION).collect();
+    let introduced = Introduced { version, relay: join.relay, at: feeds.clock.now() };
+    feeds.state().introduced.insert(hello.node, introduced);
+    feeds.maintained.observe(join.maintenance);
+    feeder.met(hello.node, &hello.address, !join.mirror);
+}
+
 /// A connection was made; it takes the place of an earlier one of the same node. The rule is
 /// told that a member has come.
 ///
@@ -151,7 +163,8 @@ fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, ad
         }
         let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
         if before.is_some() {
-            state.losses.insert(replica.node, "a newer connection of the same node took its place".into());
+            let why = "a newer connection of the same node took its place".into();
+            state.losses.insert(replica.node, (why, feeds.clock.now()));
         }
         (joined, before, is_level)
     };
@@ -181,7 +194,7 @@ pub(super) fn lost<F: Feeder>(feeder: &F, shipper: &Shipper, why: String) {
                 let (standby, member, term) = (shipper.node, shipper.member, feeds.term.0);
                 tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
             }
-            state.losses.insert(shipper.node, why);
+            state.losses.insert(shipper.node, (why, feeds.clock.now()));
             state.hold(shipper, feeds.clock.now());
         }
         (is_last, state.host.leave(shipper.id))

@@ -12,6 +12,7 @@ mod join;
 mod mirror;
 mod round_trips;
 mod ship;
+mod status;
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +45,9 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    status::{AheadStatus, MOST_AHEAD, ObserverStatus, RoundTrips, StandbyStatus},
+    maintenance::Maintained,
+    status::{AheadStatus, MOST_AHEAD},
+    terms::Terms,
     wire::{Peers, Refusal},
 };
 
@@ -90,8 +93,12 @@ pub(crate) struct Feeds {
     pub config: FeedConfig,
     pub term: Term,
     pub clock: Clock,
+    /// Since when it feeds.
+    began: Moment,
     /// Where it is recorded what happens to mirrors.
     pub recorder: Recorder,
+    /// What the node knows of maintenance.
+    pub maintained: Arc<Maintained>,
     state: Mutex<State>,
     /// Held while a connection comes or goes, so that the rule hears of it in the same order as
     /// the host.
@@ -123,13 +130,23 @@ pub(crate) struct State {
     shippers: BTreeMap<FeedId, Arc<Shipper>>,
     /// Where those were reached who came, also if another node is there by now.
     addresses: BTreeMap<NodeId, String>,
-    /// Why their last connections ended.
-    losses: BTreeMap<NodeId, String>,
+    /// Why their last connections ended, and when.
+    losses: BTreeMap<NodeId, (String, Moment)>,
+    /// What they have said of themselves when they came last.
+    introduced: BTreeMap<NodeId, Introduced>,
     /// Those that are not fed, since they hold more than this log has.
     ahead: BTreeMap<NodeId, AheadStatus>,
     /// Where the log begins that nodes need on which no commit counts, whose connections have
     /// ended, and when that was: they come again, since they are being filled.
     held: BTreeMap<NodeId, (Lsn, Moment)>,
+}
+
+/// What a node says of itself when it comes.
+#[derive(Clone, Debug)]
+struct Introduced {
+    version: String,
+    relay: bool,
+    at: Moment,
 }
 
 /// The log is held for so long for a node that is being filled, when its connection has ended.
@@ -181,21 +198,24 @@ impl State {
 
 impl Feeds {
     /// Nobody yet, of the log that ends where `sender` says.
-    pub fn new(config: FeedConfig, sender: Sender, clock: Clock, recorder: &Recorder) -> Self {
+    pub fn new(config: FeedConfig, sender: Sender, clock: Clock, terms: &Terms) -> Self {
         let config = config.of_link();
         Self {
             term: sender.term,
             state: Mutex::new(State {
-                host: Recorded::new(Host::new(sender, config.flow, config.boundaries), recorder),
+                host: Recorded::new(Host::new(sender, config.flow, config.boundaries), terms.recorder()),
                 shippers: BTreeMap::new(),
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
+                introduced: BTreeMap::new(),
                 ahead: BTreeMap::new(),
                 held: BTreeMap::new(),
             }),
             config,
             clock,
-            recorder: recorder.clone(),
+            began: clock.now(),
+            recorder: terms.recorder().clone(),
+            maintained: Arc::clone(terms.maintained()),
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
             changes: WaitList::default(),
@@ -218,6 +238,11 @@ impl Feeds {
 
     pub fn stopping(&self) -> bool {
         self.state().host.is_closed()
+    }
+
+    /// For how long it has fed.
+    pub fn lasts(&self) -> Duration {
+        self.clock.now().since(self.began)
     }
 
     /// Where a node was reached when it came last.
@@ -278,18 +303,6 @@ impl Feeds {
         }
     }
 
-    /// Those who are fed and counted on by nobody.
-    pub fn observers(&self) -> Vec<ObserverStatus> {
-        let state = self.state();
-        let filled = state.host.filled_to();
-        let observers = state.host.feeds().filter(|(_, feed)| !feed.member).map(|(id, feed)| {
-            let sent_bytes = state.shippers.get(&id).map_or(0, |shipper| shipper.sent_bytes());
-            let (node, shipped, acked) = (feed.node, feed.shipped(), feed.acked());
-            ObserverStatus { node, shipped, acked, ack_lag_bytes: filled.since(acked.min(filled)), sent_bytes }
-        });
-        observers.collect()
-    }
-
     /// Whether a standby is fed that has said nothing of its state since it joined.
     pub fn awaits_proof(&self) -> bool {
         let silent = |shipper: &Arc<Shipper>| shipper.equal_at().is_none() && !shipper.in_doubt();
@@ -317,46 +330,5 @@ impl Feeds {
     pub fn shows(&self, members: BTreeMap<NodeId, Member>) -> Vec<Shows> {
         let state = self.state();
         members.into_iter().map(|(node, member)| (member, state.visible(node))).collect()
-    }
-
-    /// The members, as the rule and their connections see them; `global` is what they may show.
-    pub fn standbys(&self, members: BTreeMap<NodeId, Member>, global: Lsn) -> Vec<StandbyStatus> {
-        let state = self.state();
-        let filled = state.host.filled_to();
-        let standbys = members.into_iter().map(|(node, member)| {
-            let feed = state.host.feed_of(node);
-            let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
-            let feed = feed.map(|(_, feed)| feed);
-            let shipped = feed.map_or(member.acked, |feed| feed.shipped());
-            let visible = state.visible(node);
-            StandbyStatus {
-                node,
-                address: state.addresses.get(&node).cloned().unwrap_or_default(),
-                connected: member.connected,
-                synchronous: member.synchronous,
-                place: member.place,
-                in_sync: member.place == Place::InSync && member.connected,
-                mode: feed.map(|feed| state.host.mode(feed)),
-                fabric: shipper.map(|shipper| shipper.fabric),
-                one_sided: shipper.is_some_and(|shipper| shipper.fabric.is_one_sided()),
-                encoding: shipper.map(|shipper| shipper.encoding()),
-                in_doubt: shipper.is_some_and(|shipper| shipper.in_doubt()),
-                equal_at: shipper.and_then(|shipper| shipper.equal_at()),
-                load: shipper.and_then(|shipper| shipper.load()),
-                round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.so_far()),
-                mirror: visible.is_none(),
-                lacks: shipper.and_then(|shipper| shipper.mirror.as_ref()?.lacks()),
-                shipped,
-                acked: member.acked,
-                replayed: feed.map_or(Lsn::ZERO, |feed| feed.replayed),
-                visible: visible.unwrap_or_default(),
-                ship_lag_bytes: feed.map(|_| filled.since(shipped)),
-                ack_lag_bytes: filled.since(member.acked),
-                visible_lag_bytes: feed.map(|_| visible.map_or(0, |visible| global.since(visible))),
-                sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
-                last_loss: state.losses.get(&node).cloned(),
-            }
-        });
-        standbys.collect()
     }
 }

@@ -561,7 +561,8 @@ impl<F: Feeder> Ship<'_, F> {
         let report_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
         let begun = self.line.begun.take().unwrap_or_else(|| feeds.clock.now());
-        Some(BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, ends })
+        let maintenance = feeds.maintained.notice();
+        Some(BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, maintenance, ends })
     }
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with

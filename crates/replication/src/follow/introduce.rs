@@ -23,6 +23,7 @@ use super::{SessionError, Shared, Store};
 use crate::{
     endpoint::{CallError, ask, connect_until, passage},
     forms::Encoding,
+    members::VERSION,
     wire::{self, Continue, Hello, Join, Purpose, Refusal, Reply},
 };
 
@@ -175,6 +176,9 @@ pub(crate) fn joining<S: Store>(
         incarnation: terms.holder(shared.node()).incarnation,
         noted: None,
         holds: Lsn::ZERO,
+        relay: false,
+        version: VERSION.to_owned(),
+        maintenance: shared.terms.maintained().notice(),
     }
 }
 

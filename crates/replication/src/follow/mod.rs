@@ -46,9 +46,11 @@ pub(crate) use self::{
 pub use self::{session::SessionError, upstream::JoinError, watch::Watching};
 use crate::{
     clock::Clock,
+    maintenance::{self, Notice, Ordered},
+    members::MemberStatus,
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
-    status::{AheadStatus, MOST_AHEAD, TwoPrimaries},
+    status::{AheadStatus, MOST_AHEAD, ObserverStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     wire::{Continue, Hello, Join, Peer, Peers, Purpose, Refusal},
 };
@@ -177,6 +179,14 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// rest ends then: between transactions.
     fn cut_half(shared: &Shared<Self>, end: Lsn) -> Result<Lsn, PromoteError>;
 
+    /// This node, as far as it knows itself, for those who ask which nodes there are.
+    fn member(shared: &Shared<Self>) -> MemberStatus;
+
+    /// Those that it feeds, if it is a relay.
+    fn fed(_: &Shared<Self>) -> (Vec<StandbyStatus>, Vec<ObserverStatus>) {
+        Default::default()
+    }
+
     /// The node that says `hello` wants to be fed by this one.
     fn join(shared: &Arc<Shared<Self>>, hello: &Hello, join: Join, connection: Connection);
 
@@ -233,7 +243,7 @@ impl<S: Store> Shared<S> {
         Self {
             follow: Follow::new(upstream, who.upstream.clone(), terms.recorder()),
             known: Mutex::new(known),
-            watching: Arc::new(Watching::new(config.watch, clock)),
+            watching: Arc::new(Watching::new(config.watch, clock, Arc::clone(terms.maintained()))),
             observing: Mutex::default(),
             stopping: AtomicBool::new(false),
             who,
@@ -359,6 +369,22 @@ impl<S: Store> Shared<S> {
     /// where a primary lives would be led to one that has yielded.
     pub fn observe_not_leading(&self, node: NodeId) {
         self.known().view.observe_not_leading(node);
+    }
+
+    /// Another node has said this of maintenance.
+    pub fn observe_maintenance(&self, notice: Notice) {
+        if self.terms.maintained().observe(notice) {
+            self.watching.look();
+        }
+    }
+
+    /// Maintenance is ordered on this node ([`Maintained::order`](crate::maintenance::Maintained)).
+    pub fn order_maintenance(&self, length: Duration) -> Ordered {
+        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
+        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
+        let ordered = self.terms.maintained().order(length, &this, &self.peers());
+        self.watching.look();
+        ordered
     }
 
     /// The primary has announced who is in the cluster, and what it promises.

@@ -7,6 +7,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, Store, promise};
 use crate::{
     endpoint::{Service, answer, refuse},
+    members,
     originals::serve_originals,
     promotion::consulted,
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
@@ -26,8 +27,8 @@ impl<S: Store> Service for FollowService<S> {
         }
         match hello.purpose.clone() {
             Purpose::Join(join) => S::join(shared, &hello, join, connection),
-            Purpose::Consult { term, binding, gives_way, .. } => {
-                let reply = consulted(shared, &hello, term, binding, gives_way);
+            Purpose::Consult { term, binding, gives_way, stands, .. } => {
+                let reply = consulted(shared, &hello, term, binding, (gives_way, stands));
                 answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::HandOver(hand_over) => match shared.is_handed(hand_over) {
@@ -58,6 +59,13 @@ impl<S: Store> Service for FollowService<S> {
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 answer(connection, term, &reply);
+            }
+            Purpose::Members { relays } => {
+                answer(connection, Term(0), &Reply::Members(Box::new(members::known(shared, relays, None))));
+            }
+            Purpose::Maintenance(notice) => {
+                shared.observe_maintenance(notice);
+                answer(connection, Term(0), &Reply::Maintenance(shared.terms.maintained().notice()));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
             Purpose::Fetch { term, log } => match promise(shared, &hello, term) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use freshet_base::sync::{Mutex, MutexGuard};
+use freshet_base::sync::{Arc, Mutex, MutexGuard};
 use freshet_cluster::{
     Moment,
     lease::Voter,
@@ -12,7 +12,7 @@ use freshet_cluster::{
     watch::{Next, Watch, WatchConfig},
 };
 
-use crate::{bell::Bell, clock::Clock};
+use crate::{bell::Bell, clock::Clock, maintenance::Maintained};
 
 /// Shared by the threads of a node that follows, and by the one that has it stand.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct Watching {
     /// Rung when the node may have to stand earlier, or stops.
     bell: Bell,
     clock: Clock,
+    maintained: Arc<Maintained>,
 }
 
 #[derive(Debug)]
@@ -33,11 +34,11 @@ struct State {
 }
 
 impl Watching {
-    pub(crate) fn new(config: WatchConfig, clock: Clock) -> Self {
+    pub(crate) fn new(config: WatchConfig, clock: Clock, maintained: Arc<Maintained>) -> Self {
         let now = clock.now();
-        let state =
-            State { watch: Watch::new(config, now), voter: Voter::restarted(now), handed: None, stopped: false };
-        Self { state: Mutex::new(state), bell: Bell::default(), clock }
+        let (watch, voter) = (Watch::new(config, now), Voter::restarted(now));
+        let state = State { watch, voter, handed: None, stopped: false };
+        Self { state: Mutex::new(state), bell: Bell::default(), clock, maintained }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -98,6 +99,11 @@ impl Watching {
         self.bell.ring();
     }
 
+    /// Maintenance may end sooner.
+    pub(crate) fn look(&self) {
+        self.bell.ring();
+    }
+
     /// Blocks until this node has to stand, and says why; `None` when it stops instead. Not
     /// `by_itself`, it does so only when the primary hands it the role.
     pub fn wait(&self, by_itself: bool) -> Option<Standing> {
@@ -110,6 +116,7 @@ impl Watching {
                 if let Some(hand_over) = state.handed.take() {
                     return Some(Standing::Handed(hand_over));
                 }
+                state.watch.hold(self.maintained.until());
                 state.watch.next(self.clock.now())
             };
             match next {

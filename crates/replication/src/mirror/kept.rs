@@ -63,7 +63,7 @@ use crate::terms::Terms;
 const ASIDE: &str = "aside";
 
 /// The first line of a state. Another format does not count.
-const HEAD: &str = "freshet mirror 2";
+const HEAD: &str = "freshet mirror 3";
 
 /// What `state` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub(super) struct KeptState {
     generation: u64,
     /// See [`freshet_cluster::mirror::MirrorState::floor`].
     pub floor: Lsn,
+    /// See [`freshet_cluster::mirror::MirrorState::owes`].
+    pub owes: Lsn,
     /// What is there is not what was written.
     pub damaged: bool,
     /// What has completed survives a loss of power.
@@ -102,6 +104,8 @@ pub(super) struct Noted<'a> {
     pub lengths: &'a [u64],
     /// See [`KeptState`].
     pub floor: Lsn,
+    /// See [`freshet_cluster::mirror::MirrorState::owes`].
+    pub owes: Lsn,
     /// See there.
     pub damaged: bool,
     /// See there.
@@ -153,9 +157,10 @@ fn identity(file: &Path) -> io::Result<(u64, u128)> {
 
 impl KeptState {
     fn encode(&self) -> String {
-        let Self { cluster, node, life, boot, generation, floor, damaged, durable, regions } = self;
+        let Self { cluster, node, life, boot, generation, floor, owes, damaged, durable, regions } = self;
         let mut text = format!("{HEAD}\ncluster {cluster}\nnode {node}\nlife {life:016x}\nboot {boot}\n");
-        text.push_str(&format!("generation {generation}\nfloor {}\ndamaged {damaged}\ndurable {durable}\n", floor.0));
+        text.push_str(&format!("generation {generation}\nfloor {}\nowes {}\n", floor.0, owes.0));
+        text.push_str(&format!("damaged {damaged}\ndurable {durable}\n"));
         for KeptRegion { bytes, file: (inode, made) } in regions {
             text.push_str(&format!("region {bytes} {inode} {made}\n"));
         }
@@ -182,6 +187,7 @@ impl KeptState {
             boot: field("boot")?.to_owned(),
             generation: field("generation")?.parse().ok()?,
             floor: Lsn(field("floor")?.parse().ok()?),
+            owes: Lsn(field("owes")?.parse().ok()?),
             damaged: field("damaged")?.parse().ok()?,
             durable: field("durable")?.parse().ok()?,
             regions: Vec::new(),
@@ -399,14 +405,14 @@ impl Kept {
     }
 
     fn replace(&self, noted: Noted<'_>) -> io::Result<()> {
-        let Noted { cluster, lengths, floor, damaged, durable } = noted;
+        let Noted { cluster, lengths, floor, owes, damaged, durable } = noted;
         let region = |(number, bytes): (usize, &u64)| {
             identity(&self.region(number)).map(|file| KeptRegion { bytes: *bytes, file })
         };
         let regions = lengths.iter().enumerate().map(region).collect::<io::Result<_>>()?;
         let &Self { node, life, generation, .. } = self;
         let boot = self.boot.clone();
-        let state = KeptState { cluster, node, life, boot, generation, floor, damaged, durable, regions };
+        let state = KeptState { cluster, node, life, boot, generation, floor, owes, damaged, durable, regions };
         let next = self.directory.join("state.next");
         let mut file = private::create(&next)?;
         file.write_all(state.encode().as_bytes())?;
@@ -431,6 +437,7 @@ mod tests {
             boot: "1f0c".into(),
             generation: 3,
             floor: Lsn(7),
+            owes: Lsn(9),
             damaged: false,
             durable: false,
             regions: regions.map(|(bytes, file)| KeptRegion { bytes, file }).into(),
@@ -458,7 +465,7 @@ mod tests {
     #[test]
     fn a_state_of_another_version_is_refused() {
         let text = state().encode();
-        let next = sealed::open(&text).unwrap().replacen("mirror 2", "mirror 3", 1);
+        let next = sealed::open(&text).unwrap().replacen("mirror 3", "mirror 4", 1);
         assert_eq!(KeptState::decode(sealed::seal(next).as_bytes()), Err("another version of Freshet wrote it"));
     }
 }

@@ -159,7 +159,7 @@ impl Memory {
             // It is from now on, if it is to be.
             self.flush();
         }
-        (self.cluster, self.floor) = (left.cluster, left.floor);
+        (self.cluster, self.floor, self.owes) = (left.cluster, left.floor, left.owes);
         (self.begun, self.exposed) = (true, true);
         Ok(left.life)
     }
@@ -215,10 +215,9 @@ impl Memory {
     fn note(&self) -> io::Result<()> {
         match &self.kept {
             Some(kept) if self.begun => {
-                let &Self { cluster, damaged, .. } = self;
-                let floor = self.floor.max(self.owes);
+                let &Self { cluster, floor, owes, damaged, .. } = self;
                 let (lengths, durable) = (&self.lengths()[..], self.medium() == Some(&Medium::Dax));
-                kept.note(Noted { cluster, lengths, floor, damaged, durable })
+                kept.note(Noted { cluster, lengths, floor, owes, damaged, durable })
             }
             _ => Ok(()),
         }
@@ -231,6 +230,11 @@ impl Memory {
     /// From where on it is a state of the database.
     pub fn floor(&self) -> Lsn {
         self.floor
+    }
+
+    /// What it had when it was cut last ([`freshet_cluster::mirror::MirrorState::owes`]).
+    pub fn owes(&self) -> Lsn {
+        self.owes
     }
 
     pub fn regions(&self) -> Vec<Region> {

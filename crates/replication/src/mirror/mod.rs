@@ -34,7 +34,7 @@ use std::{
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
@@ -64,6 +64,8 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _, Watching},
+    maintenance::Ordered,
+    members::{self, Members},
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{Bootstrap, MirrorStatus, STALE},
     terms::Terms,
@@ -291,6 +293,19 @@ impl Mirror {
         self.shared.status()
     }
 
+    /// Which nodes there are, and how they are: to be asked when nothing is locked, since other
+    /// nodes are asked. That takes a time that is bounded.
+    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || members::of_cluster(&shared)
+    }
+
+    /// As [`Primary::order_maintenance`](crate::primary::Primary::order_maintenance).
+    pub fn order_maintenance(&self) -> impl FnOnce(Duration) -> Ordered + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |length| shared.order_maintenance(length)
+    }
+
     /// The part of its memory that has rows, when nobody needs that any more. To give it back to
     /// the system takes some tenths of a second for each GiB.
     pub fn take_rows(&self) -> Vec<Region> {
@@ -331,7 +346,7 @@ fn found(memory: &mut Memory, terms: &Terms, nothing: MirrorState) -> io::Result
             Ok(Some(found)) => {
                 let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
                 tracing::info!(end, under_way, undone, "this mirror finds the memory that it had, and continues");
-                let mirror_state = nothing.found(found.end, memory.floor());
+                let mirror_state = nothing.found(found.end, memory.floor()).owing(memory.owes());
                 return Ok(State {
                     undone: found.undone as u64,
                     ..State::new(Recorded::new(mirror_state, terms.recorder()))

@@ -267,6 +267,7 @@ impl Session<'_> {
     /// The primary lives, and announces that everything up to `to` is in this memory.
     fn observe(&mut self, note: &BatchNote, to: Lsn) -> Result<(), SessionError> {
         self.shared.watching.observe(note.time);
+        self.shared.observe_maintenance(note.maintenance);
         let mut state = self.shared.state();
         let State { mirror_state, observed, .. } = &mut *state;
         mirror_state.observe(to, note.global);

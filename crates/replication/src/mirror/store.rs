@@ -17,8 +17,10 @@ use super::{MemoryStore, Shared, fetch, receive, seed};
 use crate::{
     endpoint::refuse,
     follow::{SessionError, Store},
+    members::{self, MemberRole, MemberStatus},
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
+    status::{Lag, MirrorStatus},
     wire::{Continue, Hello, Join, Refusal},
 };
 
@@ -67,9 +69,13 @@ impl Store for MemoryStore {
 
     fn log_state(shared: &Shared) -> LogState {
         let terms = shared.terms.get();
-        let (committed, end) = (shared.committed(&terms), shared.state().mirror_state.reaches());
+        let committed = shared.committed(&terms);
+        let (end, owes) = {
+            let state = shared.state();
+            (state.mirror_state.reaches(), state.mirror_state.owes())
+        };
         let synchronous = shared.is_counted();
-        LogState { synchronous, log: false, ..LogState::of(terms, shared.node(), end, committed) }
+        LogState { synchronous, owes, log: false, ..LogState::of(terms, shared.node(), end, committed) }
     }
 
     fn has_no_vote(shared: &Shared) -> Option<&'static str> {
@@ -77,7 +83,14 @@ impl Store for MemoryStore {
             return Some("what this mirror holds is damaged, and it begins again from another node");
         }
         (!shared.state().mirror_state.has_vote())
-            .then_some("this mirror is being filled, and does not hold all yet that it has to, or once had")
+            .then_some("this mirror is being filled from a checkpoint, and does not hold all of that yet")
+    }
+
+    fn member(shared: &Shared) -> MemberStatus {
+        let MirrorStatus { end, lag_bytes, in_sync, .. } = shared.status();
+        // How long ago the log went beyond, only the primary knows.
+        let lag = lag_bytes.map(|bytes| Lag { bytes, time: (bytes == 0).then_some(Duration::ZERO) });
+        MemberStatus { lsn: Some(end), lag, in_sync, ..members::of_itself(shared, MemberRole::Mirror) }
     }
 
     fn rested(shared: &Shared, options: &PromoteOptions) -> Result<(), String> {

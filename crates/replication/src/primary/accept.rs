@@ -16,6 +16,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, note_refused, report_refused},
+    maintenance::Notice,
     originals::serve_originals,
     promotion::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, Wait, check_hello},
@@ -44,14 +45,10 @@ impl Service for PrimaryService {
                     refuse(connection, refusal);
                 }
             },
-            Purpose::Consult { term, binding, gives_way, handed } => {
-                let asked = Asked { term, binding, gives_way, handed };
-                let reply = consult(shared, &hello, asked).map_or_else(Reply::Refused, |log| Reply::Log {
-                    node: shared.who.node,
-                    log,
-                    peers: shared.known(),
-                });
-                answer(connection, shared.who.term, &reply);
+            Purpose::Consult { term, binding, gives_way, handed, stands } => {
+                let log = consult(shared, &hello, Asked { term, binding, gives_way, handed, stands });
+                let described = |log| Reply::Log { node: shared.who.node, log, peers: shared.known() };
+                answer(connection, shared.who.term, &log.map_or_else(Reply::Refused, described));
             }
             // It hands the role over itself.
             Purpose::HandOver(_) => refuse(connection, shared.led_by()),
@@ -68,6 +65,9 @@ impl Service for PrimaryService {
                 let verdict = shared.may_begin_again(hello.node, since);
                 tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
                 answer(connection, shared.who.term, &Reply::Verdict(verdict));
+            }
+            purpose @ (Purpose::Maintenance(_) | Purpose::Members { .. }) => {
+                answer(connection, shared.who.term, &shared.of_cluster(&purpose));
             }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
@@ -112,10 +112,11 @@ struct Asked {
     binding: bool,
     gives_way: Option<Term>,
     handed: Option<u64>,
+    stands: Option<Notice>,
 }
 
 fn consult(shared: &Shared, hello: &Hello, asked: Asked) -> Result<LogState, Refusal> {
-    let Asked { term, binding, gives_way, handed } = asked;
+    let Asked { term, binding, gives_way, handed, stands } = asked;
     if hello.node == shared.who.node && !shared.is_fenced() {
         // Another process, with a copy of this node's directory.
         return Err(shared.led_by());
@@ -124,6 +125,7 @@ fn consult(shared: &Shared, hello: &Hello, asked: Asked) -> Result<LogState, Ref
         shared.hand_over(hello.node, number)?;
     }
     check_gives_way(hello.node, gives_way, || living(shared))?;
+    stands.map_or(Ok(()), |theirs| shared.terms.maintained().check_stands(shared.who.node, theirs))?;
     if binding {
         let _ = shared.promise(hello, term)?;
         if handed.is_some() {

@@ -15,7 +15,7 @@ use super::Shared;
 use crate::{
     endpoint::{CallError, call},
     promotion::ask_all,
-    wire::{Hello, Purpose, Refusal, Reply},
+    wire::{Purpose, Refusal, Reply},
 };
 
 /// The first pause between two calls of a node, and the longest.
@@ -98,11 +98,7 @@ fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>,
 
 /// Tells a node that this one leads.
 fn introduce(shared: &Shared, address: &str) -> Result<Reply, CallError> {
-    let hello = Hello {
-        cluster: Some(shared.who.cluster),
-        node: shared.who.node,
-        address: shared.who.address.clone(),
-        purpose: Purpose::Announce { claim: shared.claim(), address: shared.who.address.clone() },
-    };
+    let claim = Purpose::Announce { claim: shared.claim(), address: shared.who.address.clone() };
+    let hello = shared.hello(claim);
     call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE).map(|(reply, _)| reply)
 }

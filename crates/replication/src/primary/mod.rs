@@ -11,6 +11,7 @@ mod meet;
 mod report;
 mod stuck;
 mod switch_over;
+mod table;
 mod waits;
 
 use std::{
@@ -45,9 +46,11 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
+    maintenance::{self, Ordered},
+    members::{self, Members},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::{Leads, Terms},
-    wire::{self, Peer},
+    wire::{self, Hello, Peer, Purpose},
 };
 
 /// The parameters of a term.
@@ -210,7 +213,7 @@ impl Primary {
         };
         let progress = Mutex::new(Progress::new(&log));
         let shared = Arc::new(Shared {
-            feeds: Feeds::new(config.feed.clone(), sender, clock, terms.recorder()),
+            feeds: Feeds::new(config.feed.clone(), sender, clock, &terms),
             config,
             who,
             terms,
@@ -313,6 +316,24 @@ impl Primary {
         self.shared.status()
     }
 
+    /// Which nodes there are, and how they are: to be asked when nothing is locked, since relays
+    /// are asked. That takes a time that is bounded.
+    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.members(members::FROM_ABOVE)
+    }
+
+    /// Maintenance is ordered, for no time at all to end it: to be done when nothing is locked,
+    /// since all other nodes hear of it. That takes a time that is bounded.
+    pub fn order_maintenance(&self) -> impl FnOnce(Duration) -> Ordered + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |length| {
+            let (credentials, hello) = (&shared.who.credentials, shared.hello(Purpose::Identify));
+            let this = maintenance::Caller { credentials, hello, term: shared.who.term };
+            shared.terms.maintained().order(length, &this, &shared.known())
+        }
+    }
+
     /// Lets all connections and threads go. The commit rule remains and says no more.
     pub fn stop(&self) {
         self.shared.stop();
@@ -327,6 +348,12 @@ impl Drop for Primary {
 }
 
 impl Shared {
+    /// How this node introduces itself to others.
+    fn hello(&self, purpose: Purpose) -> Hello {
+        let PrimaryId { cluster, node, ref address, .. } = self.who;
+        Hello { cluster: Some(cluster), node, address: address.clone(), purpose }
+    }
+
     fn stopping(&self) -> bool {
         self.feeds.stopping()
     }

@@ -1,10 +1,7 @@
 //! The log, for a candidate that continues its own from it.
 
 use freshet_base::{Lsn, Term};
-use freshet_cluster::{
-    Moment,
-    handshake::{Sender, consider},
-};
+use freshet_cluster::handshake::{Sender, consider};
 use freshet_fabric::tcp::Connection;
 use freshet_log::ReadError;
 
@@ -49,16 +46,7 @@ pub(crate) fn serve_log(
                 Ok(None) => {}
                 Ok(Some(ends)) => {
                     let length = *ends.last().expect("a piece has an end") as usize;
-                    let note = BatchNote {
-                        global: Lsn::ZERO,
-                        time: Moment::default(),
-                        begun: Moment::default(),
-                        end: from.end,
-                        filled_at: None,
-                        in_sync: true,
-                        report_visible: false,
-                        ends,
-                    };
+                    let note = BatchNote { end: from.end, in_sync: true, ends, ..BatchNote::default() };
                     let payload = [&piece[..length], &[]];
                     let immediate = wire::encode(&note);
                     if sender.write_with_imm(Kind::Batch as u8, from.term, at.0, payload, &immediate).is_err() {

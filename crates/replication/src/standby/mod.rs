@@ -7,6 +7,7 @@
 //! says.
 
 mod ack;
+mod cluster;
 mod config;
 mod forms;
 mod lag;

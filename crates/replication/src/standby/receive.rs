@@ -44,7 +44,8 @@ pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection)
         let (persisted, holds) = shared.holds(&terms);
         let log = Continue { persisted, ..shared.continuation() };
         let (appliance, encoding) = (shared.config.fabric.appliance, shared.encoding());
-        Join { appliance, encoding, holds, ..joining(shared, &terms, log, offer, passage) }
+        let relay = shared.store.relay.is_some();
+        Join { appliance, encoding, holds, relay, ..joining(shared, &terms, log, offer, passage) }
     })?;
     continue_as(shared, &welcome, Entering::to_follow)?;
     pass_on(shared, &welcome)?;
@@ -221,6 +222,7 @@ impl Session<'_> {
         freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
         shared.watching.observe(note.time);
+        shared.observe_maintenance(note.maintenance);
         let decision = {
             let mut state = shared.state();
             assert!(shared.terms.fence().highest() >= self.term, "a term is followed that was not promised");

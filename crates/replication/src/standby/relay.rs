@@ -113,7 +113,7 @@ impl RelayStage {
             lease_ms: 0,
         };
         let session = Arc::new(Session {
-            feeds: Feeds::new(feed.clone(), sender, shared.clock, shared.terms.recorder()),
+            feeds: Feeds::new(feed.clone(), sender, shared.clock, &shared.terms),
             above: welcome.path(),
             watch: Bell::default(),
             sink: Mutex::new(None),

@@ -20,8 +20,10 @@ use super::{LogStore, Shared, receive, relay};
 use crate::{
     endpoint::refuse,
     follow::{SessionError, Store},
+    members::{self, MemberRole, MemberStatus},
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions, serve_log},
+    status::{ObserverStatus, OwnStatus, StandbyStatus},
     wire::{Continue, Hello, Join, Refusal},
 };
 
@@ -92,6 +94,17 @@ impl Store for LogStore {
     fn has_no_vote(shared: &Shared) -> Option<&'static str> {
         let withdrawn = shared.store.config.proof.withdrawn();
         withdrawn.map(|_| "what this node has in memory was found to be wrong: see its status")
+    }
+
+    fn member(shared: &Shared) -> MemberStatus {
+        let OwnStatus { persisted, persist_lag, in_sync, .. } = shared.status();
+        let role = if shared.store.relay.is_some() { MemberRole::Relay } else { MemberRole::Standby };
+        MemberStatus { lsn: Some(persisted), lag: persist_lag, in_sync, ..members::of_itself(shared, role) }
+    }
+
+    fn fed(shared: &Shared) -> (Vec<StandbyStatus>, Vec<ObserverStatus>) {
+        let relay = shared.status().relay;
+        relay.map(|relay| (relay.standbys, relay.observers)).unwrap_or_default()
     }
 
     fn rested(shared: &Shared, options: &PromoteOptions) -> Result<(), String> {

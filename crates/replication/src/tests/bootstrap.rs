@@ -266,7 +266,7 @@ fn no_commit_counts_on_a_mirror_below_its_checkpoints_end() {
 }
 
 fn consult(mirror: &MirrorNode) -> Result<Reply, String> {
-    let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: None, handed: None };
+    let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: None, handed: None, stands: None };
     let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
     let address = mirror.endpoint.address().to_string();
     call(&address, &hello, Term(2), PATIENCE).map(|(reply, _)| reply).map_err(|cause| cause.to_string())

@@ -41,6 +41,9 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
         incarnation,
         noted,
         holds,
+        relay: false,
+        version: String::new(),
+        maintenance: Default::default(),
     };
     (Purpose::Join(join), side)
 }

@@ -278,7 +278,7 @@ fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
         let end = primary.write(&[64, 96]);
         primary.commits(end);
         until("it knows that it has everything", || mirror.mirror.status().whole);
-        let purpose = Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None };
+        let purpose = Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None, stands: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         let address = mirror.endpoint.address().to_string();
         let (reply, _) = call(&address, &hello, Term(2), PATIENCE).unwrap();
@@ -321,7 +321,7 @@ fn a_primary_whose_term_is_over_has_what_its_mirror_has() {
         let sent = primary.ship(&[64, 96]);
         until("the mirror has it", || primary.primary.status().standbys[0].acked == sent);
         assert!(primary.log.persisted() < sent);
-        let purpose = Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None };
+        let purpose = Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None, stands: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         let address = primary.address();
         let asks = std::thread::spawn(move || call(&address, &hello, Term(2), PATIENCE).unwrap().0);
@@ -441,7 +441,7 @@ fn a_mirror_whose_memory_rots_has_no_vote_and_begins_again() {
         assert!(why.contains("is damaged"), "{why}");
         // Who receives hears of it a moment later.
         until("it is not whole any more", || !mirror.mirror.status().whole);
-        let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: None, handed: None };
+        let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: None, handed: None, stands: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         match call(&mirror.endpoint.address().to_string(), &hello, Term(2), PATIENCE) {
             // It has begun again: its primary has no checkpoint to wait for.

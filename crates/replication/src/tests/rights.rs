@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     endpoint::{CallError, Endpoint, LOCAL, Service, answer, ask, connect},
+    maintenance::Notice,
     rights::{Caller, may},
     wire::{Hello, Purpose, Refusal, Reply},
 };
@@ -43,14 +44,18 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         }),
         Some(Purpose::Enrol(_)) => Purpose::Passage { number: 1 },
         Some(Purpose::Passage { .. }) => Purpose::Identify,
-        Some(Purpose::Identify) => Purpose::Consult { term: Term(1), binding: false, gives_way: None, handed: None },
+        Some(Purpose::Identify) => {
+            Purpose::Consult { term: Term(1), binding: false, gives_way: None, handed: None, stands: None }
+        }
         Some(Purpose::Consult { .. }) => Purpose::HandOver(HandOver { by: NodeId(OWN), term: Term(1), number: 1 }),
         Some(Purpose::HandOver(_)) => super::fixture::announces(NodeId(OWN), Term(1), "127.0.0.1:1"),
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
         Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
-        Some(Purpose::BeginAgain { .. }) => Purpose::Checkpoint { consistent: false },
+        Some(Purpose::BeginAgain { .. }) => Purpose::Members { relays: 0 },
+        Some(Purpose::Members { .. }) => Purpose::Maintenance(Notice::default()),
+        Some(Purpose::Maintenance(_)) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })
 }
@@ -66,12 +71,15 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 11] = [
+const MAY: [[bool; 7]; 13] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
-    // Identify, consult, take over, announce, join, fetch, original, begin again.
+    // Identify, consult, hand over, announce, join, fetch, original, begin again, members,
+    // maintenance.
+    [false, true, false, false, false, false, false],
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

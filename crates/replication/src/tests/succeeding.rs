@@ -256,7 +256,7 @@ fn an_announcement_is_answered_without_the_disk_and_a_candidate_when_that_has_ev
     assert!(matches!(reply, Reply::Leads(_)) && primary.primary.is_fenced(), "{reply:?}");
     assert!(primary.log.persisted() < sent);
     primary.log.stall(false);
-    let reply = asks(Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None });
+    let reply = asks(Purpose::Consult { term: Term(2), binding: true, gives_way: None, handed: None, stands: None });
     let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(log.end, sent);
 }
@@ -272,7 +272,8 @@ fn a_primary_whose_disk_does_not_answer_lets_another_lead() {
     let end = primary.write(&[64]);
     primary.commits(end);
     let asks = || {
-        let purpose = Purpose::Consult { term: Term(2), binding: false, gives_way: Some(Term(1)), handed: None };
+        let purpose =
+            Purpose::Consult { term: Term(2), binding: false, gives_way: Some(Term(1)), handed: None, stands: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         call(&primary.address(), &hello, Term(2), PATIENCE).map(|(reply, _)| reply)
     };

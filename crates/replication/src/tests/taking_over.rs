@@ -424,16 +424,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
 fn place(sender: &mut Sender, at: Lsn) -> Lsn {
     let (bytes, ends) = blocks(at, &[64]);
     let (global, time, end) = (Lsn(0), Moment(1), ends[0]);
-    let note = BatchNote {
-        global,
-        time,
-        begun: time,
-        end,
-        filled_at: None,
-        in_sync: true,
-        report_visible: false,
-        ends: vec![64],
-    };
+    let note = BatchNote { global, time, begun: time, end, in_sync: true, ends: vec![64], ..BatchNote::default() };
     sender.place(at.0, &bytes).unwrap();
     sender.send(Kind::Batch as u8, Term(3), at.0, 64, &wire::encode(&note)).unwrap();
     end
@@ -469,7 +460,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
             cluster: Some(CLUSTER),
             node: NodeId(9),
             address: String::new(),
-            purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None },
+            purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None, stands: None },
         };
         let address = standby.address();
         let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
@@ -541,16 +532,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
 fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Lsn, Option<Refusal>) {
     let (bytes, ends) = blocks(Lsn(0), &[64]);
     let (global, time, end) = (Lsn(0), Moment(1), ends[0]);
-    let note = BatchNote {
-        global,
-        time,
-        begun: time,
-        end,
-        filled_at: None,
-        in_sync: true,
-        report_visible: false,
-        ends: vec![64],
-    };
+    let note = BatchNote { global, time, begun: time, end, in_sync: true, ends: vec![64], ..BatchNote::default() };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Lsn(0);
@@ -585,7 +567,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
         cluster: Some(CLUSTER),
         node: NodeId(9),
         address: String::new(),
-        purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None },
+        purpose: Purpose::Consult { term: Term(4), binding: true, gives_way: None, handed: None, stands: None },
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));

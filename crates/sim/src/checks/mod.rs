@@ -31,6 +31,8 @@ pub enum Property {
     OnePrimary,
     /// A primary that comes back without having been told to leaves a living term alone.
     TakenBack,
+    /// No node that knows of maintenance stands by itself, or helps one that does.
+    Maintenance,
     /// Whoever may take over under 2-safe holds everything that was acknowledged.
     InSync,
     /// A mirror's memory is the state of the database with the log up to its end, and mirrors agree

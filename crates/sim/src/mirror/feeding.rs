@@ -16,7 +16,7 @@ use super::{
 use crate::{
     checks::{Property, Violation},
     log::Block,
-    net::{ConnectionId, Message},
+    net::{Along, ConnectionId, Message},
     sabotage::Effect,
     scenario::Broken,
     world::{Own, What, World},
@@ -252,7 +252,7 @@ impl World {
         let Some(host) = &mut self.nodes[node].host else { return };
         let Some(note) = host.shipped(id, None, now) else { return };
         let to = line.feed.note(now);
-        self.send(id, node, Message::MirrorNote { to, along: note.into() });
+        self.send(id, node, Message::MirrorNote { to, along: Along::new(note, self.maintenance(node)) });
     }
 
     /// The next batch: it ends where a block does.

@@ -89,7 +89,8 @@ impl World {
         let state = &self.nodes[node];
         let holds = state.mirror.as_ref().map_or(Lsn::ZERO, |mirror| mirror.committed(&state.disk.terms));
         let (fence, synchronous) = (state.disk.terms.fence.highest(), state.synchronous);
-        let join = Message::Join { fence, log, synchronous, member, mirror: true, holds };
+        let maintenance = self.maintenance(node);
+        let join = Message::Join { fence, log, synchronous, member, mirror: true, holds, maintenance };
         self.link(node, primary, order, join);
     }
 
@@ -239,7 +240,7 @@ impl World {
     pub(crate) fn cut_memory(&mut self, node: usize, at: Lsn, enters: Box<Enters>) -> Result<(), Violation> {
         let mirror = self.mirror(node);
         // Before anything is undone.
-        mirror.noted = mirror.noted.map(|_| mirror.state.floor().max(at));
+        mirror.owes = at;
         let found = self.mend(node, Keep::Marked(at), |end| Then::Cut(enters, end))?;
         self.mirror(node).cut_to = Some(found.end);
         Ok(())
@@ -349,7 +350,7 @@ impl World {
         &mut self,
         node: usize,
         id: ConnectionId,
-        (to, Along { global, sent }): (Lsn, Along),
+        (to, along): (Lsn, Along),
     ) -> Result<(), Violation> {
         if !self.is_fed_by(node, id) {
             return Ok(());
@@ -358,9 +359,9 @@ impl World {
         if term.is_none_or(|term| !self.nodes[node].disk.terms.fence.admits(term)) {
             return self.unlink(node, Ended::GivenUp);
         }
-        self.primary_sent(node, sent);
+        self.primary_sent(node, along);
         let mirror = self.mirror(node);
-        mirror.state.observe(to, global);
+        mirror.state.observe(to, along.global);
         let to = mirror.state.end();
         self.mirror_answers(node, id, to);
         let mirror = self.mirror(node);

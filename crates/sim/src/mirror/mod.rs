@@ -73,6 +73,8 @@ pub(crate) struct Mirror {
     memory: Vec<Region>,
     /// Of the memory, as long as that counts for the next process: its floor.
     noted: Option<Lsn>,
+    /// Also noted: what it had when it was cut last.
+    owes: Lsn,
     /// What the process knows of the memory.
     pub state: Recorded<MirrorState>,
     /// The process has found its memory, and answers others.
@@ -114,6 +116,7 @@ impl Mirror {
         Self {
             memory: empty(),
             noted: None,
+            owes: Lsn::ZERO,
             state: Recorded::new(MirrorState::new(node, synchronous), recorder),
             ready: false,
             exposed: false,
@@ -212,7 +215,7 @@ impl Node {
         // What has landed wholly is kept when the memory is taken back.
         let end = mirror.state.reaches().max(Lsn(self.disk.synced));
         let log = LogState::of(self.disk.terms.clone(), self.id, end, mirror.committed(&self.disk.terms));
-        LogState { synchronous: self.synchronous, log: false, ..log }
+        LogState { synchronous: self.synchronous, owes: mirror.state.owes(), log: false, ..log }
     }
 
     /// How it answers a candidate, whom its vote may help or not.
@@ -245,7 +248,7 @@ impl World {
         (mirror.bootstrap, mirror.reading, mirror.stands) = (None, None, None);
         mirror.session += 1;
         if !stays {
-            mirror.noted = None;
+            (mirror.noted, mirror.owes) = (None, Lsn::ZERO);
         }
         if mirror.noted.is_none() {
             self.memory_is_lost(node);
@@ -286,7 +289,7 @@ impl World {
         state.disk.log.cut(0);
         state.disk.synced = 0;
         let mirror = self.mirror(node);
-        mirror.noted = None;
+        (mirror.noted, mirror.owes) = (None, Lsn::ZERO);
         mirror.memory = empty();
         (mirror.exposed, mirror.base) = (false, Lsn::ZERO);
         mirror.session += 1;

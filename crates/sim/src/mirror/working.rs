@@ -126,7 +126,7 @@ impl World {
         let mirror = self.mirror(node);
         let noted = mirror.noted.expect("it has a memory that counts");
         // What the process that ended knew is forgotten already.
-        let state = MirrorState::clone(&mirror.state).found(end, noted);
+        let state = MirrorState::clone(&mirror.state).found(end, noted).owing(mirror.owes);
         mirror.state = Recorded::new(state, &recorder);
         self.mirror_next(node)
     }

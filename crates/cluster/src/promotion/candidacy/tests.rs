@@ -156,6 +156,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             committed: Lsn::ZERO,
             log: true,
             incarnation: 1,
+            owes: Lsn::ZERO,
             former: Vec::new(),
             lease: Duration::ZERO,
         }
@@ -468,6 +469,28 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Stop(Stopped::Better(NodeId(3))));
     let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
     assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Stop(Stopped::Better(NodeId(3))));
+}
+
+/// A mirror that was cut within a batch may have acknowledged more than it has.
+#[test]
+fn what_a_mirror_owes_has_to_be_with_another() {
+    let set = || quorum(&[2, 3, 4], 2);
+    let owing = |owes| LogState { owes: Lsn(owes), log: false, ..log(&[(1, 0)], 50, set()) };
+    let at = |me: u64, mine: LogState, other: (u64, LogState)| {
+        let mut candidate = Candidacy::new(NodeId(me), mine, &Fence::new(Term(2), None));
+        candidate.promised(NodeId(other.0), other.1);
+        candidate.plan(Safety::Quorum(2), false)
+    };
+    let too_few = Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 });
+    let short = || log(&[(1, 0)], 60, set());
+    assert_eq!(at(2, short(), (3, owing(70))), too_few, "what was acknowledged may be on node 3 and another one");
+    assert_eq!(at(2, short(), (3, owing(60))), Plan::Lead { term: Term(3) });
+    assert_eq!(at(3, owing(70), (2, short())), too_few);
+    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(70) });
+    assert_eq!(at(3, owing(70), (2, log(&[(1, 0)], 70, set()))), fetch);
+    // The same length of another log is something else.
+    assert_eq!(at(3, owing(70), (2, log(&[(1, 0), (2, 65)], 70, set()))), too_few);
+    assert_eq!(at(3, owing(50), (2, short())), Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) }));
 }
 
 /// It parts with a more advanced log below what it knows to be acknowledged: a promotion of that

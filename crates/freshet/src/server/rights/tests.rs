@@ -31,13 +31,15 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
     Some(match ask {
         None => Ask::Hello { version: VERSION },
         Some(Ask::Hello { .. }) => Ask::Status,
-        Some(Ask::Status) => Ask::Watermarks,
+        Some(Ask::Status) => Ask::Members,
+        Some(Ask::Members) => Ask::Watermarks,
         Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
         Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
         Some(Ask::SwitchOver { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
-        Some(Ask::BeginAgain { .. }) => Ask::Checkpoint { consistent: false },
+        Some(Ask::BeginAgain { .. }) => Ask::Maintenance { for_s: 1 },
+        Some(Ask::Maintenance { .. }) => Ask::Checkpoint { consistent: false },
         Some(Ask::Checkpoint { .. }) => Ask::Hash { at: None, deadline_ms: 20_000 },
         Some(Ask::Hash { .. }) => Ask::Token { grant: Grant::Client(Identity::Monitor), valid_s: 1 },
         Some(Ask::Token { .. }) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
@@ -53,15 +55,17 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 13] = [
+const MAY: [(&str, [bool; 5]); 15] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
+    ("members", [true; 5]),
     ("watermarks", [true; 5]),
     ("mix (`advise`)", [true, true, true, false, false]),
     ("promote", [true, true, false, false, false]),
     ("switch over", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
+    ("maintenance", [true, true, false, false, false]),
     ("checkpoint", [true, true, false, false, false]),
     ("hash", [true, true, false, false, false]),
     ("token", [true, true, false, false, false]),

@@ -1,0 +1,60 @@
+//! `freshet maintenance`: no node of a cluster takes over by itself for a while.
+
+use std::{process::ExitCode, time::Duration};
+
+use crate::{Failure, cli::MaintenanceOptions, status::Health, units::lasting};
+
+/// How long a node may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long it may take to ask the others.
+const ASKS: Duration = Duration::from_secs(40);
+/// It lasts no longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A time as people write it: a number with `s`, `m` or `h`.
+pub(crate) fn length(text: &str) -> Result<Duration, String> {
+    let unit = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
+    let seconds = [("s", 1), ("m", 60), ("h", 3600)]
+        .into_iter()
+        .find_map(|(suffix, seconds)| unit(suffix).map(|number| number.saturating_mul(seconds)))
+        .ok_or("it is a number with s, m or h: 30m")?;
+    let length = Duration::from_secs(seconds);
+    match length {
+        Duration::ZERO => Err("it has to last: --end ends it".to_owned()),
+        length if length > LONGEST => Err("it lasts for 24h at most".to_owned()),
+        length => Ok(length),
+    }
+}
+
+/// Orders it, or ends it.
+pub(crate) fn run(options: &MaintenanceOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let length = if options.end { Duration::ZERO } else { options.length };
+    let (known, unreached) = client.order_maintenance(length, ASKS)?;
+    if options.end {
+        println!("maintenance is over: {known} node(s) know of it");
+    } else {
+        let (lasts, address) = (lasting(length), client.address());
+        println!("maintenance for {lasts}: {known} node(s) know of it, and none of them takes over by itself");
+        println!("freshet maintenance --end {address} ends it; freshet promote works besides");
+    }
+    for why in &unreached {
+        eprintln!("warning: a node was not reached, and hears of it from its primary or when it asks: {why}");
+    }
+    Ok(if unreached.is_empty() { Health::Well } else { Health::Lacking }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_and_a_bound() {
+        for (text, seconds) in [("30m", 1800), ("45s", 45), ("24h", 86_400), ("1440m", 86_400)] {
+            assert_eq!(length(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "m", "30", "0s", "25h", "86401s", "-1m", "1.5h", "99999999999999999h", "1d"] {
+            assert!(length(text).is_err(), "{text}");
+        }
+    }
+}

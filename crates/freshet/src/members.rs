@@ -1,0 +1,194 @@
+//! `freshet members`: all nodes of a cluster.
+
+use std::{fmt::Write, process::ExitCode, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    Failure,
+    cli::MembersOptions,
+    status::{Health, number, text, time},
+    units::{self, lasting},
+};
+
+/// Shows the nodes of a cluster.
+pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
+    let patience = Duration::from_secs(options.patience);
+    let json = options.shows.connect(&options.address, patience)?.members(patience)?;
+    let members: Value = serde_json::from_str(&json)?;
+    if options.json {
+        println!("{json}");
+    } else {
+        print!("{}", table(&members));
+    }
+    Ok(health(&members).into())
+}
+
+fn nodes(members: &Value) -> &[Value] {
+    members["nodes"].as_array().map_or(&[][..], Vec::as_slice)
+}
+
+/// How well the cluster does its work.
+fn health(members: &Value) -> Health {
+    if members["primary"] != true {
+        return Health::Failing;
+    }
+    // Of those on whom no commit counts, none has to be in sync.
+    let lacks = |node: &Value| node["connected"] != true || node["vote"] == true && node["in_sync"] != true;
+    match members["standing"].as_str() {
+        Some("safe") if !nodes(members).iter().any(lacks) => Health::Well,
+        Some("safe" | "degraded") => Health::Lacking,
+        _ => Health::Failing,
+    }
+}
+
+/// For how long something is so; nothing where that is not known.
+fn since(node: &Value, key: &str) -> String {
+    if node[key].is_object() { format!(" for {}", lasting(time(node, key))) } else { String::new() }
+}
+
+fn lag(lag: &Value) -> String {
+    if !lag.is_object() {
+        return "unknown".to_owned();
+    }
+    let bytes = units::bytes(number(lag, "bytes"));
+    match lag["time"].is_object() {
+        true => format!("{bytes}, {:.1} s", time(lag, "time").as_secs_f64()),
+        false => format!("{bytes}, time unknown"),
+    }
+}
+
+/// What of a node is not known is said so.
+fn known(value: &Value) -> String {
+    if value.is_null() { "unknown".to_owned() } else { text(value) }
+}
+
+/// The line of one node; those of its columns that have reasons come last.
+fn row(node: &Value) -> [String; 9] {
+    let version = match node["protocol"].as_u64() {
+        Some(protocol) => format!("{} ({protocol})", text(&node["version"])),
+        None => known(&node["version"]),
+    };
+    let in_sync = match node["in_sync"].as_bool() {
+        Some(true) => format!("yes{}", since(node, "in_sync_for")),
+        Some(false) => "no".to_owned(),
+        None => "unknown".to_owned(),
+    };
+    let connected = match node["connected"].as_bool() {
+        Some(true) => format!("connected{}", since(node, "connected_or_away_for")),
+        Some(false) => format!("away{}", since(node, "connected_or_away_for")),
+        None => "unknown".to_owned(),
+    };
+    let vote = match (node["vote"].as_bool(), node["no_vote"].as_str()) {
+        (Some(true), _) => "yes".to_owned(),
+        (_, why) => format!("no: {}", why.unwrap_or("unknown why")),
+    };
+    let address = text(&node["address"]);
+    let address = if address.is_empty() { "unknown".to_owned() } else { address };
+    let (role, lsn) = (text(&node["role"]), known(&node["lsn"]));
+    [role, text(&node["node"]), address, version, lsn, lag(&node["lag"]), connected, in_sync, vote]
+}
+
+const HEADS: [&str; 9] =
+    ["role", "node", "address", "version", "persistent to", "behind by", "connection", "in sync", "vote"];
+
+/// For people. Keys that it does not know are left out: a newer node may have more.
+fn table(members: &Value) -> String {
+    let mut out = String::new();
+    let (by, term) = (text(&members["by"]), text(&members["term"]));
+    if members["primary"] == true {
+        let (safety, standing) = (text(&members["safety"]), text(&members["standing"]));
+        let _ = writeln!(out, "term {term}, as its primary {by} knows it; safety {safety}: {standing}");
+    } else {
+        let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
+        let _ = writeln!(out, "NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}");
+    }
+    if members["maintenance"].is_object() {
+        let left = lasting(time(members, "maintenance"));
+        let _ = writeln!(out, "MAINTENANCE for another {left}: no node takes over by itself");
+    }
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(nodes(members).iter().map(row));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 9] = std::array::from_fn(width);
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    let left_out = number(members, "left_out");
+    if left_out > 0 {
+        let _ = writeln!(out, "and {left_out} more");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn second(secs: u64) -> Value {
+        json!({ "secs": secs, "nanos": 0 })
+    }
+
+    fn primary() -> Value {
+        json!({
+            "node": "00000000000000a1", "role": "primary", "address": "a:1", "version": "0.1.0", "protocol": 23,
+            "lsn": 4096, "lag": { "bytes": 0, "time": second(0) }, "connected": true, "in_sync": true, "vote": true,
+            "in_sync_for": second(300), "connected_or_away_for": second(300),
+        })
+    }
+
+    fn members(nodes: &[Value]) -> Value {
+        json!({
+            "by": "00000000000000a1", "term": 3, "primary": true, "safety": "quorum:2",
+            "standing": "safe", "nodes": nodes, "left_out": 0,
+        })
+    }
+
+    #[test]
+    fn what_is_not_known_is_unknown_and_not_zero() {
+        let away = json!({ "node": "00000000000000b2", "role": "unknown", "address": "", "connected": false,
+            "connected_or_away_for": second(7300), "in_sync": false, "vote": true, "lag": null, "lsn": null });
+        let asynchronous = json!({ "node": "00000000000000c3", "role": "asynchronous", "address": "c:1",
+            "connected": true, "in_sync": false, "vote": false, "no_vote": "no commit waits for it",
+            "lag": { "bytes": 2048, "time": null } });
+        let shown = table(&members(&[primary(), away, asynchronous]));
+        let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
+        assert!(line("a1  a:1").contains("0.1.0 (23)") && line("a1  a:1").contains("yes for 5 min"), "{shown}");
+        let away = line("b2");
+        assert!(away.contains("away for 2 h") && away.contains("unknown") && !away.contains("0 B"), "{shown}");
+        let asynchronous = line("c3");
+        assert!(asynchronous.contains("2.0 KiB, time unknown"), "{shown}");
+        assert!(asynchronous.ends_with("no: no commit waits for it"), "{shown}");
+    }
+
+    #[test]
+    fn the_exit_code_shows_how_well_the_cluster_works() {
+        let with = |mut node: Value, key: &str, value: Value| {
+            node[key] = value;
+            node
+        };
+        let away = with(primary(), "connected", false.into());
+        let late = with(primary(), "in_sync", false.into());
+        let voiceless = with(late.clone(), "vote", false.into());
+        let blocked = with(members(&[primary()]), "standing", "blocked".into());
+        let alone = with(members(&[primary()]), "primary", false.into());
+        for (members, expected) in [
+            (members(&[primary()]), Health::Well),
+            (members(&[primary(), voiceless]), Health::Well),
+            (members(&[primary(), late]), Health::Lacking),
+            (members(&[primary(), away]), Health::Lacking),
+            (blocked, Health::Failing),
+            (alone.clone(), Health::Failing),
+            (json!({}), Health::Failing),
+        ] {
+            assert_eq!(health(&members), expected, "{members}");
+        }
+        assert!(table(&alone).starts_with("NOT FROM A PRIMARY"), "{}", table(&alone));
+        assert!(table(&json!([])).contains("vote"));
+        let maintained = with(members(&[primary()]), "maintenance", second(300));
+        assert!(table(&maintained).contains("MAINTENANCE for another 5 min"), "{}", table(&maintained));
+    }
+}

@@ -1,0 +1,216 @@
+//! A node as the clients of its control port see it.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    Lsn,
+    cpu::{Ticks, process_time, ticks},
+};
+use freshet_engine::{
+    Database, Mix, MixError, Node, StateAnswer, StateAsk, StateHash,
+    node::{RoleStatus, SwitchedOver},
+};
+use freshet_membership::Grant;
+use serde::Serialize;
+
+use crate::{
+    begin_again::{BeginAgain, Outlook},
+    descriptors::Descriptors,
+    process,
+    protocol::Watermarks,
+    server::Host,
+};
+
+/// A node as its clients see it.
+pub(crate) struct NodeHost {
+    pub(super) node: Arc<Node>,
+    pub(super) begun: Instant,
+    /// Where its log was filled to in the newest statuses: blocks begin there.
+    pub(super) announced: Mutex<BTreeSet<Lsn>>,
+    /// Of a node that may begin again.
+    pub(super) again: Option<BeginAgain>,
+}
+
+/// Why it does not measure what is written.
+const NO_MIX: &str =
+    "the log there is no longer kept, or no status of this node has said that it was filled up to there";
+/// How many positions of its log that it has announced a node remembers.
+const ANNOUNCED: usize = 4096;
+
+impl NodeHost {
+    /// A node that was started then.
+    pub(crate) fn new(node: Arc<Node>, begun: Instant) -> Self {
+        Self { node, begun, announced: Mutex::default(), again: None }
+    }
+
+    fn announced(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long the phases of a start took, and how many bytes, or entries of indexes, each went
+/// through.
+#[derive(Serialize)]
+struct StartPhases {
+    checkpoint: (Duration, u64),
+    log: (Duration, u64),
+    indexes: (Duration, u64),
+}
+
+/// What a node's status says beyond the engine's.
+#[derive(Serialize)]
+struct FullStatus {
+    version: &'static str,
+    pid: u32,
+    #[serde(flatten)]
+    node: freshet_engine::NodeStatus,
+    /// What comes of a doubt in its state, and what it keeps aside.
+    #[serde(flatten)]
+    outlook: Outlook,
+    /// How its start went.
+    start: StartPhases,
+    /// Why the log takes no more, if so.
+    log_failure: Option<String>,
+    /// What the log waits for, if it lacks room.
+    log_waits: Option<String>,
+    /// The write or sync of the log that does not return, if there is one.
+    log_hangs: Option<String>,
+    /// When the certificate ends that it shows to other nodes, in seconds since 1970.
+    certificate_expires: Option<u64>,
+    descriptors: Descriptors,
+    resident_bytes: u64,
+    peak_resident_bytes: u64,
+    /// Processor time of all threads of the process.
+    process_cpu: Duration,
+    processors: Processors,
+}
+
+/// The processors that a node may use, and how long they have had something to do, or nothing, in
+/// the system's ticks: all processes together.
+#[derive(Serialize)]
+struct Processors {
+    count: usize,
+    #[serde(flatten)]
+    ticks: Option<Ticks>,
+}
+
+impl Processors {
+    fn now() -> Self {
+        Self { count: std::thread::available_parallelism().map_or(1, usize::from), ticks: ticks() }
+    }
+}
+
+impl Host for NodeHost {
+    fn database(&self) -> &Database {
+        self.node.database()
+    }
+
+    fn watermarks(&self) -> Watermarks {
+        let snapshots = &self.database().core().snapshots;
+        let primary = snapshots.primary();
+        Watermarks {
+            primary: primary.is_some(),
+            reserved: primary.map(|primary| primary.log.reserved()),
+            durable: primary.map(|primary| primary.log.durable()),
+            committed: primary.map(|primary| primary.gate.committed()),
+            visible: snapshots.current(),
+        }
+    }
+
+    fn status(&self) -> String {
+        let [checkpoint, log, indexes] = self.node.restart_phases();
+        let node = self.node.status();
+        if let RoleStatus::Primary { filled, .. } = &node.role {
+            let mut announced = self.announced();
+            announced.insert(*filled);
+            while announced.len() > ANNOUNCED {
+                announced.pop_first();
+            }
+        }
+        let status = FullStatus {
+            outlook: self.again.as_ref().map(BeginAgain::outlook).unwrap_or_default(),
+            start: StartPhases { checkpoint, log, indexes },
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            node,
+            log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
+            log_waits: self.node.log_out_of_space().map(|out_of_space| out_of_space.to_string()),
+            log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
+            certificate_expires: self.node.credentials().expire(),
+            descriptors: Descriptors::now(),
+            resident_bytes: process::resident_bytes(),
+            peak_resident_bytes: process::peak_resident_bytes(),
+            process_cpu: process_time(),
+            processors: Processors::now(),
+        };
+        serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
+    }
+
+    fn members(&self) -> Result<String, String> {
+        let members = self.node.members()?;
+        serde_json::to_string(&members).map_err(|cause| cause.to_string())
+    }
+
+    fn order_maintenance(&self, length: Duration) -> Result<(u32, Vec<String>), String> {
+        self.node.order_maintenance(length).map(|ordered| (ordered.known, ordered.unreached))
+    }
+
+    fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
+        // Anywhere else a piece of a row could pass for a block, or the refusal give it away.
+        let announced = self.announced().contains(&from);
+        match announced.then(|| self.node.mix(from, batch_bytes)) {
+            Some(Ok(mix)) => Ok(mix),
+            Some(Err(MixError::NotPrimary)) => Err(MixError::NotPrimary.to_string()),
+            Some(Err(_)) | None => Err(NO_MIX.to_owned()),
+        }
+    }
+
+    fn promote(&self, force: bool) -> Result<(u32, Lsn), String> {
+        match self.node.promote(force) {
+            Ok(promotion) => {
+                let (term, lsn) = (promotion.term.0, promotion.at.0);
+                let up_s = self.begun.elapsed().as_secs();
+                tracing::info!(role = "primary", term, lsn, up_s, "the promotion is done: this node is the primary");
+                Ok((promotion.term.0, promotion.at))
+            }
+            Err(cause) => Err(crate::Failure::from(cause).to_string()),
+        }
+    }
+
+    fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String> {
+        self.node.switch_over(to).map_err(|cause| cause.to_string())
+    }
+
+    fn begin_again(&self, force: bool) -> Result<String, String> {
+        self.again.as_ref().ok_or("this node cannot begin again by itself")?.ask_for(&self.node, force)
+    }
+
+    fn refill(&self) -> Result<(), String> {
+        self.node.refill()
+    }
+
+    fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
+        self.node.checkpoint(kind)
+    }
+
+    fn token(&self, grant: Grant, valid: Duration) -> Result<String, String> {
+        let token = self.node.credentials().give_token(grant, valid).map_err(|cause| cause.to_string())?;
+        Ok(token.to_string())
+    }
+
+    fn wait_visible(&self, lsn: Lsn, deadline: Instant) -> Result<Lsn, String> {
+        self.node.wait_visible(lsn, Some(deadline)).map_err(|cause| cause.to_string())
+    }
+
+    fn compare(&self, ask: StateAsk) -> Result<StateAnswer, String> {
+        self.node.compare(ask)
+    }
+
+    fn rehearsed(&self, at: Option<Lsn>, deadline: Instant) -> Option<Result<StateHash, String>> {
+        self.node.rehearsed(at, deadline)
+    }
+}

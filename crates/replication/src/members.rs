@@ -1,0 +1,491 @@
+//! Members: which nodes there are, and how they are, as one of them knows it.
+//!
+//! The primary knows most of those that it feeds, and of those that its newest in-sync sets name; a
+//! relay knows those below it. So a node that follows asks its primary, and the primary asks its
+//! relays. What no node has said is unknown, and not zero: a node's lag is known from when its
+//! primary of this term has heard from it.
+
+use std::time::Duration;
+
+use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_cluster::in_sync::{Holder, InSyncSet};
+use freshet_membership::Credentials;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    endpoint::{CallError, call},
+    follow::{Shared, Store},
+    promotion::ask_all,
+    status::{Lag, ObserverStatus, StandbyStatus},
+    terms::Terms,
+    wire::{Hello, Peer, Purpose, Reply},
+};
+
+/// The version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// A cluster has no more nodes than that: others are left out.
+pub const MOST: usize = 64;
+/// Those below are asked through this number of relays, one below the other.
+const RELAYS: u8 = 3;
+/// No more of an address, a version or a reason is kept.
+const LONGEST: usize = 256;
+/// The primary has this long to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// A relay has this long for itself, and as much for each relay that it asks in its turn.
+const RELAY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why such a node has no vote.
+const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
+
+/// What a node is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberRole {
+    /// It leads.
+    Primary,
+    /// It has led, and its term is over.
+    Deposed,
+    /// Commits may wait for it.
+    Standby,
+    /// They do not.
+    Asynchronous,
+    /// Its memory is written in place.
+    Mirror,
+    /// It feeds others.
+    Relay,
+    /// An archive, or a node whose checkpoint is on its way.
+    Archive,
+    /// Not known: it is away.
+    Unknown,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// What it is.
+    pub role: MemberRole,
+    /// Where other nodes reach it; empty where that is not known.
+    pub address: String,
+    /// The version of its program, where that is known.
+    pub version: Option<String>,
+    /// That of the protocol that it speaks with other nodes.
+    pub protocol: Option<u16>,
+    /// The log is persistent there up to here.
+    pub lsn: Option<Lsn>,
+    /// How far that is behind the primary's log.
+    pub lag: Option<Lag>,
+    /// Whether the log flows to it. A primary is, with itself.
+    pub connected: Option<bool>,
+    /// For how long that has been so.
+    pub connected_or_away_for: Option<Duration>,
+    /// Whether a commit waits for it, or could.
+    pub in_sync: Option<bool>,
+    /// For how long that has been so.
+    pub in_sync_for: Option<Duration>,
+    /// Whether commits count on its log, and its answer counts in a failover.
+    pub vote: bool,
+    /// Why not.
+    pub no_vote: Option<String>,
+    /// Whom it follows, where that is known.
+    pub follows: Option<NodeId>,
+}
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Members {
+    /// Whose knowledge this is.
+    pub by: NodeId,
+    /// In this term.
+    pub term: Term,
+    /// Whether that node leads. Otherwise only what it knows by itself is here.
+    pub primary: bool,
+    /// Why the primary was not asked, or has not answered.
+    pub no_primary: Option<String>,
+    /// What a commit promises, as far as is known.
+    pub safety: Option<Safety>,
+    /// How that promise stands, as the primary says: the word for it in its status.
+    pub standing: Option<String>,
+    /// What is left of maintenance, while that lasts.
+    pub maintenance: Option<Duration>,
+    /// At most [`MOST`].
+    pub nodes: Vec<MemberStatus>,
+    /// How many more there are.
+    pub left_out: u32,
+}
+
+/// What says which nodes have a vote.
+pub(crate) struct Votes {
+    pub safety: Option<Safety>,
+    /// The newest in-sync set that is known.
+    pub set: Option<InSyncSet>,
+}
+
+impl Votes {
+    /// Whether a set that may be in effect names the node.
+    fn names(&self, node: NodeId) -> Option<bool> {
+        let set = self.set.as_ref()?;
+        Some(set.possible().any(|members| members.iter().any(|holder| holder.node == node)))
+    }
+
+    /// Whether no such set names the log that a node has: it was emptied since, say.
+    fn has_other_log(&self, log: Holder) -> bool {
+        self.names(log.node) == Some(true)
+            && self.set.as_ref().is_some_and(|set| !set.possible().any(|members| members.contains(&log)))
+    }
+
+    /// Why a node that is like this has no vote.
+    fn lacks(&self, status: &MemberStatus) -> Option<&'static str> {
+        let leads = status.role == MemberRole::Primary;
+        match status.role {
+            MemberRole::Archive => Some("an archive, or its checkpoint is on its way"),
+            MemberRole::Asynchronous => Some(ASYNCHRONOUS),
+            MemberRole::Deposed => Some("its term is over"),
+            _ if !leads && self.safety == Some(Safety::OneSafe) => Some("1-safe: commits wait for no standby"),
+            _ => match self.names(status.node) {
+                Some(true) => None,
+                Some(false) => Some("not in the recorded in-sync set: commits go on without it"),
+                None if leads || status.role != MemberRole::Unknown => None,
+                None => Some("no in-sync set is known that names it"),
+            },
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
+impl MemberStatus {
+    /// Of this node nothing is known.
+    pub(crate) fn unknown(node: NodeId) -> Self {
+        Self {
+            node,
+            role: MemberRole::Unknown,
+            address: String::new(),
+            version: None,
+            protocol: None,
+            lsn: None,
+            lag: None,
+            connected: None,
+            connected_or_away_for: None,
+            in_sync: None,
+            in_sync_for: None,
+            vote: false,
+            no_vote: None,
+            follows: None,
+        }
+    }
+
+    /// The node itself, which runs this program.
+    pub(crate) fn own(node: NodeId, address: &str) -> Self {
+        Self {
+            address: short(address),
+            version: Some(VERSION.to_owned()),
+            protocol: Some(crate::wire::PROTOCOL),
+            ..Self::unknown(node)
+        }
+    }
+
+    /// A node that `by` feeds; of those below a relay nobody knows whether they are in sync, since
+    /// no commit waits for them.
+    fn of_standby(standby: &StandbyStatus, by: NodeId, relay: bool) -> Self {
+        let role = match standby {
+            _ if relay => MemberRole::Asynchronous,
+            StandbyStatus { mirror: true, .. } => MemberRole::Mirror,
+            StandbyStatus { relay: true, .. } => MemberRole::Relay,
+            StandbyStatus { synchronous: false, .. } => MemberRole::Asynchronous,
+            StandbyStatus { connected: false, version: None, .. } => MemberRole::Unknown,
+            _ => MemberRole::Standby,
+        };
+        let known = standby.connected && standby.answered;
+        let in_sync = !relay && standby.in_sync;
+        Self {
+            role,
+            address: short(&standby.address),
+            version: standby.version.clone(),
+            // Another would not have been welcome.
+            protocol: standby.version.as_ref().map(|_| crate::wire::PROTOCOL),
+            lsn: (known || standby.acked > Lsn::ZERO).then_some(standby.acked),
+            lag: known.then_some(Lag { bytes: standby.ack_lag_bytes, time: standby.ack_lag }),
+            connected: Some(standby.connected),
+            connected_or_away_for: standby.connected_or_away_for,
+            in_sync: Some(in_sync),
+            in_sync_for: standby.since.min(standby.connected_or_away_for).filter(|_| in_sync),
+            follows: standby.connected.then_some(by),
+            ..Self::unknown(standby.node)
+        }
+    }
+
+    fn of_observer(observer: &ObserverStatus, by: NodeId) -> Self {
+        Self {
+            role: MemberRole::Archive,
+            address: short(&observer.address),
+            version: observer.version.clone(),
+            protocol: observer.version.as_ref().map(|_| crate::wire::PROTOCOL),
+            lsn: Some(observer.acked),
+            lag: Some(Lag { bytes: observer.ack_lag_bytes, time: observer.ack_lag }),
+            connected: Some(true),
+            connected_or_away_for: observer.connected_for,
+            in_sync: Some(false),
+            follows: Some(by),
+            ..Self::unknown(observer.node)
+        }
+    }
+}
+
+/// Makes a table of [`Members`]: of what comes twice, the first counts.
+pub(crate) struct Table {
+    votes: Votes,
+    members: Members,
+}
+
+impl Table {
+    /// What `own` knows, which is the node itself.
+    pub fn new(own: MemberStatus, term: Term, primary: bool, votes: Votes) -> Self {
+        let (by, safety) = (own.node, votes.safety);
+        let members = Members {
+            by,
+            term,
+            primary,
+            no_primary: None,
+            safety,
+            standing: None,
+            maintenance: None,
+            nodes: Vec::new(),
+            left_out: 0,
+        };
+        let mut table = Self { votes, members };
+        table.add(own);
+        table
+    }
+
+    fn add(&mut self, mut status: MemberStatus) {
+        if self.members.nodes.iter().any(|known| known.node == status.node) {
+            return;
+        }
+        if self.members.nodes.len() >= MOST {
+            self.members.left_out += 1;
+            return;
+        }
+        if status.no_vote.is_none() && !status.vote {
+            status.no_vote = self.votes.lacks(&status).map(str::to_owned);
+        }
+        status.vote = status.no_vote.is_none();
+        self.members.nodes.push(status);
+    }
+
+    /// Those that this node feeds; as a relay, if it is one.
+    pub fn add_fed(&mut self, standbys: &[StandbyStatus], observers: &[ObserverStatus], relay: bool) {
+        let by = self.members.by;
+        for standby in standbys {
+            let mut status = MemberStatus::of_standby(standby, by, relay);
+            status.no_vote = match standby {
+                _ if relay => Some("it follows a relay: no commit waits for it".into()),
+                StandbyStatus { synchronous: false, .. } => Some(ASYNCHRONOUS.into()),
+                StandbyStatus { in_doubt: true, .. } => Some("its state is in doubt".into()),
+                StandbyStatus { lacks: Some(lacks), .. } => Some(format!("it lacks {lacks}")),
+                StandbyStatus { connected: true, log, .. } if self.votes.has_other_log(*log) => {
+                    Some("the recorded in-sync set names another log of this node".into())
+                }
+                _ => None,
+            };
+            self.add(status);
+        }
+        for observer in observers {
+            self.add(MemberStatus::of_observer(observer, by));
+        }
+    }
+
+    /// Those that a set names, or this node has heard of, and that are not here: as away, if
+    /// this node would know better.
+    pub fn add_missing(&mut self, peers: &[Peer], away_for: Option<Duration>) {
+        let named = |set: &InSyncSet| set.possible().flatten().map(|holder| holder.node).collect::<Vec<_>>();
+        let mut nodes = self.votes.set.as_ref().map(named).unwrap_or_default();
+        nodes.extend(peers.iter().filter_map(|peer| peer.node));
+        for node in nodes {
+            let peer = peers.iter().find(|peer| peer.node == Some(node));
+            let connected = self.members.primary.then_some(false);
+            self.add(MemberStatus {
+                address: peer.map(|peer| short(&peer.address)).unwrap_or_default(),
+                connected,
+                connected_or_away_for: away_for.filter(|_| connected.is_some()),
+                in_sync: connected,
+                ..MemberStatus::unknown(node)
+            });
+        }
+    }
+
+    /// Asks the relays among those that are here which nodes they feed. Blocks for a time that is
+    /// bounded.
+    pub fn ask_relays(&mut self, credentials: &Credentials, hello: &Hello, relays: u8) {
+        let relays = relays.min(RELAYS);
+        let Some(below) = relays.checked_sub(1) else { return };
+        let hello = Hello { purpose: Purpose::Members { relays: below }, ..hello.clone() };
+        let patience = RELAY_PATIENCE * u32::from(relays);
+        let is_asked = |status: &&MemberStatus| {
+            status.role == MemberRole::Relay && status.connected == Some(true) && status.node != self.members.by
+        };
+        let asked: Vec<_> = self.members.nodes.iter().filter(is_asked).map(|relay| relay.address.clone()).collect();
+        if asked.is_empty() {
+            return;
+        }
+        let answers = ask_all(asked.into_iter(), |address| {
+            call(credentials, address, &hello, self.members.term, patience).map(|(reply, _)| reply)
+        });
+        for (_, answer) in answers {
+            let Ok(Reply::Members(theirs)) = answer else { continue };
+            // Of others the primary knows more.
+            theirs.nodes.into_iter().take(MOST).filter(|status| status.follows.is_some()).for_each(|it| self.add(it));
+        }
+    }
+
+    pub fn finish(self, terms: &Terms, standing: Option<&str>, no_primary: Option<String>) -> Members {
+        let maintenance = terms.maintained().left();
+        Members {
+            standing: standing.map(str::to_owned),
+            maintenance,
+            no_primary: no_primary.as_deref().map(short),
+            ..self.members
+        }
+    }
+}
+
+/// This node, which follows, as far as it knows itself.
+pub(crate) fn of_itself<S: Store>(shared: &Shared<S>, role: MemberRole) -> MemberStatus {
+    let (member, synchronous) = (shared.config.member, shared.config.synchronous);
+    let role = match role {
+        _ if !member => MemberRole::Archive,
+        MemberRole::Standby if !synchronous => MemberRole::Asynchronous,
+        role => role,
+    };
+    let follows = shared.follow.following();
+    let no_vote = S::has_no_vote(shared).or((!synchronous).then_some(ASYNCHRONOUS)).map(str::to_owned);
+    let own = MemberStatus::own(shared.node(), shared.address());
+    MemberStatus { role, connected: Some(follows.is_some()), follows, no_vote, ..own }
+}
+
+/// What a node that follows says to another: what it knows by itself.
+pub(crate) fn known<S: Store>(shared: &Shared<S>, relays: u8, no_primary: Option<String>) -> Members {
+    let votes = Votes { safety: shared.level().map(|level| level.1), set: shared.terms.get().set };
+    let own = S::member(shared);
+    let mut table = Table::new(own, shared.terms.fence().highest(), false, votes);
+    let (standbys, observers) = S::fed(shared);
+    table.add_fed(&standbys, &observers, true);
+    table.ask_relays(&shared.who.credentials, &shared.hello(Purpose::Identify), relays);
+    // A node above, which asks, knows those itself.
+    if no_primary.is_some() {
+        table.add_missing(&shared.peers(), None);
+    }
+    table.finish(&shared.terms, None, no_primary)
+}
+
+/// What a node that follows knows of its cluster: it asks its primary. Blocks for a time that is
+/// bounded.
+pub(crate) fn of_cluster<S: Store>(shared: &Shared<S>) -> Members {
+    let Some(address) = shared.followed_address() else {
+        return known(shared, RELAYS, Some("it follows no primary at present".into()));
+    };
+    match ask_primary(shared, &address) {
+        Ok(mut members) => {
+            members.nodes.truncate(MOST);
+            if members.nodes.len() < MOST && members.nodes.iter().all(|status| status.node != shared.node()) {
+                members.nodes.push(S::member(shared));
+            }
+            members
+        }
+        Err(why) => known(shared, RELAYS, Some(why)),
+    }
+}
+
+fn ask_primary<S: Store>(shared: &Shared<S>, address: &str) -> Result<Members, String> {
+    let hello = shared.hello(Purpose::Members { relays: RELAYS });
+    match call(&shared.who.credentials, address, &hello, shared.terms.fence().highest(), PATIENCE) {
+        Ok((Reply::Members(members), _)) if members.primary => Ok(*members),
+        Ok((Reply::Members(_), _)) => Err(format!("the node at {address} is not the primary")),
+        Ok(_) => Err(CallError::Unexpected { address: address.to_owned() }.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Of a primary that is asked by its own operator.
+pub(crate) const FROM_ABOVE: u8 = RELAYS;
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::sync::Arc;
+    use freshet_cluster::term::TermState;
+
+    use super::*;
+    use crate::{terms::VolatileTerms, wire};
+
+    fn terms() -> Terms {
+        Terms::new(TermState::empty(), Arc::new(VolatileTerms))
+    }
+
+    fn standby(node: u64) -> StandbyStatus {
+        StandbyStatus::of(NodeId(node))
+    }
+
+    fn table(safety: Safety, set: Option<InSyncSet>) -> Table {
+        let own = MemberStatus { role: MemberRole::Primary, ..MemberStatus::own(NodeId(1), "a:1") };
+        Table::new(own, Term(3), true, Votes { safety: Some(safety), set })
+    }
+
+    #[test]
+    fn a_lag_is_unknown_until_the_node_has_answered() {
+        let silent = StandbyStatus { connected: true, ack_lag_bytes: 0, ..standby(2) };
+        let answered = StandbyStatus { answered: true, ack_lag: Some(Duration::ZERO), ..silent.clone() };
+        let away = StandbyStatus { connected: false, ..answered.clone() };
+        let lag = |standby| MemberStatus::of_standby(standby, NodeId(1), false).lag;
+        assert_eq!((lag(&silent), lag(&away)), (None, None));
+        assert_eq!(lag(&answered), Some(Lag::default()));
+    }
+
+    #[test]
+    fn who_has_no_vote_has_a_reason() {
+        let mut table = table(Safety::TwoSafe, None);
+        let doubtful = StandbyStatus { in_doubt: true, connected: true, ..standby(2) };
+        let asynchronous = StandbyStatus { synchronous: false, connected: true, ..standby(3) };
+        table.add_fed(&[doubtful, asynchronous, standby(4)], &[], false);
+        table.add_missing(&[Peer { node: Some(NodeId(5)), address: "e:1".into(), serves: true }], None);
+        let members = table.finish(&terms(), Some("safe"), None);
+        let votes: Vec<_> = members.nodes.iter().map(|it| (it.node.0, it.vote, it.no_vote.is_some())).collect();
+        assert_eq!(votes, [(1, true, false), (2, false, true), (3, false, true), (4, false, true), (5, false, true)]);
+        let bytes = wire::encode_first(&Reply::Members(Box::new(members.clone())));
+        assert_eq!(wire::decode_first("answer", &bytes), Ok(Reply::Members(Box::new(members.clone()))));
+        let away = &members.nodes[4];
+        assert_eq!((away.connected, away.in_sync, away.lag), (Some(false), Some(false), None));
+    }
+
+    /// A node whose directory was emptied is not the one that commits count on.
+    #[test]
+    fn a_vote_is_that_of_a_log() {
+        let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
+        let (quorum, floor, before) = (Some(2), 1, Vec::new());
+        let (term, primary, after) = (Term(1), NodeId(1), Term(0));
+        let members = members.into();
+        let set = InSyncSet { term, primary, number: 1, first: 1, after, members, quorum, floor, before };
+        let mut table = table(Safety::Quorum(2), Some(set));
+        let with = |node, incarnation| StandbyStatus {
+            connected: true,
+            log: Holder::new(NodeId(node), incarnation),
+            ..standby(node)
+        };
+        table.add_fed(&[with(2, 7), with(3, 8), with(4, 7)], &[], false);
+        let votes: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.vote)).collect();
+        assert_eq!(votes, [(1, true), (2, true), (3, false), (4, false)]);
+    }
+
+    #[test]
+    fn no_more_nodes_are_shown_than_a_cluster_has() {
+        let mut table = table(Safety::OneSafe, None);
+        let standbys: Vec<_> = (2..200).map(standby).collect();
+        table.add_fed(&standbys, &[], false);
+        table.add_fed(&standbys[..3], &[], false);
+        let members = table.finish(&terms(), None, None);
+        assert_eq!((members.nodes.len(), members.left_out), (MOST, 199 - MOST as u32));
+        assert!(members.nodes[1..].iter().all(|node| !node.vote));
+    }
+}

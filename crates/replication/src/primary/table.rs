@@ -1,0 +1,59 @@
+//! Which nodes there are, as the primary knows it ([`crate::members`]).
+
+use freshet_cluster::commit_rule::Standing;
+
+use super::Shared;
+use crate::{
+    members::{MemberRole, MemberStatus, Members, Table, Votes},
+    status::{Lag, PrimaryStatus},
+    wire::{Purpose, Reply},
+};
+
+impl Shared {
+    /// Answers who asks which nodes there are, or speaks of maintenance.
+    pub(super) fn of_cluster(&self, purpose: &Purpose) -> Reply {
+        match purpose {
+            Purpose::Members { relays } => Reply::Members(Box::new(self.members(*relays))),
+            Purpose::Maintenance(notice) => {
+                self.terms.maintained().observe(*notice);
+                Reply::Maintenance(self.terms.maintained().notice())
+            }
+            _ => unreachable!("this is asked with those purposes only"),
+        }
+    }
+
+    /// Asks relays through `relays` of them, one below the other.
+    pub(super) fn members(&self, relays: u8) -> Members {
+        let PrimaryStatus { standing, standbys, observers, available, durable, .. } = self.status();
+        let fenced = matches!(standing, Standing::Fenced { .. });
+        let votes = Votes { safety: Some(self.config.rule.safety), set: self.terms.get().set };
+        let own = MemberStatus {
+            role: if fenced { MemberRole::Deposed } else { MemberRole::Primary },
+            lsn: Some(durable),
+            lag: (!fenced).then(|| Lag { bytes: available.since(durable.min(available)), ..Lag::default() }),
+            connected: Some(true),
+            connected_or_away_for: Some(self.feeds.lasts()),
+            in_sync: Some(!fenced),
+            in_sync_for: (!fenced).then(|| self.feeds.lasts()),
+            ..MemberStatus::own(self.who.node, &self.who.address)
+        };
+        let mut table = Table::new(own, self.who.term, !fenced, votes);
+        table.add_fed(&standbys, &observers, false);
+        table.ask_relays(&self.who.credentials, &self.hello(Purpose::Identify), relays);
+        table.add_missing(&self.known(), Some(self.feeds.lasts()));
+        let no_primary = fenced.then(|| "the term of this primary is over".to_owned());
+        table.finish(&self.terms, Some(word(&standing)), no_primary)
+    }
+}
+
+/// As the status has it.
+fn word(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Safe => "safe",
+        Standing::Degraded { .. } => "degraded",
+        Standing::Blocked { .. } => "blocked",
+        Standing::Refusing { .. } => "refusing",
+        Standing::Fenced { .. } => "fenced",
+        Standing::Stalled { .. } => "stalled",
+    }
+}
