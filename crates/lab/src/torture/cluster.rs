@@ -327,7 +327,7 @@ impl<'a> Cluster<'a> {
         self.is_at_work(node).then(|| processes::status(&self.specs[node].address.to_string()))?
     }
 
-    fn client(&self, node: usize) -> Result<Client, ClientError> {
+    pub(super) fn client(&self, node: usize) -> Result<Client, ClientError> {
         processes::client(&self.specs[node].address.to_string())
     }
 
@@ -435,26 +435,13 @@ impl<'a> Cluster<'a> {
     /// Makes a node the primary.
     pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
         let (term, _) = self.client(node)?.promote(false, patience)?;
-        self.last_primary.store(node as u64, Ordering::Relaxed);
-        self.history.did(node, Deed::Promoted);
+        self.promoted(node);
         Ok(term)
     }
 
-    /// Whether all nodes show the same records, by hash: what differs.
-    pub(super) fn compare(&self, primary: usize, patience: Duration) -> Result<Option<String>, Failure> {
-        let hash = |node: usize, at| self.client(node)?.hash(at, patience);
-        let (at, ours, records) = hash(primary, None)?;
-        for node in (0..self.names.len()).filter(|node| *node != primary) {
-            let (found, theirs, count) = hash(node, Some(at))?;
-            if (theirs, count) != (ours, records) {
-                let (name, other) = (&self.names[primary], &self.names[node]);
-                return Ok(Some(format!(
-                    "states differ: {name} at {at} hashes to {ours:016x} over {records} records, {other} at {found} to \
-                     {theirs:016x} over {count}"
-                )));
-            }
-        }
-        Ok(None)
+    fn promoted(&self, node: usize) {
+        self.last_primary.store(node as u64, Ordering::Relaxed);
+        self.history.did(node, Deed::Promoted);
     }
 
     /// What speaks against the states of nodes, by what they say themselves, and the first record
@@ -477,6 +464,13 @@ impl<'a> Cluster<'a> {
             }
         }
         Ok(doubts)
+    }
+
+    /// Has the primary hand its role to `to`.
+    pub(super) fn switch_over(&self, primary: usize, to: usize, patience: Duration) -> Result<(), ClientError> {
+        self.client(primary)?.switch_over(Some(self.specs[to].listen.to_string()), patience)?;
+        self.promoted(to);
+        Ok(())
     }
 
     /// Damages something in a node's memory; what, if it was possible.

@@ -16,6 +16,7 @@ mod history;
 mod load;
 mod nemesis;
 mod shape;
+mod states;
 
 use std::{
     collections::BTreeMap,
@@ -82,6 +83,9 @@ pub(crate) enum Fault {
     /// A standby is promoted while the primary lives and works, and one of the two is killed on the
     /// way, or both are; they come back as they were.
     PromoteAndKill,
+    /// The primary hands its role to a standby while all work; one of the two may be killed on the
+    /// way, or both, and comes back as it was.
+    SwitchOver,
     /// Where there are mirrors: a standby begins again with an empty directory and with what a
     /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
     /// on the way, and comes back as it was.
@@ -255,12 +259,13 @@ fn print(summary: &Summary) {
         grouped(summary.reads),
     );
     println!(
-        "{} kills, {} stops, {} failovers and {} refused, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
+        "{} kills, {} stops, {} failovers and {} refused, {} roles handed over, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
          {:.1} s after the last fault",
         summary.done.kills,
         summary.done.stops,
         summary.done.failovers,
         summary.done.refused,
+        summary.done.switch_overs,
         summary.ended_alone,
         summary.longest_unavailable_seconds,
         summary.longest_recovery_seconds,

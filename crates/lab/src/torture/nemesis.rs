@@ -87,6 +87,8 @@ pub(super) struct Done {
     pub(super) kills: u64,
     pub(super) stops: u64,
     pub(super) failovers: u64,
+    /// Roles that were handed over.
+    pub(super) switch_overs: u64,
     /// Failovers that the node refused.
     pub(super) refused: u64,
     /// How long each took that no operator asked for, in seconds.
@@ -98,6 +100,7 @@ impl Done {
         self.kills += other.kills;
         self.stops += other.stops;
         self.failovers += other.failovers;
+        self.switch_overs += other.switch_overs;
         self.refused += other.refused;
         self.automatic.extend(&other.automatic);
     }
@@ -130,6 +133,13 @@ impl<'a> Nemesis<'a> {
         self.history.log(&format!("SIGKILL {}", self.name(node)));
         self.cluster.kill(node);
         self.done.kills += 1;
+    }
+
+    fn kill_for(&mut self, node: usize, time: Duration) -> Result<(), Failure> {
+        self.kill(node);
+        self.sleep(time)?;
+        self.want(node);
+        Ok(())
     }
 
     fn want(&self, node: usize) {
@@ -218,6 +228,34 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// The primary hands its role to `node`; in half of all cases some of the two are killed
+    /// on the way. That may fail on a busy machine; what must hold all the same, the checks see.
+    fn switch_over(&mut self, deal: &Deal, primary: usize, node: usize) -> Result<(), Failure> {
+        self.history.log(&format!("{} is to hand its role to {}", self.name(primary), self.name(node)));
+        let both = [node, primary];
+        let killed = [&both[..0], &both[..0], &both[..0], &both[..1], &both[1..], &both][(deal.dice[1] % 6) as usize];
+        let cluster = self.cluster;
+        let outcome = thread::scope(|scope| {
+            let handed = scope.spawn(|| cluster.switch_over(primary, node, FAILOVER));
+            if !killed.is_empty() {
+                self.sleep(deal.first / 8)?;
+            }
+            killed.iter().for_each(|node| self.kill(*node));
+            Ok::<_, Failure>(handed.join())
+        })?;
+        match outcome {
+            Ok(Ok(())) => {
+                self.history.log(&format!("{} has the role", self.name(node)));
+                self.done.switch_overs += 1;
+            }
+            Ok(Err(failure)) => self.history.log(&format!("{} does not take the role: {failure}", self.name(node))),
+            Err(_) => {}
+        }
+        self.sleep(deal.second)?;
+        killed.iter().for_each(|node| self.want(*node));
+        Ok(())
+    }
+
     fn promoted(&mut self, node: usize, outcome: Result<u32, ClientError>) -> Option<ClientError> {
         match outcome {
             Ok(term) => {
@@ -268,16 +306,8 @@ impl<'a> Nemesis<'a> {
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
         self.begin(deal, primary);
         match deal.fault {
-            Fault::KillPrimary => {
-                self.kill(primary);
-                self.sleep(deal.first)?;
-                self.want(primary);
-            }
-            Fault::KillStandby => {
-                self.kill(others[0]);
-                self.sleep(deal.first)?;
-                self.want(others[0]);
-            }
+            Fault::KillPrimary => self.kill_for(primary, deal.first)?,
+            Fault::KillStandby => self.kill_for(others[0], deal.first)?,
             Fault::StopPrimary => {
                 self.stop(primary);
                 self.sleep(deal.first)?;
@@ -366,6 +396,7 @@ impl<'a> Nemesis<'a> {
                 self.sleep(deal.second)?;
                 killed.iter().for_each(|node| self.want(*node));
             }
+            Fault::SwitchOver => self.switch_over(deal, primary, standby)?,
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
             Fault::LosePrimary => self.lose_primary(deal, primary, &others)?,
             Fault::Define => {
