@@ -2,13 +2,14 @@
 
 mod automatic;
 mod law;
+mod log_state;
 
-pub use automatic::{NeedsOperator, is_unattended};
-
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+pub use self::{
+    automatic::{NeedsOperator, is_unattended},
+    log_state::LogState,
 };
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
@@ -16,77 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Fetch, Stopped, Witness};
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
-    term::{Agreement, Fence, LastTerm, Living, TermEntry, TermHistory, TermState},
+    term::{Agreement, Fence, LastTerm, Living, TermEntry},
 };
-
-/// What a node says of its log when a candidate consults it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogState {
-    /// Its terms.
-    pub history: TermHistory,
-    /// Where its persistent part ends.
-    pub end: Lsn,
-    /// The newest in-sync set that it knows of.
-    pub set: Option<InSyncSet>,
-    /// Whether commits may count on it: an asynchronous standby has no vote.
-    pub synchronous: bool,
-    /// What of it the node knows to be committed: as the primary, or because a primary has said so.
-    pub committed: Lsn,
-    /// Whether it has the log itself, for others to continue theirs. A mirror has what that made.
-    pub log: bool,
-    /// Which log of that node this is: [`Holder::incarnation`].
-    pub incarnation: u64,
-    /// Which ones its directory had before ([`crate::term::TermState::former`]).
-    pub former: Vec<u64>,
-    /// It may have acknowledged everything below, also if that lies beyond its end now
-    /// ([`crate::mirror::MirrorState::owes`]).
-    pub owes: Lsn,
-    /// What is left of the lease that it has granted to the primary of before.
-    pub lease: Duration,
-}
-
-impl LogState {
-    /// What the synchronous node `node` has, which knows that its log, up to `end`, is committed up
-    /// to `committed`; `terms` is what it remembers.
-    pub fn of(terms: TermState, node: NodeId, end: Lsn, committed: Lsn) -> Self {
-        let incarnation = terms.holder(node).incarnation;
-        let TermState { history, set, former, .. } = terms;
-        let (owes, lease) = (Lsn::ZERO, Duration::ZERO);
-        Self { history, end, set, synchronous: true, committed, log: true, incarnation, former, owes, lease }
-    }
-
-    /// What is left of it to be said if it must not be compared.
-    pub fn witness(self) -> Witness {
-        let Self { set, incarnation, former: mut incarnations, lease, .. } = self;
-        incarnations.push(incarnation);
-        Witness { incarnations, set, lease }
-    }
-
-    /// The later term wins, then the longer log. What counts is the term of the last block that is
-    /// there, not a later term that the node has only heard of.
-    fn rank(&self) -> (Term, Lsn) {
-        self.rank_by(None)
-    }
-
-    /// The same for what was written up to the term of `newest`: not in later ones, nor in another
-    /// node's term of that number.
-    fn rank_by(&self, newest: Option<&InSyncSet>) -> (Term, Lsn) {
-        let beside = |entry: &&TermEntry| newest.is_some_and(|set| entry.term >= set.term && !set.is_of(entry));
-        let from = self.history.entries().iter().find(beside).map_or(Lsn::MAX, |entry| entry.start);
-        let end = self.end.min(from);
-        (self.history.cut(end).last_term(), end)
-    }
-
-    /// Whether it holds a block of the term that wrote this set.
-    fn has_some_of(&self, set: &InSyncSet) -> bool {
-        self.history.cut(self.end).entries().iter().any(|entry| set.is_of(entry))
-    }
-
-    /// The term in which its last block was written.
-    fn written_in(&self) -> Option<TermEntry> {
-        self.history.cut(self.end).entries().last().copied()
-    }
-}
 
 /// What a candidate has to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +98,7 @@ struct ComesBack {
 impl Candidacy {
     /// A candidate that asks for a term above everything it has heard of.
     pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
-        let term = fence.highest().max(mine.history.last_term()).next();
+        let term = fence.highest().max(mine.latest_term()).next();
         let last = mine.history.entries().last();
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
@@ -328,7 +260,8 @@ impl Candidacy {
         }
         // A node that has entered a term has observed it. One that promises it all the same has
         // promised it to the candidate before, whose disk was set back since.
-        let written = self.logs.values().map(|log| log.history.last_term()).max().unwrap_or_default();
+        let of_sets = self.met.values().filter_map(|witness| witness.set.as_ref().map(|set| set.term));
+        let written = self.logs.values().map(LogState::latest_term).chain(of_sets).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: written.next() };
         }

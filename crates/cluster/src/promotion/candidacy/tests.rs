@@ -1,13 +1,13 @@
 mod beside;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::ClusterId;
 
 use super::*;
 use crate::{
     in_sync::{Counting, tests::first_set},
-    term::may_come_back,
+    term::{TermHistory, TermState, may_come_back},
 };
 
 fn history(entries: &[(u32, u64)]) -> TermHistory {
@@ -469,6 +469,20 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Stop(Stopped::Better(NodeId(3))));
     let other = mirror(log(&[(1, 0), (2, 60)], 80, later()));
     assert_eq!(plan(&at(9, short, &[(3, other)])), Plan::Stop(Stopped::Better(NodeId(3))));
+}
+
+/// A mirror notes the set of a term before it follows that: what it begins itself comes later.
+#[test]
+fn no_term_begins_below_that_of_a_known_set() {
+    let of_term = |term| quorum(&[2, 3], 2).map(|set| InSyncSet { term: Term(term), ..set });
+    let known = log(&[(1, 0)], 50, of_term(4));
+    let mut candidate = Candidacy::new(NodeId(2), known.clone(), &Fence::new(Term(2), None));
+    assert_eq!(candidate.term(), Term(5));
+    candidate.promised(NodeId(3), log(&[(1, 0)], 50, of_term(6)));
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::HigherTerm { at_least: Term(7) });
+    let mut candidate = Candidacy::new(NodeId(2), known, &Fence::new(Term(2), None));
+    candidate.met(NodeId(3), log(&[(1, 0)], 50, of_term(6)).witness());
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::HigherTerm { at_least: Term(7) });
 }
 
 /// A mirror that was cut within a batch may have acknowledged more than it has.
