@@ -31,33 +31,47 @@ pub(crate) fn run(options: &SwitchOverOptions) -> Result<ExitCode, Failure> {
             );
             Ok(ExitCode::SUCCESS)
         }
-        Err(lost @ ClientError::Lost { .. }) => match follows(options, before) {
-            Some(primary) => {
-                println!("the role has moved to {primary}");
+        Err(lost @ ClientError::Lost { .. }) => match after(options, before) {
+            Some(After::Follows(primary)) if options.to.as_ref().is_none_or(|to| primary.contains(to)) => {
+                println!("the role has moved to {}", primary[1]);
                 Ok(ExitCode::SUCCESS)
             }
+            Some(After::Follows([_, address])) => {
+                Err(Failure::new(format!("{lost}; another node leads than the one that was to: {address}")))
+            }
+            Some(After::Leads) => Err(Failure::new(format!("{lost}; that node leads again, in a later term"))),
             None => Err(Failure::new(format!("{lost}; whether the role has moved is open: see freshet status"))),
         },
         Err(cause) => Err(cause.into()),
     }
 }
 
-/// Whom the node follows in a term later than `before`, as soon as it does.
-fn follows(options: &SwitchOverOptions, before: u64) -> Option<String> {
+/// What the node is after its connection was lost.
+enum After {
+    /// It follows the node with this id and address.
+    Follows([String; 2]),
+    Leads,
+}
+
+/// What the node is in a term later than `before`, as soon as it is that.
+fn after(options: &SwitchOverOptions, before: u64) -> Option<After> {
     let patience = Patience::endless().until(Instant::now() + FOLLOWS);
-    let follows = || {
+    let look = || {
         let status = options.shows.connect(&options.address, CONNECT).ok()?.status(CONNECT).ok()?;
-        followed(&status).filter(|_| term(&status) > before)
+        let status = parse(&status);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let link = &status["link"];
+        match status["role"].as_str() {
+            _ if status["term"].as_u64().is_none_or(|term| term <= before) => None,
+            Some("primary") => Some(After::Leads),
+            _ => Some(After::Follows([text(&link["node"])?, text(&link["address"])?])),
+        }
     };
-    wait::poll(LOOK, patience, follows).ok()
+    wait::poll(LOOK, patience, look).ok()
 }
 
 fn term(status: &str) -> u64 {
     parse(status)["term"].as_u64().unwrap_or_default()
-}
-
-fn followed(status: &str) -> Option<String> {
-    parse(status)["link"]["address"].as_str().map(str::to_owned)
 }
 
 fn parse(status: &str) -> Value {

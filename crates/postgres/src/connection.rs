@@ -307,6 +307,10 @@ impl Talk<'_> {
             return ControlFlow::Break(End::Quiet);
         }
         if self.entry.is_ending() {
+            // The end of the session says that nothing was done.
+            if report.state() == SqlState::STATEMENT_COMPLETION_UNKNOWN {
+                self.out.error(&report);
+            }
             return ControlFlow::Break(ending());
         }
         if report.severity() == Severity::Fatal {

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{SOON, Sql, SqlNode, config};
+use crate::common::{
+    SOON, Sql, SqlNode, config,
+    wire::{Part, Wire},
+};
 use freshet_base::wait::BOUND;
 use freshet_engine::{NodeConfig, Safety};
 
@@ -111,6 +114,21 @@ fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
         });
         assert!(session.query("SELECT 1").is_err(), "the session is over");
     }
+}
+
+/// The end of the session alone would say that nothing was done.
+#[test]
+fn a_commit_that_waits_is_unknown_when_its_session_ends() {
+    let (primary, _directories) = blocked();
+    let (early, other) = (primary.connect(), primary.connect());
+    early.lines("SET synchronous_commit = off");
+    let mut wire = Wire::tcp(primary.address());
+    let row = |part: Part| if let Part::Row(row) = part { row.into_iter().flatten().next() } else { None };
+    let pid = wire.query("SELECT pg_backend_pid()").parts.into_iter().find_map(row).unwrap();
+    wire.ask("INSERT INTO t VALUES (4, 4)", "");
+    crate::common::eventually("it has taken effect", || !early.lines("SELECT 1 FROM t WHERE id = 4").is_empty());
+    other.lines(&format!("SELECT pg_terminate_backend({pid})"));
+    assert_eq!(wire.last_errors(), ["40003", "57P01"]);
 }
 
 /// Nothing has happened yet when a commit waits for room, so the outcome is known.

@@ -86,6 +86,7 @@ impl World {
         let mut joined = leads.flat_map(|lead| lead.rule.members().map(|(name, member)| member.holder(name)));
         self.scenario.strong()
             && !self.is_asked_for_originals()
+            && !self.nodes.iter().any(Node::owes)
             && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].synchronous
             && last == [true, true]

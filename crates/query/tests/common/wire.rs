@@ -253,16 +253,24 @@ impl Wire {
     /// # Panics
     /// When it continues, or ends without one.
     pub fn last_words(&mut self) -> String {
-        let mut state = None;
+        self.last_errors().pop().expect("an error")
+    }
+
+    /// The SQLSTATEs of all errors until the connection ends.
+    ///
+    /// # Panics
+    /// When it continues.
+    pub fn last_errors(&mut self) -> Vec<String> {
+        let mut states = Vec::new();
         while let Ok((kind, body)) = self.message() {
             assert_ne!(kind, b'Z', "the session goes on");
             if kind == b'E'
                 && let Part::Failed { state: found, .. } = Body(&body).error()
             {
-                state = Some(found);
+                states.push(found);
             }
         }
-        state.expect("an error")
+        states
     }
 
     /// Waits for a notification, when nothing was asked: channel and payload.

@@ -63,6 +63,12 @@ pub enum SwitchOverError {
         /// Why.
         why: NotHandedOver,
     },
+    /// Another term has ended this one's on the way.
+    #[error(
+        "the term of this node ended before its role was handed to {0}: another node leads, or is about to; see \
+         freshet status"
+    )]
+    Deposed(NodeId),
     /// The standby has the promise of this node, and has not said that it leads.
     #[error(
         "{0} was handed the role and does not say that it leads yet: this node is no primary any more, and nothing is \
@@ -85,8 +91,8 @@ impl Primary {
     /// wait ([`freshet_cluster::switch_over`]). `transactions` says what is under way.
     ///
     /// # Errors
-    /// [`SwitchOverError`]; but for [`SwitchOverError::NotLeadingYet`] this node continues as
-    /// before.
+    /// [`SwitchOverError`]; but for [`SwitchOverError::Deposed`] and
+    /// [`SwitchOverError::NotLeadingYet`] this node continues as before.
     pub fn switch_over(
         &self,
         to: Option<&str>,
@@ -109,6 +115,7 @@ impl Primary {
         *lock(&shared.switching) = None;
         match handed {
             Ok(at) => shared.wait_for_lead(&target, at),
+            Err(NotHandedOver::LeadsNot) => Err(SwitchOverError::Deposed(target.node)),
             Err(why) => {
                 shared.commit.release();
                 tracing::warn!(to = %target.node, %why, "the switch-over did not take place");

@@ -218,6 +218,12 @@ impl Node {
         LogState { synchronous: self.synchronous, owes: mirror.state.owes(), log: false, ..log }
     }
 
+    /// Whether it is a mirror that has less than it may have acknowledged: until it is fed again,
+    /// another node has to have that.
+    pub(crate) fn owes(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.owes.0 > self.disk.synced)
+    }
+
     /// How it answers a candidate, whom its vote may help or not.
     pub(crate) fn answer_of(&self, log: LogState) -> Answer {
         match &self.mirror {
