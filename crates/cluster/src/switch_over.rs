@@ -197,13 +197,18 @@ impl SwitchOver {
         if !seen.leads {
             return self.stop(NotHandedOver::LeadsNot);
         }
-        let Some(successor) = seen.successor else {
+        let unfit = match seen.successor {
             // One that stands follows nobody any more.
-            return if self.step == Step::Offered { self.wait(now) } else { self.stop(NotHandedOver::Away) };
+            _ if self.step == Step::Offered => return self.wait(now),
+            None => Some(NotHandedOver::Away),
+            Some(successor) => (!successor.in_sync).then_some(NotHandedOver::NotInSync),
         };
-        if !successor.in_sync && self.step != Step::Offered {
-            return self.stop(NotHandedOver::NotInSync);
+        if let Some(why) = unfit {
+            // It may just be on its way back.
+            let waits = self.step == Step::CatchUp && now < self.until;
+            return if waits { Next::Look } else { self.stop(why) };
         }
+        let Some(successor) = seen.successor else { unreachable!("one that is away is unfit") };
         match self.step {
             Step::CatchUp => {
                 let behind = seen.end.0.saturating_sub(successor.persisted.min(successor.replayed).0);
@@ -352,10 +357,16 @@ mod tests {
     #[test]
     fn one_that_nobody_counts_on_and_one_that_is_away_get_nothing() {
         let away = Seen { successor: None, ..seen(500) };
-        assert_eq!(begun().next(Moment(0), &away), Next::Stop(NotHandedOver::Away));
         let out = Successor { in_sync: false, persisted: Lsn(500), replayed: Lsn(500) };
         let out = Seen { successor: Some(out), ..seen(500) };
-        assert_eq!(begun().next(Moment(0), &out), Next::Stop(NotHandedOver::NotInSync));
+        for (unfit, why) in [(away, NotHandedOver::Away), (out, NotHandedOver::NotInSync)] {
+            let mut it = begun();
+            assert_eq!(it.next(Moment(999), &unfit), Next::Look, "it may come back");
+            let mut never = it.clone();
+            assert_eq!(never.next(Moment(1000), &unfit), Next::Stop(why));
+            assert_eq!(it.next(Moment(999), &seen(500)), Next::Hold);
+            assert_eq!(it.next(Moment(999), &unfit), Next::Stop(why), "not while others are held");
+        }
         let deposed = Seen { leads: false, ..seen(500) };
         assert_eq!(begun().next(Moment(0), &deposed), Next::Stop(NotHandedOver::LeadsNot));
     }

@@ -53,7 +53,7 @@ pub enum SwitchOverError {
     #[error("a switch-over to {0} is under way")]
     UnderWay(NodeId),
     /// No standby can take the role.
-    #[error("{}no standby here can take the role: it has to be connected and in sync, and no mirror", named(.0))]
+    #[error("{}no standby here can take the role: it has to be one on which commits count, and no mirror", named(.0))]
     Nobody(Option<String>),
     /// It was given up, and this node is the primary as before.
     #[error("the role was not handed to {to}, and nothing has changed: {why}")]
@@ -126,13 +126,18 @@ impl Primary {
 }
 
 impl Shared {
-    /// The standby with this id or address, or the one that holds most, if it can lead.
+    /// The standby with this id or address, if it may lead once it is connected and in sync;
+    /// without a name the one of those that are which holds most.
     fn successor_named(&self, who: Option<&str>) -> Option<StandbyStatus> {
-        let is_named =
-            |standby: &StandbyStatus| who.is_none_or(|who| standby.address == who || standby.node.to_string() == who);
-        let able =
-            |standby: &StandbyStatus| !standby.mirror && !standby.in_doubt && self.counts(standby) && is_named(standby);
-        self.standbys().into_iter().filter(able).max_by_key(|standby| (standby.replayed, standby.acked))
+        let is_named = |standby: &StandbyStatus| match who {
+            Some(who) => standby.address == who || standby.node.to_string() == who,
+            None => self.counts(standby),
+        };
+        // One that is away seems to be a mirror.
+        let fits = |standby: &StandbyStatus| {
+            standby.synchronous && !standby.in_doubt && !(standby.connected && standby.mirror) && is_named(standby)
+        };
+        self.standbys().into_iter().filter(fits).max_by_key(|standby| (standby.replayed, standby.acked))
     }
 
     fn standbys(&self) -> Vec<StandbyStatus> {
