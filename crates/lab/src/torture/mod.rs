@@ -84,7 +84,7 @@ pub(crate) enum Fault {
     /// way, or both are; they come back as they were.
     PromoteAndKill,
     /// The primary hands its role to a standby while all work; one of the two may be killed on the
-    /// way, or both, and comes back as it was.
+    /// way, or both, and comes back as it was. Only where it is asked for by --only.
     SwitchOver,
     /// Where there are mirrors: a standby begins again with an empty directory and with what a
     /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
@@ -213,7 +213,7 @@ pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
     let kinds: Vec<Fault> = Fault::value_variants()
         .iter()
         .copied()
-        .filter(|fault| options.only.is_empty() || options.only.contains(fault))
+        .filter(|fault| options.only.contains(fault) || options.only.is_empty() && *fault != Fault::SwitchOver)
         .filter(|fault| !options.without.contains(fault))
         .collect();
     if kinds.is_empty() {
