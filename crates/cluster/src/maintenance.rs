@@ -8,7 +8,7 @@
 //!
 //! What travels is how much is left ([`Notice`]), never a time of day: each node keeps until when
 //! by its own clock. It outlives the primary, which is the point, and ends by itself. A person can
-//! promote a node all the same ([`crate::promotion::Rules::automatic`]).
+//! promote a node all the same ([`crate::promotion::Standing::Automatic`]).
 //!
 //! Of two orders, the later one counts, which is the one of the larger number: a node that is given
 //! an order takes a number above all that it knows, and another one if a node knows a larger one.

@@ -275,8 +275,8 @@ pub enum Stopped {
     },
     /// Others want to lead too.
     Contested(Term),
-    /// The primary does not hand its role over, or not any more: nobody else was asked for a
-    /// promise.
+    /// The primary does not hand its role over, or has taken its offer back. No other node was
+    /// asked for a promise.
     NotHanded(NodeId),
     /// It stands by itself, and maintenance lasts.
     Maintenance,
@@ -343,7 +343,7 @@ impl Promotion {
     /// When there is no larger term.
     pub fn raise(&mut self, mut fence: Fence) -> Result<Fence, LastTerm> {
         // Two that outbid each other would both be late.
-        let gives_way = matches!(self.rules.standing, Standing::Automatic | Standing::Handed(_));
+        let gives_way = self.rules.standing.is_hasty();
         self.yields |= gives_way && fence.highest() >= self.term() && fence.holder() != Some(self.me());
         // A primary that takes its offer back must not find a node that knows of a later term.
         if self.binding && !self.yields && self.giver().is_none() {

@@ -1,5 +1,5 @@
-//! A switch-over: a primary that is well hands its role to a standby, at an LSN, and nothing is
-//! lost and nobody's outcome is left open.
+//! A switch-over: a primary that is well hands its role to a standby at an LSN. No commit is lost,
+//! and every client hears the outcome of its transaction.
 //!
 //! 1. Catch up: the standby comes near while all continues. If it does not, that is all.
 //! 2. Hold: transactions that would begin wait. Those that are open may finish.
@@ -161,7 +161,7 @@ pub struct SwitchOver {
     step: Step,
     /// When the step has taken too long.
     until: Moment,
-    /// Where the log ends, once it is closed and nobody commits.
+    /// Where the log ends: known once it is closed and no transaction is committing.
     end: Option<Lsn>,
 }
 
@@ -197,18 +197,21 @@ impl SwitchOver {
         if !seen.leads {
             return self.stop(NotHandedOver::LeadsNot);
         }
-        let unfit = match seen.successor {
-            // One that stands follows nobody any more.
-            _ if self.step == Step::Offered => return self.wait(now),
-            None => Some(NotHandedOver::Away),
-            Some(successor) => (!successor.in_sync).then_some(NotHandedOver::NotInSync),
-        };
-        if let Some(why) = unfit {
-            // It may just be on its way back.
-            let waits = self.step == Step::CatchUp && now < self.until;
-            return if waits { Next::Look } else { self.stop(why) };
+        // A successor that stands has left its primary, so it is away by then.
+        if self.step == Step::Offered {
+            return self.wait(now);
         }
-        let Some(successor) = seen.successor else { unreachable!("one that is away is unfit") };
+        let fit = match seen.successor {
+            None => Err(NotHandedOver::Away),
+            Some(successor) if !successor.in_sync => Err(NotHandedOver::NotInSync),
+            Some(successor) => Ok(successor),
+        };
+        let successor = match fit {
+            Ok(successor) => successor,
+            // It may just be on its way back.
+            Err(_) if self.step == Step::CatchUp && now < self.until => return Next::Look,
+            Err(why) => return self.stop(why),
+        };
         match self.step {
             Step::CatchUp => {
                 let behind = seen.end.0.saturating_sub(successor.persisted.min(successor.replayed).0);

@@ -57,7 +57,8 @@ impl Default for WatchConfig {
 pub enum Next {
     /// Nothing before this, unless something happens.
     Sleep(Moment),
-    /// It stands ([`crate::promotion::Rules::automatic`]); [`Watch::gave_up`] follows, or it leads.
+    /// It stands ([`crate::promotion::Standing::Automatic`]); [`Watch::gave_up`] follows, or it
+    /// leads.
     Stand,
 }
 

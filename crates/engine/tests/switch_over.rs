@@ -1,4 +1,5 @@
-//! A primary hands its role to a standby: nothing is lost, and nobody's outcome is open.
+//! A primary hands its role to a standby: no commit is lost, and no outcome is
+//! left open.
 
 mod common;
 

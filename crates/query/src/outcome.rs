@@ -266,8 +266,8 @@ impl Outcomes {
         if state.generations.is_empty() { Ok(()) } else { self.advance(&mut state, None) }
     }
 
-    /// Removes what is old enough, a bounded part of it. Who asks for tokens does that now and
-    /// then; this is for when nobody does.
+    /// Removes what is old enough, a bounded part of it. Sessions that ask for tokens do so now and
+    /// then; each new session calls this, for when none asks.
     pub fn clean(&self) {
         let advanced = {
             let mut state = guard(&self.state);

@@ -188,8 +188,8 @@ impl MemberStatus {
         }
     }
 
-    /// A node that `by` feeds; of those below a relay nobody knows whether they are in sync, since
-    /// no commit waits for them.
+    /// A node that `by` feeds. Below a relay no commit waits for a node, so none is known to be in
+    /// sync.
     fn of_standby(standby: &StandbyStatus, by: NodeId, relay: bool) -> Self {
         let role = match standby {
             _ if relay => MemberRole::Asynchronous,

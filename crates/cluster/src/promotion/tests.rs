@@ -122,7 +122,7 @@ fn a_node_that_stands_by_itself_stops_while_maintenance_lasts() {
     }
 }
 
-/// The primary is asked for its promise alone; a candidate that it refuses disturbs nobody.
+/// The primary alone is asked for its promise. A candidate that it refuses disturbs no other node.
 #[test]
 fn a_role_is_handed_over_by_its_primary_before_others_are_asked() {
     let handed = HandOver { by: NodeId(1), term: Term(1), number: 77 };

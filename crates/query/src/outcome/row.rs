@@ -1,8 +1,8 @@
 //! The rows of `sql.outcomes`, and what a token is made of.
 //!
 //! A token is a UUID of version 8: the number of its generation (32 bits), the generation's random
-//! number (28), and 62 bits of its own. So tokens are in the index in the order of generations, and
-//! nobody guesses one.
+//! number (28), and 62 bits of its own. So the index holds tokens in the order of generations, and
+//! a token cannot be guessed.
 
 /// How many bytes of a row are its key.
 pub(super) const KEY: u16 = 17;
@@ -52,7 +52,7 @@ impl Generation {
         row
     }
 
-    /// Of a row; nothing when that is none of a generation.
+    /// Reads a row: `None` when it is not the row of a generation.
     pub(super) fn of(row: &[u8]) -> Option<Self> {
         let (kind, rest) = row.split_first()?;
         let (number, rest) = rest.split_first_chunk()?;

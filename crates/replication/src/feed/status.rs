@@ -9,7 +9,7 @@ use super::Feeds;
 use crate::status::{ObserverStatus, RoundTrips, StandbyStatus};
 
 impl Feeds {
-    /// Those who are fed and counted on by nobody.
+    /// The nodes that are fed but that no commit counts on.
     pub fn observers(&self) -> Vec<ObserverStatus> {
         let (state, now) = (self.state(), self.clock.now());
         let filled = state.host.filled_to();
