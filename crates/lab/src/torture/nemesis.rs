@@ -135,6 +135,15 @@ impl<'a> Nemesis<'a> {
         self.done.kills += 1;
     }
 
+    /// Of nodes that are to die at once: those that may.
+    fn doomed(&self, nodes: &[usize]) -> Vec<usize> {
+        let [doomed, spared] = self.cluster.spare(nodes, self.whole);
+        for node in spared {
+            self.history.log(&format!("{} is spared: too much would go with its memory", self.name(node)));
+        }
+        doomed
+    }
+
     fn kill_for(&mut self, node: usize, time: Duration) -> Result<(), Failure> {
         self.kill(node);
         self.sleep(time)?;
@@ -234,6 +243,7 @@ impl<'a> Nemesis<'a> {
         self.history.log(&format!("{} is to hand its role to {}", self.name(primary), self.name(node)));
         let both = [node, primary];
         let killed = [&both[..0], &both[..0], &both[..0], &both[..1], &both[1..], &both][(deal.dice[1] % 6) as usize];
+        let killed = self.doomed(killed);
         let cluster = self.cluster;
         let outcome = thread::scope(|scope| {
             let handed = scope.spawn(|| cluster.switch_over(primary, node, FAILOVER));
@@ -358,14 +368,16 @@ impl<'a> Nemesis<'a> {
             Fault::KillTwo => {
                 let mut both = [primary, standby];
                 both.rotate_left((deal.dice[1] % 2) as usize);
+                let both = self.doomed(&both);
                 both.iter().for_each(|node| self.kill(*node));
-                self.sleep(deal.first)?;
-                self.want(both[0]);
-                self.sleep(deal.second)?;
-                self.want(both[1]);
+                for (node, time) in both.iter().zip([deal.first, deal.second]) {
+                    self.sleep(time)?;
+                    self.want(*node);
+                }
             }
             Fault::KillAll => {
-                let mut all: Vec<usize> = others.iter().copied().chain([primary]).collect();
+                let all: Vec<usize> = others.iter().copied().chain([primary]).collect();
+                let mut all = self.doomed(&all);
                 let turn = (deal.dice[1] % all.len() as u64) as usize;
                 all.iter().for_each(|node| self.kill(*node));
                 all.rotate_left(turn);
@@ -383,20 +395,24 @@ impl<'a> Nemesis<'a> {
                 self.go_on(third);
             }
             Fault::KillCandidate => {
+                let killed = self.doomed(&[standby]);
                 self.kill(primary);
-                self.promote_and_kill(standby, &[standby], deal.first / 8)?;
+                self.promote_and_kill(standby, &killed, deal.first / 8)?;
                 self.sleep(deal.second)?;
-                self.want(standby);
-                self.want(primary);
+                [&killed[..], &[primary]].concat().iter().for_each(|node| self.want(*node));
             }
             Fault::PromoteAndKill => {
                 let both = [standby, primary];
-                let killed = [&both[..1], &both[1..], &both][(deal.dice[1] % 3) as usize];
-                self.promote_and_kill(standby, killed, deal.first / 8)?;
+                let killed = self.doomed([&both[..1], &both[1..], &both][(deal.dice[1] % 3) as usize]);
+                self.promote_and_kill(standby, &killed, deal.first / 8)?;
                 self.sleep(deal.second)?;
                 killed.iter().for_each(|node| self.want(*node));
             }
-            Fault::SwitchOver => self.switch_over(deal, primary, standby)?,
+            Fault::SwitchOver => {
+                // A mirror refuses.
+                let heir = standbys.iter().find(|node| !self.cluster.is_mirror(**node));
+                self.switch_over(deal, primary, *heir.unwrap_or(&standby))?;
+            }
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
             Fault::LosePrimary => self.lose_primary(deal, primary, &others)?,
             Fault::Define => {

@@ -335,3 +335,24 @@ fn mirrors(
     random.shuffle(&mut others);
     Ok((0..nodes).map(|node| others[..count].contains(&node)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: TortureOptions,
+    }
+
+    /// `./test` begins with seed 1, and comes to three clusters at least in its two minutes.
+    #[test]
+    fn ci_has_clusters_of_both_kinds_of_failover() {
+        let options = Command::parse_from(["torture"]).options;
+        let mut automatic = (1..=3).map(|seed| Shape::draw(seed, &options).unwrap().automatic);
+        assert!(automatic.clone().any(|it| it) && !automatic.all(|it| it));
+    }
+}
