@@ -144,6 +144,13 @@ impl<'a> Nemesis<'a> {
         doomed
     }
 
+    /// Kills those of them that may die at once, and names these.
+    fn kill_at_once(&mut self, nodes: &[usize]) -> Vec<usize> {
+        let doomed = self.doomed(nodes);
+        doomed.iter().for_each(|node| self.kill(*node));
+        doomed
+    }
+
     fn kill_for(&mut self, node: usize, time: Duration) -> Result<(), Failure> {
         self.kill(node);
         self.sleep(time)?;
@@ -237,9 +244,11 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// The primary hands its role to `node`; in half of all cases some of the two are killed
-    /// on the way. That may fail on a busy machine; what must hold all the same, the checks see.
-    fn switch_over(&mut self, deal: &Deal, primary: usize, node: usize) -> Result<(), Failure> {
+    /// The primary hands its role to a standby, if there is one beside mirrors; in half of all
+    /// cases some of the two are killed on the way. That may fail on a busy machine; what must hold
+    /// all the same, the checks see.
+    fn switch_over(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
+        let node = *standbys.iter().find(|node| !self.cluster.is_mirror(**node)).unwrap_or(&standbys[0]);
         self.history.log(&format!("{} is to hand its role to {}", self.name(primary), self.name(node)));
         let both = [node, primary];
         let killed = [&both[..0], &both[..0], &both[..0], &both[..1], &both[1..], &both][(deal.dice[1] % 6) as usize];
@@ -368,18 +377,15 @@ impl<'a> Nemesis<'a> {
             Fault::KillTwo => {
                 let mut both = [primary, standby];
                 both.rotate_left((deal.dice[1] % 2) as usize);
-                let both = self.doomed(&both);
-                both.iter().for_each(|node| self.kill(*node));
-                for (node, time) in both.iter().zip([deal.first, deal.second]) {
+                for (node, time) in self.kill_at_once(&both).iter().zip([deal.first, deal.second]) {
                     self.sleep(time)?;
                     self.want(*node);
                 }
             }
             Fault::KillAll => {
                 let all: Vec<usize> = others.iter().copied().chain([primary]).collect();
-                let mut all = self.doomed(&all);
-                let turn = (deal.dice[1] % all.len() as u64) as usize;
-                all.iter().for_each(|node| self.kill(*node));
+                let mut all = self.kill_at_once(&all);
+                let turn = (deal.dice[1] % all.len().max(1) as u64) as usize;
                 all.rotate_left(turn);
                 for node in all {
                     self.sleep(deal.first / 4)?;
@@ -408,11 +414,7 @@ impl<'a> Nemesis<'a> {
                 self.sleep(deal.second)?;
                 killed.iter().for_each(|node| self.want(*node));
             }
-            Fault::SwitchOver => {
-                // A mirror refuses.
-                let heir = standbys.iter().find(|node| !self.cluster.is_mirror(**node));
-                self.switch_over(deal, primary, *heir.unwrap_or(&standby))?;
-            }
+            Fault::SwitchOver => self.switch_over(deal, primary, &standbys)?,
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
             Fault::LosePrimary => self.lose_primary(deal, primary, &others)?,
             Fault::Define => {

@@ -338,9 +338,10 @@ fn mirrors(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{Parser, ValueEnum};
 
     use super::*;
+    use crate::torture::{Fault, nemesis::draw};
 
     #[derive(Parser)]
     struct Command {
@@ -348,11 +349,22 @@ mod tests {
         options: TortureOptions,
     }
 
-    /// `./test` begins with seed 1, and comes to three clusters at least in its two minutes.
+    /// `./test` comes to three clusters at least in its two minutes: among them are both kinds of
+    /// failover, and primaries that can hand their role to a standby, and are to.
     #[test]
-    fn ci_has_clusters_of_both_kinds_of_failover() {
+    fn ci_has_failovers_of_both_kinds_and_switch_overs() {
+        let script = include_str!("../../../../test");
+        let first = script.split("torture --seed ").nth(1).and_then(|rest| rest.split(' ').next());
+        let first: u64 = first.unwrap().parse().unwrap();
         let options = Command::parse_from(["torture"]).options;
-        let mut automatic = (1..=3).map(|seed| Shape::draw(seed, &options).unwrap().automatic);
-        assert!(automatic.clone().any(|it| it) && !automatic.all(|it| it));
+        let shapes: Vec<_> = (first..first + 3).map(|seed| Shape::draw(seed, &options).unwrap()).collect();
+        let automatic = shapes.iter().filter(|shape| shape.automatic).count();
+        assert!((1..shapes.len()).contains(&automatic), "{automatic} with automatic failovers");
+        let switch_overs = shapes.iter().filter(|shape| shape.mirror_count() + 1 < shape.counted).flat_map(|shape| {
+            let mut random = Random::stream(shape.seed, 1);
+            let rounds = (0..options.rounds).flat_map(move |_| draw(&mut random, Fault::value_variants()));
+            rounds.filter(|deal| deal.to_string().starts_with("switch-over"))
+        });
+        assert!(switch_overs.count() >= 2);
     }
 }
