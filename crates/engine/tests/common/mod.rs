@@ -1,6 +1,8 @@
 //! What tests of whole nodes share.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub mod trio;
+
 use std::{
     fs,
     path::Path,
