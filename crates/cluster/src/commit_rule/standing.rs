@@ -60,6 +60,14 @@ pub enum Standing {
         /// What its log waits for, or why it takes no more.
         why: String,
     },
+    /// Nothing is confirmed: the lease is over ([`CommitRule::lease_until`]), and another node may
+    /// lead. The commit rule does not count that; what shows a standing does.
+    LeaseOver {
+        /// Since when.
+        since: Moment,
+        /// What that means.
+        why: Cow<'static, str>,
+    },
 }
 
 /// Why a writer is turned away before it starts, or stops waiting for its commit.

@@ -47,11 +47,12 @@ pub use self::{session::SessionError, upstream::JoinError, watch::Watching};
 use crate::{
     clock::Clock,
     maintenance::{self, Notice, Ordered},
-    members::MemberStatus,
+    members::{self, MemberStatus, Members},
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
     status::{AheadStatus, MOST_AHEAD, ObserverStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
+    whole_cluster::WholeCluster,
     wire::{Continue, Hello, Join, Peer, Peers, Purpose, Refusal},
 };
 
@@ -224,6 +225,20 @@ pub(crate) struct Known {
     announced_address: String,
 }
 
+impl<S: Store> WholeCluster for Shared<S> {
+    fn members(&self) -> Members {
+        members::of_cluster(self)
+    }
+
+    fn order_maintenance(&self, length: Duration) -> Ordered {
+        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
+        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
+        let ordered = self.terms.maintained().order(length, &this, &self.peers());
+        self.watching.look();
+        ordered
+    }
+}
+
 impl<S: Store> Shared<S> {
     /// It follows nobody before [`run`] is called.
     pub fn new(who: FollowerId, config: FollowConfig, terms: Terms, clock: Clock, store: S) -> Self {
@@ -376,15 +391,6 @@ impl<S: Store> Shared<S> {
         if self.terms.maintained().observe(notice) {
             self.watching.look();
         }
-    }
-
-    /// Maintenance is ordered on this node ([`Maintained::order`](crate::maintenance::Maintained)).
-    pub fn order_maintenance(&self, length: Duration) -> Ordered {
-        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
-        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
-        let ordered = self.terms.maintained().order(length, &this, &self.peers());
-        self.watching.look();
-        ordered
     }
 
     /// The primary has announced who is in the cluster, and what it promises.

@@ -32,6 +32,10 @@ use crate::{
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
 const LATE: Duration = Duration::from_millis(100);
 
+/// Why a primary without a lease confirms nothing.
+const LEASE_OVER: &str =
+    "the lease of this primary is over: it hears too few of the other nodes, which may choose another primary";
+
 /// When nothing was done for so long, the whole node stood still: the watch wakes twice as often.
 fn stood_still(standby_timeout: Duration) -> Duration {
     standby_timeout.max(LATE)
@@ -244,8 +248,24 @@ impl CommitStage {
     /// Whether no other node can lead at this moment. To be asked when an answer is ready, and not
     /// before: this thread may have stood still since.
     fn is_leased(&self) -> bool {
+        self.lease_over().is_none()
+    }
+
+    /// Since when another node can lead, if one can.
+    fn lease_over(&self) -> Option<Moment> {
         let until = self.lease.load(Ordering::SeqCst);
-        until == u64::MAX || self.clock.now() < Moment(until)
+        (until != u64::MAX && self.clock.now() >= Moment(until)).then_some(Moment(until))
+    }
+
+    /// How the promise stands that the rule has as `standing`: without a lease it is not kept,
+    /// since nothing is confirmed.
+    pub(crate) fn leased(&self, standing: Standing) -> Standing {
+        match (standing, self.lease_over()) {
+            (Standing::Safe | Standing::Degraded { .. }, Some(since)) => {
+                Standing::LeaseOver { since, why: LEASE_OVER.into() }
+            }
+            (standing, _) => standing,
+        }
     }
 
     fn log_failed(&self) -> Option<OutcomeOpen> {
