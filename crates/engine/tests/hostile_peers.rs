@@ -123,7 +123,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(12) {
+    let purpose = match random.below(14) {
         0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
@@ -144,6 +144,11 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         7 => Purpose::Originals,
         8 => Purpose::BeginAgain { since: Lsn(random.next()) },
         9 => Purpose::Members { relays: random.next() as u8 },
+        11 => Purpose::Session { pid: random.next() as i32 },
+        12 => Purpose::Cancel {
+            pid: random.next() as i32,
+            key: (0..random.below(80)).map(|_| random.next() as u8).collect(),
+        },
         10 => Purpose::Maintenance(Notice { left: Duration::MAX, ..Notice::default() }),
         _ => Purpose::Join(Join {
             fence: term(random, victim),

@@ -211,6 +211,11 @@ impl Terms {
         self.lock().state.fence.admits(term)
     }
 
+    /// The term in which this node leads, or that it has entered last. Cheap.
+    pub fn last_term(&self) -> Term {
+        self.lock().state.history.last_term()
+    }
+
     /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has
     /// risen; that is durable when this returns. A node that is refused is sent to `primary` of the
     /// term in force, as far as that is known.

@@ -33,6 +33,7 @@ mod proof;
 mod rehearsal;
 mod restoring;
 mod seed;
+pub mod sessions;
 mod standby;
 mod start;
 mod status;
@@ -461,6 +462,7 @@ impl Node {
     /// What went wrong with the log, now or before.
     pub fn stop(&self) -> Result<(), String> {
         self.endpoint.set_service(None);
+        self.endpoint.set_sessions(None);
         self.sweep.stop();
         self.views.stop();
         if let Some(checkpointing) = self.checkpointing.get() {

@@ -54,7 +54,7 @@ impl Service for PrimaryService {
             Purpose::HandOver(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),

@@ -288,6 +288,11 @@ impl Standby {
         self.shared.peers()
     }
 
+    /// Where the primary is that this standby follows; none while it follows nobody.
+    pub fn followed_address(&self) -> Option<String> {
+        self.shared.followed_address()
+    }
+
     /// As things stand, without asking anybody.
     pub fn status(&self) -> OwnStatus {
         self.shared.status()
