@@ -16,16 +16,24 @@ pub enum Safety {
     /// On the primary and on every standby that is in the in-sync set. Without
     /// any, the primary continues alone, degraded, and says so.
     TwoSafe,
-    /// On the primary and on every configured standby. Without one of them,
+    /// On the primary and on every standby that belongs to the cluster. Without one of them,
     /// nothing commits.
     VerySafe,
+    /// On more than half of the nodes, the primary being one of them, where there are three or
+    /// more. Two nodes are as under 2-safe: of two, neither can tell a lost node from a lost
+    /// connection.
+    Majority,
     /// On at least this many nodes, the primary being one of them.
     Quorum(u32),
 }
 
 /// Levels that have no number.
-const LEVELS: [(&str, Safety); 3] =
-    [("1-safe", Safety::OneSafe), ("2-safe", Safety::TwoSafe), ("very-safe", Safety::VerySafe)];
+const LEVELS: [(&str, Safety); 4] = [
+    ("1-safe", Safety::OneSafe),
+    ("2-safe", Safety::TwoSafe),
+    ("majority", Safety::Majority),
+    ("very-safe", Safety::VerySafe),
+];
 /// What is before the number of the others.
 const QUORUM: &str = "quorum:";
 
@@ -102,7 +110,7 @@ mod tests {
 
     #[test]
     fn safety_levels_print_as_they_parse() {
-        for text in ["1-safe", "2-safe", "very-safe", "quorum:2"] {
+        for text in ["1-safe", "2-safe", "majority", "very-safe", "quorum:2"] {
             assert_eq!(text.parse::<Safety>().unwrap().to_string(), text);
         }
         for text in ["", "3-safe", "quorum:0", "quorum:", "quorum:-1", "quorum"] {

@@ -58,23 +58,25 @@
 //! 1-safe a failover by a standby that holds less, and finds neither of them, does lose it: that
 //! is what 1-safe means.)
 
+mod change;
 mod config;
 mod event;
 mod law;
 mod lease;
 mod member;
+mod roster;
 mod sets;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
 pub use self::{
-    config::{RuleConfig, WhenMissing, WrongQuorum},
-    event::{Decision, Event},
+    config::{RuleConfig, WhenMissing},
+    event::{CannotLeave, Decision, Event, Leaves},
     member::{Member, Place},
     standing::{Refusal, Standing},
 };
@@ -118,7 +120,7 @@ impl CommitRule {
             degraded_since: None,
             blocked_since: None,
             refusing: false,
-            settled: !matches!(config.safety, Safety::TwoSafe),
+            settled: config.needed().is_some(),
             fenced: None,
             sets: None,
             by_others: false,
@@ -151,8 +153,11 @@ impl CommitRule {
         answered: &BTreeSet<NodeId>,
         now: Moment,
     ) -> Self {
-        let Some(counting) = self.config.counting() else { return self };
-        let sets = Sets::new(me, term, counting, succession);
+        if !self.config.records() {
+            return self;
+        }
+        let sets = Sets::new(me, term, self.config, succession);
+        self.settled = sets.counts();
         for Holder { node, incarnation } in sets.members() {
             let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
             member.incarnation = incarnation;
@@ -258,6 +263,8 @@ impl CommitRule {
 
     fn joined(&mut self, standby: Holder, persisted: Lsn, synchronous: bool, now: Moment) {
         let (durable, Holder { node, incarnation }) = (self.durable, standby);
+        // It was let in before the record of that was written.
+        let synchronous = synchronous && !self.sets.as_ref().is_some_and(|sets| sets.roster().has_removed(node));
         let bound = self.awaited().is_some_and(|sets| sets.binds(node));
         let unknown = || Member { acked: persisted, incarnation, ..Member::unknown(now) };
         let member = self.members.entry(node).or_insert_with(unknown);
@@ -284,8 +291,8 @@ impl CommitRule {
     /// Carries out what the sets that are in effect now say.
     fn take_effect(&mut self, now: Moment) -> bool {
         let Some(sets) = &mut self.sets else { return false };
-        let me = sets.me();
-        if !sets.take_effect(held(&self.members, me, self.durable)) {
+        let forgets = |node| self.members.get(&node).is_some_and(|member| member.excused);
+        if !sets.take_effect(held(&self.members, sets.me(), self.durable), forgets) {
             return false;
         }
         for (node, member) in self.members.iter_mut().filter(|_| !sets.counts()) {
@@ -299,7 +306,24 @@ impl CommitRule {
             }
         }
         self.members.retain(|node, member| !member.forgotten || sets.binds(*node));
+        self.place_by_kind(now);
         true
+    }
+
+    /// The newest set counts its members, and before it commits waited for all of them, or the
+    /// other way round: then places mean something else.
+    fn place_by_kind(&mut self, now: Moment) {
+        let Some(sets) = &self.sets else { return };
+        for (node, member) in &mut self.members {
+            match member.place {
+                Place::Leaving if sets.counts() => {
+                    member.must_reach = self.durable;
+                    member.move_to(Place::Behind, now);
+                }
+                Place::InSync if !sets.counts() && !sets.binds(*node) => member.move_to(Place::Joining, now),
+                _ => {}
+            }
+        }
     }
 
     /// Puts out who stalls, and lets begin to join who is near.
@@ -330,104 +354,6 @@ impl CommitRule {
         changed
     }
 
-    /// Where members that are on record have to leave, or others have become level, there is
-    /// another set to write.
-    fn change_set(&mut self, now: Moment) {
-        if self.counted().is_some() {
-            return self.change_counted();
-        }
-        let Some(sets) = &mut self.sets else { return };
-        let members = &mut self.members;
-        let is_unfit = |node: NodeId| {
-            members
-                .get(&node)
-                .is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
-        };
-        let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
-        // As long as the floor keeps some, those that never answered go first.
-        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.answered));
-        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
-        // another who is worse.
-        let committed = self.committed;
-        let level = |members: &BTreeMap<NodeId, Member>, place: Place| {
-            let fit = |member: &Member| {
-                let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
-                let joins = member.place == Place::Joining && member.acked >= committed;
-                member.connected && member.synchronous && member.place == place && (joins || returns)
-            };
-            let fit = members.iter().filter(|(_, member)| fit(member));
-            fit.map(|(node, member)| member.holder(*node)).collect::<Vec<_>>()
-        };
-        // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
-        let helps = |(node, member): &(&NodeId, &Member)| {
-            member.connected && member.acked >= committed && sets.has_had(&member.holder(**node))
-        };
-        let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
-        let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
-        for node in sets.remove(unfit, &helpers) {
-            if let Some(member) = members.get_mut(&node) {
-                member.place = Place::Leaving;
-                member.must_reach = self.durable;
-            }
-        }
-        for member in sets.members() {
-            match members.get_mut(&member.node) {
-                Some(known) if known.place == Place::Behind => known.place = Place::Joining,
-                _ => {}
-            }
-        }
-        let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
-        // Who may not leave, since no set without it may follow, has not left: it counts again as
-        // soon as it has what it must.
-        let is_back = |holder: &&Holder| sets.names(holder);
-        let stayed =
-            leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
-        for (node, counts) in stayed.collect::<Vec<_>>() {
-            if let Some(member) = members.get_mut(&node) {
-                member.move_to(if counts { Place::InSync } else { Place::Joining }, now);
-            }
-        }
-        for node in sets.add(&leaving, &joining) {
-            if let Some(member) = members.get_mut(&node) {
-                member.place = Place::Joining;
-            }
-        }
-    }
-
-    /// The same where commits count members: a member goes when its log is gone, when it never took
-    /// part, or when it is away and a standby is level that has no place; a standby that is level
-    /// becomes one, as long as there is a place.
-    fn change_counted(&mut self) {
-        let Some(sets) = &mut self.sets else { return };
-        let members = &self.members;
-        let (effective, lost) = (sets.in_effect().members.clone(), sets.lost_members());
-        let goes = |member: &Holder| {
-            let known = members.get(&member.node);
-            let never_came = |known: &Member| known.stalls || !known.connected;
-            lost.contains(&member.node)
-                || known.is_none_or(|known| known.forgotten || !known.synchronous)
-                || !effective.contains(member) && known.is_some_and(never_came)
-        };
-        let mut going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
-        let is_level = |member: &&(NodeId, &Member)| {
-            let (node, member) = **member;
-            member.keeps_up() && member.synchronous && !sets.names(&member.holder(node))
-        };
-        let known: Vec<_> = members.iter().map(|(node, member)| (*node, member)).collect();
-        let mut level: Vec<_> = known.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
-        let room = |sets: &Sets| (self.config.standbys as usize).saturating_sub(sets.members().count());
-        let is_away = |node: NodeId| members.get(&node).is_some_and(|member| !member.connected && member.stalls);
-        let away = sets.members().map(|member| member.node).filter(|node| is_away(*node) && !going.contains(node));
-        let lacks = level.len().saturating_sub(room(sets) + going.len());
-        let away: Vec<_> = away.take(lacks).collect();
-        going.extend(away);
-        level.truncate(room(sets) + going.len());
-        sets.remove(going, &level);
-        level.retain(|member| !sets.names(member));
-        level.truncate(room(sets));
-        sets.add(&[], &level);
-    }
-
     /// Moves `committed` as far as the table at the head of this module allows.
     fn advance(&mut self, now: Moment) {
         if self.fenced.is_some() || self.lease_until() <= now {
@@ -436,7 +362,7 @@ impl CommitRule {
         if let Some(bound) = self.bound().filter(|bound| *bound > self.start.max(self.committed)) {
             self.committed = bound;
             self.by_others = self.by_others
-                || match self.config.needed() {
+                || match self.needed() {
                     Some(needed) => needed > 0,
                     None => self.members.values().any(Member::waited_for),
                 };
@@ -450,7 +376,7 @@ impl CommitRule {
         if let Some(sets) = self.counted() {
             return Some(sets.commits(held(&self.members, sets.me(), self.durable)).min(self.durable));
         }
-        let Some(needed) = self.config.needed() else {
+        let Some(needed) = self.needed() else {
             let waited_for = self.members.values().filter(|member| member.waited_for());
             let acked = waited_for.map(|member| member.acked).fold(self.durable, Lsn::min);
             // Another log of a member's node does not stand for the one that is on record.
@@ -461,13 +387,13 @@ impl CommitRule {
         let counted = self.members.values().filter(|member| member.synchronous);
         let mut acked: Vec<Lsn> = counted.map(|member| member.acked).collect();
         acked.sort_unstable_by(|a, b| b.cmp(a));
-        acked.get(nth).map(|acked| self.durable.min(*acked))
+        acked.get(nth as usize).map(|acked| self.durable.min(*acked))
     }
 
     /// Whether the set is smaller than the configured floor, so that nothing commits.
     fn below_floor(&self) -> bool {
         let Some(sets) = self.awaited() else { return false };
-        sets.in_effect().members.len() <= self.config.floor as usize
+        sets.in_effect().members.len() <= sets.floor() as usize
     }
 
     /// Who joins and holds everything committed is in sync; where sets are recorded, once that is
@@ -482,7 +408,7 @@ impl CommitRule {
             }
         }
         if !self.settled
-            && (self.in_sync() >= self.config.standbys || now.since(self.started) >= self.config.standby_timeout)
+            && (self.in_sync() >= self.expected() || now.since(self.started) >= self.config.standby_timeout)
         {
             self.settled = true;
             changed = true;
@@ -514,7 +440,7 @@ impl CommitRule {
         let in_sync = self.in_sync();
         let before = (self.degraded_since, self.blocked_since, self.refusing);
         let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
-        self.degraded_since = keep(self.degraded_since, in_sync < self.config.standbys);
+        self.degraded_since = keep(self.degraded_since, in_sync < self.expected());
         let blocked = in_sync < self.needed_now()
             || self.counted().is_some_and(|sets| !self.has_quorums(sets))
             || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
@@ -543,7 +469,7 @@ impl CommitRule {
     }
 
     fn may_refuse(&self) -> bool {
-        self.config.needed().is_some() || self.config.floor > 0
+        self.needed().is_some() || self.floor() > 0
     }
 
     /// When [`Event::Tick`] could next change something; `None` while only other events can.
@@ -619,24 +545,6 @@ impl CommitRule {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// Forgets a standby for good: an operator took it out of the cluster. Under very safe and
-    /// quorum its acknowledgements stop counting, for what is not committed yet.
-    pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
-        let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
-        if let Some(sets) = &mut self.sets {
-            sets.lost(standby, None);
-        }
-        let known = match self.members.get_mut(&standby) {
-            Some(member) if bound => {
-                (member.forgotten, member.synchronous, member.connected) = (true, false, false);
-                true
-            }
-            _ => self.members.remove(&standby).is_some(),
-        };
-        let decision = self.apply(Event::Tick, now);
-        Decision { changed: decision.changed | known, ..decision }
-    }
-
     /// Whether a writer may start, or go on waiting for its commit.
     ///
     /// # Errors
@@ -678,7 +586,7 @@ impl CommitRule {
             Some(since) => Standing::Degraded {
                 since,
                 in_sync,
-                configured: self.config.standbys,
+                configured: self.expected(),
                 behind: self
                     .members
                     .iter()

@@ -1,6 +1,6 @@
 //! Who may follow whom, and from where: decided from what both sides say, without any I/O.
 
-use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -212,20 +212,14 @@ pub enum Refusal {
     /// The node cannot go on.
     #[error("the node cannot continue: {0}")]
     Failed(String),
-    /// Another synchronous standby would not be counted right.
+    /// An operator has removed the other side from the cluster ([`crate::in_sync::Roster`]).
     #[error(
-        "the primary already has its {configured} synchronous standby(s) ({}), and safety level {safety} \
-         counts them: raise `standbys` on every node, start this one with `asynchronous`, or give it the \
-         address of one of these that is gone; a primary that restarts counts only those that come back",
-        names(.members)
+        "{node} was removed from the cluster, and may not come back with what it has: keep its directory aside, and \
+         let it join with a new one"
     )]
-    TooManyStandbys {
-        /// How many the primary is configured with.
-        configured: u32,
-        /// Its safety level.
-        safety: Safety,
-        /// Who they are.
-        members: Vec<NodeId>,
+    Removed {
+        /// Who was removed.
+        node: NodeId,
     },
     /// A newer connection of the same standby took its place, or the node stops.
     #[error("the connection is no longer needed: {0}")]
@@ -289,11 +283,6 @@ impl Refusal {
             false => Self::Fenced { asked, highest, holder, primary },
         }
     }
-}
-
-fn names(nodes: &[NodeId]) -> String {
-    let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
-    names.join(", ")
 }
 
 /// Why a relay asks to come again.

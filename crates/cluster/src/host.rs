@@ -231,12 +231,15 @@ impl Host {
     /// until it is on record that they do not.
     ///
     /// # Errors
-    /// [`Refusal`], to be sent to it; [`Refusal::Fenced`] as for [`consider`];
-    /// [`Refusal::HoldsMore`] and [`Refusal::MirrorHoldsMore`] concern an operator;
+    /// [`Refusal`], to be sent to it; [`Refusal::Removed`] for good; [`Refusal::Fenced`] as for
+    /// [`consider`]; [`Refusal::HoldsMore`] and [`Refusal::MirrorHoldsMore`] concern an operator;
     /// [`Refusal::NoteSet`] asks a mirror to come again.
     pub fn agree(&self, asking: &Asking<'_>, state: &TermState) -> Result<Agreed, Refusal> {
         let Asking { cluster, node, fence, log, .. } = *asking;
         let me = self.sender.node;
+        if state.has_removed(node) {
+            return Err(Refusal::Removed { node });
+        }
         if self.relays() {
             if asking.is_counted(state) {
                 return Err(Refusal::NotPrimary { node: me, primary: None });

@@ -58,8 +58,8 @@
 //! one in effect. Hence the rule:
 //!
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each
-//! > set M that it names at least max(1, |M| - `floor`) members are heard, the candidate included
-//! > if it is one.
+//! > set M that it names at least max(1, |M| - `floor` of M) members are heard, the candidate
+//! > included if it is one.
 //!
 //! With floor 0 the primary continues alone when all standbys are gone (2-safe by its definition:
 //! Query Fresh, section 2.1). Then *every* member must be heard, the old primary included: a
@@ -122,10 +122,88 @@ pub struct InSyncSet {
     /// No later set has fewer standbys than this, unless this one has.
     pub floor: u32,
     /// Sets, one of them possibly in effect as long as this one is not.
-    pub before: Vec<BTreeSet<Holder>>,
+    pub before: Vec<Earlier>,
+    /// Who belongs to the cluster.
+    pub roster: Roster,
 }
 
-/// What commits count on: how the sets of a term are made.
+/// A set that was recorded earlier, and how it counts its members.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Earlier {
+    /// [`InSyncSet::members`].
+    pub members: BTreeSet<Holder>,
+    /// [`InSyncSet::quorum`].
+    pub quorum: Option<u32>,
+    /// [`InSyncSet::floor`].
+    pub floor: u32,
+}
+
+/// Who belongs to the cluster, in sync or not. Only an operator takes a node out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roster {
+    /// All nodes that were members of a set, and were not removed or replaced since.
+    pub voters: BTreeSet<NodeId>,
+    /// The nodes that an operator has removed, the last of them last: at most [`REMOVED`]. They may
+    /// not join again.
+    pub removed: Vec<NodeId>,
+}
+
+/// How many removed nodes a cluster remembers.
+pub const REMOVED: usize = 256;
+
+impl Roster {
+    /// Whether an operator has removed this node.
+    pub fn has_removed(&self, node: NodeId) -> bool {
+        self.removed.contains(&node)
+    }
+
+    /// `node` belongs to the cluster no more.
+    pub(crate) fn leave(&mut self, node: NodeId, removed: bool) {
+        self.voters.remove(&node);
+        if removed && !self.has_removed(node) {
+            self.removed.push(node);
+            let oldest = self.removed.len().saturating_sub(REMOVED);
+            self.removed.drain(..oldest);
+        }
+    }
+}
+
+/// A set that may be in effect, and how it counts its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Possible<'a> {
+    /// [`InSyncSet::members`].
+    pub members: &'a BTreeSet<Holder>,
+    /// [`InSyncSet::quorum`].
+    pub quorum: Option<u32>,
+    /// [`InSyncSet::floor`].
+    pub floor: u32,
+}
+
+impl Earlier {
+    fn as_possible(&self) -> Possible<'_> {
+        Possible { members: &self.members, quorum: self.quorum, floor: self.floor }
+    }
+}
+
+impl Possible<'_> {
+    fn to_earlier(self) -> Earlier {
+        Earlier { members: self.members.clone(), quorum: self.quorum, floor: self.floor }
+    }
+
+    /// How many members have to be heard to know that the record of it is the newest.
+    pub(crate) fn needed(self) -> usize {
+        self.members.len().saturating_sub(self.floor as usize).max(1)
+    }
+
+    /// Whether `next` has enough of these members: those who know of this set, and of no later one,
+    /// cannot take over without one of these.
+    pub(crate) fn meets(self, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
+        let left = self.members.iter().filter(|member| !gone.contains(member));
+        left.clone().filter(|member| next.contains(member)).count() >= left.count().min(self.floor as usize + 1)
+    }
+}
+
+/// What commits count on: how a set is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counting {
     /// [`InSyncSet::quorum`].
@@ -171,14 +249,24 @@ impl InSyncSet {
         self.term > term || self.term == term && (self.primary != primary || self.number > number)
     }
 
+    /// The set itself.
+    pub fn own(&self) -> Possible<'_> {
+        Possible { members: &self.members, quorum: self.quorum, floor: self.floor }
+    }
+
     /// All sets that may be in effect, this one first.
-    pub fn possible(&self) -> impl Iterator<Item = &BTreeSet<Holder>> {
-        [&self.members].into_iter().chain(&self.before)
+    pub fn possible(&self) -> impl Iterator<Item = Possible<'_>> {
+        [self.own()].into_iter().chain(self.before.iter().map(Earlier::as_possible))
+    }
+
+    /// The members of all sets that may be in effect, some of them more than once.
+    pub fn possible_members(&self) -> impl Iterator<Item = &Holder> {
+        self.members.iter().chain(self.before.iter().flat_map(|earlier| &earlier.members))
     }
 
     /// Whether commits may count on `node`, by any of the sets that may be in effect.
     pub fn may_have(&self, node: NodeId) -> bool {
-        self.possible().any(|members| members.iter().any(|member| member.node == node))
+        self.possible_members().any(|member| member.node == node)
     }
 
     /// The nodes of its members.
@@ -188,11 +276,8 @@ impl InSyncSet {
 
     /// Of the possible set that lacks most members: how many answered, and how many it takes to
     /// know that this record is the newest, and that the answers include every commit.
-    pub fn answered_by(&self, answered: impl Fn(&Holder) -> bool) -> (usize, usize) {
-        let of = |set: &BTreeSet<Holder>| {
-            let needed = set.len().saturating_sub(self.floor as usize).max(1);
-            (set.iter().filter(|member| answered(member)).count(), needed)
-        };
+    pub fn answered_by(&self, answered: impl Fn(&Possible<'_>, &Holder) -> bool) -> (usize, usize) {
+        let of = |set: Possible<'_>| (set.members.iter().filter(|member| answered(&set, member)).count(), set.needed());
         let lacks = |(answered, needed): &(usize, usize)| needed.saturating_sub(*answered);
         self.possible().map(of).max_by_key(lacks).expect("there is at least one")
     }
@@ -208,22 +293,12 @@ impl InSyncSet {
     /// Whether a set of these members may take effect when this one was written and nothing later
     /// is in effect, while the logs that are `gone` answer nobody.
     pub fn may_be_followed_by(&self, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
-        self.possible().all(|set| self.meets(set, next, gone))
+        self.possible().all(|set| set.meets(next, gone))
     }
 
-    /// Whether `next` has enough members of `set`, which is this one or one before: those who know
-    /// of this record, and of no later one, cannot take over without one of these.
-    pub(crate) fn meets(&self, set: &BTreeSet<Holder>, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
-        let left = set.iter().filter(|member| !gone.contains(member));
-        left.clone().filter(|member| next.contains(member)).count() >= left.count().min(self.floor as usize + 1)
-    }
-
-    /// Of `sets` those with other members than `members`, each once.
-    pub(crate) fn others(
-        sets: impl IntoIterator<Item = BTreeSet<Holder>>,
-        members: &BTreeSet<Holder>,
-    ) -> Vec<BTreeSet<Holder>> {
-        let others: BTreeSet<_> = sets.into_iter().filter(|set| set != members).collect();
+    /// Of `sets` those that are not this one, each once.
+    pub(crate) fn others<'s>(sets: impl IntoIterator<Item = Possible<'s>>, this: &Possible<'_>) -> Vec<Earlier> {
+        let others: BTreeSet<_> = sets.into_iter().filter(|set| set != this).map(Possible::to_earlier).collect();
         others.into_iter().collect()
     }
 
@@ -241,33 +316,39 @@ impl InSyncSet {
 pub enum Succession {
     /// This set, which is known to be the newest.
     Of(InSyncSet),
-    /// No set: the cluster is new, or a failover was forced. The first set gets this number.
-    New(u64),
+    /// No set: the cluster is new, or a failover was forced.
+    New {
+        /// The first set gets this number.
+        number: u64,
+        /// Who belonged to the cluster before.
+        roster: Roster,
+    },
 }
 
 impl Succession {
-    /// The first set of a term: everybody of the set before, and the new primary.
-    pub fn first(&self, term: Term, primary: Holder, counting: Counting) -> InSyncSet {
-        let (after, number, mut members, possible) = match self {
-            Self::Of(set) => (set.term, set.number + 1, set.members.clone(), set.possible().cloned().collect()),
-            Self::New(number) => (Term(0), *number, BTreeSet::new(), Vec::new()),
+    /// A cluster that begins.
+    pub fn begin() -> Self {
+        Self::New { number: 1, roster: Roster::default() }
+    }
+
+    /// The first set of a term: everybody of the set before, and the new primary. How it
+    /// counts its members `counting` says, by their number.
+    pub fn first(&self, term: Term, primary: Holder, counting: impl Fn(usize) -> Counting) -> InSyncSet {
+        let (after, number, mut members, mut roster) = match self {
+            Self::Of(set) => (set.term, set.number + 1, set.members.clone(), set.roster.clone()),
+            Self::New { number, roster } => (Term(0), *number, BTreeSet::new(), roster.clone()),
         };
         // Of this node there is this log, and no other.
         members.retain(|member| member.node != primary.node);
         members.insert(primary);
-        let Counting { quorum, floor } = counting;
-        let (primary, first) = (primary.node, number);
-        InSyncSet {
-            term,
-            primary,
-            number,
-            first,
-            after,
-            before: InSyncSet::others(possible, &members),
-            members,
-            quorum,
-            floor,
+        roster.voters.insert(primary.node);
+        let Counting { quorum, floor } = counting(members.len());
+        let (primary, first, before) = (primary.node, number, Vec::new());
+        let mut set = InSyncSet { term, primary, number, first, after, members, quorum, floor, before, roster };
+        if let Self::Of(earlier) = self {
+            set.before = InSyncSet::others(earlier.possible(), &set.own());
         }
+        set
     }
 }
 
@@ -277,8 +358,14 @@ pub(crate) mod tests {
 
     /// The first set, which `primary` has written in term 1: all of these hold every commit.
     pub(crate) fn first_set(primary: NodeId, members: BTreeSet<Holder>) -> InSyncSet {
-        let (quorum, floor, before) = (None, 0, Vec::new());
-        InSyncSet { term: Term(1), primary, number: 1, first: 1, after: Term(0), members, quorum, floor, before }
+        let (quorum, floor, before, after) = (None, 0, Vec::new(), Term(0));
+        let roster = Roster { voters: members.iter().map(|member| member.node).collect(), ..Roster::default() };
+        InSyncSet { term: Term(1), primary, number: 1, first: 1, after, members, quorum, floor, before, roster }
+    }
+
+    /// A set that may have been in effect before: `quorum` members hold every commit, or all do.
+    pub(crate) fn earlier(members: BTreeSet<Holder>, quorum: Option<u32>) -> Earlier {
+        Earlier { members, quorum, floor: quorum.map_or(0, |quorum| quorum - 1) }
     }
 
     fn set(members: &[u64], floor: u32) -> InSyncSet {
@@ -300,7 +387,7 @@ pub(crate) mod tests {
                         continue;
                     }
                     for answered in (1..16_u64).filter(|answered| answered & gone == 0) {
-                        let (answers, needed) = newest.answered_by(|log| answered >> log.node.0 & 1 == 1);
+                        let (answers, needed) = newest.answered_by(|_, log| answered >> log.node.0 & 1 == 1);
                         assert!(
                             answers < needed || answered & next != 0,
                             "{newest:?}, then {next:b}, answered {answered:b}"
@@ -313,11 +400,15 @@ pub(crate) mod tests {
 
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
-        let [all, floored] = [0, 1].map(|floor| Counting { quorum: None, floor });
-        let first = Succession::New(1).first(Term(1), Holder::new(NodeId(1), 5), all);
+        let [all, floored] = [0, 1].map(|floor| move |_| Counting { quorum: None, floor });
+        let first = Succession::begin().first(Term(1), Holder::new(NodeId(1), 5), all);
         let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), all);
-        assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.members.clone()][..]));
-        let forced = Succession::New(3).first(Term(3), Holder::new(NodeId(2), 6), floored);
+        assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.own().to_earlier()][..]));
+        let forced = Succession::New { number: 3, roster: first.roster.clone() }.first(
+            Term(3),
+            Holder::new(NodeId(2), 6),
+            floored,
+        );
         assert_eq!((forced.number, forced.members.len(), forced.before.len()), (3, 1, 0));
         assert_eq!(InSyncSet::newer(Some(first.clone()), forced.clone()), forced);
         assert_eq!(InSyncSet::newer(Some(forced.clone()), first.clone()), forced);

@@ -35,34 +35,17 @@ const ROUNDS: u32 = 16;
 /// A candidate tries again this many times to fetch the end of another log.
 const FETCHES: u32 = 2;
 
-/// The level under which commits were made that must not be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Level {
-    /// What they promised.
-    pub safety: Safety,
-    /// How many standbys the cluster is meant to have; `None` where that is not known.
-    pub standbys: Option<u32>,
-}
-
-impl Level {
-    /// The operator's word counts first, then what a primary has announced since this node started,
-    /// then this node's own configuration.
-    pub fn known(
-        ordered: (Option<u32>, Option<Safety>),
-        announced: Option<(u32, Safety)>,
-        configured: Option<(u32, Safety)>,
-    ) -> Self {
-        let known = announced.or(configured);
-        let safety = ordered.1.or(known.map(|known| known.1)).unwrap_or(Safety::OneSafe);
-        Self { safety, standbys: ordered.0.or(known.map(|known| known.0)) }
-    }
+/// The level under which commits were made that must not be lost: the operator's word counts first,
+/// then what a primary has announced since this node started, then this node's own configuration.
+pub fn known_level(ordered: Option<Safety>, announced: Option<Safety>, configured: Option<Safety>) -> Safety {
+    ordered.or(announced).or(configured).unwrap_or(Safety::OneSafe)
 }
 
 /// What a promotion is to keep to.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Rules {
-    /// What was promised.
-    pub level: Level,
+    /// What commits promised that must not be lost ([`known_level`]).
+    pub safety: Safety,
     /// It continues although acknowledged commits may be lost.
     pub force: bool,
     /// Why it stands.
@@ -378,7 +361,7 @@ impl Promotion {
     /// Whether the answers of this round would do, whatever the others say, though they may have
     /// more of the log: there is a promotion, or none, or everybody has to be asked again.
     pub fn has_enough(&self) -> bool {
-        let plan = self.candidacy.plan(self.rules.level.safety, self.rules.force);
+        let plan = self.candidacy.plan(self.rules.safety, self.rules.force);
         matches!(
             plan,
             Plan::Fetch(_)
@@ -409,7 +392,7 @@ impl Promotion {
             return if self.is_handed { Step::Ask } else { Step::Stop(Stopped::NotHanded(by)) };
         }
         let is_outbid = standing == Standing::Automatic && self.candidacy.is_outbid();
-        let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
+        let stopped = match self.candidacy.plan(self.rules.safety, self.rules.force) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }

@@ -98,7 +98,7 @@ pub enum What {
     /// The node remembers this of terms from now on. That is no machine's state.
     Terms(Box<TermState>),
     /// Something is about to happen.
-    Event(Event),
+    Event(Box<Event>),
     /// What came of the event before, in words, unless nothing did. Where this is missing at the
     /// end, the process has ended in between.
     Outcome(String),
@@ -187,7 +187,7 @@ impl<M: Machine> Recorded<M> {
             self.known_to = generation;
             tape.record(&Record { machine: self.number, what: What::State(self.machine.state()) });
         }
-        tape.record(&Record { machine: self.number, what: What::Event(M::event(event())) });
+        tape.record(&Record { machine: self.number, what: What::Event(Box::new(M::event(event()))) });
     }
 
     /// It has happened.
@@ -253,7 +253,8 @@ macro_rules! recorded {
 
 recorded!(CommitRule, Rule, RuleEvent {
     Apply { event: commit_rule::Event, now: Moment } = apply -> commit_rule::Decision;
-    Forget { standby: NodeId, now: Moment } = forget -> commit_rule::Decision;
+    Leave { standby: NodeId, how: commit_rule::Leaves, now: Moment } = leave
+        -> Result<commit_rule::Decision, commit_rule::CannotLeave>;
 });
 
 recorded!(Host, Host, HostEvent {
@@ -402,7 +403,7 @@ impl Replay {
                 }
                 let is = catch_unwind(AssertUnwindSafe(|| happen(&mut known.state, event)));
                 let is = is.map_or(STOPS.into(), |is| is.unwrap_or(OTHER.into()));
-                known.pending = Some((event.clone(), is)).filter(|(_, is)| is != NOTHING);
+                known.pending = Some((Event::clone(event), is)).filter(|(_, is)| is != NOTHING);
                 self.0.insert(machine, known);
                 Ok(true)
             }

@@ -444,6 +444,12 @@ impl TermState {
         (led || noted).then_some(last)
     }
 
+    /// Whether an operator has removed `node` from the cluster, by the newest set that this node
+    /// knows of, and no set that may be in effect has it: until then it may be needed.
+    pub fn has_removed(&self, node: NodeId) -> bool {
+        self.set.as_ref().is_some_and(|set| set.roster.has_removed(node) && !set.may_have(node))
+    }
+
     /// Whether commits may wait for `node`, by the newest set that this node knows of.
     pub fn may_wait_for(&self, node: NodeId) -> bool {
         self.set.as_ref().is_some_and(|set| set.may_have(node))

@@ -15,7 +15,7 @@ use crate::{
 pub struct ClusterView {
     /// How long a node that leads may be silent.
     patience: Duration,
-    level: Option<(u32, Safety)>,
+    level: Option<Safety>,
     /// The term of the connection by which the log flows, if it does, and whether that comes from a
     /// relay: then the relay is heard, and the primary may be silent.
     term: Option<(Term, bool)>,
@@ -40,13 +40,13 @@ impl ClusterView {
         self.observed.take_if(|(living, _)| Some(living.term) == term);
     }
 
-    /// The primary announces how many standbys the cluster is meant to have, and its safety level.
-    pub fn observe_level(&mut self, standbys: u32, safety: Safety) {
-        self.level = Some((standbys, safety));
+    /// The primary announces its safety level.
+    pub fn observe_level(&mut self, safety: Safety) {
+        self.level = Some(safety);
     }
 
     /// The level that the primary has announced since this node started.
-    pub fn level(&self) -> Option<(u32, Safety)> {
+    pub fn level(&self) -> Option<Safety> {
         self.level
     }
 

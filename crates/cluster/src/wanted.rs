@@ -18,9 +18,9 @@ pub type Shows = (Member, Option<Lsn>);
 
 impl Wanted {
     /// Whether that is so of everything below `until`: of all members that are in sync under 1-safe
-    /// and 2-safe, of as many as the level says under the others, of a cluster that is meant to
-    /// have `standbys`. A member that serves no readers hides nothing from them, and counts when it
-    /// has persisted it.
+    /// and 2-safe, of as many as the level says under the others, of a cluster that has `standbys`.
+    /// A member that serves no readers hides nothing from them, and counts when it has persisted
+    /// it.
     pub fn holds(self, until: Lsn, standbys: u32, members: &[Shows]) -> bool {
         let has = |(member, visible): &&Shows| match self {
             Self::Persistent(_) => member.acked >= until,
@@ -32,6 +32,8 @@ impl Wanted {
         match safety {
             Safety::OneSafe if self == Self::Persistent(safety) => true,
             Safety::OneSafe | Safety::TwoSafe => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
+            Safety::Majority if standbys < 2 => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
+            Safety::Majority => count() >= (standbys as usize).div_ceil(2),
             Safety::VerySafe => count() >= standbys as usize,
             Safety::Quorum(nodes) => count() + 1 >= nodes as usize,
         }

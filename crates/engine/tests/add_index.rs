@@ -163,9 +163,8 @@ fn is_gone(database: &Database, table: &Table, rid: Rid) -> bool {
 fn what_dead_records_had_stays_in_an_index_that_comes_later() {
     for shape in SHAPES {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let cluster = |n: usize, join| {
-            start(NodeConfig { safety: Safety::TwoSafe, standbys: 1, join, ..of(shape, n, directories[n].path()) })
-        };
+        let cluster =
+            |n: usize, join| start(NodeConfig { safety: Safety::TwoSafe, join, ..of(shape, n, directories[n].path()) });
         let primary = cluster(0, None);
         let standby = cluster(1, Some(primary.address().into()));
         let database = primary.database();
@@ -216,7 +215,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
     for shape in SHAPES {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let cluster = |n: usize, join: Option<String>| {
-            start(NodeConfig { safety: Safety::TwoSafe, standbys: 1, join, ..of(shape, n, directories[n].path()) })
+            start(NodeConfig { safety: Safety::TwoSafe, join, ..of(shape, n, directories[n].path()) })
         };
         let (mut primary, mut standby);
         primary = cluster(0, None);
@@ -514,7 +513,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
     for shape in SHAPES {
         for failover in [false, true] {
             let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-            let cluster = |n: usize| NodeConfig { standbys: 1, ..of(shape, n, directories[n].path()) };
+            let cluster = |n: usize| NodeConfig { ..of(shape, n, directories[n].path()) };
             let primary = start(NodeConfig { safety: Safety::TwoSafe, ..cluster(0) });
             let join = Some(primary.address().to_owned());
             let standby = start(NodeConfig { join, safety: Safety::OneSafe, ..cluster(1) });
@@ -559,7 +558,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
             } else {
                 standby.stop().unwrap();
                 drop(standby);
-                start(NodeConfig { safety: Safety::OneSafe, standbys: 0, ..cluster(0) })
+                start(NodeConfig { safety: Safety::OneSafe, ..cluster(0) })
             };
             assert_eq!(state(&next), before, "{shape:?}");
             let database = next.database();
@@ -587,8 +586,7 @@ fn what_a_failover_cuts_off_was_neither_added_nor_dropped() {
     for shape in SHAPES {
         for live in [true, false] {
             let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-            let cluster =
-                |n: usize| NodeConfig { safety: Safety::VerySafe, standbys: 2, ..of(shape, n, directories[n].path()) };
+            let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(3), ..of(shape, n, directories[n].path()) };
             let old = start(cluster(0));
             let join = Some(old.address().to_owned());
             let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -134,7 +134,7 @@ impl CommandExecutor for Gated {
 }
 
 fn settings(directory: &Path) -> NodeConfig {
-    let mut config = NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directory)) };
+    let mut config = NodeConfig { safety: Safety::TwoSafe, ..config(Some(directory)) };
     config.fabric.kind = FabricKind::Tcp;
     config.least_in_sync = 1;
     config.standby_timeout_ms = 60_000;
@@ -347,7 +347,7 @@ fn keys_are_those_of_the_blocks_own_time_below_relays_too() {
     for relayed in [false, true] {
         let directories = directories();
         let primary = settings(directories[0].path());
-        let primary = start(NodeConfig { standbys: 2, safety: Safety::OneSafe, least_in_sync: 0, ..primary });
+        let primary = start(NodeConfig { safety: Safety::OneSafe, least_in_sync: 0, ..primary });
         let database = primary.database();
         let table = fill(database, "things");
         let relay = relayed.then(|| {

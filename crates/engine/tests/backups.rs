@@ -13,9 +13,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, Direction, Isolation, Lsn, Node, NodeConfig, Safety,
+    CheckpointKind, Direction, Isolation, Lsn, Node, NodeConfig, Role, Safety,
     node::archive::{self, Archive, ArchiveConfig, Moment, PointInTimeError, RestoreConfig, RestoreFailure},
 };
 
@@ -70,7 +70,7 @@ fn a_backup_is_the_state_of_one_moment() {
         let settings = |n: usize| {
             let mut settings = shape.of_node(n, quiet(directories[n].path()));
             settings.checkpoint.cpu_percent = 100;
-            NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..settings }
+            NodeConfig { safety: Safety::TwoSafe, ..settings }
         };
         let primary = start(settings(0));
         let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..settings(1) });
@@ -147,13 +147,36 @@ fn a_backup_is_the_state_of_one_moment() {
     }
 }
 
+/// The old primary starts again, as a standby: half of a backup is none.
+#[test]
+fn a_backup_that_a_switch_over_ends_names_the_cause() {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut config = quiet(directories[0].path());
+    // Long enough for all that comes.
+    config.checkpoint.cpu_percent = 1;
+    let old = start(config);
+    let table = old.database().create_table(&definition()).unwrap().clone();
+    let end = churn(old.database(), &table, 0, 10_000);
+    let join = Some(old.address().to_owned());
+    let new = start(NodeConfig { join, ..quiet(directories[1].path()) });
+    new.wait_visible(end, soon()).unwrap();
+    let config = archive_of(&old, directories[2].path());
+    let backup = std::thread::spawn(move || archive::backup(&config).unwrap_err().to_string());
+    wait_for("it is under way", || old.status().checkpoint.is_some_and(|it| it.under_way.is_some()));
+    old.switch_over(None).unwrap();
+    old.stop().unwrap();
+    let failed = backup.join().unwrap();
+    assert!(failed.contains("as after a switch-over"), "{failed}");
+    assert_eq!(new.role(), Role::Primary);
+}
+
 #[test]
 fn an_archive_reaches_every_moment_since_its_backup() {
     for shape in [Shape::OneStream, Shape::Pages, Shape::Epochs] {
         let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
         let settings = |n: usize| {
             let settings = shape.of_node(n, quiet(directories[n].path()));
-            NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..settings }
+            NodeConfig { safety: Safety::TwoSafe, ..settings }
         };
         let primary = start(settings(0));
         let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..settings(1) });

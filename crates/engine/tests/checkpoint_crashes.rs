@@ -648,7 +648,7 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
     for (shape, count) in [(Shape::OneStream, 1), (Shape::ThreeStreams, 3)] {
         let home = scratch();
         let settings = |directory: &Path| {
-            let mut settings = NodeConfig { safety: Safety::OneSafe, standbys: 1, ..settings(directory, shape) };
+            let mut settings = NodeConfig { safety: Safety::OneSafe, ..settings(directory, shape) };
             // The log since the beginning does not fit in it.
             settings.log.buffer_bytes = 128 << 10;
             settings

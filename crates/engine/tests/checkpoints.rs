@@ -290,7 +290,7 @@ fn leave_out(directory: &Path, row: (Fid, Rid)) {
 fn a_checkpoint_that_lacks_what_the_log_changes_is_refused() {
     for deletes in [false, true] {
         let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-        let of = |n: usize| NodeConfig { standbys: 1, ..quiet(directories[n].path(), Shape::OneStream) };
+        let of = |n: usize| NodeConfig { ..quiet(directories[n].path(), Shape::OneStream) };
         let primary = start(of(0));
         let join = Some(primary.address().to_owned());
         let standby = start(NodeConfig { join: join.clone(), ..of(1) });
@@ -364,7 +364,7 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         let settings = |n: usize| {
             let mut settings = quiet(directories[n].path(), Shape::OneStream);
             settings.checkpoint.dir = (0..=n).map(|k| directories[n].path().join(format!("device-{k}"))).collect();
-            NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..shape.of_node(n, settings) }
+            NodeConfig { safety: Safety::Quorum(2), ..shape.of_node(n, settings) }
         };
         let primary = start(settings(0));
         let join = Some(primary.address().to_owned());
@@ -426,7 +426,7 @@ fn a_long_reader_of_a_standby_reads_after_its_checkpoint() {
     let settings = |n: usize| {
         let mut settings = quiet(directories[n].path(), Shape::OneStream);
         settings.log.buffer_bytes = 1 << 18;
-        NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..settings }
+        NodeConfig { safety: Safety::TwoSafe, ..settings }
     };
     let primary = start(settings(0));
     let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..settings(1) });

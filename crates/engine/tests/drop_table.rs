@@ -256,7 +256,7 @@ fn what_was_written_to_it_cannot_be_committed_later() {
 fn under_load_and_under_checkpoints() {
     for shape in SHAPES {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let primary = start(NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..of(shape, 0, directories[0].path()) });
+        let primary = start(NodeConfig { safety: Safety::TwoSafe, ..of(shape, 0, directories[0].path()) });
         let join = Some(primary.address().to_owned());
         let standby = start(NodeConfig { join: join.clone(), ..of(shape, 1, directories[1].path()) });
         let stays = primary.database().create_table(&named("stays")).unwrap();
@@ -342,10 +342,10 @@ fn under_load_and_under_checkpoints() {
         primary.stop().unwrap();
         standby.stop().unwrap();
         drop((primary, standby));
-        let primary = start(NodeConfig { standbys: 0, ..of(shape, 0, directories[0].path()) });
+        let primary = start(NodeConfig { ..of(shape, 0, directories[0].path()) });
         assert_eq!(hash(&primary), state, "{shape:?}: the primary from its checkpoint and log");
         // Alone it cannot know that its primary is not going on.
-        let alone = NodeConfig { standbys: 0, join: None, force_primary: true, ..of(shape, 1, directories[1].path()) };
+        let alone = NodeConfig { join: None, force_primary: true, ..of(shape, 1, directories[1].path()) };
         let standby = start(alone);
         assert_eq!(hash(&standby), state, "{shape:?}: the standby from its own");
         primary.stop().unwrap();
@@ -371,8 +371,7 @@ fn reading(node: &Node, name: &str) -> u64 {
 fn a_standby_follows_and_takes_over() {
     for shape in SHAPES {
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let cluster =
-            |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..of(shape, n, directories[n].path()) };
+        let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(2), ..of(shape, n, directories[n].path()) };
         let old = start(cluster(0));
         let join = Some(old.address().to_owned());
         let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
@@ -434,8 +433,7 @@ fn what_a_failover_cuts_off_was_neither_dropped_nor_made() {
     for shape in SHAPES {
         for live in [true, false] {
             let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-            let cluster =
-                |n: usize| NodeConfig { safety: Safety::VerySafe, standbys: 2, ..of(shape, n, directories[n].path()) };
+            let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(3), ..of(shape, n, directories[n].path()) };
             let old = start(cluster(0));
             let join = Some(old.address().to_owned());
             let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -4,28 +4,12 @@ mod common;
 
 use std::{sync::Arc, time::Instant};
 
-use common::{churn, config, directories, filled, hash, soon, start};
+use common::{
+    churn, directories, hash, soon,
+    trio::{joining, trio},
+};
 use freshet_base::wait::Patience;
-use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, node::Failover};
-
-/// A node of a cluster of three under quorum(2) that needs no operator.
-fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
-    let failover = Failover::Automatic;
-    NodeConfig { safety: Safety::Quorum(2), standbys: 2, failover, ..config(Some(directory.path())) }
-}
-
-fn joining(primary: &str, directory: &tempfile::TempDir, failover: Failover) -> Arc<Node> {
-    start(NodeConfig { join: Some(primary.to_owned()), failover, ..of_three(directory) })
-}
-
-/// A cluster whose primary has committed something that all nodes show; so its standbys stand.
-fn trio(directories: &[tempfile::TempDir], standbys: [Failover; 2]) -> [Arc<Node>; 3] {
-    let primary = start(of_three(&directories[0]));
-    let [second, third] = standbys;
-    let standbys =
-        [joining(primary.address(), &directories[1], second), joining(primary.address(), &directories[2], third)];
-    filled(primary, standbys)
-}
+use freshet_engine::{Isolation, Node, OutcomeOpen, Role, node::Failover};
 
 /// Blocks until one of these leads, and gives it and the others.
 fn led(nodes: Vec<Arc<Node>>) -> (Arc<Node>, Vec<Arc<Node>>) {
@@ -44,7 +28,7 @@ fn led(nodes: Vec<Arc<Node>>) -> (Arc<Node>, Vec<Arc<Node>>) {
 #[test]
 fn a_standby_takes_a_lost_primarys_place_and_nothing_is_lost() {
     let directories = directories();
-    let [old, second, third] = trio(&directories, [Failover::Automatic; 2]);
+    let [old, second, third] = trio(&directories, [Failover::Automatic; 3]);
     let before = hash(&old);
     old.stop().unwrap();
     let (leads, others) = led(vec![second, third]);
@@ -67,7 +51,7 @@ fn a_standby_takes_a_lost_primarys_place_and_nothing_is_lost() {
 #[test]
 fn a_node_that_is_not_to_stand_waits_for_one_that_is() {
     let directories = directories();
-    let [old, never, other] = trio(&directories, [Failover::Never, Failover::Last]);
+    let [old, never, other] = trio(&directories, [Failover::Automatic, Failover::Never, Failover::Last]);
     old.stop().unwrap();
     let (leads, _) = led(vec![Arc::clone(&never), other]);
     assert_eq!((leads.role(), never.role()), (Role::Primary, Role::Standby));
@@ -77,7 +61,7 @@ fn a_node_that_is_not_to_stand_waits_for_one_that_is() {
 #[test]
 fn a_node_alone_does_not_lead_before_another_answers() {
     let directories = directories();
-    let [old, second, third] = trio(&directories, [Failover::Automatic; 2]);
+    let [old, second, third] = trio(&directories, [Failover::Automatic; 3]);
     let before = hash(&old);
     old.stop().unwrap();
     third.stop().unwrap();
@@ -93,7 +77,7 @@ fn a_node_alone_does_not_lead_before_another_answers() {
 #[test]
 fn a_primary_with_too_few_answers_gives_none_to_readers() {
     let directories = directories();
-    let [primary, second, third] = trio(&directories, [Failover::Never; 2]);
+    let [primary, second, third] = trio(&directories, [Failover::Automatic, Failover::Never, Failover::Never]);
     let database = primary.database();
     let table = database.table("things").unwrap();
     let worker = database.worker().unwrap();

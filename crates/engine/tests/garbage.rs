@@ -79,7 +79,7 @@ fn the_garbage_of_a_session_that_never_rests_stays_within_bounds() {
 
 /// A primary that waits for a standby that is not there yet.
 fn alone(directory: &std::path::Path) -> std::sync::Arc<Node> {
-    let mut config = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directory)) };
+    let mut config = NodeConfig { safety: Safety::Quorum(2), ..config(Some(directory)) };
     config.log.uncommitted_bytes = 1 << 20;
     start(config)
 }

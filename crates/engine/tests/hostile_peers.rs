@@ -123,7 +123,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(12) {
+    let purpose = match random.below(14) {
         0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
@@ -144,6 +144,11 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         7 => Purpose::Originals,
         8 => Purpose::BeginAgain { since: Lsn(random.next()) },
         9 => Purpose::Members { relays: random.next() as u8 },
+        11 => Purpose::Session { pid: random.next() as i32 },
+        12 => Purpose::Cancel {
+            pid: random.next() as i32,
+            key: (0..random.below(80)).map(|_| random.next() as u8).collect(),
+        },
         10 => Purpose::Maintenance(Notice { left: Duration::MAX, ..Notice::default() }),
         _ => Purpose::Join(Join {
             fence: term(random, victim),
@@ -262,7 +267,6 @@ fn what_strangers_and_liars_send_has_no_effect() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let node = |n: usize| NodeConfig {
         safety: Safety::Quorum(2),
-        standbys: 1,
         ..Shape::OneStream.of_node(n, config(Some(directories[n].path())))
     };
     let primary = start(node(0));
@@ -335,7 +339,7 @@ fn what_strangers_and_liars_send_has_no_effect() {
 /// of another.
 #[test]
 fn nobody_speaks_under_the_id_of_another() {
-    let primary = start(NodeConfig { safety: Safety::Quorum(2), standbys: 1, ..config(None) });
+    let primary = start(NodeConfig { safety: Safety::Quorum(2), ..config(None) });
     let rogue = member(&primary);
     let purposes = || {
         [
@@ -431,7 +435,6 @@ fn there_is_a_way_back_from_a_wrong_term() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let node = |n: usize| NodeConfig {
         safety: Safety::Quorum(2),
-        standbys: 1,
         ..Shape::OneStream.of_node(n, config(Some(directories[n].path())))
     };
     let join = |to: &Node| NodeConfig { join: Some(to.address().to_owned()), ..node(1) };

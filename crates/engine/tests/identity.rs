@@ -152,7 +152,7 @@ fn goes_through(shape: Shape, apply: Apply) {
 /// A primary, and a standby whose replay passes over the records that come next.
 fn pair(on_doubt: OnDoubt, directories: &[tempfile::TempDir]) -> (Arc<Node>, Arc<Node>) {
     let config = |node: usize| config(Some(directories[node].path()));
-    let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(0) });
+    let primary = start(NodeConfig { safety: Safety::Quorum(2), ..config(0) });
     let standby = start(NodeConfig { join: Some(primary.address().into()), on_doubt, ..config(1) });
     let table = primary.database().create_table(&definition()).unwrap();
     let end = churn(primary.database(), &table, 0, 300);

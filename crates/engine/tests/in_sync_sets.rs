@@ -11,8 +11,8 @@ use freshet_cluster::commit_rule::Standing;
 use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, StateHash, node::RoleStatus};
 
 /// A node of a cluster under 2-safe whose standbys are given up at once when they are gone.
-fn two_safe(directory: &tempfile::TempDir, standbys: u32, least_in_sync: u32) -> NodeConfig {
-    NodeConfig { safety: Safety::TwoSafe, standbys, least_in_sync, ..config(Some(directory.path())) }
+fn two_safe(directory: &tempfile::TempDir, least_in_sync: u32) -> NodeConfig {
+    NodeConfig { safety: Safety::TwoSafe, least_in_sync, ..config(Some(directory.path())) }
 }
 
 fn joining(primary: &str, own: NodeConfig) -> NodeConfig {
@@ -28,7 +28,7 @@ fn in_sync(primary: &Node) -> usize {
 /// A cluster in which any two nodes may continue: node 1 leaves, the others go on, and the primary
 /// is gone too. Returns where that was, node 2, and what was acknowledged.
 fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64), NodeId) {
-    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let of = |n: usize| two_safe(&directories[n], 1);
     let primary = start(of(0));
     let address = primary.address().to_owned();
     let [put_out, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
@@ -73,7 +73,7 @@ fn read_at_once(node: &Node) -> (u64, u64) {
 #[test]
 fn who_was_put_out_does_not_take_over_alone() {
     let directories = directories();
-    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let of = |n: usize| two_safe(&directories[n], 1);
     let (address, stays, acknowledged, _) = one_was_put_out(&directories);
     // As far as it knows, the other two may have gone on; and they have. It has forgotten where
     // they are.
@@ -104,7 +104,7 @@ fn who_was_put_out_does_not_take_over_alone() {
 #[test]
 fn who_was_put_out_does_not_take_over_with_the_log_of_who_stayed() {
     let directories = directories();
-    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let of = |n: usize| two_safe(&directories[n], 1);
     let (address, stays, acknowledged, gone) = one_was_put_out(&directories);
     let config = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
     let put_out = start(config);
@@ -150,7 +150,7 @@ fn who_was_put_out_does_not_take_over_with_the_log_of_who_stayed() {
 #[test]
 fn with_a_floor_the_primary_waits_rather_than_go_on_alone() {
     let directories = directories();
-    let of = |n: usize| two_safe(&directories[n], 1, 1);
+    let of = |n: usize| two_safe(&directories[n], 1);
     let primary = start(of(0));
     let address = primary.address().to_owned();
     let standby = start(joining(&address, of(1)));
@@ -182,7 +182,7 @@ fn with_a_floor_the_primary_waits_rather_than_go_on_alone() {
 #[test]
 fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
     let directories = directories();
-    let of = |n: usize| two_safe(&directories[n], 1, 1);
+    let of = |n: usize| two_safe(&directories[n], 1);
     let primary = start(of(0));
     let address = primary.address().to_owned();
     let listen = address.parse().unwrap();
@@ -219,7 +219,7 @@ fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
 #[test]
 fn a_lower_floor_counts_when_the_standby_knows_of_it() {
     let directories = directories();
-    let of = |n: usize, least_in_sync: u32| two_safe(&directories[n], 1, least_in_sync);
+    let of = |n: usize, least_in_sync: u32| two_safe(&directories[n], least_in_sync);
     let primary = start(of(0, 1));
     let address = primary.address().to_owned();
     let listen = address.parse().unwrap();
@@ -253,7 +253,7 @@ fn a_lower_floor_counts_when_the_standby_knows_of_it() {
 #[test]
 fn nothing_waits_for_an_asynchronous_standby_which_takes_over_all_the_same() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { asynchronous: n == 2, ..two_safe(&directories[n], 1, 0) };
+    let of = |n: usize| NodeConfig { asynchronous: n == 2, ..two_safe(&directories[n], 0) };
     let primary = start(of(0));
     let address = primary.address().to_owned();
     let [standby, asynchronous] = [1, 2].map(|n| start(joining(&address, of(n))));

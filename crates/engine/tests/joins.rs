@@ -187,7 +187,7 @@ const WAYS: [(Apply, Encoding); 4] = [
 ];
 
 fn settings(directory: &Path) -> NodeConfig {
-    let mut config = NodeConfig { safety: Safety::OneSafe, standbys: 3, ..config(Some(directory)) };
+    let mut config = NodeConfig { safety: Safety::OneSafe, ..config(Some(directory)) };
     config.fabric.kind = FabricKind::Tcp;
     config.record_inputs = true;
     config.checkpoint.interval_s = 0;

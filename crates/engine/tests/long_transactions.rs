@@ -172,7 +172,7 @@ fn others_go_on_and_see_all_of_one_or_nothing() {
             // Nothing is kept on disk: the buffer is all that a standby can be fed from.
             None => small(config(None)),
         };
-        let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..node(0) });
+        let primary = start(NodeConfig { safety: Safety::Quorum(2), ..node(0) });
         let standby = start(NodeConfig { join: Some(primary.address().into()), ..node(1) });
         let table = primary.database().create_table(&definition()).unwrap().clone();
         const ROUNDS: u64 = 2;
@@ -254,8 +254,7 @@ fn a_failover_takes_no_part_of_one() {
 /// Says `false` when the crash came too late: all of the transaction had arrived.
 fn failover_takes_no_part_of_one(shape: Shape) -> bool {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster =
-        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..of(shape, n, directories[n].path()) };
+    let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(2), ..of(shape, n, directories[n].path()) };
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
@@ -309,7 +308,7 @@ fn a_restart_takes_no_part_of_one() {
 /// the restart.
 fn restarts_take_no_part_of_one(shape: Shape) -> bool {
     let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster = |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..of(shape, n, directories[n].path()) };
+    let cluster = |n: usize| NodeConfig { safety: Safety::TwoSafe, ..of(shape, n, directories[n].path()) };
     let mut primary = start(cluster(0));
     let address = primary.address().to_owned();
     let standby = start(NodeConfig { join: Some(address.clone()), ..cluster(1) });
@@ -348,7 +347,7 @@ fn restarts_take_no_part_of_one(shape: Shape) -> bool {
 fn a_standby_that_restarts_gets_all_of_one() {
     for shape in SHAPES {
         let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-        let cluster = |n: usize| NodeConfig { standbys: 1, ..of(shape, n, directories[n].path()) };
+        let cluster = |n: usize| NodeConfig { ..of(shape, n, directories[n].path()) };
         let primary = start(cluster(0));
         let join = Some(primary.address().to_owned());
         let standby = start(NodeConfig { join: join.clone(), ..cluster(1) });

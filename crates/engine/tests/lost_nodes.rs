@@ -15,7 +15,7 @@ const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
 
 fn of(directory: &Path, safety: Safety, least_in_sync: u32) -> NodeConfig {
-    NodeConfig { safety, standbys: 2, least_in_sync, standby_timeout_ms: 500, ..config(Some(directory)) }
+    NodeConfig { safety, least_in_sync, standby_timeout_ms: 500, ..config(Some(directory)) }
 }
 
 fn joining(primary: &str, own: NodeConfig) -> NodeConfig {
@@ -148,7 +148,7 @@ fn a_primary_that_was_set_back_gets_back_what_others_hold() {
 #[test]
 fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::TwoSafe, 0) };
+    let of = |n: usize| NodeConfig { ..of(directories[n].path(), Safety::TwoSafe, 0) };
     let primary = start(of(0));
     let address = primary.address().to_owned();
     let standby = start(joining(&address, of(1)));
@@ -236,8 +236,7 @@ fn who_holds_more_than_the_cluster_is_named_by_every_node() {
 #[test]
 fn a_node_without_a_log_begins_no_cluster_unasked() {
     let directories = directories();
-    let of =
-        |n: usize| NodeConfig { standbys: 1, new_cluster: false, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let of = |n: usize| NodeConfig { new_cluster: false, ..of(directories[n].path(), Safety::Quorum(2), 0) };
     let refused = |config: NodeConfig| match Node::start(config, |_| {}) {
         Ok(node) => panic!("{node:?} must not begin"),
         Err(error) => error.to_string(),
@@ -402,7 +401,7 @@ fn named_pair(of: impl Fn(usize) -> NodeConfig) -> (Arc<Node>, Arc<Node>) {
 #[test]
 fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let of = |n: usize| NodeConfig { ..of(directories[n].path(), Safety::Quorum(2), 0) };
     let (primary, standby) = named_pair(of);
     let address = primary.address().to_owned();
     stop([primary]);
@@ -431,7 +430,7 @@ fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() 
 #[test]
 fn two_primaries_with_acknowledgements_both_stop() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let of = |n: usize| NodeConfig { ..of(directories[n].path(), Safety::Quorum(2), 0) };
     let (primary, standby) = named_pair(of);
     stop([standby, primary]);
     let pairs = [0, 1].map(|pair| {
@@ -477,7 +476,7 @@ fn keeps(node: &Node) -> Option<String> {
 #[test]
 fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::TwoSafe, 0) };
+    let of = |n: usize| NodeConfig { ..of(directories[n].path(), Safety::TwoSafe, 0) };
     let (holds_more, other) = named_pair(of);
     let [listen, others] = [&holds_more, &other].map(|node| node.bound_address());
     stop([other]);

@@ -169,8 +169,7 @@ fn lacks(standby: &Node) -> (bool, u64, u64) {
 /// A primary with a standby whose tables may take little more than they do.
 fn with_poor_standby(directories: [&std::path::Path; 2]) -> (Arc<Node>, Arc<Node>, Arc<Table>) {
     let of = |directory| {
-        let mut config =
-            NodeConfig { safety: Safety::TwoSafe, standbys: 1, standby_timeout_ms: 300, ..config(Some(directory)) };
+        let mut config = NodeConfig { safety: Safety::TwoSafe, standby_timeout_ms: 300, ..config(Some(directory)) };
         // So that what is not replayed does not fit.
         config.log.buffer_bytes = 256 << 10;
         config

@@ -18,7 +18,7 @@ fn of(shape: Shape, n: usize, directory: &Path) -> NodeConfig {
     config.log.buffer_bytes = 256 << 10;
     config.log.batch_bytes = 64 << 10;
     config.checkpoint.interval_s = 0;
-    NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config }
+    NodeConfig { safety: Safety::TwoSafe, ..config }
 }
 
 /// The messages of transaction `number` of a writer: one, or three, or thousands.

@@ -22,7 +22,7 @@ const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
 fn cluster(directories: &[tempfile::TempDir], fabric: FabricKind, safety: Safety) -> impl Fn(usize) -> NodeConfig {
     let paths: Vec<_> = directories.iter().map(|directory| directory.path().to_owned()).collect();
     move |n| {
-        let mut config = NodeConfig { safety, standbys: 2, ..config(Some(&paths[n])) };
+        let mut config = NodeConfig { safety, ..config(Some(&paths[n])) };
         config.fabric.kind = fabric;
         if n == 2 {
             config.mirror = MirrorSettings {
@@ -52,12 +52,12 @@ fn commits_wait_for_a_mirror_and_it_serves_no_readers() {
         let primary = start(cluster(0));
         let standby = joining(cluster(1), &primary);
         let mirror = joining(cluster(2), &primary);
-        assert_eq!(mirror.role(), Role::Mirror);
+        all_are_named(&primary);
         let table = primary.database().create_table(&definition()).unwrap().clone();
         let end = churn(primary.database(), &table, 0, 2000);
         let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
         let fed = shipping.standbys.iter().find(|standby| standby.node == mirror.id()).unwrap();
-        assert!(fed.mirror && fed.in_sync && fed.acked >= end, "{fed:?}");
+        assert!(mirror.role() == Role::Mirror && fed.mirror && fed.in_sync && fed.acked >= end, "{fed:?}");
         assert_eq!(shipping.standbys.iter().filter(|standby| standby.mirror).count(), 1);
         wait_for("the mirror hears how far it is", || match mirror.status().role {
             RoleStatus::Mirror { own } => own.whole && own.end >= end && own.mark >= end,
@@ -701,7 +701,7 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
         let directories = directories();
         let cluster = cluster(&directories, FabricKind::Shm, Safety::VerySafe);
         let of = |n: usize, peers: Vec<String>| {
-            let mut config = NodeConfig { standbys: 1, peers, ..cluster(n) };
+            let mut config = NodeConfig { peers, ..cluster(n) };
             config.log.streams = streams;
             config
         };

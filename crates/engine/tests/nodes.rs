@@ -51,7 +51,7 @@ fn a_standby_sees_what_its_primary_commits() {
         (Apply::Full, [None, None]),
         (Apply::Full, [Some(full.0.path()), Some(full.1.path())]),
     ] {
-        let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(directories[0]) });
+        let primary = start(NodeConfig { safety: Safety::Quorum(2), ..config(directories[0]) });
         let standby = start(NodeConfig { join: Some(primary.address().into()), apply, ..config(directories[1]) });
         assert_eq!((primary.role(), standby.role()), (Role::Primary, Role::Standby));
         let table = primary.database().create_table(&definition()).unwrap().clone();
@@ -124,8 +124,7 @@ fn what_was_never_acknowledged_is_saved_and_cut() {
 fn saved_and_cut(shape: Shape, apply: Apply) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
-        let config =
-            NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directories[n].path())) };
+        let config = NodeConfig { safety: Safety::Quorum(2), apply, ..config(Some(directories[n].path())) };
         shape.of_node(n, config)
     };
     let old = start(cluster(0));
@@ -197,7 +196,7 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
             config.log.buffer_bytes = 128 << 10;
             config
         };
-        let primary = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(first.path())) };
+        let primary = NodeConfig { safety: Safety::Quorum(2), ..config(Some(first.path())) };
         let primary = start(with_small_ring(0, primary));
         let join = |primary: &str| {
             let standby = NodeConfig {
@@ -244,8 +243,7 @@ fn cascades(shape: Shape) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
         let config = NodeConfig {
-            safety: Safety::VerySafe,
-            standbys: 1,
+            safety: Safety::Quorum(2),
             standby_timeout_ms: 60_000,
             relay_standbys: u32::from(n == 1),
             relay_ack: RelayAck::Downstream,
@@ -310,7 +308,7 @@ fn an_idle_log_is_durable_to_its_end() {
 fn durable_to_its_end(shape: Shape) {
     let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
-        let config = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+        let config = NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[n].path())) };
         shape.of_node(n, config)
     };
     let primary = start(cluster(0));

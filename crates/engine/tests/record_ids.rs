@@ -181,7 +181,7 @@ fn old_readers_see_old_records_whose_ids_are_used_again() {
 fn used_again(shape: Shape, failover: bool) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
-        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        let config = NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[n].path())) };
         shape.of_node(n, config)
     };
     let first = start(cluster(0));
@@ -272,11 +272,7 @@ fn insert_input(txn: &Transaction<'_>, id: u64) -> Result<(), ProcedureError> {
 fn a_node_that_lacks_free_ids_executes_transactions_again_that_use_them() {
     for shape in [Shape::OneStream, Shape::ThreeStreams] {
         let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-        let cluster = |n: usize| NodeConfig {
-            safety: Safety::TwoSafe,
-            standbys: 1,
-            ..checkpointed(shape, directories[n].path())
-        };
+        let cluster = |n: usize| NodeConfig { safety: Safety::TwoSafe, ..checkpointed(shape, directories[n].path()) };
         let first = start(cluster(0));
         let second = start(NodeConfig { join: Some(first.address().to_owned()), ..cluster(1) });
         let table = first.database().create_table(&definition()).unwrap().clone();

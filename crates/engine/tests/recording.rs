@@ -22,7 +22,7 @@ fn of(shape: Shape, n: usize, directory: &Path, record_inputs: bool) -> NodeConf
     config.log.buffer_bytes = 256 << 10;
     config.log.batch_bytes = 64 << 10;
     config.checkpoint.interval_s = 0;
-    NodeConfig { safety: Safety::TwoSafe, standbys: 1, record_inputs, ..config }
+    NodeConfig { safety: Safety::TwoSafe, record_inputs, ..config }
 }
 
 /// What a transaction's block holds.

@@ -2,28 +2,18 @@
 
 mod common;
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
-use common::{all_are_named, churn, config, definition, directories, filled, hash, row, soon, start};
+use common::{
+    all_are_named, churn, config, definition, directories, hash, row, soon, start,
+    trio::{joining, of_three, trio},
+};
 use freshet_base::{Rid, Term};
-use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::StartPhase};
+use freshet_engine::{
+    Isolation, Lsn, Node, NodeConfig, Role, Safety,
+    node::{Failover, StartPhase},
+};
 use freshet_log::{BlockBuilder, BlockKind, RecordKind};
-
-/// A node of a cluster of three under quorum(2).
-fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
-    NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directory.path())) }
-}
-
-fn joining(primary: &str, directory: &tempfile::TempDir) -> Arc<Node> {
-    start(NodeConfig { join: Some(primary.to_owned()), ..of_three(directory) })
-}
-
-/// A cluster whose primary has committed something that everybody shows; and where its log ends.
-fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
-    let primary = start(of_three(&directories[0]));
-    let standbys = [joining(primary.address(), &directories[1]), joining(primary.address(), &directories[2])];
-    filled(primary, standbys)
-}
 
 fn refused(config: NodeConfig) -> String {
     match Node::start(config, |_| {}) {
@@ -37,7 +27,7 @@ fn a_cluster_that_was_powered_off_comes_back() {
     // Of two standbys, one is enough.
     for first_up in [1, 2] {
         let directories = directories();
-        let nodes = trio(&directories);
+        let nodes = trio(&directories, [Failover::Manual; 3]);
         let (before, address) = (hash(&nodes[0]), nodes[0].address().to_owned());
         // The primary last, or first.
         let mut order = nodes.into_iter().collect::<Vec<_>>();
@@ -48,7 +38,7 @@ fn a_cluster_that_was_powered_off_comes_back() {
             node.stop().unwrap();
         }
         let (report, reports) = mpsc::channel();
-        let primary = NodeConfig { listen: address.parse().unwrap(), ..of_three(&directories[0]) };
+        let primary = NodeConfig { listen: address.parse().unwrap(), ..of_three(&directories[0], Failover::Manual) };
         let starts = std::thread::spawn(move || {
             Node::start(primary, |phase| {
                 // Nobody listens any more when it has come.
@@ -58,12 +48,12 @@ fn a_cluster_that_was_powered_off_comes_back() {
         let waits = |phase: &StartPhase| matches!(phase, StartPhase::Peers { answered: 1, needed: 2 });
         assert!(reports.iter().any(|phase| waits(&phase)), "it waits for the others");
         // Who wants to follow it makes itself known.
-        let standby = joining(&address, &directories[first_up]);
+        let standby = joining(&address, &directories[first_up], Failover::Manual);
         let primary = starts.join().unwrap().unwrap();
         assert_eq!((primary.role(), hash(&primary)), (Role::Primary, before));
         let table = primary.database().table("things").unwrap();
         let end = churn(primary.database(), &table, 5000, 5500);
-        let late = joining(&address, &directories[3 - first_up]);
+        let late = joining(&address, &directories[3 - first_up], Failover::Manual);
         for node in [&standby, &late] {
             node.wait_visible(end, soon()).unwrap();
             assert_eq!(hash(node), hash(&primary));
@@ -79,7 +69,7 @@ fn a_cluster_that_was_powered_off_comes_back() {
 #[test]
 fn a_primary_that_was_succeeded_does_not_lead_again() {
     let directories = directories();
-    let [old, second, third] = trio(&directories);
+    let [old, second, third] = trio(&directories, [Failover::Manual; 3]);
     old.stop().unwrap();
     drop(old);
     second.promote(false).unwrap();
@@ -90,14 +80,14 @@ fn a_primary_that_was_succeeded_does_not_lead_again() {
     second.stop().unwrap();
     third.stop().unwrap();
     drop((second, third, table));
-    let alone = || NodeConfig { restart_timeout_s: 0, ..of_three(&directories[0]) };
+    let alone = || NodeConfig { restart_timeout_s: 0, ..of_three(&directories[0], Failover::Manual) };
     for _ in 0..3 {
         let why = refused(alone());
         assert!(why.contains("only 1 of 2 required nodes answered") && why.contains("force-primary"), "{why}");
     }
     // One of those who know: it is a standby from then on, also if it is started again, whether
     // anybody leads or not.
-    let third = joining("127.0.0.1:1", &directories[2]);
+    let third = joining("127.0.0.1:1", &directories[2], Failover::Manual);
     for _ in 0..2 {
         let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
         assert_eq!(back.role(), Role::Standby);
@@ -123,7 +113,7 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
         let as_it_was = |node: usize, listen: &str| NodeConfig {
             safety,
             listen: listen.parse().unwrap(),
-            ..of_three(&directories[node])
+            ..of_three(&directories[node], Failover::Manual)
         };
         let any = "127.0.0.1:0";
         let old = start(as_it_was(0, any));
@@ -172,11 +162,11 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
 #[test]
 fn force_makes_a_primary_without_asking() {
     let directories = directories();
-    let nodes = trio(&directories);
+    let nodes = trio(&directories, [Failover::Manual; 3]);
     let before = hash(&nodes[0]);
     nodes.iter().for_each(|node| node.stop().unwrap());
     drop(nodes);
-    let node = start(NodeConfig { force_primary: true, ..of_three(&directories[0]) });
+    let node = start(NodeConfig { force_primary: true, ..of_three(&directories[0], Failover::Manual) });
     assert_eq!((node.role(), hash(&node)), (Role::Primary, before));
     node.stop().unwrap();
 }
@@ -186,7 +176,7 @@ fn force_makes_a_primary_without_asking() {
 #[test]
 fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     let directories = directories();
-    let config = |n: usize| NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+    let config = |n: usize| NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[n].path())) };
     let primary = start(config(0));
     let address = primary.address().to_owned();
     let follow = || start(NodeConfig { join: Some(address.clone()), ..config(1) });
@@ -224,7 +214,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
 #[test]
 fn a_primary_under_load_is_succeeded() {
     let directories = directories();
-    let [mut primary, mut second, mut third] = trio(&directories);
+    let [mut primary, mut second, mut third] = trio(&directories, [Failover::Manual; 3]);
     let stopping = std::sync::atomic::AtomicBool::new(false);
     let mut id = 1_000_000;
     for round in 0..5 {
@@ -264,7 +254,11 @@ fn a_primary_under_load_is_succeeded() {
         let (listen, directory) = (primary.address().to_owned(), primary.config().directory.clone());
         let _ = primary.stop();
         drop(primary);
-        let back = start(NodeConfig { listen: listen.parse().unwrap(), directory, ..of_three(&directories[0]) });
+        let back = start(NodeConfig {
+            listen: listen.parse().unwrap(),
+            directory,
+            ..of_three(&directories[0], Failover::Manual)
+        });
         assert_eq!(back.role(), Role::Standby);
         let end = second.database().core().snapshots.current();
         for node in [&back, &third] {

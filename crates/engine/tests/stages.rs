@@ -197,7 +197,7 @@ fn architecture_has_the_functions_of_a_traced_commit() {
     tracing::subscriber::set_global_default(trace.clone()).unwrap();
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let quiet = |n: usize| {
-        let mut config = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+        let mut config = NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[n].path())) };
         config.state_proof.interval_ms = 3_600_000;
         config.fabric.kind = FabricKind::Tcp;
         config

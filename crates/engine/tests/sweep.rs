@@ -29,7 +29,7 @@ fn sweep(node: &Node) -> SweepStatus {
 }
 
 fn pair(directories: &[tempfile::TempDir]) -> [Arc<Node>; 2] {
-    let of = |directory: &tempfile::TempDir| NodeConfig { standbys: 1, ..swept(config(Some(directory.path()))) };
+    let of = |directory: &tempfile::TempDir| NodeConfig { ..swept(config(Some(directory.path()))) };
     let primary = start(of(&directories[0]));
     let join = Some(primary.address().to_owned());
     [Arc::clone(&primary), start(NodeConfig { join, ..of(&directories[1]) })]
@@ -138,7 +138,7 @@ fn a_standby_in_doubt_is_not_promoted_has_no_vote_and_is_whole_again_after_a_res
     standby.stop().unwrap();
     let [primary, standby] = nodes;
     drop((standby, table));
-    let again = start(NodeConfig { join, standbys: 1, ..swept(config(Some(directories[1].path()))) });
+    let again = start(NodeConfig { join, ..swept(config(Some(directories[1].path()))) });
     let end = churn(primary.database(), &primary.database().table("things").unwrap(), 2000, 2100);
     again.wait_visible(end, soon()).unwrap();
     let table = again.database().table("things").unwrap();
@@ -223,7 +223,7 @@ fn a_row_that_is_only_in_the_damaged_log_is_damage() {
     let directories = directories();
     let of = |number: usize, join: Option<String>| {
         let shape = on_disk(directories[number].path(), 0);
-        start(NodeConfig { standbys: 1, join, apply: Apply::Fresh, ..shape })
+        start(NodeConfig { join, apply: Apply::Fresh, ..shape })
     };
     let primary = of(0, None);
     let standby = of(1, Some(primary.address().to_owned()));
@@ -381,7 +381,7 @@ fn one_life(seed: u64) {
     let of = |number: usize, join: Option<String>| {
         let config = shape.of_node(number + 1, config(Some(directories[number].path())));
         let apply = if seed % 4 == 3 { Apply::Full } else { Apply::Fresh };
-        let mut config = NodeConfig { standbys: 1, safety: Safety::TwoSafe, join, apply, ..swept(config) };
+        let mut config = NodeConfig { safety: Safety::TwoSafe, join, apply, ..swept(config) };
         config.checkpoint.keep_log_bytes = 0;
         start(config)
     };

@@ -4,32 +4,20 @@
 mod common;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
 };
 
-use common::{churn, config, directories, filled, hash, row, soon, start, wait_for};
-use freshet_engine::{
-    CommitError, Isolation, Node, NodeConfig, ProcedureError, Role, Safety,
-    node::{Failover, SwitchOverError},
+use common::{
+    churn, directories, hash, row, soon, start,
+    trio::{joining, of_three, trio},
+    wait_for,
 };
-use freshet_replication::primary::SwitchOverError as Failed;
-
-/// A node of a cluster of three under quorum(2).
-fn of_three(directory: &tempfile::TempDir, failover: Failover) -> NodeConfig {
-    NodeConfig { safety: Safety::Quorum(2), standbys: 2, failover, ..config(Some(directory.path())) }
-}
-
-fn trio(directories: &[tempfile::TempDir], failover: Failover) -> [Arc<Node>; 3] {
-    let primary = start(of_three(&directories[0], failover));
-    let join =
-        |directory| start(NodeConfig { join: Some(primary.address().to_owned()), ..of_three(directory, failover) });
-    let standbys = [join(&directories[1]), join(&directories[2])];
-    filled(primary, standbys)
-}
+use freshet_engine::{
+    CommitError, Isolation, Node, NodeConfig, ProcedureError, Role,
+    node::{Failover, MirrorSettings, SwitchOverError},
+};
+use freshet_replication::primary::{SwitchOverError as Failed, Unfit};
 
 /// What sessions were told that write all the time.
 #[derive(Default)]
@@ -64,7 +52,7 @@ fn write(node: &Node, load: &Load, mut id: u64) -> Vec<u64> {
 fn the_role_moves_under_load_and_back() {
     for failover in [Failover::Manual, Failover::Automatic] {
         let directories = directories();
-        let nodes = trio(&directories, failover);
+        let nodes = trio(&directories, [failover; 3]);
         let load = Load::default();
         let acknowledged: Vec<u64> = thread::scope(|scope| {
             let writers: Vec<_> = (0..4_u64)
@@ -93,8 +81,7 @@ fn the_role_moves_under_load_and_back() {
         second.wait_visible(end, soon()).unwrap();
         old.stop().unwrap();
         drop(old);
-        let join = Some(third.address().to_owned());
-        let back = start(NodeConfig { join, ..of_three(&directories[0], failover) });
+        let back = joining(third.address(), &directories[0], failover);
         back.wait_visible(end, soon()).unwrap();
         common::all_are_named_as(&third, &back);
         // The nearest one, without a name.
@@ -110,7 +97,7 @@ fn the_role_moves_under_load_and_back() {
 #[test]
 fn an_open_transaction_is_rolled_back() {
     let directories = directories();
-    let [old, second, _third] = trio(&directories, Failover::Manual);
+    let [old, second, _third] = trio(&directories, [Failover::Manual; 3]);
     let table = old.database().table("things").unwrap();
     let worker = old.database().worker().unwrap();
     let transaction = worker.begin(Isolation::Serializable);
@@ -128,13 +115,11 @@ fn an_open_transaction_is_rolled_back() {
 #[test]
 fn a_primary_whose_offer_is_not_taken_continues() {
     let directories = directories();
-    let [old, second, third] = trio(&directories, Failover::Manual);
+    let [old, second, third] = trio(&directories, [Failover::Manual; 3]);
     let refused = |to: Option<&str>| match old.switch_over(to).unwrap_err() {
         SwitchOverError::Failed(failed) => failed,
         other => panic!("{other}"),
     };
-    assert!(matches!(refused(Some("nobody")), Failed::Nobody(Some(_))));
-    assert!(matches!(refused(Some(old.address())), Failed::Nobody(Some(_))));
     let cause = second.switch_over(None).unwrap_err();
     assert!(matches!(&cause, SwitchOverError::NotPrimary(Some(at)) if at == old.address()), "{cause}");
     let term = old.status().term;
@@ -143,14 +128,36 @@ fn a_primary_whose_offer_is_not_taken_continues() {
     wait_for("it is away", || old.switch_over(Some(third.address())).is_err());
     second.stop().unwrap();
     drop((second, third));
-    wait_for("nobody is there", || matches!(refused(None), Failed::Nobody(None)));
+    wait_for("nobody is there", || matches!(refused(None), Failed::Nobody));
     assert_eq!((old.role(), old.is_deposed(), old.status().term), (Role::Primary, false, term));
     // Those who begin do not wait.
-    let join = |directory| {
-        let join = Some(old.address().to_owned());
-        start(NodeConfig { join, ..of_three(directory, Failover::Manual) })
-    };
-    let back = join(&directories[1]);
+    let back = joining(old.address(), &directories[1], Failover::Manual);
     let end = churn(old.database(), &old.database().table("things").unwrap(), 8000, 8100);
     back.wait_visible(end, soon()).unwrap();
+}
+
+/// Each is none for a reason of its own, which it takes no time to find.
+#[test]
+fn a_node_that_cannot_take_the_role_is_named_with_the_reason() {
+    let directories: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let of = |n: usize| of_three(&directories[n], Failover::Manual);
+    let old = start(of(0));
+    let join = |at: &Node, config: NodeConfig| start(NodeConfig { join: Some(at.address().to_owned()), ..config });
+    let relay = join(&old, NodeConfig { asynchronous: true, relay_standbys: 1, ..of(1) });
+    let mirror = join(&old, NodeConfig { mirror: MirrorSettings { bytes: 1 << 27, ..of(2).mirror }, ..of(2) });
+    let below = join(&relay, NodeConfig { asynchronous: true, ..of(3) });
+    let unfit = |who: &str| match old.switch_over(Some(who)).unwrap_err() {
+        SwitchOverError::Failed(Failed::Unfit { why, .. }) => why,
+        other => panic!("{who}: {other}"),
+    };
+    wait_for("all have come", || old.members().unwrap().nodes.len() == 4);
+    assert_eq!((unfit("nobody"), unfit(old.address())), (Unfit::Unknown, Unfit::Leads));
+    assert_eq!((unfit(mirror.address()), unfit(&relay.id().to_string())), (Unfit::Mirror, Unfit::Asynchronous));
+    assert_eq!(unfit(below.address()), Unfit::BelowRelay);
+    below.stop().unwrap();
+    drop(below);
+    wait_for("it is away, and known", || {
+        old.members().unwrap().nodes.iter().filter(|it| it.connected == Some(false)).count() == 1
+    });
+    assert_eq!(old.members().unwrap().nodes.len(), 4);
 }

@@ -273,6 +273,27 @@ impl Stream {
         (Self { socket: self.socket, tls: None }, ahead)
     }
 
+    /// Its parts, for another protocol on the same socket: the socket, and TLS with all that was
+    /// read ahead, if it is sealed. Clones must not be used any more; those that were made of a
+    /// sealed stream must be gone.
+    ///
+    /// # Errors
+    /// When it is no stream of TCP, when clones of it are left, and what the system or TLS says.
+    pub(crate) fn into_parts(self) -> io::Result<(TcpStream, Option<Connection>)> {
+        let Socket::Tcp(socket) = &*self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
+        let socket = socket.try_clone()?;
+        let Some(tls) = self.tls else { return Ok((socket, None)) };
+        let tls = Arc::try_unwrap(tls).map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
+        let mut connection = tls.connection.into_inner().expect("no code panics under this mutex");
+        let reading = tls.reading.into_inner().expect("no code panics under this mutex");
+        let mut sealed = &reading.bytes[reading.start..reading.end];
+        while !sealed.is_empty() {
+            connection.read_tls(&mut sealed)?;
+            connection.process_new_packets().map_err(broken)?;
+        }
+        Ok((socket, Some(connection)))
+    }
+
     /// Blocks for bytes; none at the end.
     ///
     /// # Errors

@@ -160,6 +160,17 @@ pub struct Connection {
     passage: Option<UnixStream>,
 }
 
+/// A connection of TCP that is given away for another protocol.
+#[derive(Debug)]
+pub struct Raw {
+    /// The socket, which blocks without a time limit.
+    pub socket: TcpStream,
+    /// TLS, with what was opened already; none for a connection without.
+    pub tls: Option<rustls::Connection>,
+    /// What the other side has sent after the last frame, and was read with it.
+    pub ahead: Vec<u8>,
+}
+
 /// Ends a connection from any thread: a thread that sends or receives on it gets an error.
 #[derive(Debug)]
 pub struct Closer(Stream);
@@ -255,6 +266,18 @@ impl Connection {
         let counters = self.sender.counters();
         let (stream, ahead) = self.receiver.into_parts();
         (stream, self.sender.peer, ahead, counters)
+    }
+
+    /// Gives the connection away, for another protocol. Its closers must be gone.
+    ///
+    /// # Errors
+    /// When it is not of TCP or closers are left, and what the system or TLS says.
+    pub fn into_raw(self) -> io::Result<Raw> {
+        let (stream, _, ahead, _) = self.into_parts();
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        let (socket, tls) = stream.into_parts()?;
+        Ok(Raw { socket, tls, ahead })
     }
 
     /// The halves.

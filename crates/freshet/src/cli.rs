@@ -72,6 +72,13 @@ pub(crate) enum Command {
     /// what is still open then fails with 40001, or with its connection. If the standby does not
     /// take the role in time, the primary continues as before, and nothing comes after that.
     SwitchOver(SwitchOverOptions),
+    /// Have the primary take a node out of its cluster, for good.
+    ///
+    /// Commits count on it no more, nobody asks it anything, and it may not come back with what it
+    /// has: its directory, its certificate, or a backup of them. Refused where commits need it, or
+    /// it could still be promoted without the others: then another node has to join first, or, if
+    /// it is gone for good, --gone says so. To add a node, start it with --join.
+    Remove(RemoveOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -300,6 +307,23 @@ pub(crate) struct SwitchOverOptions {
     /// `advertise`), as the status shows them. Without it the nearest standby in sync leads.
     #[arg(value_name = "NODE")]
     pub(crate) to: Option<String>,
+    /// The primary's control port (its `address`): host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+/// Options of `freshet remove`.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveOptions {
+    /// The node that is to leave: its id, or the address where other nodes reach it (`listen`, or
+    /// `advertise`), as `freshet members` shows them.
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// It does not run, and never will again with what it has: its promises count no more.
+    #[arg(long)]
+    pub(crate) gone: bool,
     /// The primary's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
@@ -557,6 +581,7 @@ impl Cli {
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::SwitchOver(options) => switch_over::run(&options),
+            Command::Remove(options) => members::remove(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),

@@ -322,6 +322,15 @@ impl Client {
         }
     }
 
+    /// Has the primary take a node out of the cluster: its id, or the address where others reach
+    /// it; `gone`: it does not run, and never will again. Returns its id.
+    pub fn remove(&self, node: String, gone: bool, patience: Duration) -> Result<NodeId, ClientError> {
+        match self.ask(Ask::Remove { node, gone }, patience)? {
+            Answer::Removed { node } => Ok(node),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Has a mirror give up what it holds more than the node that it is to follow.
     pub fn refill(&self, patience: Duration) -> Result<(), ClientError> {
         match self.ask(Ask::Refill, patience)? {

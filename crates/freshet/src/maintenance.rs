@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use crate::{Failure, cli::MaintenanceOptions, status::Health, units::lasting};
+use crate::{Failure, cli::MaintenanceOptions, messages::plain, status::Health, units::lasting};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &MaintenanceOptions) -> Result<ExitCode, Failure> {
         println!("maintenance for {lasts}: {known} node(s) know of it, and none of them takes over by itself");
         println!("freshet maintenance --end {address} ends it; freshet promote works besides");
     }
-    for why in &unreached {
+    for why in unreached.iter().map(|why| plain(why)) {
         eprintln!("warning: a node was not reached, and hears of it from its primary or when it asks: {why}");
     }
     Ok(if unreached.is_empty() { Health::Well } else { Health::Lacking }.into())

@@ -1,12 +1,13 @@
 //! `freshet members`: all nodes of a cluster.
 
-use std::{fmt::Write, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::MembersOptions,
+    cli::{MembersOptions, RemoveOptions},
+    messages::plain,
     status::{Health, number, text, time},
     units::{self, lasting},
 };
@@ -22,6 +23,18 @@ pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
         print!("{}", table(&members));
     }
     Ok(health(&members).into())
+}
+
+/// How long a primary may take to accept a connection, and to have it on record that a node left.
+const CONNECT: Duration = Duration::from_secs(5);
+const RECORDED: Duration = Duration::from_secs(20);
+
+/// Runs `freshet remove`.
+pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let node = client.remove(options.node.clone(), options.gone, RECORDED)?;
+    println!("{node} does not belong to the cluster any more, and may not come back with what it has");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn nodes(members: &Value) -> &[Value] {
@@ -92,34 +105,38 @@ fn row(node: &Value) -> [String; 9] {
 const HEADS: [&str; 9] =
     ["role", "node", "address", "version", "persistent to", "behind by", "connection", "in sync", "vote"];
 
+/// What a primary's standing comes to that has no lease.
+const LEASE_OVER: &str = "lease over: it hears too few of the other nodes, and nothing commits";
+
 /// For people. Keys that it does not know are left out: a newer node may have more.
 fn table(members: &Value) -> String {
-    let mut out = String::new();
+    let mut lines = Vec::new();
     let (by, term) = (text(&members["by"]), text(&members["term"]));
     if members["primary"] == true {
         let (safety, standing) = (text(&members["safety"]), text(&members["standing"]));
-        let _ = writeln!(out, "term {term}, as its primary {by} knows it; safety {safety}: {standing}");
+        let standing = if standing == "lease-over" { LEASE_OVER.to_owned() } else { standing };
+        lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}: {standing}"));
     } else {
         let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
-        let _ = writeln!(out, "NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}");
+        lines.push(format!("NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}"));
     }
     if members["maintenance"].is_object() {
         let left = lasting(time(members, "maintenance"));
-        let _ = writeln!(out, "MAINTENANCE for another {left}: no node takes over by itself");
+        lines.push(format!("MAINTENANCE for another {left}: no node takes over by itself"));
     }
     let mut rows = vec![HEADS.map(str::to_owned)];
-    rows.extend(nodes(members).iter().map(row));
+    rows.extend(nodes(members).iter().map(|node| row(node).map(|cell| plain(&cell))));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 9] = std::array::from_fn(width);
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        lines.push(cells.collect::<Vec<_>>().join("  ").trim_end().to_owned());
     }
     let left_out = number(members, "left_out");
     if left_out > 0 {
-        let _ = writeln!(out, "and {left_out} more");
+        lines.push(format!("and {left_out} more"));
     }
-    out
+    lines.iter().map(|line| plain(line) + "\n").collect()
 }
 
 #[cfg(test)]
@@ -164,6 +181,22 @@ mod tests {
         assert!(asynchronous.ends_with("no: no commit waits for it"), "{shown}");
     }
 
+    /// Addresses and versions are as nodes announce them, and reasons as a peer says them.
+    #[test]
+    fn no_control_characters_are_shown() {
+        let evil = "\u{1b}]0;x\u{7}\r\n\u{9b}2J";
+        let mut node = primary();
+        for key in ["node", "role", "address", "version", "lsn"] {
+            node[key] = evil.into();
+        }
+        (node["vote"], node["no_vote"]) = (false.into(), evil.into());
+        let mut alone = members(&[node]);
+        (alone["primary"], alone["no_primary"], alone["by"]) = (false.into(), evil.into(), evil.into());
+        let shown = table(&alone);
+        assert!(!shown.contains(|letter: char| letter.is_control() && letter != '\n'), "{shown:?}");
+        assert_eq!((shown.lines().count(), shown.contains(r"\u{1b}]0;x")), (3, true), "{shown}");
+    }
+
     #[test]
     fn the_exit_code_shows_how_well_the_cluster_works() {
         let with = |mut node: Value, key: &str, value: Value| {
@@ -174,6 +207,7 @@ mod tests {
         let late = with(primary(), "in_sync", false.into());
         let voiceless = with(late.clone(), "vote", false.into());
         let blocked = with(members(&[primary()]), "standing", "blocked".into());
+        let unleased = with(members(&[primary()]), "standing", "lease-over".into());
         let alone = with(members(&[primary()]), "primary", false.into());
         for (members, expected) in [
             (members(&[primary()]), Health::Well),
@@ -181,6 +215,7 @@ mod tests {
             (members(&[primary(), late]), Health::Lacking),
             (members(&[primary(), away]), Health::Lacking),
             (blocked, Health::Failing),
+            (unleased, Health::Failing),
             (alone.clone(), Health::Failing),
             (json!({}), Health::Failing),
         ] {

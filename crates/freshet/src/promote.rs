@@ -14,6 +14,7 @@ use crate::{
     Failure,
     cli::{BeginAgainOptions, PromoteOptions, RefillOptions},
     client::Client,
+    messages::plain,
 };
 
 /// How long a node may take to accept a connection.
@@ -56,6 +57,7 @@ pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
 pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
     let from = client.begin_again(options.force, ASKS)?;
+    let from = plain(&from);
     println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());
     Ok(ExitCode::SUCCESS)
 }

@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
-use freshet_engine::Node;
-use freshet_postgres::{AccessRules, Limits, Options, Server, Tls};
+use freshet_engine::{
+    Node,
+    node::sessions::{Raw, TakeSession},
+};
+use freshet_postgres::{AccessRules, Limits, Options, Server, Takes, Tls};
 use freshet_query::{
     inputs::MemoryPool,
     server::{General, Setup, SqlServer},
@@ -116,6 +119,22 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
     Ok(Some(Prepared { address, socket_directory, files, listener: Some(listener) }))
 }
 
+/// Serves sessions that other nodes hand on.
+struct Taking(Takes);
+
+impl TakeSession for Taking {
+    fn take(&self, connection: Raw, pid: i32, own: bool) {
+        let Raw { socket, tls, ahead } = connection;
+        if let Err(cause) = self.0.serve(socket, tls, ahead, (pid, own)) {
+            tracing::debug!(%cause, "a session that was handed on is not served");
+        }
+    }
+
+    fn cancel(&self, pid: i32, key: &[u8]) {
+        let _ = self.0.cancel(pid, key);
+    }
+}
+
 /// Begins to serve them.
 pub(crate) fn start(
     settings: &SqlSettings,
@@ -140,6 +159,7 @@ pub(crate) fn start(
     sessions.set_access(files.access);
     let options = Options { addresses: vec![address], socket_directory, limits, tls: files.tls, ..Options::default() };
     let server = Arc::new(Server::start(Arc::new(sessions.clone()), options)?);
+    node.serve_sessions(Some(Arc::new(Taking(server.takes()))));
     Ok(Serving { server, sessions })
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn progress(unit: &str, done: u64, of: u64, per_second: u64) -> (Stri
 fn starting(status: &Value) -> String {
     let mut out = format!("{:<16} starting (pid {})\n", "node", number(status, "pid"));
     phase(status, &mut |name, value| {
-        let _ = writeln!(out, "{name:<16} {value}");
+        let _ = writeln!(out, "{name:<16} {}", crate::messages::plain(&value));
     });
     out
 }
@@ -391,7 +391,7 @@ fn table(status: &Value) -> String {
     }
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<16} {value}");
+        let _ = writeln!(out, "{name:<16} {}", crate::messages::plain(&value));
     };
     let role = text(&status["role"]);
     line("node", format!("{} at {} (pid {})", text(&status["node"]), text(&status["address"]), number(status, "pid")));

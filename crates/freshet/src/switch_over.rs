@@ -8,7 +8,7 @@ use std::{
 use freshet_base::wait::{self, Patience};
 use serde_json::Value;
 
-use crate::{Failure, cli::SwitchOverOptions, client::ClientError};
+use crate::{Failure, cli::SwitchOverOptions, client::ClientError, messages::plain};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -26,6 +26,7 @@ pub(crate) fn run(options: &SwitchOverOptions) -> Result<ExitCode, Failure> {
     let before = term(&client.status(CONNECT)?);
     match client.switch_over(options.to.clone(), PATIENCE) {
         Ok((node, address, after, at)) => {
+            let address = plain(&address);
             println!(
                 "{node} at {address} is the primary; all that was acknowledged in term {after}, up to {at}, is there"
             );
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &SwitchOverOptions) -> Result<ExitCode, Failure> {
         }
         Err(lost @ ClientError::Lost { .. }) => match after(options, before) {
             Some(After::Follows(primary)) if options.to.as_ref().is_none_or(|to| primary.contains(to)) => {
-                println!("the role has moved to {}", primary[1]);
+                println!("the role has moved to {}", plain(&primary[1]));
                 Ok(ExitCode::SUCCESS)
             }
             Some(After::Follows([_, address])) => {

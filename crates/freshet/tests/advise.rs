@@ -42,7 +42,7 @@ fn costs<'v>(advice: &'v Value, form: &str) -> &'v Value {
 fn a_standby_under_load_is_advised_with_what_was_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let primary = start(&path("a"), &["--safety", "2-safe", "--standbys", "1"]);
+    let primary = start(&path("a"), &["--safety", "2-safe"]);
     let standby = start(&path("b"), &["--join", &primary.ready().listen]);
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);
@@ -109,7 +109,7 @@ fn inputs_that_are_recorded_are_measured() {
         let flags = flags(more);
         start(&path(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let primary = begin("a", &["--safety", "2-safe", "--standbys", "1"]);
+    let primary = begin("a", &["--safety", "2-safe"]);
     // Without a standby the advice is for one that may come.
     let sql = Sql::connect(&primary);
     sql.run("CREATE TABLE t (id bigint PRIMARY KEY, v text)").unwrap();
@@ -161,7 +161,7 @@ fn a_mirror_is_measured_and_another_reckoned_by_what_changes() {
         let flags: Vec<_> = access.iter().map(String::as_str).chain(more.iter().copied()).collect();
         start(&directory.path().join(name), &flags)
     };
-    let primary = begin("a", &["--safety", "very-safe", "--standbys", "2"]);
+    let primary = begin("a", &["--safety", "very-safe"]);
     let standby = begin("b", &["--join", &primary.ready().listen]);
     let mirror = begin("c", &["--join", &primary.ready().listen, "--mirror-bytes", "536870912"]);
     wait_until(&primary, "both in sync", |status| in_sync(status) == 2);

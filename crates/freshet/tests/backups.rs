@@ -51,7 +51,7 @@ impl Drop for Archive {
 fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name);
-    let flags = ["--standbys", "1", "--checkpoint-keep-log-bytes", "0"];
+    let flags = ["--checkpoint-keep-log-bytes", "0"];
     let mut primary = start(&place("primary"), &flags);
     let standby = start(&place("standby"), &["--join", &primary.ready().listen]);
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);

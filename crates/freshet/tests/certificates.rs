@@ -86,7 +86,7 @@ fn the_end_of_a_certificate_is_no_surprise() {
     authority.write(&first, 1, 10 * DAY as i64);
     authority.write(&second, 2, 100 * DAY as i64);
     // Without the primary none takes over.
-    let level = ["--safety", "2-safe", "--standbys", "1"];
+    let level = ["--safety", "2-safe"];
     let primary = first.start(&path.join("a"), &level);
     common::wait_for_message(&primary, "the certificate of this node ends soon");
     let expires = |node: &NodeProcess| status(node)["certificate_expires"].as_u64().unwrap();

@@ -20,7 +20,7 @@ use freshet_engine::{Break, StateAnswer, StateAsk};
 fn begin(directory: &tempfile::TempDir, name: &str, more: &[&str]) -> NodeProcess {
     let access = open_sql(&directory.path().join(format!("{name}.access")));
     // With all three nodes: then a standby in doubt does not begin again by itself.
-    let quorum = ["--safety", "quorum:3", "--standbys", "2"];
+    let quorum = ["--safety", "quorum:3"];
     let flags: Vec<&str> = access.iter().map(String::as_str).chain(quorum).chain(more.iter().copied()).collect();
     start(&directory.path().join(name), &flags)
 }

@@ -42,7 +42,7 @@ fn wait_for(writers: &[Writer], marks: u64) {
 fn turns(rounds: u64, more: &[&str], kills: bool) {
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
-    let flags = [&["--safety", "quorum:2", "--standbys", "2", "--log-buffer-bytes", "1048576"], more].concat();
+    let flags = [&["--safety", "quorum:2", "--log-buffer-bytes", "1048576"], more].concat();
     let path = |index: usize| directory.path().join(NAMES[index]);
     let join = |index: usize, primary: &NodeProcess| {
         start(&path(index), &[&["--join", &primary.ready().listen], &flags[..]].concat())

@@ -12,7 +12,7 @@ use freshet::{
     sql_client::SqlFailure,
 };
 
-const QUORUM: [&str; 4] = ["--safety", "quorum:2", "--standbys", "2"];
+const QUORUM: [&str; 2] = ["--safety", "quorum:2"];
 
 fn join(primary: &NodeProcess, directory: &std::path::Path) -> NodeProcess {
     start(directory, &[&["--join", &primary.ready().listen], &QUORUM[..]].concat())
@@ -89,7 +89,7 @@ fn started_again(node: &NodeProcess, condition: impl Fn(&serde_json::Value) -> b
 fn readers_go_on_through_a_failover() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let two_safe = ["--safety", "2-safe", "--standbys", "1"];
+    let two_safe = ["--safety", "2-safe"];
     let mut old = start(&path("a"), &two_safe);
     let new = start(&path("b"), &[&["--join", &old.ready().listen], &two_safe[..]].concat());
     wait_until(&old, "a standby in sync", |status| in_sync(status) == 1);
@@ -140,7 +140,7 @@ fn a_failover_that_might_lose_something_needs_force() {
     assert_eq!(status(&new)["role"], "primary");
 }
 
-const AUTOMATIC: [&str; 6] = ["--safety", "quorum:2", "--standbys", "2", "--failover", "automatic"];
+const AUTOMATIC: [&str; 2] = ["--failover", "automatic"];
 
 /// Three nodes that need no operator, all in sync.
 fn by_themselves(directory: &std::path::Path) -> [NodeProcess; 3] {
@@ -219,14 +219,20 @@ fn a_primary_that_stands_still_is_replaced_and_follows() {
     assert_same_state(&client, &connect(&old));
 }
 
+/// Runs `freshet`: its exit status, and what it printed, for others and for people.
+fn run(words: &[&str]) -> (i32, [String; 2]) {
+    let output = std::process::Command::new(program()).args(words).output().unwrap();
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(!texts[1].contains("panicked"), "{texts:?}");
+    (output.status.code().unwrap(), texts)
+}
+
 /// `freshet switch-over` of this primary: whether it succeeded, and what it printed.
 fn switch_over(primary: &NodeProcess, to: Option<&str>) -> (bool, String) {
-    let mut command = std::process::Command::new(program());
-    command.args(["switch-over", "--address", &primary.ready().address]).args(to);
-    let output = command.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.success(), text)
+    let mut words = vec!["switch-over", "--address", &primary.ready().address];
+    words.extend(to);
+    let (code, [out, err]) = run(&words);
+    (code == 0, out + &err)
 }
 
 /// Those who write hear what became of it, and the role comes back in the end.
@@ -285,15 +291,27 @@ fn a_primary_continues_whose_successor_stands_still() {
 
 /// What `freshet members` of this node says, for programs and for people, and its exit status.
 fn members(node: &NodeProcess) -> (serde_json::Value, String, i32) {
-    let run = |more: &[&str]| {
-        let output = std::process::Command::new(common::program())
-            .args([&["members", &node.ready().address], more].concat())
-            .output()
-            .unwrap();
-        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
-    };
-    let (json, code) = run(&["--json"]);
-    (serde_json::from_str(&json).unwrap(), run(&[]).0, code)
+    let (code, [json, _]) = run(&["members", &node.ready().address, "--json"]);
+    let (_, [shown, _]) = run(&["members", &node.ready().address]);
+    (serde_json::from_str(&json).unwrap(), shown, code)
+}
+
+/// All standbys stand still, and nothing is written for which anybody would wait.
+#[test]
+fn a_primary_without_a_lease_is_not_shown_as_safe() {
+    let directory = tempfile::tempdir().unwrap();
+    let [leads, second, third] = by_themselves(directory.path());
+    let standing = |status: &serde_json::Value| status["standing"]["standing"].as_str().unwrap_or("none").to_owned();
+    wait_until(&leads, "all is well", |status| standing(status) == "safe");
+    [&second, &third].into_iter().for_each(|node| node.pause());
+    let lost = wait_until(&leads, "it notices", |status| standing(status) != "safe");
+    assert_eq!(standing(&lost), "lease-over", "{lost}");
+    let (code, [shown, _]) = run(&["status", "--address", &leads.ready().address]);
+    assert!(code == 4 && shown.contains("hears too few of the other nodes"), "{code}: {shown}");
+    let (_, shown, code) = members(&leads);
+    assert!(code == 4 && shown.contains("lease over"), "{code}: {shown}");
+    [&second, &third].into_iter().for_each(|node| node.resume());
+    wait_until(&leads, "all is well again", |status| standing(status) == "safe");
 }
 
 #[test]
@@ -339,12 +357,7 @@ fn every_node_shows_all_nodes_and_what_it_does_not_know() {
 
 /// Runs `freshet maintenance`, and returns its exit status.
 fn maintenance(node: &NodeProcess, what: &[&str]) -> i32 {
-    let run = std::process::Command::new(common::program())
-        .args([&["maintenance", &node.ready().address], what].concat())
-        .output()
-        .unwrap();
-    println!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    run.status.code().unwrap()
+    run(&[&["maintenance", &node.ready().address], what].concat()).0
 }
 
 fn knows_of_maintenance(node: &NodeProcess) {

@@ -64,7 +64,7 @@ fn a_standby_that_executes_statements_again_takes_over_and_lacks_nothing() {
     let path = |name: &str| directory.path().join(name);
     let sql_flags = |name: &str| open_sql(&path(name));
     let flags = |access: &[String], more: &[&str]| {
-        let quorum = ["--safety", "quorum:2", "--standbys", "2"].map(str::to_owned);
+        let quorum = ["--safety", "quorum:2"].map(str::to_owned);
         let more = more.iter().map(|flag| (*flag).to_owned());
         access.iter().cloned().chain(quorum).chain(more).collect::<Vec<_>>()
     };
@@ -213,7 +213,7 @@ fn a_standby_of_another_build_takes_bytes_and_reports_it() {
     let path = |name: &str| directory.path().join(name);
     let access = open_sql(&path("access"));
     let access: Vec<&str> = access.iter().map(String::as_str).collect();
-    let primary = start(&path("a"), &[&access[..], &["--safety", "2-safe", "--standbys", "1"]].concat());
+    let primary = start(&path("a"), &[&access[..], &["--safety", "2-safe"]].concat());
     let join = ["--join", &primary.ready().listen, "--encoding", "inputs"];
     let standby = NodeProcess::start(&other_build(directory.path()), flags(&path("b"), &join), SOON).unwrap();
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);

@@ -81,7 +81,7 @@ fn events_are_recorded_and_replayed() {
     let (a, b) = (directory.path().join("a"), directory.path().join("b"));
     let (of_a, of_b) = (directory.path().join("a.events"), directory.path().join("b.events"));
     let (path_a, path_b) = (of_a.to_str().unwrap(), of_b.to_str().unwrap());
-    let mut primary = start(&a, &["--standbys", "1", "--record-events", path_a]);
+    let mut primary = start(&a, &["--record-events", path_a]);
     let mut standby = start(&b, &["--join", &primary.ready().listen, "--record-events", path_b]);
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
     let client = connect(&primary);

@@ -92,7 +92,7 @@ impl Place {
 
     /// A node's flags. Little is written, so checkpoints come only when they are asked for.
     fn flags(&self, name: &str, more: &[&str]) -> Vec<String> {
-        let usual = ["--standbys", "3", "--safety", "1-safe", "--checkpoint-keep-log-bytes", "0"];
+        let usual = ["--safety", "1-safe", "--checkpoint-keep-log-bytes", "0"];
         let sql = open_sql(&self.of(&format!("{name}.access")));
         let more: Vec<&str> = usual.iter().chain(more).copied().chain(sql.iter().map(String::as_str)).collect();
         flags(&self.of(name), &more)

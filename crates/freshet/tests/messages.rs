@@ -76,7 +76,7 @@ fn any(_: &Value) -> bool {
 #[test]
 fn each_change_of_state_has_a_line() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--safety", "2-safe", "--standbys", "1", "--standby-timeout-ms", "300"];
+    let flags = ["--safety", "2-safe", "--standby-timeout-ms", "300"];
     let primary = Logging::start(directory.path(), "a", &flags);
     let (_, loaded) = primary.wait_for(0, "the configuration is loaded", any);
     let keys: Value = serde_json::from_str(loaded["keys"].as_str().unwrap()).unwrap();

@@ -155,7 +155,7 @@ fn turns(more: &[&str], joins: &[&str], otherwise: u64) {
     let rounds = std::env::var("FRESHET_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(otherwise);
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
-    let flags = [&["--safety", "quorum:2", "--standbys", "2"], more].concat();
+    let flags = [&["--safety", "quorum:2"], more].concat();
     let path = |index: usize| directory.path().join(NAMES[index]);
     let join = |index: usize, primary: &NodeProcess| {
         start(&path(index), &[&["--join", &primary.ready().listen], &flags[..], joins].concat())

@@ -24,7 +24,7 @@ fn join(primary: &NodeProcess, directory: &Path) -> NodeProcess {
 /// A primary and a standby in sync.
 fn pair(flags: &[&str]) -> Pair {
     let directory = tempfile::tempdir().unwrap();
-    let flags = [&["--standbys", "1", "--standby-timeout-ms", "300"], flags].concat();
+    let flags = [&["--standby-timeout-ms", "300"], flags].concat();
     let primary = start(&directory.path().join("primary"), &flags);
     let standby = join(&primary, &directory.path().join("standby"));
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);

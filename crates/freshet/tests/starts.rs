@@ -15,7 +15,7 @@ use common::{SOON, flags, program, refused, start};
 use freshet::children::Process;
 
 /// Of a cluster of three that may lose one.
-const QUORUM: [&str; 4] = ["--safety", "quorum:2", "--standbys", "2"];
+const QUORUM: [&str; 2] = ["--safety", "quorum:2"];
 
 /// A node that cannot come back alone: others have to answer first.
 fn make(directory: &Path) -> String {
@@ -116,7 +116,7 @@ fn does_not_fit(directory: &Path, more: &[&str], text: &str) {
 fn a_node_whose_segments_are_gone_does_not_vote() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let two = ["--safety", "2-safe", "--standbys", "2", "--least-in-sync", "1", "--standby-timeout-ms", "500"];
+    let two = ["--safety", "2-safe", "--least-in-sync", "1", "--standby-timeout-ms", "500"];
     let primary = start(&path("p"), &two);
     let listen = primary.ready().listen.clone();
     let join = |to: &str| [&two[..], &["--join", to]].concat().iter().map(ToString::to_string).collect::<Vec<_>>();

@@ -200,7 +200,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
     let directory = tempfile::tempdir().unwrap();
     let ports = ports::<9>();
     let address = |port: usize| format!("127.0.0.1:{}", ports[port]);
-    let quorum = ["--safety", "quorum:2", "--standbys", "2"];
+    let quorum = ["--safety", "quorum:2"];
     let first = address(3);
     let nodes: Vec<_> = (0..3)
         .map(|node| {

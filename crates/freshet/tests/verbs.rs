@@ -30,7 +30,7 @@ use serde_json::Value;
 const MIRROR: [&str; 4] = ["--mirror-bytes", "536870912", "--mirror-directory-bytes", "1048576"];
 
 /// Every acknowledged commit is on the standby, and a standby that is away is waited for.
-const SAFE: [&str; 6] = ["--safety", "very-safe", "--standbys", "1", "--standby-timeout-ms", "10000"];
+const SAFE: [&str; 4] = ["--safety", "very-safe", "--standby-timeout-ms", "10000"];
 
 fn device(side: usize) -> String {
     let devices = std::env::var("FRESHET_VERBS_DEVICES").expect("FRESHET_VERBS_DEVICES names two devices");
@@ -355,7 +355,7 @@ fn a_machine_without_rdma_names_what_is_missing() {
         return skip(Missing::Hardware, "a machine without RDMA", "this one has it");
     }
     let directory = tempfile::tempdir().unwrap();
-    let primary = common::start(&directory.path().join("a"), &["--standbys", "1"]);
+    let primary = common::start(&directory.path().join("a"), &[]);
     let flags = ["--join", &primary.ready().listen, "--fabric-kind", "verbs", "--fabric-device", "none:1:0"];
     let text = common::refused(&directory.path().join("b"), &flags);
     assert!(text.contains("fabric verbs"), "{text}");

@@ -49,7 +49,7 @@ fn asides(directory: &Path) -> Vec<String> {
 fn one_of_two(safety: &str) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let level = ["--safety", safety, "--standbys", "2"];
+    let level = ["--safety", safety];
     let least = if safety == "2-safe" { "1" } else { "0" };
     let level = [&level[..], &["--least-in-sync", least]].concat();
     let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
@@ -93,8 +93,8 @@ fn one_of_two_standbys_begins_again_by_itself() {
 fn with_two_nodes_an_operator_chooses() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
-    let standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
+    let primary = begin(directory, "a", &["--new-cluster"]);
+    let standby = begin(directory, "b", &["--join", &primary.ready().listen]);
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);
     writer.wait_for(200);
@@ -128,7 +128,7 @@ fn with_two_nodes_an_operator_chooses() {
 fn where_most_differ_nobody_begins_again() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let level = ["--safety", "quorum:2", "--standbys", "2"];
+    let level = ["--safety", "quorum:2"];
     let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
     let join = ["--join", primary.ready().listen.as_str()];
     let reports = begin(directory, "b", &[&level[..], &join, &["--on-doubt", "report"]].concat());
@@ -156,8 +156,8 @@ fn where_most_differ_nobody_begins_again() {
 fn a_node_that_begins_again_joins_whom_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
-    let mut standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
+    let primary = begin(directory, "a", &["--new-cluster"]);
+    let mut standby = begin(directory, "b", &["--join", &primary.ready().listen]);
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);
     writer.wait_for(200);
@@ -166,7 +166,7 @@ fn a_node_that_begins_again_joins_whom_it_can() {
     standby.kill();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     freshet_base::private::write(&directory.join("b/begin-again"), format!("{nobody}\n1\n").as_bytes()).unwrap();
-    let standby = begin(directory, "b", &["--standbys", "1"]);
+    let standby = begin(directory, "b", &[]);
     let messages = standby.messages();
     assert!(messages.contains("it tries again") && messages.contains(&nobody.to_string()), "{messages}");
     wait_for_message(&standby, PROVED);
@@ -185,7 +185,7 @@ fn a_standby_in_doubt_turns_readers_away() {
     let begin = |name: &str, more: &[&str]| {
         let access = open_sql(&directory.join(format!("{name}.access")));
         let access: Vec<&str> = access.iter().map(String::as_str).collect();
-        begin(directory, name, &[&access, &["--safety", "quorum:3", "--standbys", "2"][..], more].concat())
+        begin(directory, name, &[&access, &["--safety", "quorum:3"][..], more].concat())
     };
     let primary = begin("a", &[]);
     let join = ["--join", primary.ready().listen.as_str()];

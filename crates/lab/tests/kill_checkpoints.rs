@@ -203,7 +203,7 @@ fn persistent_memory() {
 fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
-    let streams = ["--log-streams", "2", "--safety", "1-safe", "--standbys", "1"];
+    let streams = ["--log-streams", "2", "--safety", "1-safe"];
     let flags_of = [&OFTEN[..], &streams].concat();
     let primary = start(&directory.path().join("primary"), &flags_of);
     create_journal(&connect(&primary));

@@ -61,7 +61,7 @@ const FABRICS: [&str; 2] = ["tcp", "shm"];
 
 /// A primary whose commits wait for its mirror, with its log in files.
 fn fed(directory: &Path, fabric: &str) -> NodeProcess {
-    let safe = ["--safety", "very-safe", "--standbys", "1", "--log-buffer-bytes", "1048576"];
+    let safe = ["--safety", "very-safe", "--log-buffer-bytes", "1048576"];
     common::start(&directory.join("primary"), &[&safe[..], &["--fabric-kind", fabric]].concat())
 }
 
@@ -161,7 +161,7 @@ fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
         let directory = tempfile::tempdir().unwrap();
         let start = |name: &str, more: &[&str]| {
             let upon_replay = if number % 2 == 0 { "true" } else { "false" };
-            let safe = ["--safety", "very-safe", "--standbys", "1", "--log-persist-upon-replay", upon_replay];
+            let safe = ["--safety", "very-safe", "--log-persist-upon-replay", upon_replay];
             start_with(&directory.path().join(name), method, "membarrier", &[&safe, more].concat())
         };
         let mut old = start("a", &[]);
@@ -174,7 +174,7 @@ fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
         drop(standby);
         if number % 2 == 1 {
             // For a while it persists in files, which have first to get what its buffer holds.
-            let safe = ["--safety", "very-safe", "--standbys", "1", "--join", &old.ready().listen];
+            let safe = ["--safety", "very-safe", "--join", &old.ready().listen];
             let mut standby = common::start(&directory.path().join("b"), &safe);
             wait_until(&old, "the standby in sync, with files", |status| in_sync(status) == 1);
             writer.wait_for(writer.count() + random.within(50, 500));

@@ -70,7 +70,7 @@ const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// Where a node keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

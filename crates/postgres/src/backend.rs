@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     bell::Bell,
     copy::Client,
@@ -11,6 +13,7 @@ use crate::{
     parameters::Parameters,
     registry::Sessions,
     report::{Report, SqlState},
+    route::{Moved, Note, Served, takes_none},
     scram::Verifier,
 };
 
@@ -33,6 +36,23 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When there can be none: no such database, a setting that cannot be.
     fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report>;
+
+    /// Who is to serve a client that has shown what was asked for.
+    ///
+    /// # Errors
+    /// When it is refused: it wants what this node is not.
+    fn route(&self, _startup: &Startup) -> Result<Served, Report> {
+        Ok(Served::Here)
+    }
+
+    /// Under which conditions a client gets in that another node has let in; the proof is not asked
+    /// for.
+    ///
+    /// # Errors
+    /// When it is refused.
+    fn admit_handed(&self, _startup: &Startup) -> Result<Access, Report> {
+        Err(takes_none())
+    }
 
     /// Looks which sessions are to end since what they were opened for is no more. Called now and
     /// then by a thread of the server: it must not block for long.
@@ -96,7 +116,7 @@ impl Peer {
 }
 
 /// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// On this machine, connected by the Unix socket.
     Local {
@@ -168,6 +188,8 @@ pub struct Opening<'a> {
     pub bell: Bell,
     /// All sessions, to cancel or terminate them.
     pub sessions: Sessions,
+    /// Whether another node has handed it on: then it says what it has, in [`Session::notes`].
+    pub handed: bool,
 }
 
 /// How it stands with a session's transaction.
@@ -277,6 +299,18 @@ pub trait Session {
     /// The client is about to receive that the session is ready for the next statement: settings
     /// that it follows, and that have changed since they were written last, are written before.
     fn write_settings(&mut self, _out: &mut Out) {}
+
+    /// Of a session that was handed on, before it is ready for the next statement: what has changed
+    /// of that which outlives its transactions since this was called last.
+    fn notes(&mut self, _notes: &mut Vec<Note>) {}
+
+    /// It is to have what a session had on another node.
+    ///
+    /// # Errors
+    /// When it cannot be the same.
+    fn begin_again(&mut self, _moved: &Moved, _out: &mut Out) -> Result<(), Report> {
+        Ok(())
+    }
 
     /// What has come of a message that is not whole yet is about to take this many bytes; zero when
     /// it is whole, or was passed over.

@@ -5,14 +5,16 @@ use std::{convert::Infallible, ops::ControlFlow, time::Instant};
 use freshet_base::panics;
 
 use crate::{
-    backend::{Opening, Peer, Session},
+    backend::{Opening, Origin, Peer, Session},
     bell::Bell,
     copy::Client,
     input::{Frame, Input},
     message::{Fault, Message, Target},
     out::Out,
+    packet::Startup,
     registry::{Entry, Seat, Sessions},
     report::{Report, Severity, SqlState},
+    route::{Handed, Note, Served, begin_again, relay, taken, write_note},
     server::Shared,
     start_up::{End, Starting},
     transport::{Received, Transport},
@@ -24,12 +26,34 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
     let mut out = Out::new(transport);
     let mut peer = peer;
     let served = panics::contained("a connection", || serve(shared, seat, &mut peer, &mut out));
-    match served.unwrap_or_else(|_| unforeseen()) {
+    finish(shared, seat, &peer, out, served.unwrap_or_else(|_| unforeseen()))
+}
+
+/// Serves a session that another node hands on; `ahead` came of it already.
+pub(crate) fn run_handed(shared: &Shared, seat: &Seat, transport: Transport, ahead: &[u8], own: bool) {
+    let mut out = Out::new(transport);
+    let mut peer = Peer::new(Origin::Local { uid: 0 });
+    let served = panics::contained("a session of another node", || {
+        let mut input = Input::ahead(ahead);
+        let handed = match taken::admit(shared, seat, &mut input, &mut out, own) {
+            Ok(handed) => handed,
+            Err(end) => return end,
+        };
+        peer = handed.peer();
+        seat.entry.use_long_key();
+        open(shared, seat, &peer, (input, &mut out), &handed.startup, Some(&handed))
+    });
+    finish(shared, seat, &peer, out, served.unwrap_or_else(|_| unforeseen()));
+}
+
+/// Ends a connection. Returns its transport, unless a delayed refusal still uses it.
+fn finish(shared: &Shared, seat: &Seat, peer: &Peer, mut out: Out, end: End) -> Option<Transport> {
+    match end {
         End::Quiet => out.flush(),
         End::Delayed(report, delayed) => {
             if let Some(report) = report {
                 out.error(&report);
-                shared.backend.ended(&peer, &report);
+                shared.backend.ended(peer, &report);
             }
             shared.delays.wait(out, delayed.after, delayed.place, &delayed.user);
             return None;
@@ -37,7 +61,7 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
         End::Reported(report) => {
             out.error(&report);
             out.flush();
-            shared.backend.ended(&peer, &report);
+            shared.backend.ended(peer, &report);
             out.transport().close();
             // Who was only refused has sent nothing that was not read, and others wait for his
             // place.
@@ -60,17 +84,41 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
         Ok(startup) => startup,
         Err(end) => return end,
     };
+    match shared.backend.route(&startup) {
+        Ok(Served::Here) => open(shared, seat, peer, (input, out), &startup, None),
+        Ok(Served::OnPrimary(route)) => relay(shared, seat, (input, out), (&startup, peer), &*route),
+        Err(report) => End::Reported(report.into_fatal()),
+    }
+}
+
+/// Opens a session, and serves it.
+fn open(
+    shared: &Shared,
+    seat: &Seat,
+    peer: &Peer,
+    (mut input, out): (Input, &mut Out),
+    startup: &Startup,
+    handed: Option<&Handed>,
+) -> End {
     let (entry, bell) = (&seat.entry, Bell::default());
     let opening = Opening {
-        startup: &startup,
+        startup,
         peer: peer.clone(),
         pid: entry.pid,
         bell: bell.clone(),
         sessions: Sessions::new(seat.registry()),
+        handed: handed.is_some(),
     };
     let longest = shared.limits.message;
     let mut end = None;
     let opened = shared.backend.open(opening, &mut |session, parameters| {
+        if let Some(Handed { moved, failed, .. }) = handed {
+            let begun = begin_again(session, moved, *failed, &mut Client::new(out, &mut input, longest));
+            if let Err(report) = begun {
+                end = Some(End::Reported(report.into_fatal()));
+                return;
+            }
+        }
         for (name, value) in parameters.iter() {
             out.parameter_status(name, value);
         }
@@ -79,11 +127,15 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
         message.bytes(entry.key());
         message.end();
         entry.opened(session.interrupt());
+        if handed.is_some() {
+            session.write_settings(out);
+        }
         out.ready(session.status());
         out.flush();
         let (input, bell) = (std::mem::take(&mut input), bell.clone());
-        let mut talk =
-            Talk { entry, session, input, out, bell, longest, kept: 0, skipping: false, text: String::new() };
+        let (kept, skipping, batch, text) = Default::default();
+        let handed = handed.is_some();
+        let mut talk = Talk { seat, entry, session, input, out, bell, longest, handed, kept, skipping, batch, text };
         // The session is dropped when it has fallen, not while it falls.
         end = Some(match panics::contained("a session", || talk.go_on()) {
             Ok(ControlFlow::Break(end)) => end,
@@ -107,16 +159,21 @@ type Next = ControlFlow<End>;
 
 /// A session and its client.
 struct Talk<'a> {
+    seat: &'a Seat,
     entry: &'a Entry,
     session: &'a mut dyn Session,
     input: Input,
     out: &'a mut Out,
     bell: Bell,
     longest: usize,
+    /// Whether another node has handed the session on.
+    handed: bool,
     /// What the session keeps for a message that is not whole.
     kept: usize,
     /// After an error in the extended protocol, until Sync.
     skipping: bool,
+    /// Messages of the extended protocol were heeded since the last Sync.
+    batch: bool,
     /// A statement's text or a portal's name, while its session may read more input.
     text: String,
 }
@@ -125,7 +182,7 @@ impl Talk<'_> {
     fn go_on(&mut self) -> ControlFlow<End, Infallible> {
         // A client need not wait for its session before it says what to do.
         if !self.entry.run() {
-            return ControlFlow::Break(ending());
+            return ControlFlow::Break(self.ending());
         }
         loop {
             match self.input.next_frame(self.longest) {
@@ -133,6 +190,9 @@ impl Talk<'_> {
                     // From here on the session counts what it makes of it.
                     if std::mem::take(&mut self.kept) > 0 {
                         let _ = self.session.keeps_input(0);
+                    }
+                    if !self.skipping || frame.kind == b'S' {
+                        self.batch = !matches!(frame.kind, b'S' | b'Q' | b'F') && (self.batch || frame.kind != b'H');
                     }
                     self.handle(&frame)?;
                 }
@@ -153,7 +213,7 @@ impl Talk<'_> {
             return ControlFlow::Break(End::Quiet);
         }
         if !self.entry.rest() {
-            return ControlFlow::Break(ending());
+            return ControlFlow::Break(self.ending());
         }
         let idle_until =
             |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
@@ -163,14 +223,14 @@ impl Talk<'_> {
             if let Err(report) = self.session.keeps_input(large)
                 && let Some(kind) = self.input.pass_over()
             {
-                return if self.entry.run() { self.refuse(kind, report) } else { ControlFlow::Break(ending()) };
+                return if self.entry.run() { self.refuse(kind, report) } else { ControlFlow::Break(self.ending()) };
             }
             self.kept = large;
         }
         loop {
             match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
                 Received::Bytes(_) => break,
-                Received::End if self.entry.is_ending() => return ControlFlow::Break(ending()),
+                Received::End if self.entry.is_ending() => return ControlFlow::Break(self.ending()),
                 Received::End => return ControlFlow::Break(End::Quiet),
                 Received::Rung => {
                     if let Err(report) = self.session.rung(self.out) {
@@ -193,7 +253,7 @@ impl Talk<'_> {
                 }
             }
         }
-        if self.entry.run() { ControlFlow::Continue(()) } else { ControlFlow::Break(ending()) }
+        if self.entry.run() { ControlFlow::Continue(()) } else { ControlFlow::Break(self.ending()) }
     }
 
     fn handle(&mut self, frame: &Frame) -> Next {
@@ -286,6 +346,11 @@ impl Talk<'_> {
             self.fail(report)?;
         }
         self.session.write_settings(self.out);
+        if self.handed {
+            let mut notes = Vec::new();
+            self.session.notes(&mut notes);
+            notes.iter().for_each(|note| write_note(note, self.out));
+        }
         self.out.ready(self.session.status());
         self.flush_unless_session_does();
         ControlFlow::Continue(())
@@ -310,16 +375,40 @@ impl Talk<'_> {
             // The end of the session says that nothing was done.
             if report.state() == SqlState::STATEMENT_COMPLETION_UNKNOWN {
                 self.out.error(&report);
+            } else if self.is_left() {
+                self.out.error(&rolled_back());
             }
-            return ControlFlow::Break(ending());
+            return ControlFlow::Break(self.ending());
         }
         if report.severity() == Severity::Fatal {
+            // It is not told to end: its node has found that another one leads.
+            if report.state() == SqlState::ADMIN_SHUTDOWN && self.handed {
+                self.out.error(&rolled_back());
+                return ControlFlow::Break(self.leave());
+            }
             let gone = report.state() == SqlState::CONNECTION_FAILURE;
             return ControlFlow::Break(if gone { End::Quiet } else { End::Reported(report) });
         }
         self.out.error(&report);
         self.session.failed();
         ControlFlow::Continue(())
+    }
+
+    /// Whether it ends with its server, and continues with the next primary.
+    fn is_left(&self) -> bool {
+        self.handed && self.seat.registry().is_stopping()
+    }
+
+    /// How a session ends that is told to end. Of one that continues elsewhere its client hears
+    /// nothing.
+    fn ending(&mut self) -> End {
+        if self.is_left() { self.leave() } else { ending() }
+    }
+
+    /// The session continues elsewhere, and what was not answered was not begun.
+    fn leave(&mut self) -> End {
+        write_note(&Note::Left { batch: self.batch }, self.out);
+        End::Quiet
     }
 
     fn flush_unless_session_does(&mut self) {
@@ -335,6 +424,13 @@ fn keep(text: &mut String, new: &str) {
     text.shrink_to(new.len().max(64 << 10));
 }
 
-fn ending() -> End {
+/// What was under way when a primary ended its sessions, and the session continues.
+fn rolled_back() -> Report {
+    let message = "the primary gives up its role, and has rolled this transaction back";
+    let hint = "Roll back, and repeat it: the session continues with the next primary.";
+    Report::error(SqlState::SERIALIZATION_FAILURE, message).hint(hint)
+}
+
+pub(crate) fn ending() -> End {
     End::Reported(Report::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
 }

@@ -42,6 +42,11 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
+    /// What came before the first [`Input::fill`].
+    pub(crate) fn ahead(bytes: &[u8]) -> Self {
+        Self { buffer: bytes.to_vec(), end: bytes.len(), ..Self::default() }
+    }
+
     /// Has used the first bytes.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start = self.end.min(self.start + count);

@@ -17,6 +17,7 @@
 //! | `message` | what clients say, decoded in place |
 //! | [`out`] | what they are told, encoded in place |
 //! | [`copy`] | COPY in both directions |
+//! | [`route`] | sessions that one node hands on to another |
 //! | `transport` | a socket of TCP, plain or with TLS, a Unix socket, or memory |
 //!
 //! | thread | does | ends when |
@@ -57,6 +58,7 @@ pub mod parameters;
 mod proof;
 mod registry;
 pub mod report;
+pub mod route;
 pub mod scram;
 pub mod server;
 mod spare;
@@ -80,6 +82,7 @@ pub use packet::Startup;
 pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};
+pub use route::{Hop, Link, Moved, Note, Route, Served, Takes};
 pub use scram::{Verifier, VerifierError};
 pub use server::{Options, Server, StartError, probe_socket};
 pub use tls::{Tls, TlsError};

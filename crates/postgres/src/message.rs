@@ -159,7 +159,13 @@ impl ExactSizeIterator for ValuesIter<'_> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types<'a>(&'a [[u8; 4]]);
 
-impl Types<'_> {
+impl<'a> Types<'a> {
+    /// These object ids, as the protocol writes them.
+    #[must_use]
+    pub fn of(raw: &'a [[u8; 4]]) -> Self {
+        Self(raw)
+    }
+
     /// How many are named.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,5 +1,7 @@
 //! The packets that come before any message: without a kind, told apart by a number.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     message::{Body, Fault},
     report::{Report, SqlState},
@@ -24,7 +26,7 @@ pub(crate) enum Packet {
 }
 
 /// What a client says of itself and of the session that it wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Startup {
     minor: i32,
     /// Names and values, as they came; without those of protocol extensions.

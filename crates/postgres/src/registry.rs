@@ -35,6 +35,8 @@ pub(crate) struct Registry {
 struct Inner {
     connections: HashMap<i32, Arc<Entry>>,
     seated: usize,
+    /// Sessions whose clients have their seats as other connections of this server.
+    covered: usize,
     stopping: bool,
     /// When the system last had no descriptor or thread for a connection.
     exhausted: Option<Instant>,
@@ -43,7 +45,7 @@ struct Inner {
 impl Inner {
     /// How many have not proved yet who they are.
     fn starting(&self) -> usize {
-        self.connections.len() - self.seated
+        self.connections.len() - self.seated - self.covered
     }
 }
 
@@ -60,6 +62,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 struct State {
     seated: bool,
+    covered: bool,
     long_key: bool,
     /// Whose session it is, once it has a seat.
     user: Option<Box<str>>,
@@ -239,6 +242,13 @@ impl Registry {
         if inner.stopping {
             return Err(Report::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
         }
+        if wanted.covered {
+            inner.covered += 1;
+            lock(&entry.state).covered = true;
+            drop(inner);
+            self.changed.notify_all();
+            return Ok(());
+        }
         let full = |message| Err(Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message));
         if inner.seated >= limits.connections {
             return full("sorry, too many clients already");
@@ -266,7 +276,10 @@ impl Registry {
     fn leave(&self, entry: &Entry) {
         let mut inner = self.lock();
         inner.connections.remove(&entry.pid);
-        inner.seated -= usize::from(lock(&entry.state).seated);
+        let state = lock(&entry.state);
+        inner.seated -= usize::from(state.seated);
+        inner.covered -= usize::from(state.covered);
+        drop(state);
         drop(inner);
         self.changed.notify_all();
     }
@@ -339,6 +352,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) superuser: bool,
     /// How many the user may have at once.
     pub(crate) connections: Option<usize>,
+    /// Whether its client has a seat here already, by which it was let in.
+    pub(crate) covered: bool,
 }
 
 /// A connection's place in the registry, left when this is dropped.

@@ -53,6 +53,8 @@ impl SqlState {
     pub const INVALID_PASSWORD: Self = Self::new("28P01");
     /// `invalid_cursor_name`: no such portal
     pub const INVALID_CURSOR_NAME: Self = Self::new("34000");
+    /// `serialization_failure`
+    pub const SERIALIZATION_FAILURE: Self = Self::new("40001");
     /// `statement_completion_unknown`
     pub const STATEMENT_COMPLETION_UNKNOWN: Self = Self::new("40003");
     /// `syntax_error`

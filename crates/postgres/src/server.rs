@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::net::sockopt;
+use rustls::Connection;
 use thiserror::Error;
 
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
     limits::Limits,
     local::{self, SocketFile},
     registry::{Registry, Sessions},
+    route::Takes,
     scram::random,
     spare::{self, Spare},
     tls::Tls,
@@ -233,6 +235,12 @@ impl Server {
         Sessions::new(&self.registry)
     }
 
+    /// What serves sessions here that other nodes hand on.
+    #[must_use]
+    pub fn takes(&self) -> Takes {
+        Takes { shared: Arc::clone(&self.shared), registry: Arc::clone(&self.registry) }
+    }
+
     /// Offers TLS with another certificate, or not any more, to those who connect from now on.
     pub fn set_tls(&self, tls: Option<Tls>) {
         *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
@@ -314,8 +322,30 @@ fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
     }
 }
 
+/// Gives a session its thread that another node hands on.
+pub(crate) fn begin_handed(
+    takes: &Takes,
+    socket: TcpStream,
+    tls: Option<Connection>,
+    ahead: Vec<u8>,
+    (pid, own): (i32, bool),
+) -> io::Result<()> {
+    let shared = Arc::clone(&takes.shared);
+    keep_alive(&socket, &shared.limits)?;
+    let stream = Arc::new(Stream::Tcp(socket));
+    let entered = takes.registry.enter(pid.cast_unsigned() << 1, random()?, Some(Arc::clone(&stream)));
+    let Some(seat) = entered else { return Err(io::ErrorKind::ConnectionAborted.into()) };
+    let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
+    let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
+    thread.spawn(move || {
+        connection::run_handed(&shared, &seat, Transport::of(socket, tls), &ahead, own);
+        let _ = stream.shutdown(Shutdown::Both);
+    })?;
+    Ok(())
+}
+
 /// Has the system find out when a client is not there any more.
-fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+pub(crate) fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     if !limits.keep_alive.is_zero() {
         let first = limits.keep_alive.clamp(Duration::from_secs(1), KEEP_ALIVE_LONGEST);
         sockopt::set_socket_keepalive(stream, true)?;

@@ -122,7 +122,12 @@ impl<'a> Starting<'a> {
             self.failed(&startup, &reply, None, Duration::ZERO);
             return Err(End::Reported(reply));
         }
-        let wanted = Wanted { user: startup.user(), superuser: access.superuser, connections: access.connections };
+        let wanted = Wanted {
+            user: startup.user(),
+            superuser: access.superuser,
+            connections: access.connections,
+            covered: false,
+        };
         self.seat.take(&wanted, &self.shared.limits).map_err(End::Reported)?;
         let failures = self.shared.delays.failures(place, startup.user());
         self.shared.backend.logged_in(&self.peer, &startup, failures);

@@ -9,7 +9,7 @@ use std::{
 use freshet_base::private::{self, OpenKey};
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use rustls::{
-    CipherSuite, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection,
+    CipherSuite, Connection, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection,
     crypto::ring::default_provider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -123,19 +123,19 @@ impl Tls {
     }
 
     /// Whether the client has said inside TLS that it speaks this protocol.
-    pub(crate) fn is_agreed(connection: &ServerConnection) -> bool {
+    pub(crate) fn is_agreed(connection: &Connection) -> bool {
         connection.alpn_protocol() == Some(ALPN)
     }
 
     /// The common name of the certificate that the client has shown; empty where it has none. It
     /// was signed by one of the authorities, or the connection would have failed.
-    pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
+    pub(crate) fn client_name(connection: &Connection) -> Option<String> {
         let certificate = connection.peer_certificates()?.first()?;
         Some(common_name(certificate).unwrap_or_default())
     }
 
     /// What has been agreed on.
-    pub(crate) fn encryption(connection: &ServerConnection) -> Encryption {
+    pub(crate) fn encryption(connection: &Connection) -> Encryption {
         let version = match connection.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",

@@ -16,7 +16,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
-use rustls::ServerConnection;
+use rustls::Connection;
 
 use crate::{
     Encryption,
@@ -142,7 +142,7 @@ impl std::error::Error for StatementEnds {}
 
 /// A socket with TLS.
 pub(crate) struct Secured {
-    tls: ServerConnection,
+    tls: Connection,
     socket: Socket,
 }
 
@@ -273,12 +273,25 @@ impl Secured {
 }
 
 impl Transport {
+    /// A socket, and the TLS that it has already.
+    pub(crate) fn of(socket: Socket, tls: Option<Connection>) -> Self {
+        match tls {
+            Some(tls) => Self::Secured(Box::new(Secured { tls, socket })),
+            None => Self::Plain(socket),
+        }
+    }
+
+    /// The client's socket, to wait for it together with others.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket().map(AsFd::as_fd)
+    }
+
     /// The same connection with TLS from now on; `read` are bytes that came already and belong to
     /// it. Hands are shaken when more is received.
     pub(crate) fn secure(&mut self, tls: &Tls, mut read: &[u8]) -> io::Result<()> {
         let Self::Plain(socket) = self else { return Err(ErrorKind::Unsupported.into()) };
         let connection = tls.accept().map_err(broken)?;
-        let mut secured = Box::new(Secured { tls: connection, socket: socket.clone() });
+        let mut secured = Box::new(Secured { tls: connection.into(), socket: socket.clone() });
         while !read.is_empty() {
             secured.tls.read_tls(&mut read)?;
             secured.process()?;

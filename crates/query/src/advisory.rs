@@ -1,9 +1,8 @@
 //! Advisory locks: locks on numbers, which mean what clients agree that they mean.
 //!
-//! They are this node's alone, and gone when it stops: a new primary knows nothing of those of the
-//! one before it. Each is held by a session, or by its transaction until that ends; a session may
-//! hold one several times, and has to release it as often. Who waits stands in line: nobody
-//! overtakes whom it would keep waiting.
+//! They are this node's alone, and gone when it stops. Each is held by a session, or by its
+//! transaction until that ends; a session may hold one several times, and has to release it as
+//! often. Who waits stands in line: nobody overtakes whom it would keep waiting.
 //!
 //! Locks are kept by their keys, and a session knows which are its own, so nothing looks through
 //! the locks of others. How many there may be is bounded ([`AdvisoryLimits`]).
@@ -15,6 +14,7 @@
 //! is found by one of those in it; the others are found by the locks on tables and by the engine. A
 //! circle must be seen twice, some milliseconds apart.
 
+mod outlives;
 use std::{
     cell::RefCell,
     collections::{BTreeSet, HashMap},

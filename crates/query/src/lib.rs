@@ -40,6 +40,7 @@ mod notify;
 mod old_snapshots;
 pub mod outcome;
 pub mod relations;
+mod route;
 pub mod schema;
 pub mod sequence;
 pub mod server;

@@ -9,7 +9,7 @@ use freshet_base::wait;
 use freshet_engine::{Database, Lsn, Node, NodeStatus};
 use freshet_postgres::{
     Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
-    Sessions, Startup, Verifier,
+    Served, Sessions, Startup, Verifier,
 };
 pub use freshet_sql::general::General;
 use freshet_sql::{
@@ -28,6 +28,7 @@ use crate::{
     notify::Notifications,
     old_snapshots::OldSnapshots,
     outcome::Outcomes,
+    route,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
@@ -381,8 +382,31 @@ fn has_expired(role: &Role) -> bool {
     role.valid_until.is_some_and(|until| until < Timestamp::now().0)
 }
 
-impl Backend for SqlServer {
-    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+/// A session is refused whatever its client shows.
+fn refused(message: String) -> Option<Report> {
+    Some(report(SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message)).into_fatal())
+}
+
+fn no_role(name: &str) -> Option<Report> {
+    refused(format!("role \"{name}\" does not exist"))
+}
+
+impl Shared {
+    /// Under which conditions a role gets in that shows this.
+    fn of_role(&self, role: &Role, proof: Proof) -> Access {
+        let no_login = || refused(format!("role \"{}\" is not permitted to log in", role.name));
+        Access {
+            superuser: role.superuser,
+            refused: if role.login { None } else { no_login() },
+            connections: Some(role.connection_limit.map_or(self.limits.of_role, |limit| limit as usize)),
+            ..Access::by(proof)
+        }
+    }
+}
+
+impl SqlServer {
+    /// The roles that there are, if this node serves clients.
+    fn roles(&self) -> Result<Arc<Schema>, Report> {
         if self.0.node.is_deposed() {
             let message = "another node has become the primary, and this one is about to follow it";
             let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
@@ -413,6 +437,13 @@ impl Backend for SqlServer {
             let message = "the database system is starting up: there is no catalog here yet";
             return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));
         }
+        Ok(schema)
+    }
+}
+
+impl Backend for SqlServer {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        let schema = self.roles()?;
         let (user, role) = (startup.user(), schema.role(startup.user()));
         let is_member = |of: &str| {
             let both = role.zip(schema.role(of));
@@ -421,12 +452,8 @@ impl Backend for SqlServer {
         let claim = Claim { peer, user, database: startup.database(), is_member: &is_member };
         let rules = Arc::clone(&self.0.access.read().unwrap_or_else(PoisonError::into_inner));
         let required = rules.decide(&claim)?;
-        let refused = |message: String| {
-            let state = SqlState::INVALID_AUTHORIZATION_SPECIFICATION;
-            Some(report(SqlError::new(state, message)).into_fatal())
-        };
         let Some(role) = role else {
-            let refused = refused(format!("role \"{user}\" does not exist"));
+            let refused = no_role(user);
             let (proof, hopeless) = (prove(required, &schema, user, None), "there is no such role");
             return Ok(Access { refused, hopeless: Some(hopeless), hint: Some(HINT), ..Access::by(proof) });
         };
@@ -438,14 +465,19 @@ impl Backend for SqlServer {
                 Err(_) => (None, Some("what is kept of the role's password is no verifier")),
             },
         };
-        Ok(Access {
-            proof: prove(required, &schema, user, verifier),
-            superuser: role.superuser,
-            refused: (!role.login).then(|| refused(format!("role \"{user}\" is not permitted to log in"))).flatten(),
-            connections: Some(role.connection_limit.map_or(self.0.limits.of_role, |limit| limit as usize)),
-            hopeless,
-            hint: Some(HINT),
+        Ok(Access { hopeless, hint: Some(HINT), ..self.0.of_role(role, prove(required, &schema, user, verifier)) })
+    }
+
+    fn admit_handed(&self, startup: &Startup) -> Result<Access, Report> {
+        let schema = self.roles()?;
+        Ok(match schema.role(startup.user()) {
+            Some(role) => self.0.of_role(role, Proof::None),
+            None => Access { refused: no_role(startup.user()), ..Access::by(Proof::None) },
         })
+    }
+
+    fn route(&self, startup: &Startup) -> Result<Served, Report> {
+        route::served(&self.0, startup)
     }
 
     /// Looks whose snapshots are too old. On a standby, ends sessions that do nothing in a database

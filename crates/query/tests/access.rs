@@ -69,13 +69,11 @@ fn strangers_cannot_distinguish_roles_by_their_salts() {
     assert_eq!(salts(&node), before);
     assert!(before[0] != before[1] && before[0] != before[2]);
     drop(node);
-    let mut primary = config(Some(directories[0].path()));
-    primary.standbys = 1;
+    let primary = config(Some(directories[0].path()));
     let node = SqlNode::guarded(primary);
     assert_eq!(salts(&node), before, "after a restart");
     let mut standby = config(Some(directories[1].path()));
     standby.join = Some(node.node.address().to_owned());
-    standby.standbys = 1;
     let standby = SqlNode::guarded(standby);
     eventually("the standby has the catalog", || {
         let mut wire = Wire::connect(standby.address(), "ghost");

@@ -405,8 +405,7 @@ fn databases_are_there_after_a_restart() {
 #[test]
 fn a_standby_has_the_databases_of_its_primary() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     primary.connect().query("CREATE DATABASE before").unwrap();
     within(&primary, "before").query("CREATE TABLE t (a int); INSERT INTO t VALUES (1)").unwrap();

@@ -11,7 +11,7 @@ fn follow(directory: &tempfile::TempDir, primary: &SqlNode) -> SqlNode {
 }
 
 fn of(directory: &tempfile::TempDir) -> NodeConfig {
-    NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directory.path())) }
+    NodeConfig { safety: Safety::TwoSafe, ..config(Some(directory.path())) }
 }
 
 fn again(node: &SqlNode) -> AgainStatus {

@@ -119,8 +119,7 @@ fn levels_must_agree() {
 #[test]
 fn a_standby_lends_snapshots_too() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     let writer = primary.connect();

@@ -400,7 +400,7 @@ fn waits_for_other_sessions_end() {
 #[test]
 fn waits_of_standbys_end() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of = |number: usize| NodeConfig { standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     primary.connect().lines("CREATE TABLE t (id int)");
@@ -432,7 +432,7 @@ fn waits_of_standbys_end() {
 #[test]
 fn a_deposed_primary_ends_its_sessions() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of = |number: usize| NodeConfig { standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { ..config(Some(directories[number].path())) };
     let mut primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     let holder = primary.connect();

@@ -17,7 +17,7 @@ impl Dice {
 }
 
 fn of(directory: &tempfile::TempDir) -> NodeConfig {
-    NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directory.path())) }
+    NodeConfig { safety: Safety::Quorum(2), ..config(Some(directory.path())) }
 }
 
 /// A client is refused, and told where to go, until the mirror has taken over.
@@ -68,7 +68,7 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
 fn an_update_of_more_than_an_undo_ring_commits() {
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let small = |directory| {
-        let mut config = NodeConfig { standbys: 2, ..of(directory) };
+        let mut config = NodeConfig { ..of(directory) };
         config.log.buffer_bytes = 1 << 20;
         config
     };

@@ -36,8 +36,7 @@ fn next(wire: &mut Wire) -> String {
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     drop(primary.connect());

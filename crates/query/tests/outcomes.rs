@@ -231,7 +231,7 @@ fn a_restart_changes_no_outcome() {
 }
 
 fn of(directory: &tempfile::TempDir, safety: Safety) -> NodeConfig {
-    NodeConfig { safety, standbys: 1, ..config(Some(directory.path())) }
+    NodeConfig { safety, ..config(Some(directory.path())) }
 }
 
 /// Waits until a standby shows what a primary has.
@@ -297,10 +297,10 @@ fn a_failover_to_a_node_that_executes_statements_changes_none() {
 #[test]
 fn a_failover_to_a_mirror_changes_none() {
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let primary = SqlNode::start(of(&directories[0], Safety::VerySafe));
+    let primary = SqlNode::start(of(&directories[0], Safety::Quorum(2)));
     let join = Some(primary.node.address().to_owned());
     let mirror = MirrorSettings { bytes: 256 << 20, directory_bytes: 1 << 20, ..MirrorSettings::default() };
-    let mirror = SqlNode::start(NodeConfig { join, mirror, ..of(&directories[1], Safety::VerySafe) });
+    let mirror = SqlNode::start(NodeConfig { join, mirror, ..of(&directories[1], Safety::Quorum(2)) });
     let (sql, lost) = (primary.connect(), primary.connect());
     sql.lines(TABLE);
     let kept = begin(&sql, 1);
@@ -310,7 +310,7 @@ fn a_failover_to_a_mirror_changes_none() {
     drop((sql, lost, primary));
     mirror.node.promote(true).unwrap();
     let join = Some(mirror.node.address().into());
-    let back = SqlNode::start(NodeConfig { join, ..of(&directories[2], Safety::VerySafe) });
+    let back = SqlNode::start(NodeConfig { join, ..of(&directories[2], Safety::Quorum(2)) });
     let sql = mirror.connect();
     assert_eq!([&kept, &open].map(|token| outcome(&sql, token)), ["committed", "aborted"]);
     assert_eq!(sql.lines("SELECT id FROM t"), ["1"]);
@@ -323,10 +323,10 @@ fn a_failover_to_a_mirror_changes_none() {
 #[test]
 fn nothing_is_committed_before_it_is_kept() {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let primary = SqlNode::start(of(&directories[0], Safety::VerySafe));
+    let primary = SqlNode::start(of(&directories[0], Safety::Quorum(2)));
     let follow = || {
         let join = Some(primary.node.address().to_owned());
-        SqlNode::start(NodeConfig { join, ..of(&directories[1], Safety::VerySafe) })
+        SqlNode::start(NodeConfig { join, ..of(&directories[1], Safety::Quorum(2)) })
     };
     let standby = follow();
     let (sql, other) = (primary.connect(), primary.connect());

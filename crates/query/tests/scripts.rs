@@ -11,7 +11,7 @@ fn all_scripts_hold_on_primary_and_standby() {
     for script in scripts::all() {
         println!("{}", script.display());
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let primary = SqlNode::start(NodeConfig { standbys: 1, ..config(Some(home.path())) });
+        let primary = SqlNode::start(NodeConfig { ..config(Some(home.path())) });
         scripts::run(&primary, &script);
         let after = scripts::directory().join("standby").join(script.file_name().unwrap());
         if after.exists() {

@@ -9,8 +9,7 @@ use freshet_storage::Announcement;
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     // The first session makes the catalog.
@@ -107,8 +106,7 @@ fn remote_apply_waits_until_standbys_show_a_commit() {
 #[test]
 fn remote_apply_can_be_canceled_while_a_standby_shows_nothing() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let join = Some(primary.node.address().to_owned());
     let _standby = SqlNode::start(NodeConfig { join, replay: ReplayMode::None, ..of(1) });
@@ -212,8 +210,7 @@ fn a_standby_that_starts_alone_serves_what_it_has() {
     let address = primary.node.address().to_owned();
     drop(primary);
     drop(standby);
-    let again =
-        NodeConfig { safety: Safety::TwoSafe, standbys: 1, join: Some(address), ..config(Some(directories[1].path())) };
+    let again = NodeConfig { safety: Safety::TwoSafe, join: Some(address), ..config(Some(directories[1].path())) };
     let standby = SqlNode::start(again);
     eventually("it serves readers", || Sql::try_connect(standby.address(), "freshet", None).is_ok());
     assert_eq!(standby.connect().lines("SELECT count(*) FROM t"), ["2"]);

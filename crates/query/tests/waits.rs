@@ -15,8 +15,7 @@ use freshet_engine::{NodeConfig, Safety};
 fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let of = |number: usize| {
-        let mut config =
-            NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[number].path())) };
+        let mut config = NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[number].path())) };
         config.log.uncommitted_bytes = 256 << 10;
         config
     };

@@ -63,7 +63,10 @@ pub enum FetchError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The connection ended.
-    #[error(transparent)]
+    #[error(
+        "{0}: the node that gives the checkpoint was lost, stops, or starts again in another role, as after a \
+         switch-over; fetch it again, or from another node"
+    )]
     Receive(#[from] freshet_fabric::tcp::ReceiveError),
     /// What came fits nothing.
     #[error("{address} sent something that does not belong to a checkpoint: {what}")]
@@ -194,7 +197,12 @@ pub fn fetch(
         match reply {
             Reply::Checkpoint { known, files } => break (known, files),
             Reply::NoCheckpoint => return Ok(false),
-            Reply::Working => reply = read_reply(&mut connection, address)?,
+            Reply::Working => {
+                reply = read_reply(&mut connection, address).map_err(|cause| match cause {
+                    CallError::Receive(cause) => FetchError::Receive(cause),
+                    cause => FetchError::Call(cause),
+                })?;
+            }
             _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
         }
     };

@@ -88,6 +88,8 @@ struct State {
     service: Option<Arc<dyn Service>>,
     /// A node that asks for a checkpoint is answered whatever this node's role.
     checkpoints: Option<Arc<dyn Service>>,
+    /// Takes sessions over that other nodes hand on.
+    sessions: Option<Arc<dyn Service>>,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -153,6 +155,12 @@ impl Endpoint {
     pub fn set_checkpoints(&self, service: Option<Arc<dyn Service>>) {
         self.shared.state().checkpoints = service;
     }
+
+    /// From now on `service` answers nodes that hand on sessions, or cancel what these do. It must
+    /// not block for long, and counts what it takes over itself: that outlives the call.
+    pub fn set_sessions(&self, service: Option<Arc<dyn Service>>) {
+        self.shared.state().sessions = service;
+    }
 }
 
 impl Drop for Endpoint {
@@ -160,6 +168,7 @@ impl Drop for Endpoint {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.set_service(None);
         self.set_checkpoints(None);
+        self.set_sessions(None);
         self.shared.strangers.close().iter().for_each(Closer::close);
         self.closer.close();
         // Knocks at the other door.
@@ -233,6 +242,13 @@ fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
 
 /// Answers a caller that has said who it is.
 fn serve(shared: &Shared, hello: Hello, connection: Connection) {
+    if matches!(hello.purpose, Purpose::Session { .. } | Purpose::Cancel { .. }) {
+        let service = shared.state().sessions.clone();
+        return match service {
+            Some(service) => service.serve(hello, connection),
+            None => refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None }),
+        };
+    }
     // Before it is known what answers: that is held for as long as the caller is there.
     let Some(_admission) = Admission::new(shared, connection.closer()) else {
         let why = format!("this node serves {REPLICAS} others already: try again later");
@@ -391,7 +407,7 @@ impl Shared {
 }
 
 /// Answers and ends the connection.
-pub(crate) fn refuse(connection: Connection, refusal: Refusal) {
+pub fn refuse(connection: Connection, refusal: Refusal) {
     answer(connection, Term(0), &Reply::Refused(refusal));
 }
 

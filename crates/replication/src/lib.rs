@@ -49,6 +49,7 @@ pub mod standby;
 pub mod status;
 pub mod tape;
 pub mod terms;
+pub mod whole_cluster;
 pub mod wire;
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A relay has this long for itself, and as much for each relay that it asks in its turn.
 const RELAY_PATIENCE: Duration = Duration::from_millis(500);
 
+/// One on which no commit counts is shown for so long while it is away, as far as the node that
+/// feeds it remembers: it may be gone for good.
+const AWAY: Duration = Duration::from_secs(24 * 3600);
+/// And no more of these, by each node that feeds: those that went last.
+const MOST_AWAY: usize = 16;
+
 /// Why such a node has no vote.
 const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
@@ -126,13 +132,13 @@ impl Votes {
     /// Whether a set that may be in effect names the node.
     fn names(&self, node: NodeId) -> Option<bool> {
         let set = self.set.as_ref()?;
-        Some(set.possible().any(|members| members.iter().any(|holder| holder.node == node)))
+        Some(set.may_have(node))
     }
 
     /// Whether no such set names the log that a node has: it was emptied since, say.
     fn has_other_log(&self, log: Holder) -> bool {
         self.names(log.node) == Some(true)
-            && self.set.as_ref().is_some_and(|set| !set.possible().any(|members| members.contains(&log)))
+            && self.set.as_ref().is_some_and(|set| !set.possible_members().any(|member| *member == log))
     }
 
     /// Why a node that is like this has no vote.
@@ -153,7 +159,8 @@ impl Votes {
     }
 }
 
-fn short(text: &str) -> String {
+/// No more of a text of another's than is kept.
+pub(crate) fn short(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
@@ -276,8 +283,23 @@ impl Table {
         self.members.nodes.push(status);
     }
 
-    /// Those that this node feeds; as a relay, if it is one.
+    /// Those that this node feeds, or has fed; as a relay, if it is one. Those that are away come
+    /// last if no commit counts on them.
     pub fn add_fed(&mut self, standbys: &[StandbyStatus], observers: &[ObserverStatus], relay: bool) {
+        let by = self.members.by;
+        let is_away = |standby: &&StandbyStatus| !standby.connected && (relay || !standby.synchronous);
+        let (mut away, here): (Vec<_>, Vec<_>) = standbys.iter().partition(is_away);
+        away.retain(|standby| standby.connected_or_away_for.is_none_or(|time| time < AWAY));
+        away.sort_by_key(|standby| standby.connected_or_away_for);
+        away.truncate(MOST_AWAY);
+        self.add_standbys(&here, relay);
+        for observer in observers {
+            self.add(MemberStatus::of_observer(observer, by));
+        }
+        self.add_standbys(&away, relay);
+    }
+
+    fn add_standbys(&mut self, standbys: &[&StandbyStatus], relay: bool) {
         let by = self.members.by;
         for standby in standbys {
             let mut status = MemberStatus::of_standby(standby, by, relay);
@@ -293,15 +315,15 @@ impl Table {
             };
             self.add(status);
         }
-        for observer in observers {
-            self.add(MemberStatus::of_observer(observer, by));
-        }
     }
 
     /// Those that a set names, or this node has heard of, and that are not here: as away, if
     /// this node would know better.
     pub fn add_missing(&mut self, peers: &[Peer], away_for: Option<Duration>) {
-        let named = |set: &InSyncSet| set.possible().flatten().map(|holder| holder.node).collect::<Vec<_>>();
+        let named = |set: &InSyncSet| {
+            let members = set.possible_members().map(|holder| holder.node);
+            members.chain(set.roster.voters.iter().copied()).collect::<Vec<_>>()
+        };
         let mut nodes = self.votes.set.as_ref().map(named).unwrap_or_default();
         nodes.extend(peers.iter().filter_map(|peer| peer.node));
         for node in nodes {
@@ -334,11 +356,16 @@ impl Table {
         let answers = ask_all(asked.into_iter(), |address| {
             call(credentials, address, &hello, self.members.term, patience).map(|(reply, _)| reply)
         });
-        for (_, answer) in answers {
-            let Ok(Reply::Members(theirs)) = answer else { continue };
-            // Of others the primary knows more.
-            theirs.nodes.into_iter().take(MOST).filter(|status| status.follows.is_some()).for_each(|it| self.add(it));
-        }
+        let theirs = answers.into_iter().filter_map(|(_, answer)| match answer {
+            Ok(Reply::Members(theirs)) => Some(theirs.nodes.into_iter().take(MOST)),
+            _ => None,
+        });
+        let (here, away): (Vec<_>, Vec<_>) = theirs.flatten().partition(|status| status.follows.is_some());
+        here.into_iter().for_each(|status| self.add(status));
+        // One that is away there may follow another node by now. Of nodes that no relay feeds, or
+        // has fed, the primary knows more.
+        let is_below = |status: &MemberStatus| status.role == MemberRole::Asynchronous;
+        away.into_iter().filter(is_below).for_each(|status| self.add(status));
     }
 
     pub fn finish(self, terms: &Terms, standing: Option<&str>, no_primary: Option<String>) -> Members {
@@ -368,7 +395,7 @@ pub(crate) fn of_itself<S: Store>(shared: &Shared<S>, role: MemberRole) -> Membe
 
 /// What a node that follows says to another: what it knows by itself.
 pub(crate) fn known<S: Store>(shared: &Shared<S>, relays: u8, no_primary: Option<String>) -> Members {
-    let votes = Votes { safety: shared.level().map(|level| level.1), set: shared.terms.get().set };
+    let votes = Votes { safety: shared.level(), set: shared.terms.get().set };
     let own = S::member(shared);
     let mut table = Table::new(own, shared.terms.fence().highest(), false, votes);
     let (standbys, observers) = S::fed(shared);
@@ -417,6 +444,8 @@ mod tests {
     use freshet_base::sync::Arc;
     use freshet_cluster::term::TermState;
 
+    use freshet_cluster::in_sync::Roster;
+
     use super::*;
     use crate::{terms::VolatileTerms, wire};
 
@@ -464,9 +493,9 @@ mod tests {
     fn a_vote_is_that_of_a_log() {
         let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
         let (quorum, floor, before) = (Some(2), 1, Vec::new());
-        let (term, primary, after) = (Term(1), NodeId(1), Term(0));
+        let (term, primary, after, roster) = (Term(1), NodeId(1), Term(0), Roster::default());
         let members = members.into();
-        let set = InSyncSet { term, primary, number: 1, first: 1, after, members, quorum, floor, before };
+        let set = InSyncSet { term, primary, number: 1, first: 1, after, members, quorum, floor, before, roster };
         let mut table = table(Safety::Quorum(2), Some(set));
         let with = |node, incarnation| StandbyStatus {
             connected: true,
@@ -476,6 +505,28 @@ mod tests {
         table.add_fed(&[with(2, 7), with(3, 8), with(4, 7)], &[], false);
         let votes: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.vote)).collect();
         assert_eq!(votes, [(1, true), (2, true), (3, false), (4, false)]);
+    }
+
+    #[test]
+    fn who_is_away_is_shown_for_a_while_though_no_commit_counts_on_it() {
+        let away = |node, time| StandbyStatus {
+            synchronous: false,
+            connected_or_away_for: Some(Duration::from_secs(time)),
+            ..standby(node)
+        };
+        let here = StandbyStatus { connected: true, ..away(2, 5) };
+        for relay in [false, true] {
+            let mut table = table(Safety::Quorum(2), None);
+            table.add_fed(&[away(3, 90_000), away(4, 60), away(5, 7), here.clone()], &[], relay);
+            let shown: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.role, it.connected)).collect();
+            let asynchronous = |node, connected| (node, MemberRole::Asynchronous, Some(connected));
+            assert_eq!(shown[1..], [asynchronous(2, true), asynchronous(5, false), asynchronous(4, false)]);
+        }
+        let mut table = table(Safety::Quorum(2), None);
+        let many: Vec<_> = (2..40).map(|node| away(node, node)).collect();
+        table.add_fed(&many, &[], false);
+        let last = table.members.nodes.last().map(|it| it.node);
+        assert_eq!((table.members.nodes.len(), last), (1 + MOST_AWAY, Some(NodeId(1 + MOST_AWAY as u64))));
     }
 
     #[test]

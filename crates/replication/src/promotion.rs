@@ -25,7 +25,9 @@ use freshet_base::{
 use freshet_cluster::{
     handshake::check_gives_way,
     in_sync::{InSyncSet, Succession},
-    promotion::{Answer, Fetch, Inheritance, Level, Promotion, Question, Rules, Standing, Step, Stopped, Witness},
+    promotion::{
+        Answer, Fetch, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, Witness, known_level,
+    },
     recording::Recorded,
     term::{Fence, Living, TermHistory},
 };
@@ -44,10 +46,8 @@ use crate::{
 pub struct PromoteOptions {
     /// The level under which the old primary committed; `None` for what it said itself.
     pub safety: Option<Safety>,
-    /// How many standbys it was configured with; `None` for what it said itself.
-    pub standbys: Option<u32>,
     /// What this node is configured with: counts before a primary has said anything.
-    pub configured: Option<(u32, Safety)>,
+    pub configured: Option<Safety>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
     /// Why this node stands.
@@ -64,7 +64,6 @@ impl Default for PromoteOptions {
     fn default() -> Self {
         Self {
             safety: None,
-            standbys: None,
             configured: None,
             force: false,
             standing: Standing::default(),
@@ -389,7 +388,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             {
                 again -= 1;
             }
-            Step::Stop(why) => return Err(round.explain(why, rules.level.safety)),
+            Step::Stop(why) => return Err(round.explain(why, rules.safety)),
         }
     }
 }
@@ -412,8 +411,8 @@ fn fetch<S: Store>(
 }
 
 fn rules<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Rules {
-    let level = Level::known((options.standbys, options.safety), shared.level(), options.configured);
-    Rules { level, force: options.force, standing: options.standing }
+    let safety = known_level(options.safety, shared.level(), options.configured);
+    Rules { safety, force: options.force, standing: options.standing }
 }
 
 /// Whether a node that nobody has ordered to lead may begin to rest for that.
@@ -439,7 +438,7 @@ fn sound_out<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions, peers:
     let mut promotion = shared.terms.promotion(shared.node(), shared.log_state(), rules);
     let round = consult(shared, &mut promotion, &Asked::known(peers.to_vec()), options)?;
     match promotion.decide(round.silent) {
-        Step::Stop(why) => Err(round.explain(why, rules.level.safety)),
+        Step::Stop(why) => Err(round.explain(why, rules.safety)),
         Step::Ask | Step::Fetch(_) | Step::Finish { .. } => Ok(()),
     }
 }

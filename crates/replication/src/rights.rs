@@ -65,6 +65,7 @@ impl Caller {
 /// | Enrol | [`Caller::Owner`], [`Caller::Stranger`] with a token | a certificate |
 /// | Passage | [`Caller::Owner`] | nothing |
 /// | Checkpoint | [`Caller::Node`], [`Caller::Operator`]: a backup changes nothing | all rows |
+/// | Session, Cancel | [`Caller::Node`]: it has let the client in | what the client's role may see |
 /// | all others | [`Caller::Node`] | terms, sets, the log |
 pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
     match purpose {
@@ -82,6 +83,8 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Originals
         | Purpose::BeginAgain { .. }
         | Purpose::Members { .. }
-        | Purpose::Maintenance(_) => caller == Caller::Node,
+        | Purpose::Maintenance(_)
+        | Purpose::Session { .. }
+        | Purpose::Cancel { .. } => caller == Caller::Node,
     }
 }

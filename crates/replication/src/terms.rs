@@ -45,9 +45,9 @@ pub trait TermStore: Send + Sync {
     /// durable, and may be lost.
     fn remember(&self, _addresses: &BTreeMap<String, Option<NodeId>>) {}
 
-    /// Where `node` was reached last, as far as that was noted.
-    fn recall(&self, _node: NodeId) -> Option<String> {
-        None
+    /// What was noted of that last, before this start too.
+    fn recall(&self) -> BTreeMap<String, Option<NodeId>> {
+        BTreeMap::new()
     }
 }
 
@@ -193,12 +193,29 @@ impl Terms {
 
     /// Where `node` was reached last, before this start too.
     pub(crate) fn recall(&self, node: NodeId) -> Option<String> {
-        self.store.recall(node)
+        self.store.recall().into_iter().find(|(_, known)| *known == Some(node)).map(|(address, _)| address)
+    }
+
+    /// Gives those of `peers` whose address alone is known the nodes that were reached there last,
+    /// before this start too.
+    pub(crate) fn name(&self, peers: &mut [Peer]) {
+        let recalled = self.store.recall();
+        for peer in peers.iter_mut().filter(|peer| peer.node.is_none()) {
+            peer.node = recalled.get(&peer.address).copied().flatten();
+        }
     }
 
     /// As things stand.
     pub fn get(&self) -> TermState {
         self.lock().state.clone()
+    }
+
+    /// Whether a node may be answered: an operator has not removed it from the cluster. Cheap.
+    ///
+    /// # Errors
+    /// [`Refusal::Removed`].
+    pub fn check_belongs(&self, node: NodeId) -> Result<(), Refusal> {
+        if self.lock().state.has_removed(node) { Err(Refusal::Removed { node }) } else { Ok(()) }
     }
 
     /// Which terms count. Cheap.
@@ -209,6 +226,11 @@ impl Terms {
     /// Whether a frame of `term` may be taken in. Cheap.
     pub fn admits(&self, term: Term) -> bool {
         self.lock().state.fence.admits(term)
+    }
+
+    /// The term in which this node leads, or that it has entered last. Cheap.
+    pub fn last_term(&self) -> Term {
+        self.lock().state.history.last_term()
     }
 
     /// `node` speaks as the primary, or as a candidate, of `term`. Says whether the fence has

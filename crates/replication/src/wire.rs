@@ -3,6 +3,8 @@
 //! Every first message of a connection, and its answer, begins with the protocol's version, so that
 //! two versions can at least say so to one another.
 
+mod load;
+
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{
@@ -22,6 +24,7 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use self::load::{load_of_word, load_word};
 pub use crate::forms::Encoding;
 use crate::{
     members::Members,
@@ -47,7 +50,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 24;
+pub const PROTOCOL: u16 = 25;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +138,7 @@ pub struct Hello {
 ///
 /// # Errors
 /// [`Refusal`], to be sent to it.
-pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
+pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
         (_, Purpose::Announce { claim: Claim { term_entry: TermEntry { node, .. }, .. }, .. })
@@ -153,7 +156,9 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
             | Purpose::Originals
             | Purpose::BeginAgain { .. }
             | Purpose::Members { .. }
-            | Purpose::Maintenance(_),
+            | Purpose::Maintenance(_)
+            | Purpose::Session { .. }
+            | Purpose::Cancel { .. },
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
@@ -290,6 +295,19 @@ pub enum Purpose {
     },
     /// Maintenance was ordered, or ended.
     Maintenance(Notice),
+    /// A node hands on the session of a client that it has let in. What follows on the connection
+    /// is that session, in PostgreSQL's protocol.
+    Session {
+        /// Its number where it was let in.
+        pid: i32,
+    },
+    /// What a session does that was handed on is to be canceled.
+    Cancel {
+        /// The session's number.
+        pid: i32,
+        /// Its key.
+        key: Vec<u8>,
+    },
 }
 
 /// The answer to a [`Hello`].
@@ -319,7 +337,7 @@ pub enum Reply {
     Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
-    /// To Announce and Passage.
+    /// To Announce, Passage and Cancel.
     Noted,
     /// To Announce, by another primary: both know then which of them yields.
     Leads(Claim),
@@ -335,6 +353,11 @@ pub enum Reply {
     Members(Box<Members>),
     /// To Maintenance: what the node knows of it now.
     Maintenance(Notice),
+    /// To Session: the session may follow.
+    Session {
+        /// The term of the primary that serves it.
+        term: Term,
+    },
 }
 
 /// How a log goes on, and by which memory.
@@ -406,27 +429,6 @@ pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
     (Ack { persisted, may_send_until, replayed, visible, observed }, asks, load)
 }
 
-/// The places in a load's word, and the largest values there: processors, idle, link busy,
-/// following. The uppermost bit says that it is one.
-const LOAD: [(u32, u64); 4] = [(0, 0xFFF), (12, 1000), (22, 1000), (32, 0xF_FFFF)];
-const LOAD_IS_KNOWN: u64 = 1 << 63;
-
-fn load_word(load: Option<Load>) -> u64 {
-    let Some(Load { processors, idle, link_busy, following }) = load else { return 0 };
-    let values = [processors, idle, link_busy, following].map(u64::from);
-    LOAD.iter().zip(values).fold(LOAD_IS_KNOWN, |word, ((shift, most), value)| word | (value.min(*most) << shift))
-}
-
-fn load_of_word(word: u64) -> Option<Load> {
-    // Between two places there is room for the largest value of the lower one.
-    let value = |(shift, most): (u32, u64)| {
-        let mask = (most + 1).next_power_of_two() - 1;
-        ((word >> shift) & mask).min(most) as u32
-    };
-    let [processors, idle, link_busy, following] = LOAD.map(value);
-    (word & LOAD_IS_KNOWN != 0).then_some(Load { processors, idle, link_busy, following })
-}
-
 /// A node that can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Peer {
@@ -450,8 +452,6 @@ impl Peer {
 pub struct Peers {
     /// In no order.
     pub peers: Vec<Peer>,
-    /// The number of standbys configured on the primary.
-    pub standbys: u32,
     /// The safety level, as the primary's configuration prints it.
     pub safety: freshet_base::Safety,
     /// Those that are not fed, since they hold more than the log that they are to follow.
@@ -552,40 +552,6 @@ mod tests {
         let error = decode_first::<Hello>("greeting", &encode_first_as(PROTOCOL + 1, &hello)).unwrap_err().to_string();
         assert!(error.contains(&format!("version {}", PROTOCOL + 1)), "{error}");
         assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
-    }
-
-    #[test]
-    fn a_load_comes_back_and_is_none_without_one() {
-        let ack = Ack {
-            persisted: Lsn(1),
-            may_send_until: Lsn(2),
-            replayed: Lsn(3),
-            visible: Lsn(4),
-            observed: Some(Moment(5)),
-        };
-        for (own, in_doubt) in [(Encoding::Bytes, true), (Encoding::Inputs, false), (Encoding::Inputs, true)] {
-            let asks = Asks { own, below: !in_doubt, in_doubt, equal_at: in_doubt.then_some(Lsn(5)) };
-            assert_eq!(ack_of_words(ack_words(&ack, asks, None)).1, asks);
-        }
-        let asks = Asks::default();
-        let back = |load| ack_of_words(ack_words(&ack, asks, load)).2;
-        assert_eq!(back(None), None);
-        let most = Load { processors: 0xFFF, idle: 1000, link_busy: 1000, following: 0xF_FFFF };
-        for load in [
-            Load::default(),
-            Load { processors: 2, idle: 371, link_busy: 64, following: 1_210 },
-            Load { idle: 1000, ..Load::default() },
-            Load { link_busy: 1000, ..Load::default() },
-            most,
-        ] {
-            assert_eq!(back(Some(load)), Some(load));
-        }
-        let more = Load { processors: u32::MAX, idle: 1001, link_busy: u32::MAX, following: u32::MAX };
-        assert_eq!(back(Some(more)), Some(most));
-        // Whatever comes is no more than that.
-        let mut words = ack_words(&ack, asks, None);
-        words[6] = u64::MAX;
-        assert_eq!(ack_of_words(words).2, Some(most));
     }
 
     #[test]

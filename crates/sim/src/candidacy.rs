@@ -9,7 +9,7 @@ use freshet_cluster::{
     in_sync::Succession,
     maintenance::Notice,
     promising::{self, Promising},
-    promotion::{Answer, ComesBack, Inheritance, Level, Promotion, Question, Rules, Standing, Step, Stopped},
+    promotion::{Answer, ComesBack, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, known_level},
     recording::Recorded,
     term::{Living, Refused},
 };
@@ -58,7 +58,7 @@ impl World {
             self.cut(node, end)?;
             let state = &self.nodes[node];
             let term = Term(state.disk.terms.fence.highest().0 + 1);
-            let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
+            let succession = state.disk.terms.set.clone().map_or(Succession::begin(), Succession::Of);
             let committed = state.follower.global();
             let answered = Default::default();
             return self.begin_term(node, term, Inheritance { succession, committed, answered });
@@ -85,9 +85,9 @@ impl World {
             return self.stands_later(node, standing);
         }
         let state = &self.nodes[node];
-        let configured = (self.scenario.synchronous as u32, self.scenario.safety);
+        let configured = self.scenario.safety;
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
-        let level = Level::known((None, None), state.view.level(), configured);
+        let safety = known_level(None, state.view.level(), configured);
         let broken = self.scenario.broken;
         let comes_back = standing.is_unordered().then(|| state.disk.terms.fence.highest());
         let automatic = standing == Standing::Automatic;
@@ -96,7 +96,7 @@ impl World {
             Standing::Automatic if broken == Broken::MajorityNotAsked => Standing::Ordered,
             standing => standing,
         };
-        let rules = Rules { level, force, standing };
+        let rules = Rules { safety, force, standing };
         let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),
@@ -160,6 +160,11 @@ impl World {
         (question, stands): (Question, Option<Notice>),
     ) -> Result<(), Violation> {
         let Question { term, binding, gives_way, handed, automatic, .. } = question;
+        if self.nodes[node].disk.terms.has_removed(self.nodes[from].id) && self.scenario.broken != Broken::RemovedLives
+        {
+            self.hang_up(id, node);
+            return Ok(());
+        }
         let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
         if let Some(lead) = living.filter(|lead| gives_way.is_some_and(|latest| lead.outranks(name, latest))) {

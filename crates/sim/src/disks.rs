@@ -9,7 +9,7 @@
 
 use freshet_base::{Lsn, Safety};
 use freshet_cluster::{
-    in_sync::InSyncSet,
+    in_sync::{InSyncSet, Possible},
     term::{Fence, TermState},
 };
 
@@ -58,7 +58,7 @@ impl World {
     /// nodes on which no commit counts may have known more. An operator has to force a failover.
     pub(crate) fn is_unknowable(&self) -> bool {
         self.newest_sets(None).iter().any(|newest| {
-            let (left, needed) = newest.answered_by(|member| !self.lost_disks.contains(member));
+            let (left, needed) = newest.answered_by(|_, member| !self.lost_disks.contains(member));
             left < needed
         })
     }
@@ -69,9 +69,9 @@ impl World {
         let holder = self.nodes[node].disk.terms.holder(self.nodes[node].id);
         let lasts = |newest: &InSyncSet| {
             newest.possible().all(|set| {
-                let lost = set.iter().filter(|member| **member == holder || self.lost_disks.contains(member));
-                let lost = lost.count();
-                lost <= newest.floor as usize && lost < set.len()
+                let members = set.members.iter();
+                let lost = members.filter(|member| **member == holder || self.lost_disks.contains(member)).count();
+                lost <= set.floor as usize && lost < set.members.len()
             })
         };
         // What the others know has to do for them.
@@ -203,17 +203,17 @@ impl World {
         let newest = self.newest_sets(None).into_iter().max_by_key(InSyncSet::order);
         let (Some(newest), promised) = (newest, self.checks.promised.end()) else { return false };
         let name = self.nodes[node].id;
-        let safe = |set: &std::collections::BTreeSet<freshet_cluster::in_sync::Holder>| {
-            let others = set.iter().filter(|member| member.node != name);
+        let safe = |set: Possible<'_>| {
+            let others = set.members.iter().filter(|member| member.node != name);
             let mirror_state = others.filter(|member| {
                 let other = member.node.0 as usize;
                 self.nodes[other].disk.terms.holder(member.node) == **member && self.holds_promised(other, promised)
             });
-            let needed = set.len().saturating_sub(newest.floor as usize).max(1);
+            let needed = set.members.len().saturating_sub(set.floor as usize).max(1);
             // Of those who answer a candidate, this node and any others, one has all of it.
-            mirror_state.count() + needed > set.len()
+            mirror_state.count() + needed > set.members.len()
         };
-        let alone = self.scenario.safety == Safety::TwoSafe && newest.floor == 0;
+        let alone = newest.possible().any(|set| set.quorum.is_none() && set.floor == 0);
         // What it has committed and not acknowledged, a primary may still acknowledge.
         let acknowledged = self.nodes[node].disk.log.end() <= promised;
         // It knew the same set, and cannot lead without the answer of another member.
@@ -221,7 +221,7 @@ impl World {
         let terms = &self.nodes[node].disk.terms;
         let asks = self.nodes[node].copy.as_ref().is_some_and(|copy| {
             let asks = copy.terms.set.as_ref().is_some_and(|set| {
-                let (answered, needed) = set.answered_by(|member| member.node == name);
+                let (answered, needed) = set.answered_by(|_, member| member.node == name);
                 answered < needed && set.possible().eq(newest.possible())
             });
             // It learns of sets once more that were in effect between: by one of those it might

@@ -39,7 +39,7 @@ impl World {
     pub(crate) fn observe_peers(&mut self, node: usize, id: ConnectionId) {
         let state = &mut self.nodes[node];
         if state.link_by(id).is_some() {
-            state.view.observe_level(self.scenario.synchronous as u32, self.scenario.safety);
+            state.view.observe_level(self.scenario.safety);
             if let Some(host) = &mut state.host {
                 host.peers_changed();
             }

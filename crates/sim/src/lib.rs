@@ -54,6 +54,7 @@ mod node;
 mod one_sided;
 mod operator;
 mod queue;
+mod removing;
 pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
@@ -82,6 +83,8 @@ pub struct Report {
     pub switch_overs: u64,
     /// See there.
     pub handed_over: u64,
+    /// Nodes that an operator has removed.
+    pub removed: u64,
     /// Orders of maintenance, and ends of it.
     pub maintenance: u64,
     /// Failovers that were refused.

@@ -238,7 +238,7 @@ impl World {
         let connection = &mut self.net.connections[id];
         let at = (self.now.0 + delay).max(connection.last[to]);
         connection.last[to] = at;
-        self.at(at, What::Deliver { connection: id, to, message });
+        self.at(at, What::Deliver { connection: id, to, message: Box::new(message) });
     }
 
     /// Ends a connection: what is on its way is lost, and both ends notice in their own time.
@@ -302,7 +302,7 @@ impl World {
             Message::Batch { term, blocks, along } if self.scenario.mapped => {
                 if !blocks.is_empty() && self.dice.one_in(20) {
                     let (pause, message) = (self.dice.between(10, 60_000), Message::Again { blocks: blocks.clone() });
-                    self.after(pause, What::Deliver { connection: id, to: side, message });
+                    self.after(pause, What::Deliver { connection: id, to: side, message: Box::new(message) });
                 }
                 self.land(to, id, term, blocks, along);
             }

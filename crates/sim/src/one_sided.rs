@@ -222,7 +222,7 @@ impl World {
                 let ends = self.net.connections[*connection].ends;
                 let (node, from) = (ends[*to], ends[1 - *to]);
                 let joining = self.nodes[node].link.as_ref().is_some_and(|link| link.term.is_none());
-                match message {
+                match **message {
                     // Memory is written by the one who writes, whether anybody else runs or not.
                     Message::Batch { .. } | Message::Again { .. } if self.scenario.mapped && !joining => from,
                     _ => node,

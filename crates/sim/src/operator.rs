@@ -49,6 +49,7 @@ impl World {
             return Ok(());
         }
         self.may_order_switch_over(&leading);
+        self.may_remove(&leading)?;
         if let Some(node) = self.holder_of_more(leading.len()) {
             return self.promote(node, false);
         }

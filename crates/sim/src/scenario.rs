@@ -127,6 +127,8 @@ pub enum Broken {
     MaintenanceUnsaid,
     /// What a node knows of maintenance goes with its connection to the primary.
     MaintenanceForgotten,
+    /// A node that is removed as one that is gone answers candidates.
+    RemovedLives,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -190,6 +192,8 @@ pub struct Scenario {
     pub automatic: bool,
     /// Now and then maintenance is ordered (only with `automatic`).
     pub maintenance: bool,
+    /// Whether an operator removes nodes for good, in half of all runs.
+    pub removes: bool,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
     /// What of this the seed says.
@@ -221,6 +225,7 @@ impl Scenario {
             mirrors: 0,
             automatic: false,
             maintenance: false,
+            removes: false,
             dying: None,
             draws: Draws::Nothing,
             chaos: 600_000,
@@ -258,6 +263,7 @@ impl Scenario {
         if everything || self.draws == Draws::Maintenance {
             drawn.maintenance = drawn.automatic && dice.one_in(2);
         }
+        drawn.removes = self.safety == Safety::Majority;
         drawn
     }
 

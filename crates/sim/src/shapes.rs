@@ -1,6 +1,6 @@
 //! The shapes of clusters in which nothing may be violated while all rules are as they should be.
 
-use freshet_base::Safety::{self, OneSafe, Quorum, TwoSafe, VerySafe};
+use freshet_base::Safety::{self, Majority, OneSafe, Quorum, TwoSafe, VerySafe};
 
 use crate::{Scenario, scenario::Draws};
 
@@ -36,11 +36,13 @@ pub enum Group {
     /// Failovers are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
+    /// A majority of those who belong to the cluster; they stand by themselves, or may be anything.
+    Majority,
 }
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -54,6 +56,7 @@ impl Group {
         Self::Mixed,
         Self::Forced,
         Self::Automatic,
+        Self::Majority,
     ];
 
     /// The shapes of this group.
@@ -96,6 +99,12 @@ impl Group {
                 let floor = u32::from(it.safety == TwoSafe);
                 Scenario { automatic: true, floor, draws: Draws::Maintenance, ..it }
             }),
+            Self::Majority => {
+                let unattended = |it| Scenario { automatic: true, draws: Draws::Maintenance, ..it };
+                let everything = |it| Scenario { draws: Draws::Everything, ..it };
+                let alone = of(&[(Majority, 1), (Majority, 2), (Majority, 4)], unattended);
+                alone.into_iter().chain(of(&[(Majority, 2), (Majority, 3)], everything)).collect()
+            }
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }
     }

@@ -66,7 +66,7 @@ impl World {
     /// then.
     pub(crate) fn may_order_switch_over(&mut self, leading: &[usize]) {
         let count = self.nodes.len() as u64;
-        let ([primary], false, Some(dice)) = (leading, self.calm, &mut self.switches) else { return };
+        let ([primary], false, Some(dice)) = (leading, self.calm, &mut self.operators[0]) else { return };
         if dice.one_in(6) {
             let to = dice.below(count) as usize;
             if to != *primary {

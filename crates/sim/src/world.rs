@@ -60,7 +60,7 @@ pub(crate) enum What {
     Deliver {
         connection: ConnectionId,
         to: usize,
-        message: Message,
+        message: Box<Message>,
     },
     /// In this life of a node.
     Of {
@@ -143,7 +143,7 @@ pub(crate) enum Writes {
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
-    pub switches: Option<Dice>,
+    pub operators: [Option<Dice>; 2],
     pub now: Moment,
     queue: Queue<What>,
     pub nodes: Vec<Node>,
@@ -200,7 +200,7 @@ impl World {
         Self {
             scenario,
             dice,
-            switches: switching::dice(seed),
+            operators: [switching::dice(seed), crate::removing::dice(&scenario, seed)],
             cards,
             writes: 0,
             now: Moment(0),
@@ -350,7 +350,7 @@ impl World {
         }
         self.nodes[0].up = true;
         let inheritance =
-            Inheritance { succession: Succession::New(1), committed: Lsn::ZERO, answered: Default::default() };
+            Inheritance { succession: Succession::begin(), committed: Lsn::ZERO, answered: Default::default() };
         self.begin_term(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
@@ -379,7 +379,7 @@ impl World {
             return self.no_progress("not everybody is level");
         }
         let primary = self.level().expect("just now");
-        (0..self.nodes.len()).try_for_each(|node| self.check_mirror(node))?;
+        self.check_mirrors()?;
         self.check_new_term(primary)
     }
 
@@ -404,7 +404,7 @@ impl World {
         let Some(what) = self.unless_stopped(what) else { return Ok(()) };
         self.note(|| format!("{what:?}"));
         match what {
-            What::Deliver { connection, to, message } => self.deliver(connection, to, message),
+            What::Deliver { connection, to, message } => self.deliver(connection, to, *message),
             What::Of { node, life, what } if self.nodes[node].up && self.nodes[node].life == life => {
                 self.happens_to(node, what)
             }
@@ -557,7 +557,7 @@ impl World {
             return self.restart(node);
         }
         if self.scenario.broken == Broken::FoundsUnasked && state.disk.terms.history.entries().is_empty() && node == 0 {
-            let (succession, committed) = (Succession::New(1), Lsn::ZERO);
+            let (succession, committed) = (Succession::begin(), Lsn::ZERO);
             return self.begin_term(node, Term(1), Inheritance { succession, committed, answered: Default::default() });
         }
         self.follows_at_start(node);

@@ -399,6 +399,14 @@ fn a_switch_over_that_leaves_something_open() {
     }
 }
 
+/// An operator says that a node is gone, and it is not.
+#[test]
+fn a_removed_node_that_votes() {
+    let scenario = Scenario { removes: true, automatic: true, ..Scenario::new(Safety::Majority, 4) };
+    let violation = caught(Broken::RemovedLives, scenario, &[Property::InSync, Property::Acknowledged], 2000);
+    println!("{violation}");
+}
+
 /// A node that was started again does not know of maintenance, and stands; or one whose primary is
 /// lost.
 #[test]

@@ -65,6 +65,13 @@ fn without_an_operator() {
     assert!(report.leads < 200 || report.maintenance > 0, "{report:?}");
 }
 
+/// How commits are counted changes while nodes come and go.
+#[test]
+fn majorities() {
+    let report = all_of(Group::Majority, "majorities");
+    assert!(report.leads < 200 || report.stood > 0 && report.failovers > 0 && report.removed > 20, "{report:?}");
+}
+
 #[test]
 fn with_the_appliance_method() {
     all_of(Group::Appliance, "with_the_appliance_method");

@@ -34,12 +34,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         NodeConfig {
             directory,
             listen: ([127, 0, 0, 1], 0).into(),
-            safety: Safety::VerySafe,
+            safety: Safety::Quorum(2),
             new_cluster: true,
             ..NodeConfig::default()
         }
     };
-    let mut primary = NodeConfig { standbys: 1, ..config(0) };
+    let mut primary = NodeConfig { ..config(0) };
     primary.fabric.bandwidth_gbit = bandwidth;
     primary.log.uncommitted_bytes = uncommitted.unwrap_or(primary.log.uncommitted_bytes);
     let primary = Node::start(primary, |_| {})?;

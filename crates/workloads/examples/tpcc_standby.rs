@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         new_cluster: true,
         ..NodeConfig::default()
     };
-    let primary = Node::start(NodeConfig { standbys: 1, ..config(0) }, |_| {})?;
+    let primary = Node::start(NodeConfig { ..config(0) }, |_| {})?;
     let join = Some(primary.address().to_owned());
     let executors = executors(Commands::default);
     let standby = Node::start_executing(NodeConfig { join, encoding, ..config(1) }, Some(executors), |_| {})?;

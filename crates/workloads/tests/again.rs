@@ -45,7 +45,6 @@ fn config(directory: &Path) -> NodeConfig {
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::TwoSafe,
-        standbys: 1,
         // All of these tests compare states.
         state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
         new_cluster: true,
@@ -682,8 +681,7 @@ impl CommandExecutor for Directed {
 #[test]
 fn a_candidate_gets_what_does_not_come_out_from_another_standby() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(directories[number].path()) };
+    let of = |number: usize| NodeConfig { safety: Safety::Quorum(2), ..config(directories[number].path()) };
     let primary = Node::start(of(0), |_| {}).unwrap();
     let join = || Some(primary.address().to_owned());
     let bench = Arc::new(Bench::default());

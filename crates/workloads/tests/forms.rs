@@ -38,7 +38,6 @@ fn recorded(
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
-        standbys: 0,
         record_inputs: true,
         new_cluster: true,
         ..NodeConfig::default()

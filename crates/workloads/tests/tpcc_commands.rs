@@ -33,7 +33,6 @@ fn config() -> NodeConfig {
         domain: Domain::None,
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
-        standbys: 1,
         new_cluster: true,
         ..NodeConfig::default()
     }

@@ -23,7 +23,8 @@ pub enum WhenMissing {
 pub struct RuleConfig {
     /// What a commit promises.
     pub safety: Safety,
-    /// How many standbys the cluster is meant to have.
+    /// How many standbys are expected where no sets are recorded, which say who belongs to the
+    /// cluster: below a relay.
     pub standbys: u32,
     /// How long a standby may leave something unacknowledged before it is put out of the in-sync
     /// set.
@@ -55,68 +56,37 @@ impl RuleConfig {
         }
     }
 
-    /// How many standbys must have persisted a block before it commits; `None` where that
-    /// depends on the in-sync set.
-    pub(super) fn needed(&self) -> Option<usize> {
+    /// How many standbys must have persisted a block before it commits, where no sets are recorded;
+    /// `None` where that depends on who is in sync.
+    pub(super) fn needed(&self) -> Option<u32> {
         match self.safety {
             Safety::OneSafe => Some(0),
-            Safety::TwoSafe => None,
-            Safety::VerySafe => Some(self.standbys as usize),
-            Safety::Quorum(k) => Some(k.saturating_sub(1) as usize),
+            Safety::TwoSafe | Safety::Majority => None,
+            Safety::VerySafe => Some(self.standbys),
+            Safety::Quorum(k) => Some(k.saturating_sub(1)),
         }
     }
 
-    /// How many standbys have to keep up, without which nothing commits.
-    pub fn least(&self) -> u32 {
-        self.needed().map_or(self.floor, |needed| u32::try_from(needed).unwrap_or(u32::MAX))
+    /// Whether in-sync sets are recorded.
+    pub(super) fn records(&self) -> bool {
+        self.safety != Safety::OneSafe
     }
 
-    /// How in-sync sets are made; none are recorded under 1-safe.
-    pub(super) fn counting(&self) -> Option<Counting> {
-        let members = self.needed().map(|standbys| u32::try_from(standbys).unwrap_or(u32::MAX).saturating_add(1));
+    /// How an in-sync set of this number of members, the primary included, counts them.
+    pub(super) fn counting(&self, members: usize) -> Counting {
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let of = |quorum: u32| Counting { quorum: Some(quorum), floor: quorum.saturating_sub(1) };
         match self.safety {
-            Safety::OneSafe => None,
-            Safety::TwoSafe => Some(Counting { quorum: None, floor: self.floor }),
-            Safety::VerySafe | Safety::Quorum(_) => {
-                members.map(|members| Counting { quorum: Some(members), floor: members - 1 })
-            }
+            Safety::OneSafe | Safety::TwoSafe => Counting { quorum: None, floor: self.floor },
+            Safety::Majority if members < 3 => Counting { quorum: None, floor: 0 },
+            Safety::Majority => of(members / 2 + 1),
+            Safety::VerySafe => of(members),
+            Safety::Quorum(k) => of(k),
         }
     }
 
     /// Whether a commit waits for no standby: what is durable on the primary is committed.
     pub fn counts_on_nobody(&self) -> bool {
-        self.needed() == Some(0)
+        matches!(self.safety, Safety::OneSafe | Safety::Quorum(0 | 1))
     }
-
-    /// Whether it matters how many synchronous standbys there are: commits, failovers and restarts
-    /// count them.
-    pub fn counts_standbys(&self) -> bool {
-        matches!(self.safety, Safety::VerySafe | Safety::Quorum(_))
-    }
-
-    /// Whether the level can be reached at all.
-    ///
-    /// # Errors
-    /// [`WrongQuorum`] when a quorum is larger than the cluster, or zero.
-    pub fn check(&self) -> Result<(), WrongQuorum> {
-        match self.safety {
-            Safety::Quorum(k) if k == 0 || k > self.standbys.saturating_add(1) => {
-                Err(WrongQuorum { k, nodes: self.standbys.saturating_add(1) })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A safety level that this cluster can never reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "safety level quorum:{k} needs a quorum between 1 and the number of nodes, and this cluster has {nodes}: \
-     choose a smaller quorum, or configure more standbys"
-)]
-pub struct WrongQuorum {
-    /// The quorum asked for.
-    pub k: u32,
-    /// The primary and its configured standbys.
-    pub nodes: u32,
 }

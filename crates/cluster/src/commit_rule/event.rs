@@ -81,6 +81,37 @@ pub enum Event {
     },
 }
 
+/// How a standby leaves the cluster for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Leaves {
+    /// Its log is gone, and another node is in its place.
+    Replaced,
+    /// An operator removes it. It may still run, and answer candidates.
+    Removed,
+    /// An operator removes it, and knows that it does not run, and never will again.
+    RemovedGone,
+}
+
+/// Why a standby cannot leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotLeave {
+    /// There is no record of who belongs to the cluster.
+    #[error("under 1-safe no record says who belongs to the cluster: stop that node, and keep it stopped")]
+    Unrecorded,
+    /// The set without it could be taken for another.
+    #[error(
+        "of {members} nodes commits need {least} besides the primary, and while it may still answer a candidate, none \
+         may go: let another node join first; or, if it is gone for good and will never run again with what it has, \
+         say so with --gone"
+    )]
+    Needed {
+        /// How many members the newest set has.
+        members: usize,
+        /// How many standbys have to keep up.
+        least: u32,
+    },
+}
+
 /// What an event led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

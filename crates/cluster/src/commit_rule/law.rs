@@ -51,8 +51,7 @@ impl CommitRule {
 
 impl Member {
     fn check(&self, now: Moment) {
-        let counts = self.connected || self.synchronous;
-        assert!(!self.forgotten || !counts, "commits may count on a standby that is gone for good");
+        assert!(!self.forgotten || !self.synchronous, "commits may count on a standby that is gone for good");
         assert!(!self.excused || !self.synchronous, "commits may count on a standby that begins again");
         assert!(self.since <= now, "a standby will get its place");
         let missing = self.outstanding.is_none_or(|(at, _)| self.acked < at);

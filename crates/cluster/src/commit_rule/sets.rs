@@ -3,20 +3,24 @@ use std::collections::{BTreeSet, VecDeque};
 use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
+use super::{Leaves, RuleConfig};
 use crate::{
     Moment,
-    in_sync::{Counting, Holder, InSyncSet, Succession},
+    in_sync::{Counting, Holder, InSyncSet, Possible, Roster, Succession},
 };
 
 /// The in-sync sets of a term that matter: the one in effect, and those after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sets {
     me: Holder,
-    counting: Counting,
+    /// How a set counts its members, by their number.
+    config: RuleConfig,
     /// Consecutive; only the last may not be in the log yet. The first is in effect.
     chain: VecDeque<Link>,
     /// Logs that answer no candidate any more.
     gone: BTreeSet<Holder>,
+    /// Who belongs to the cluster. The next set records it.
+    roster: Roster,
     /// Whether a set of this term is in effect.
     begun: bool,
 }
@@ -29,19 +33,26 @@ struct Link {
 }
 
 impl Sets {
-    pub fn new(me: Holder, term: Term, counting: Counting, succession: Succession) -> Self {
-        let first = succession.first(term, me, counting);
+    pub fn new(me: Holder, term: Term, config: RuleConfig, succession: Succession) -> Self {
+        let first = succession.first(term, me, |members| config.counting(members));
         let before = match succession {
             Succession::Of(set) => {
-                set.possible().map(|members| InSyncSet { members: members.clone(), ..set.clone() }).collect()
+                let of = |Possible { members, quorum, floor }| InSyncSet {
+                    members: members.clone(),
+                    quorum,
+                    floor,
+                    ..set.clone()
+                };
+                set.possible().map(of).collect()
             }
-            Succession::New(_) => Vec::new(),
+            Succession::New { .. } => Vec::new(),
         };
         let chain: VecDeque<_> = before.into_iter().chain([first]).map(|set| Link { set, end: None }).collect();
         // This node's own earlier logs.
         let earlier = |member: &&Holder| member.node == me.node && **member != me;
         let gone = chain.iter().flat_map(|link| &link.set.members).filter(earlier).copied().collect();
-        Self { me, counting, chain, gone, begun: false }
+        let roster = chain.back().map(|link| link.set.roster.clone()).unwrap_or_default();
+        Self { me, config, chain, gone, roster, begun: false }
     }
 
     /// The primary.
@@ -74,7 +85,22 @@ impl Sets {
 
     /// Whether any K members hold every commit, not all of them.
     pub fn counts(&self) -> bool {
-        self.counting.quorum.is_some()
+        self.newest().set.quorum.is_some()
+    }
+
+    /// How many members a commit waits for beside the primary; `None`: all of them.
+    pub fn needed(&self) -> Option<u32> {
+        self.newest().set.quorum.map(|quorum| quorum.saturating_sub(1))
+    }
+
+    /// How many members no set may do without.
+    pub fn floor(&self) -> u32 {
+        self.newest().set.floor
+    }
+
+    /// Who belongs to the cluster.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Whether a commit has to wait for this node, or counts on it.
@@ -137,9 +163,24 @@ impl Sets {
         self.gone.extend(others);
     }
 
+    /// Whether the next set may be without this node, which may still answer a candidate.
+    pub fn may_do_without(&self, node: NodeId) -> bool {
+        let without: BTreeSet<_> = self.newest().set.members.iter().filter(|it| it.node != node).copied().collect();
+        without == self.newest().set.members || self.may_follow(&without)
+    }
+
+    /// `node` does not belong to the cluster any more.
+    pub fn leave(&mut self, node: NodeId, how: Leaves) {
+        if how != Leaves::Removed {
+            self.lost(node, None);
+        }
+        self.roster.leave(node, how != Leaves::Replaced);
+    }
+
     /// Whether a set that was not in effect is so now; `acked` says what each log holds, the
     /// primary's too.
-    pub fn take_effect(&mut self, acked: impl Fn(&Holder) -> Lsn) -> bool {
+    /// Of a node that `forgets` only what it holds as a member counts.
+    pub fn take_effect(&mut self, acked: impl Fn(&Holder) -> Lsn, forgets: impl Fn(NodeId) -> bool) -> bool {
         let held = |at: usize| {
             let Link { set, end: Some(end) } = &self.chain[at] else { return false };
             let holds = |member: &Holder| acked(member) >= *end;
@@ -147,10 +188,17 @@ impl Sets {
                 return holds(&self.me) && set.members.iter().all(holds);
             }
             let before = || self.chain.iter().take(at).map(|link| &link.set);
-            let is_new = |member: &&Holder| before().any(|earlier| !earlier.members.contains(member));
+            // A log that is gone answers no candidate, whatever it has held.
+            let answers = |member: &&Holder| !self.gone.contains(member);
+            let is_new =
+                |member: &&Holder| answers(member) && before().any(|earlier| !earlier.members.contains(member));
             let is_met = |earlier: &InSyncSet| {
-                let holders: BTreeSet<_> = set.members.iter().filter(|member| holds(member)).copied().collect();
-                earlier.meets(&earlier.members, &holders, &self.gone)
+                // One that is not in the new set says so to candidates, too, unless it is about to
+                // forget.
+                let knows = |member: &Holder| set.members.contains(member) || !forgets(member.node);
+                let holders = earlier.members.iter().filter(|member| knows(member) && holds(member));
+                let holders: BTreeSet<_> = holders.copied().collect();
+                earlier.own().meets(&holders, &self.gone)
             };
             holds(&self.me) && set.members.iter().filter(is_new).all(holds) && before().all(is_met)
         };
@@ -198,7 +246,7 @@ impl Sets {
     /// Whether a set of these members may be the next.
     fn may_follow(&self, next: &BTreeSet<Holder>) -> bool {
         // No other node knows yet with which floor a term begins.
-        let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, next, &self.gone));
+        let met = self.chain.iter().all(|link| link.set.own().meets(next, &self.gone));
         met && self.newest().set.may_be_followed_by(next, &self.gone)
     }
 
@@ -214,7 +262,7 @@ impl Sets {
 
     /// Begins a set with those who return from leaving, as long as that is not in effect, and with
     /// those who join, unless another change is on its way. Says who comes. Without any, says on
-    /// record that the last change is over.
+    /// record that the last change is over, and who belongs to the cluster.
     pub fn add(&mut self, returning: &[Holder], joining: &[Holder]) -> Vec<NodeId> {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
@@ -225,7 +273,8 @@ impl Sets {
         let newest = &self.newest().set;
         let come = returning.iter().chain(joining.iter().filter(|_| settled));
         let come: Vec<Holder> = come.copied().filter(|member| newest.nodes().all(|node| node != member.node)).collect();
-        if !come.is_empty() || settled && !newest.before.is_empty() {
+        let is_news = !newest.before.is_empty() || newest.roster != self.roster;
+        if !come.is_empty() || settled && is_news {
             let next = newest.members.iter().chain(&come).copied().collect();
             self.push(next);
         }
@@ -233,12 +282,14 @@ impl Sets {
     }
 
     fn push(&mut self, members: BTreeSet<Holder>) {
-        let last = &self.newest().set;
-        let before = InSyncSet::others(self.chain.iter().map(|link| link.set.members.clone()), &members);
-        let Counting { quorum, floor } = self.counting;
-        let (term, primary, number) = (last.term, last.primary, last.number + 1);
-        let (first, after) = (last.first, last.after);
-        let set = InSyncSet { term, primary, number, first, after, quorum, floor, before, members };
+        let Counting { quorum, floor } = self.config.counting(members.len());
+        let roster = &self.roster;
+        let stays = |member: &&Holder| !self.gone.contains(member) && !roster.has_removed(member.node);
+        let here: Vec<_> = members.iter().filter(stays).collect();
+        self.roster.voters.extend(here.into_iter().map(|member| member.node));
+        let (last, roster, before) = (&self.newest().set, self.roster.clone(), Vec::new());
+        let mut set = InSyncSet { number: last.number + 1, members, quorum, floor, before, roster, ..last.clone() };
+        set.before = InSyncSet::others(self.chain.iter().map(|link| link.set.own()), &set.own());
         self.chain.push_back(Link { set, end: None });
     }
 
@@ -247,7 +298,8 @@ impl Sets {
     pub fn check(&self) {
         let newest = self.newest();
         assert!(newest.set.members.contains(&self.me), "the newest set lacks its primary");
-        assert!(!newest.set.before.contains(&newest.set.members), "a set comes before itself");
+        let earlier = newest.set.possible().skip(1);
+        assert!(earlier.into_iter().all(|set| set != newest.set.own()), "a set comes before itself");
         for (earlier, later) in self.chain.iter().zip(self.chain.iter().skip(1)) {
             assert!(earlier.set.order() <= later.set.order(), "sets are out of their order");
             assert!(later.set.number - earlier.set.number <= 1, "a set between two is missing");

@@ -60,6 +60,14 @@ pub enum Standing {
         /// What its log waits for, or why it takes no more.
         why: String,
     },
+    /// Nothing is confirmed: the lease is over ([`CommitRule::lease_until`]), and another node may
+    /// lead. The commit rule does not count that; what shows a standing does.
+    LeaseOver {
+        /// Since when.
+        since: Moment,
+        /// What that means.
+        why: Cow<'static, str>,
+    },
 }
 
 /// Why a writer is turned away before it starts, or stops waiting for its commit.
@@ -89,10 +97,10 @@ pub enum Refusal {
 impl CommitRule {
     /// How many standbys it takes at this moment.
     pub(super) fn needed_now(&self) -> u32 {
-        match self.config.needed() {
-            Some(needed) => u32::try_from(needed).unwrap_or(u32::MAX),
-            None if self.settled => self.config.floor,
-            None => self.config.standbys,
+        match self.needed() {
+            Some(needed) => needed,
+            None if self.settled => self.floor(),
+            None => self.expected(),
         }
     }
 
@@ -108,7 +116,7 @@ impl CommitRule {
     /// What an operator can do where commits wait, unless time alone helps.
     pub(super) fn remedy(&self) -> Option<Cow<'static, str>> {
         let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
-        let what = match self.config.needed() {
+        let what = match self.needed() {
             Some(_) => {
                 "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
                  one that is gone for good, start a node at its address"

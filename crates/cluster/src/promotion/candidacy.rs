@@ -9,14 +9,14 @@ pub use self::{
     log_state::LogState,
 };
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Fetch, Stopped, Witness};
 use crate::{
-    in_sync::{Holder, InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, Possible, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry},
 };
 
@@ -274,8 +274,12 @@ impl Candidacy {
             let unanswered = comes_back.promised.filter(|node| !answered(node));
             let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
             let met_none = self.logs.is_empty() && self.met.is_empty();
-            // Where it commits nothing without another node, the level says whom it waits for.
-            let asks = comes_back.asks && !matches!(safety, Safety::Quorum(2..));
+            // Where it commits nothing without another node, that says whom it waits for.
+            let counts_others = match (self.newest_set(), safety) {
+                (Some(set), _) => set.quorum.is_some_and(|quorum| quorum > 1),
+                (None, safety) => matches!(safety, Safety::Quorum(2..)),
+            };
+            let asks = comes_back.asks && (alone || !counts_others);
             if alone && unanswered.is_some() || asks && met_none {
                 let votes = self.votes();
                 return Plan::Stop(Stopped::TooFew { answered: votes, needed: votes + 1 });
@@ -348,8 +352,13 @@ impl Candidacy {
         if safety == Safety::OneSafe {
             return None;
         }
-        let counts_members = safety != Safety::TwoSafe;
-        if counts_members && !self.mine.synchronous {
+        // What commits counted on the record says; without any, the level.
+        let counts_members = match newest {
+            Some(newest) => newest.quorum.is_some(),
+            None => matches!(safety, Safety::VerySafe | Safety::Quorum(_)),
+        };
+        // Two nodes would be three with it, and are counted in another way then.
+        if (counts_members || safety == Safety::Majority) && !self.mine.synchronous {
             return Some(Stopped::Asynchronous);
         }
         let (answered, needed) = self.members_answered(newest);
@@ -357,7 +366,7 @@ impl Candidacy {
         match newest {
             // All members that answer may lose their logs, and then nothing keeps the primary of
             // before from going on without them. A candidate that is a member would.
-            Some(newest) if (counts_members || newest.floor > 0) && !newest.members.contains(&me) => {
+            Some(newest) if newest.possible().any(|set| set.floor > 0) && !newest.members.contains(&me) => {
                 Some(Stopped::Newcomer { newest: newest.clone() })
             }
             _ if answered >= needed => None,
@@ -448,15 +457,13 @@ impl Candidacy {
         let held = self.logs.iter().map(|(node, log)| (Holder::new(*node, log.incarnation), log));
         let logs: BTreeMap<_, _> = held.chain([(me, &self.mine)]).collect();
         // One that has a later term of another branch has nothing of this one.
-        let lacking = |members: &BTreeSet<Holder>| {
-            let logs: Vec<_> = members.iter().filter_map(|member| logs.get(member)).collect();
-            let floor = logs.iter().filter_map(|log| log.set.as_ref()).map(|set| set.floor).min();
-            let needed = members.len().saturating_sub(floor.unwrap_or(0).min(set.floor) as usize).max(1);
-            logs.len() >= needed && !logs.into_iter().any(|log| log.has_some_of(set))
+        let lacking = |of: Possible<'_>| {
+            let logs: Vec<_> = of.members.iter().filter_map(|member| logs.get(member)).collect();
+            logs.len() >= of.needed() && !logs.into_iter().any(|log| log.has_some_of(set))
         };
         match &*set.before {
-            [] => lacking(&set.members),
-            before => before.iter().any(lacking),
+            [] => lacking(set.own()),
+            _ => set.possible().skip(1).any(lacking),
         }
     }
 
@@ -474,7 +481,8 @@ impl Candidacy {
     pub fn succession(&self, force: bool) -> Succession {
         match self.newest_set() {
             Some(newest) if !force => Succession::Of(newest),
-            newest => Succession::New(newest.map_or(1, |newest| newest.number + 1)),
+            Some(newest) => Succession::New { number: newest.number + 1, roster: newest.roster },
+            None => Succession::begin(),
         }
     }
 
@@ -492,15 +500,16 @@ impl Candidacy {
             return (u32::from(self.undisturbed), 1);
         };
         let me = Holder::new(self.me, self.mine.incarnation);
-        let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
+        let own = self.mine.set.as_ref() == Some(newest);
         // No other can have led since without an answer of this node.
         let wrote = self.mine.history.entries().last().is_some_and(|last| newest.is_of(last));
-        let needed = wrote && newest.possible().all(|set| set.contains(&me));
-        let alone = all && newest.floor == 0 && self.undisturbed && (self.effective || needed);
+        let needed = wrote && newest.possible().all(|set| set.members.contains(&me));
+        let may_go_on = newest.possible().all(|set| set.quorum.is_none() && set.floor == 0);
+        let alone = may_go_on && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {
             return (1, 1);
         }
-        let (answered, needed) = newest.answered_by(|holder| self.has_answered(holder, all));
+        let (answered, needed) = newest.answered_by(|set, holder| self.has_answered(holder, set.quorum.is_none()));
         (count(answered), count(needed))
     }
 

@@ -25,7 +25,7 @@ fn state() -> TermState {
 }
 
 fn rules(safety: Safety) -> Rules {
-    Rules { level: Level { safety, standbys: Some(2) }, force: false, standing: Standing::Ordered }
+    Rules { safety, force: false, standing: Standing::Ordered }
 }
 
 #[test]
@@ -218,11 +218,9 @@ fn no_more_is_committed_than_the_term_begins_with() {
 
 #[test]
 fn the_level_comes_from_the_nearest_source() {
-    let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
-    let level = |announced, configured| Level::known((None, None), announced, configured);
-    assert_eq!(level(Some(two), Some(very)), Level { safety: Safety::TwoSafe, standbys: Some(1) });
-    assert_eq!(level(None, Some(very)), Level { safety: Safety::VerySafe, standbys: Some(2) });
-    assert_eq!(level(None, None), Level { safety: Safety::OneSafe, standbys: None });
-    let ordered = Level::known((None, Some(Safety::OneSafe)), Some(two), None);
-    assert_eq!(ordered, Level { safety: Safety::OneSafe, standbys: Some(1) });
+    let (two, very) = (Some(Safety::TwoSafe), Some(Safety::VerySafe));
+    assert_eq!(known_level(None, two, very), Safety::TwoSafe);
+    assert_eq!(known_level(None, None, very), Safety::VerySafe);
+    assert_eq!(known_level(None, None, None), Safety::OneSafe);
+    assert_eq!(known_level(Some(Safety::OneSafe), two, very), Safety::OneSafe);
 }

@@ -167,8 +167,8 @@ impl TermStore for ControlTerms {
         remember_nodes(self.0.path(), addresses);
     }
 
-    fn recall(&self, node: NodeId) -> Option<String> {
-        remembered(self.0.path()).into_iter().find(|(_, known)| *known == Some(node)).map(|(address, _)| address)
+    fn recall(&self) -> BTreeMap<String, Option<NodeId>> {
+        remembered(self.0.path())
     }
 }
 

@@ -37,7 +37,7 @@ impl Node {
 
     /// It stands, and leads if enough others let it.
     fn stand(&self, standing: Standing) -> Result<(), PromoteError> {
-        let configured = Some((self.config.standbys, self.config.safety));
+        let configured = Some(self.config.safety);
         let options = PromoteOptions { standing, configured, patience: PATIENCE, ..PromoteOptions::default() };
         match self.promotion(&options) {
             Ok(Promotion { term, at }) if standing == Standing::Automatic => {

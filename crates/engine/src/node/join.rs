@@ -43,6 +43,9 @@ use super::{
 /// How long the other node may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What a node's stop means for who waits for its checkpoint.
+const AGAIN: &str = "or starts again in another role, as after a switch-over; ask again, or ask another node";
+
 /// Gives this node's checkpoints to the nodes that ask.
 pub(super) struct CheckpointDoor {
     pub checkpointing: Arc<Checkpointing>,
@@ -59,7 +62,9 @@ impl Service for CheckpointDoor {
         tracing::info!(node = %hello.node, address = hello.address, consistent, "a node fetches a checkpoint");
         let open = || match consistent {
             true => {
-                let manifest = self.checkpointing.now(CheckpointKind::Consistent)?;
+                let manifest = self.checkpointing.now(CheckpointKind::Consistent);
+                let stops = |why| if self.checkpointing.stops() { format!("{why}, {AGAIN}") } else { why };
+                let manifest = manifest.map_err(stops)?;
                 self.checkpointing.open(manifest.start()).map(Some)
             }
             false => self.checkpointing.open_newest(),

@@ -58,7 +58,7 @@ impl ThisNode<'_> {
     /// The sink of its log, which feeds standbys, and what commits wait for.
     fn ship(&self, log: &Arc<Log>, term: Term, start: Lsn) -> Result<Arc<Shipping>, String> {
         let config = self.config;
-        let rule = config.rule().map_err(|cause| cause.to_string())?;
+        let rule = config.rule();
         let shipping_config = PrimaryConfig {
             uncommitted: config.log.uncommitted_bytes,
             peers: self.peers.clone(),
@@ -133,7 +133,6 @@ impl Lead {
             term = term.0,
             lsn = start.0,
             safety = %config.safety,
-            standbys = config.standbys,
             "this node is the primary"
         );
         Ok(Self { log, shipping, watch, marks, garbage_collector })

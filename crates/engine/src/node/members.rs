@@ -1,10 +1,11 @@
 //! What is said of the whole cluster, or to it: which nodes there are, and maintenance.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use freshet_replication::{
     maintenance::{LONGEST, Ordered},
     members::Members,
+    whole_cluster::WholeCluster,
 };
 
 use super::{Composition, Node};
@@ -19,14 +20,7 @@ impl Node {
     /// # Errors
     /// When this node neither leads nor follows.
     pub fn members(&self) -> Result<Members, String> {
-        type Asks = Box<dyn FnOnce() -> Members + Send>;
-        let asks: Asks = match &*self.unless_taking_over().ok_or(UNDER_WAY)? {
-            Composition::Primary(lead) => Box::new(lead.shipping.members()),
-            Composition::Standby(following) => Box::new(following.standby.members()),
-            Composition::Mirror(mirrored) => Box::new(mirrored.mirror.members()),
-            Composition::Failed | Composition::Stopped => return Err(NEITHER.to_owned()),
-        };
-        Ok(asks())
+        Ok(self.whole_cluster()?.members())
     }
 
     /// Orders maintenance for the whole cluster: no node takes over by itself for this long. For no
@@ -35,16 +29,18 @@ impl Node {
     /// # Errors
     /// When this node neither leads nor follows, and when that is too long.
     pub fn order_maintenance(&self, length: Duration) -> Result<Ordered, String> {
-        type Orders = Box<dyn FnOnce(Duration) -> Ordered + Send>;
         if length > LONGEST {
             return Err(format!("maintenance lasts for {} hours at most", LONGEST.as_secs() / 3600));
         }
-        let orders: Orders = match &*self.unless_taking_over().ok_or(UNDER_WAY)? {
-            Composition::Primary(lead) => Box::new(lead.shipping.order_maintenance()),
-            Composition::Standby(following) => Box::new(following.standby.order_maintenance()),
-            Composition::Mirror(mirrored) => Box::new(mirrored.mirror.order_maintenance()),
-            Composition::Failed | Composition::Stopped => return Err(NEITHER.to_owned()),
-        };
-        Ok(orders(length))
+        Ok(self.whole_cluster()?.order_maintenance(length))
+    }
+
+    fn whole_cluster(&self) -> Result<Arc<dyn WholeCluster>, String> {
+        match &*self.unless_taking_over().ok_or(UNDER_WAY)? {
+            Composition::Primary(lead) => Ok(lead.shipping.whole_cluster()),
+            Composition::Standby(following) => Ok(following.standby.whole_cluster()),
+            Composition::Mirror(mirrored) => Ok(mirrored.mirror.whole_cluster()),
+            Composition::Failed | Composition::Stopped => Err(NEITHER.to_owned()),
+        }
     }
 }

@@ -31,8 +31,10 @@ mod observer;
 mod pace;
 mod proof;
 mod rehearsal;
+mod remove;
 mod restoring;
 mod seed;
+pub mod sessions;
 mod standby;
 mod start;
 mod status;
@@ -82,6 +84,7 @@ pub use self::{
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
+    remove::RemoveError,
     start::{PhaseStatus, StartError, StartPhase},
     status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
@@ -371,7 +374,7 @@ impl Node {
     /// See [`PromoteError`]; but for [`PromoteError::Lead`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
         tracing::info!(force, "a promotion begins");
-        let configured = Some((self.config.standbys, self.config.safety));
+        let configured = Some(self.config.safety);
         let promoted = self.promotion(&PromoteOptions { force, configured, ..PromoteOptions::default() });
         if let Err(cause) = &promoted {
             tracing::warn!(%cause, "the promotion did not take place");
@@ -461,6 +464,7 @@ impl Node {
     /// What went wrong with the log, now or before.
     pub fn stop(&self) -> Result<(), String> {
         self.endpoint.set_service(None);
+        self.endpoint.set_sessions(None);
         self.sweep.stop();
         self.views.stop();
         if let Some(checkpointing) = self.checkpointing.get() {

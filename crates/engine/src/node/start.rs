@@ -360,7 +360,6 @@ impl Parts {
         let known: Vec<_> = self.ground.known(&self.config).into_iter().map(Peer::at).collect();
         let options = PromoteOptions {
             safety: Some(self.config.safety),
-            standbys: Some(self.config.standbys),
             standing: Standing::ComesBack(ComesBack::default()),
             ..PromoteOptions::default()
         };

@@ -17,7 +17,7 @@ pub enum SwitchOverError {
     Failed(#[from] Failed),
 }
 
-fn at(address: &Option<String>) -> String {
+pub(super) fn at(address: &Option<String>) -> String {
     address.as_ref().map_or_else(String::new, |at| format!(" (which is at {at})"))
 }
 

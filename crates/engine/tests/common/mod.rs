@@ -1,6 +1,8 @@
 //! What tests of whole nodes share.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub mod trio;
+
 use std::{
     fs,
     path::Path,
@@ -11,8 +13,8 @@ use std::{
 use clap::ValueEnum;
 use freshet_cluster::in_sync::Holder;
 use freshet_engine::{
-    Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
-    Lsn, Node, NodeConfig, PrimaryStatus, Safety, StateHash, Table, TableDefinition, node::RoleStatus,
+    Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, Failover, GroupCommit, IndexDefinition, Isolation,
+    KeyPart, Lsn, Node, NodeConfig, PrimaryStatus, Safety, StateHash, Table, TableDefinition, node::RoleStatus,
 };
 
 pub fn definition() -> TableDefinition {
@@ -39,6 +41,8 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
         apply: std::env::var("FRESHET_TEST_APPLY")
             .map_or(Apply::Fresh, |apply| ValueEnum::from_str(&apply, false).unwrap()),
         new_cluster: true,
+        // Tests promote nodes themselves, but for those that say otherwise.
+        failover: Failover::Manual,
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;
@@ -220,7 +224,7 @@ fn is_named(primary: &Node, node: &Node) -> bool {
 
 /// A node of a cluster of three whose commits two of them hold.
 pub fn one_of_three(directory: &Path, n: usize, shape: Shape, apply: Apply) -> NodeConfig {
-    let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directory)) };
+    let config = NodeConfig { safety: Safety::Quorum(2), apply, ..config(Some(directory)) };
     shape.of_node(n, config)
 }
 

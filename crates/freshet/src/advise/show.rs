@@ -6,7 +6,7 @@ use super::{
     Report,
     reckon::{Advice, Costs, Figure, Form, Load, Now, Origin},
 };
-use crate::units;
+use crate::{messages::plain, units};
 
 /// How a figure's origin is marked.
 fn mark(origin: Origin) -> char {
@@ -34,7 +34,7 @@ fn seconds(value: f64) -> String {
 pub(super) fn text(report: &Report) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<16} {value}");
+        let _ = writeln!(out, "{name:<16} {}", plain(&value));
     };
     line("primary", format!("{} at {}, measured for {:.0} s", report.node, report.address, report.measured.seconds));
     primary(&report.measured, &mut line);
@@ -129,7 +129,7 @@ fn standby(advice: &Advice, out: &mut String) {
         _ => "none has joined; one like the primary, idle, over TCP".to_owned(),
     };
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<16} {value}");
+        let _ = writeln!(out, "{name:<16} {}", plain(&value));
     };
     line("standby", name);
     line("fits", format!("{}: {}", advice.fits.name(), advice.why));

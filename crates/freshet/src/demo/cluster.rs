@@ -69,8 +69,8 @@ impl Cluster {
             ("--listen", any),
             ("--sql-listen", any),
             ("--sql-connections", &sessions),
-            ("--safety", "quorum:2"),
-            ("--standbys", "2"),
+            // The demo shows how an operator promotes a node.
+            ("--failover", "manual"),
             ("--replay-threads", "1"),
         ] {
             flags.extend([name.into(), value.into()]);

@@ -107,14 +107,19 @@ pub fn begin(format: Format, levels: &Levels) -> io::Result<Messages> {
 /// The last message of a command that fails.
 pub(crate) fn last_word(message: &str) {
     let Some(messages) = MESSAGES.get() else {
-        eprintln!("freshet: {message}");
+        eprintln!("freshet: {}", plain_lines(message));
         return;
     };
     match messages.format() {
-        Format::Text => messages.0.queue.push(format!("freshet: {message}\n")),
+        Format::Text => messages.0.queue.push(format!("freshet: {}\n", plain_lines(message))),
         Format::Json => messages.0.queue.push(messages.own(Level::ERROR, message, &[])),
     }
     messages.flush(LAST);
+}
+
+/// As [`plain`], but in lines: commands make some themselves.
+fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// Blocks until everything that was said is written, or for a moment.

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -63,6 +63,13 @@ pub enum Ask {
     SwitchOver {
         /// The standby's id, or the address where other nodes reach it; none: the nearest.
         to: Option<String>,
+    },
+    /// Has this primary take a node out of the cluster. Answered by [`Answer::Removed`].
+    Remove {
+        /// The node's id, or the address where others reach it.
+        node: String,
+        /// It does not run, and never will again.
+        gone: bool,
     },
     /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
     Checkpoint {
@@ -162,6 +169,11 @@ pub enum Answer {
         after: u32,
         /// Everything below was acknowledged before the role moved.
         at: Lsn,
+    },
+    /// A node does not belong to the cluster any more.
+    Removed {
+        /// Its id.
+        node: NodeId,
     },
     /// A checkpoint was written.
     Checkpoint {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{
-    Lsn,
+    Lsn, NodeId,
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
@@ -179,6 +179,10 @@ impl Host for NodeHost {
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),
         }
+    }
+
+    fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String> {
+        self.node.remove(node, gone).map_err(|cause| cause.to_string())
     }
 
     fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String> {

@@ -348,6 +348,7 @@ fn log_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
+        Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
@@ -378,6 +379,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }),
         Ask::SwitchOver { to } => aside(shared, reply, move |host| match host.switch_over(to.as_deref()) {
             Ok(SwitchedOver { node, address, after, at }) => Answer::SwitchedOver { node, address, after: after.0, at },
+            Err(reason) => Answer::Refused { reason },
+        }),
+        Ask::Remove { node, gone } => aside(shared, reply, move |host| match host.remove(&node, gone) {
+            Ok(node) => Answer::Removed { node },
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Refill => {

@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, strangers::Strangers};
+use freshet_base::{Lsn, NodeId, strangers::Strangers};
 use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -91,6 +91,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why the role stays, or what is open.
     fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String>;
+    /// Has this primary take a node out of the cluster ([`freshet_engine::Node::remove`]). May take
+    /// ten seconds.
+    ///
+    /// # Errors
+    /// Why it still belongs to it, or what is open.
+    fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String>;
     /// Has a mirror begin again with what the node has that it is to follow, although that is less.
     ///
     /// # Errors

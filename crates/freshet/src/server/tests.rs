@@ -34,6 +34,9 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
     }
+    fn remove(&self, _: &str, _: bool) -> Result<NodeId, String> {
+        Err("this node is not the primary".to_owned())
+    }
     fn switch_over(&self, _: Option<&str>) -> Result<SwitchedOver, String> {
         Err("this node is not the primary".to_owned())
     }

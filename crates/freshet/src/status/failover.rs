@@ -65,4 +65,24 @@ mod tests {
         let manual = json!({ "failover": { "by": "manual", "lacks": "x" }, "holds_more": "more" });
         assert_eq!(shown(manual), ["failover: manual: an operator promotes a standby", "HOLDS MORE: more"]);
     }
+
+    /// What nodes and their peers say of themselves controls no terminal, and adds no lines.
+    #[test]
+    fn no_control_characters_are_shown() {
+        let evil = "b:1\u{1b}[2J\nrole             primary\u{9b}31m\u{7f}";
+        let standby = json!({"node": evil, "address": evil, "last_loss": evil, "connected": false});
+        let ahead = json!([{"node": evil, "address": evil, "why": evil}]);
+        for status in [
+            json!({"role": "primary", "standbys": [standby], "ahead": ahead}),
+            json!({"role": "standby", "link": {"link": "connecting", "address": evil, "why": evil}}),
+            json!({"role": "starting", "phase": evil}),
+        ] {
+            let shown = super::super::table(&status);
+            assert!(
+                shown.contains(r"b:1\u{1b}[2J\nrole") && !shown.contains("\nrole             primary\u{9b}"),
+                "{shown}"
+            );
+            assert!(!shown.contains(|letter: char| letter.is_control() && letter != '\n'), "{shown:?}");
+        }
+    }
 }

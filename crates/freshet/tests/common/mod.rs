@@ -61,6 +61,8 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
         ("--sql-listen", "127.0.0.1:0"),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),
+        // Tests promote nodes themselves, but for those that say otherwise.
+        ("--failover", "manual"),
         ("--directory", directory.to_str().unwrap()),
     ] {
         if !more.contains(&name) {
@@ -233,12 +235,22 @@ pub struct Sql {
 impl Sql {
     /// Connects as the first role.
     pub fn connect(node: &NodeProcess) -> Self {
+        Self::connect_as(node, "user=freshet").unwrap()
+    }
+
+    /// Connects as `who` says, as in a connection string.
+    pub fn connect_as(node: &NodeProcess, who: &str) -> Result<Self, tokio_postgres::Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address: std::net::SocketAddr = node.ready().sql.as_deref().unwrap().parse().unwrap();
-        let target = format!("host={} port={} user=freshet dbname=freshet", address.ip(), address.port());
-        let (client, connection) = runtime.block_on(tokio_postgres::connect(&target, tokio_postgres::NoTls)).unwrap();
+        let target = format!("host={} port={} dbname=freshet {who}", address.ip(), address.port());
+        let (client, connection) = runtime.block_on(tokio_postgres::connect(&target, tokio_postgres::NoTls))?;
         runtime.spawn(connection);
-        Self { runtime, client }
+        Ok(Self { runtime, client })
+    }
+
+    /// What runs the client.
+    pub fn parts(&self) -> (&tokio_postgres::Client, &tokio::runtime::Runtime) {
+        (&self.client, &self.runtime)
     }
 
     /// The first column of what comes.

@@ -170,7 +170,7 @@ impl Subject {
             domain: common.domain,
             listen: ([127, 0, 0, 1], 0).into(),
             safety: common.safety,
-            standbys: common.followers(),
+            failover: freshet_engine::Failover::Manual,
             // Loading is no reason to give a standby up.
             standby_timeout_ms: 30_000,
             workers,

@@ -165,8 +165,6 @@ impl<'a> Nodes<'a> {
 
     fn flags(&self, node: usize, join: Option<usize>) -> Vec<String> {
         let member = self.plan.members[node];
-        let counts = |other: &&super::plan::Member| other.form.is_synchronous() && !other.comes_late;
-        let standbys = self.plan.members.iter().filter(counts).count() - 1;
         let at = |service| format!("{}:{}", self.ip, self.port(node, service));
         let mut flags = self.plan.level.flags();
         flags.extend([
@@ -175,7 +173,7 @@ impl<'a> Nodes<'a> {
             ("--listen", at(1)),
             ("--sql-listen", at(2)),
             ("--sql-socket-directory", self.sockets.path().display().to_string()),
-            ("--standbys", standbys.to_string()),
+            ("--failover", "manual".to_owned()),
             ("--log-buffer-bytes", (1 << 20).to_string()),
             ("--log-segment-bytes", (1 << 16).to_string()),
             ("--standby-timeout-ms", "600".to_owned()),

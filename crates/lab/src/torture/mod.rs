@@ -6,6 +6,7 @@
 //! | [`shape`] | what clusters there are |
 //! | [`cluster`] | their processes, and the supervisor that starts them again |
 //! | [`nemesis`] | what is done to them |
+//! | [`sparing`] | whom it spares |
 //! | [`load`] | clients |
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
@@ -16,6 +17,7 @@ mod history;
 mod load;
 mod nemesis;
 mod shape;
+mod sparing;
 mod states;
 
 use std::{
@@ -71,9 +73,10 @@ pub(crate) enum Fault {
     DeposeAndKill,
     /// A standby is promoted while the primary lives and works.
     Promote,
-    /// SIGKILL for the primary and a standby at once; they come back as they were.
+    /// SIGKILL for the primary and a standby at once; they come back as they were. Of mirrors whose
+    /// memory goes with their processes no more die at once than the level permits to lose.
     KillTwo,
-    /// SIGKILL for all; they come back as they were, in any order.
+    /// The same for all nodes, in any order.
     KillAll,
     /// A standby stands still while the primary is killed and comes back as it was.
     StopAndKill,
@@ -84,7 +87,7 @@ pub(crate) enum Fault {
     /// way, or both are; they come back as they were.
     PromoteAndKill,
     /// The primary hands its role to a standby while all work; one of the two may be killed on the
-    /// way, or both, and comes back as it was. Only where it is asked for by --only.
+    /// way, or both, and comes back as it was.
     SwitchOver,
     /// Where there are mirrors: a standby begins again with an empty directory and with what a
     /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
@@ -213,7 +216,7 @@ pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
     let kinds: Vec<Fault> = Fault::value_variants()
         .iter()
         .copied()
-        .filter(|fault| options.only.contains(fault) || options.only.is_empty() && *fault != Fault::SwitchOver)
+        .filter(|fault| options.only.is_empty() || options.only.contains(fault))
         .filter(|fault| !options.without.contains(fault))
         .collect();
     if kinds.is_empty() {

@@ -135,6 +135,22 @@ impl<'a> Nemesis<'a> {
         self.done.kills += 1;
     }
 
+    /// Of nodes that are to die at once: those that may.
+    fn doomed(&self, nodes: &[usize]) -> Vec<usize> {
+        let [doomed, spared] = self.cluster.spare(nodes, self.whole);
+        for node in spared {
+            self.history.log(&format!("{} is spared: too much would go with its memory", self.name(node)));
+        }
+        doomed
+    }
+
+    /// Kills those of them that may die at once, and names these.
+    fn kill_at_once(&mut self, nodes: &[usize]) -> Vec<usize> {
+        let doomed = self.doomed(nodes);
+        doomed.iter().for_each(|node| self.kill(*node));
+        doomed
+    }
+
     fn kill_for(&mut self, node: usize, time: Duration) -> Result<(), Failure> {
         self.kill(node);
         self.sleep(time)?;
@@ -228,12 +244,15 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// The primary hands its role to `node`; in half of all cases some of the two are killed
-    /// on the way. That may fail on a busy machine; what must hold all the same, the checks see.
-    fn switch_over(&mut self, deal: &Deal, primary: usize, node: usize) -> Result<(), Failure> {
+    /// The primary hands its role to a standby, if there is one beside mirrors; in half of all
+    /// cases some of the two are killed on the way. That may fail on a busy machine; what must hold
+    /// all the same, the checks see.
+    fn switch_over(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
+        let node = *standbys.iter().find(|node| !self.cluster.is_mirror(**node)).unwrap_or(&standbys[0]);
         self.history.log(&format!("{} is to hand its role to {}", self.name(primary), self.name(node)));
         let both = [node, primary];
         let killed = [&both[..0], &both[..0], &both[..0], &both[..1], &both[1..], &both][(deal.dice[1] % 6) as usize];
+        let killed = self.doomed(killed);
         let cluster = self.cluster;
         let outcome = thread::scope(|scope| {
             let handed = scope.spawn(|| cluster.switch_over(primary, node, FAILOVER));
@@ -358,16 +377,15 @@ impl<'a> Nemesis<'a> {
             Fault::KillTwo => {
                 let mut both = [primary, standby];
                 both.rotate_left((deal.dice[1] % 2) as usize);
-                both.iter().for_each(|node| self.kill(*node));
-                self.sleep(deal.first)?;
-                self.want(both[0]);
-                self.sleep(deal.second)?;
-                self.want(both[1]);
+                for (node, time) in self.kill_at_once(&both).iter().zip([deal.first, deal.second]) {
+                    self.sleep(time)?;
+                    self.want(*node);
+                }
             }
             Fault::KillAll => {
-                let mut all: Vec<usize> = others.iter().copied().chain([primary]).collect();
-                let turn = (deal.dice[1] % all.len() as u64) as usize;
-                all.iter().for_each(|node| self.kill(*node));
+                let all: Vec<usize> = others.iter().copied().chain([primary]).collect();
+                let mut all = self.kill_at_once(&all);
+                let turn = (deal.dice[1] % all.len().max(1) as u64) as usize;
                 all.rotate_left(turn);
                 for node in all {
                     self.sleep(deal.first / 4)?;
@@ -383,20 +401,20 @@ impl<'a> Nemesis<'a> {
                 self.go_on(third);
             }
             Fault::KillCandidate => {
+                let killed = self.doomed(&[standby]);
                 self.kill(primary);
-                self.promote_and_kill(standby, &[standby], deal.first / 8)?;
+                self.promote_and_kill(standby, &killed, deal.first / 8)?;
                 self.sleep(deal.second)?;
-                self.want(standby);
-                self.want(primary);
+                [&killed[..], &[primary]].concat().iter().for_each(|node| self.want(*node));
             }
             Fault::PromoteAndKill => {
                 let both = [standby, primary];
-                let killed = [&both[..1], &both[1..], &both][(deal.dice[1] % 3) as usize];
-                self.promote_and_kill(standby, killed, deal.first / 8)?;
+                let killed = self.doomed([&both[..1], &both[1..], &both][(deal.dice[1] % 3) as usize]);
+                self.promote_and_kill(standby, &killed, deal.first / 8)?;
                 self.sleep(deal.second)?;
                 killed.iter().for_each(|node| self.want(*node));
             }
-            Fault::SwitchOver => self.switch_over(deal, primary, standby)?,
+            Fault::SwitchOver => self.switch_over(deal, primary, &standbys)?,
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
             Fault::LosePrimary => self.lose_primary(deal, primary, &others)?,
             Fault::Define => {

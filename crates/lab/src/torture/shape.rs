@@ -59,14 +59,18 @@ pub(super) struct Shape {
     pub(super) automatic: bool,
 }
 
+/// Of two, a majority needs a person once one is lost.
+fn counting(counted: usize) -> Safety {
+    if counted > 2 { Safety::Majority } else { Safety::Quorum(2) }
+}
+
 impl Shape {
     /// The shape that belongs to a seed. Nine seeds in a row have all fabrics with all safety
     /// levels.
     pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
         let counted = usize::from(options.nodes);
-        let majority = u32::from(options.nodes) / 2 + 1;
         let fabric = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
-        let safety = [Safety::Quorum(majority), Safety::TwoSafe, Safety::VerySafe][(seed / 3 % 3) as usize];
+        let safety = [counting(counted), Safety::TwoSafe, Safety::VerySafe][(seed / 3 % 3) as usize];
         let mut random = Random::stream(seed, 0);
         let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
         let streams = if random.below(4) == 0 { 2 } else { 1 };
@@ -161,7 +165,6 @@ impl Shape {
         let mut flags = vec![
             ("--fabric-kind", kind.to_owned()),
             ("--safety", self.safety.to_string()),
-            ("--standbys", (self.counted - 1).to_string()),
             ("--replay", self.replay.to_string()),
             ("--encoding", if mirror { Encoding::Bytes } else { self.encodings[node] }.to_string()),
             ("--certifier", self.certifier.to_string()),
@@ -188,9 +191,7 @@ impl Shape {
         if node >= self.counted {
             flags.push(("--asynchronous", "true".to_owned()));
         }
-        if self.automatic {
-            flags.push(("--failover", self.failover().to_owned()));
-        }
+        flags.push(("--failover", self.failover().to_owned()));
         if self.relay == Some(node) && !mirror {
             flags.push(("--relay-standbys", "1".to_owned()));
         }
@@ -334,4 +335,37 @@ fn mirrors(
     let mut others: Vec<usize> = (1..counted).collect();
     random.shuffle(&mut others);
     Ok((0..nodes).map(|node| others[..count].contains(&node)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, ValueEnum};
+
+    use super::*;
+    use crate::torture::{Fault, nemesis::draw};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: TortureOptions,
+    }
+
+    /// `./test` comes to three clusters at least in its two minutes: among them are both kinds of
+    /// failover, and primaries that can hand their role to a standby, and are to.
+    #[test]
+    fn ci_has_failovers_of_both_kinds_and_switch_overs() {
+        let script = include_str!("../../../../test");
+        let first = script.split("torture --seed ").nth(1).and_then(|rest| rest.split(' ').next());
+        let first: u64 = first.unwrap().parse().unwrap();
+        let options = Command::parse_from(["torture"]).options;
+        let shapes: Vec<_> = (first..first + 3).map(|seed| Shape::draw(seed, &options).unwrap()).collect();
+        let automatic = shapes.iter().filter(|shape| shape.automatic).count();
+        assert!((1..shapes.len()).contains(&automatic), "{automatic} with automatic failovers");
+        let switch_overs = shapes.iter().filter(|shape| shape.mirror_count() + 1 < shape.counted).flat_map(|shape| {
+            let mut random = Random::stream(shape.seed, 1);
+            let rounds = (0..options.rounds).flat_map(move |_| draw(&mut random, Fault::value_variants()));
+            rounds.filter(|deal| deal.to_string().starts_with("switch-over"))
+        });
+        assert!(switch_overs.count() >= 2);
+    }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::panics;
 use freshet_postgres::{
-    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Out, Parameters, Report, TransactionStatus,
-    Types,
+    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Moved, Note, Out, Parameters, Report,
+    TransactionStatus, Types,
 };
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
@@ -508,6 +508,14 @@ impl postgres::Session for Session<'_> {
         }
         out.speak(self.state.settings.ready.encoding);
         self.reported.changed(&self.state.settings, |name, value| out.parameter_status(name, value));
+    }
+
+    fn notes(&mut self, notes: &mut Vec<Note>) {
+        self.note_moves(notes);
+    }
+
+    fn begin_again(&mut self, moved: &Moved, out: &mut Out) -> Result<(), Report> {
+        self.take_moved(moved, out)
     }
 
     fn failed(&mut self) {

@@ -15,6 +15,7 @@
 //! | [`encoding`] | values in the client's encoding |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
+//! | `moves` | what it takes along to another primary |
 //! | `record` | what the session was told, for nodes that execute its transactions again |
 //! | [`wire`] | rows to the client |
 
@@ -27,6 +28,7 @@ mod encoding;
 mod explain;
 pub mod interrupt;
 pub mod messages;
+mod moves;
 mod notify;
 pub mod parse;
 pub mod prepare;
@@ -55,7 +57,7 @@ use crate::{
     ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
-    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Schema},
+    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, RoleSetting, Schema},
     sequence::SessionSequences,
     server::Shared,
     system::{
@@ -65,6 +67,7 @@ use crate::{
 };
 use cursor::{Declared, Rows};
 use interrupt::Flag;
+use moves::{Noted, Statements};
 use notify::SessionChannels;
 use prepare::Prepared;
 use settings::{By, Reported, Settings, canonical};
@@ -77,7 +80,7 @@ pub struct Session<'w> {
     worker: &'w Worker,
     block: Option<Block<'w>>,
     state: State,
-    statements: HashMap<String, Arc<Prepared>>,
+    statements: Statements,
     portals: HashMap<String, Portal>,
     /// Whether the simple query that runs has more than one statement.
     several: bool,
@@ -98,6 +101,8 @@ pub struct Session<'w> {
     rested: Instant,
     /// What its statements depend on, when it was last recorded.
     around: record::Around,
+    /// What the node knows of it that has handed it on, if one has.
+    handed: Option<Noted>,
 }
 
 /// A setting that a function wants to have changed, its value, or none for that of the start, and
@@ -244,6 +249,20 @@ impl State {
     }
 }
 
+/// The settings with which sessions of a role begin in the schema's database, each with its source,
+/// the most specific last.
+pub fn settings_of(schema: &Schema, role: Oid) -> Vec<(&'static str, &RoleSetting)> {
+    let everywhere = schema.common().map_or(&[][..], |it| &it.settings);
+    let here = schema.database().map_or(&[][..], |it| &it.settings);
+    let sources =
+        [(everywhere, 0, "global"), (here, 0, "database"), (everywhere, role, "user"), (here, role, "database user")];
+    let mut all = Vec::new();
+    for (settings, of, source) in sources {
+        all.extend(settings.iter().filter(|it| it.role == of).map(|it| (source, it)));
+    }
+    all
+}
+
 impl<'w> Session<'w> {
     /// A session for a client that has proved to be `user`.
     ///
@@ -272,16 +291,15 @@ impl<'w> Session<'w> {
         settings.fix("in_hot_standby", if standby { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
         settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
-        let info = SessionInfo::new(Identity {
+        // From here on others see that it is in the database. It may have been dropped before.
+        let info = shared.sessions.enter(SessionInfo::new(Identity {
             pid: opening.pid,
             place: worker.place(),
             user: &user,
             role: oid,
             database: (opened.oid, database),
             peer: &opening.peer,
-        });
-        // From here on others see that it is in the database. It may have been dropped before.
-        let info = shared.sessions.enter(info);
+        }));
         let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
         let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
         let session = Self {
@@ -313,7 +331,7 @@ impl<'w> Session<'w> {
                 wanted: RefCell::default(),
                 warnings: RefCell::default(),
             },
-            statements: HashMap::new(),
+            statements: Statements::default(),
             portals: HashMap::new(),
             several: false,
             input: None,
@@ -326,6 +344,7 @@ impl<'w> Session<'w> {
             standby,
             rested: Instant::now(),
             around: None,
+            handed: opening.handed.then(Noted::default),
             shared,
         };
         session.state.flag.heed(&session.shared.old_snapshots, worker.place());
@@ -350,18 +369,8 @@ impl<'w> Session<'w> {
     /// Skips settings that this server does not allow any more.
     pub fn start_with_role_settings(&mut self) {
         let schema = Arc::clone(&self.state.schema);
-        let everywhere = schema.common().map_or(&[][..], |it| &it.settings);
-        let here = schema.database().map_or(&[][..], |it| &it.settings);
-        let role = self.state.role;
-        for (settings, of, source) in [
-            (everywhere, 0, "global"),
-            (here, 0, "database"),
-            (everywhere, role, "user"),
-            (here, role, "database user"),
-        ] {
-            for setting in settings.iter().filter(|it| it.role == of) {
-                let _ = self.set_at_start(source, &setting.name, &setting.value, By::Catalog);
-            }
+        for (source, setting) in settings_of(&schema, self.state.role) {
+            let _ = self.set_at_start(source, &setting.name, &setting.value, By::Catalog);
         }
     }
 

@@ -92,7 +92,7 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
 #[test]
 fn a_standby_shows_definitions_and_goes_on_after_a_failover() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let settings = |n: usize| NodeConfig { safety: Safety::OneSafe, standbys: 1, ..config(directories[n].path()) };
+    let settings = |n: usize| NodeConfig { safety: Safety::OneSafe, ..config(directories[n].path()) };
     let primary = Node::start(settings(0), |_| {}).unwrap();
     let standby = Node::start(NodeConfig { join: Some(primary.address().into()), ..settings(1) }, |_| {}).unwrap();
     let base = Base::of(primary.database().clone());
@@ -153,7 +153,7 @@ fn a_standby_shows_definitions_and_goes_on_after_a_failover() {
 #[test]
 fn what_is_computed_for_indexes_is_found_by_restarts_and_standbys() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let settings = |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(directories[n].path()) };
+    let settings = |n: usize| NodeConfig { safety: Safety::TwoSafe, ..config(directories[n].path()) };
     let primary = Node::start(settings(0), |_| {}).unwrap();
     let standby = Node::start(NodeConfig { join: Some(primary.address().into()), ..settings(1) }, |_| {}).unwrap();
     let look = |base: &Base| {

@@ -144,12 +144,12 @@ fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join) {
 /// told that a member has come.
 ///
 /// # Errors
-/// As for [`Feeder::make_place`]; then nothing has changed.
+/// [`Refusal::Superseded`] when this node feeds no node any more; then nothing has changed.
 fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, address: &str) -> Result<(), Refusal> {
     let feeds = feeder.feeds();
     let _order = feeds.comings.lock().expect("no code panics under this mutex");
     if replica.member {
-        feeder.make_place(address, &replica)?;
+        feeder.make_place(address, &replica);
     }
     let (joined, before, is_level) = {
         let mut state = feeds.state();

@@ -48,7 +48,7 @@ use crate::{
     maintenance::Maintained,
     status::{AheadStatus, MOST_AHEAD},
     terms::Terms,
-    wire::{Peers, Refusal},
+    wire::Peers,
 };
 
 /// Whoever has the log and ships it on.
@@ -82,10 +82,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn news(&self);
 
     /// A member comes from `address`: sees to it that it can be counted.
-    ///
-    /// # Errors
-    /// A [`Refusal`] when it cannot.
-    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), Refusal>;
+    fn make_place(&self, address: &str, replica: &ReplicaState);
 }
 
 /// The standbys of one feeder, during one term.
@@ -288,6 +285,15 @@ impl Feeds {
         let shippers = self.state().all();
         shippers.iter().for_each(|shipper| shipper.end());
         self.changes.wake_all();
+    }
+
+    /// Ends the connections of this node; `why` is kept for `status`.
+    pub fn end_feeds_of(&self, node: NodeId, why: &str) {
+        let shippers = self.state().all();
+        for shipper in shippers.iter().filter(|shipper| shipper.node == node) {
+            let _ = shipper.reason.set(why.to_owned());
+            shipper.end();
+        }
     }
 
     /// Ends all connections, and waits for all threads.

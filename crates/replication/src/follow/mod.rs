@@ -47,11 +47,12 @@ pub use self::{session::SessionError, upstream::JoinError, watch::Watching};
 use crate::{
     clock::Clock,
     maintenance::{self, Notice, Ordered},
-    members::MemberStatus,
+    members::{self, MemberStatus, Members},
     originals::AskedBlock,
     promotion::{PromoteError, PromoteOptions},
     status::{AheadStatus, MOST_AHEAD, ObserverStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
+    whole_cluster::WholeCluster,
     wire::{Continue, Hello, Join, Peer, Peers, Purpose, Refusal},
 };
 
@@ -224,6 +225,20 @@ pub(crate) struct Known {
     announced_address: String,
 }
 
+impl<S: Store> WholeCluster for Shared<S> {
+    fn members(&self) -> Members {
+        members::of_cluster(self)
+    }
+
+    fn order_maintenance(&self, length: Duration) -> Ordered {
+        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
+        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
+        let ordered = self.terms.maintained().order(length, &this, &self.peers());
+        self.watching.look();
+        ordered
+    }
+}
+
 impl<S: Store> Shared<S> {
     /// It follows nobody before [`run`] is called.
     pub fn new(who: FollowerId, config: FollowConfig, terms: Terms, clock: Clock, store: S) -> Self {
@@ -307,7 +322,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// What the primary said of the cluster: its number of standbys and its safety level.
-    pub fn level(&self) -> Option<(u32, Safety)> {
+    pub fn level(&self) -> Option<Safety> {
         self.known().view.level()
     }
 
@@ -378,20 +393,11 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Maintenance is ordered on this node ([`Maintained::order`](crate::maintenance::Maintained)).
-    pub fn order_maintenance(&self, length: Duration) -> Ordered {
-        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
-        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
-        let ordered = self.terms.maintained().order(length, &this, &self.peers());
-        self.watching.look();
-        ordered
-    }
-
     /// The primary has announced who is in the cluster, and what it promises.
     pub fn observe_peers(&self, message: Peers) {
         let peers = {
             let mut known = self.known();
-            known.view.observe_level(message.standbys, message.safety);
+            known.view.observe_level(message.safety);
             (known.ahead, known.two_primaries) = (message.ahead, message.two_primaries);
             known.ahead.truncate(MOST_AHEAD);
             known.two_primaries.truncate(MOST_AHEAD);

@@ -22,7 +22,8 @@ impl<S: Store> Service for FollowService<S> {
             return refuse(connection, shared.not_primary());
         }
         let cluster = shared.terms.get().cluster;
-        if let Err(refusal) = check_hello(shared.node(), cluster, &hello) {
+        let belongs = shared.terms.check_belongs(hello.node);
+        if let Err(refusal) = belongs.and_then(|()| check_hello(shared.node(), cluster, &hello)) {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
@@ -40,7 +41,7 @@ impl<S: Store> Service for FollowService<S> {
                 None => refuse(connection, shared.not_primary()),
             },
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             // Of those below a relay, the primary knows nothing.

@@ -34,7 +34,7 @@ use std::{
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use freshet_base::{
@@ -64,11 +64,10 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     follow::{self, FollowConfig, FollowService, FollowerId, JoinError, SessionError, Store as _, Watching},
-    maintenance::Ordered,
-    members::{self, Members},
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{Bootstrap, MirrorStatus, STALE},
     terms::Terms,
+    whole_cluster::WholeCluster,
     wire::{Growing, Peer, Refusal},
 };
 
@@ -293,17 +292,9 @@ impl Mirror {
         self.shared.status()
     }
 
-    /// Which nodes there are, and how they are: to be asked when nothing is locked, since other
-    /// nodes are asked. That takes a time that is bounded.
-    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        move || members::of_cluster(&shared)
-    }
-
-    /// As [`Primary::order_maintenance`](crate::primary::Primary::order_maintenance).
-    pub fn order_maintenance(&self) -> impl FnOnce(Duration) -> Ordered + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        move |length| shared.order_maintenance(length)
+    /// This node, for what concerns the whole cluster.
+    pub fn whole_cluster(&self) -> Arc<dyn WholeCluster> {
+        Arc::clone(&self.shared) as _
     }
 
     /// The part of its memory that has rows, when nobody needs that any more. To give it back to

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use freshet_base::{CommitGate, Lsn, Term, sync::Arc};
 use freshet_cluster::{
-    commit_rule,
+    commit_rule::{self, Leaves},
     handshake::{Agreed, Sender, check_gives_way},
     host::ReplicaState,
     promotion::LogState,
@@ -33,7 +33,7 @@ impl Service for PrimaryService {
         if shared.stopping() {
             return refuse(connection, Refusal::NotPrimary { node: shared.who.node, primary: None });
         }
-        if let Err(refusal) = check_hello(shared.who.node, Some(shared.who.cluster), &hello) {
+        if let Err(refusal) = check(shared, &hello) {
             report_refused(&hello, &refusal);
             return refuse(connection, refusal);
         }
@@ -54,7 +54,7 @@ impl Service for PrimaryService {
             Purpose::HandOver(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
@@ -87,6 +87,12 @@ impl Service for PrimaryService {
             }
         }
     }
+}
+
+/// Whether this node may answer one that introduces itself so.
+fn check(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
+    shared.terms.check_belongs(hello.node)?;
+    check_hello(shared.who.node, Some(shared.who.cluster), hello)
 }
 
 /// Where this log ends for a candidate: what is durable. Of a term that is over, what was durable
@@ -168,12 +174,11 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
 /// A node at the address of one that is away is in its place, and that one's log is gone: a set
 /// that names the log may be followed by one that needs less of the others.
 ///
-/// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
-/// here and is away counts as well, since it may come back.
-pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) -> Result<(), Refusal> {
+/// Whoever else has been here and is away counts as well, since it may come back.
+pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) {
     let rule = &shared.config.rule;
     if !replica.synchronous || rule.counts_on_nobody() {
-        return Ok(());
+        return;
     }
     let mut others = shared.commit.places();
     others.retain(|node, member| *node != replica.node && member.synchronous);
@@ -182,20 +187,6 @@ pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState)
         !address.is_empty() && known.as_deref() == Some(address)
     };
     if let Some((node, _)) = others.iter().find(|(node, member)| !member.connected && was_here(**node)) {
-        shared.commit.forget(*node);
-        return Ok(());
-    }
-    if !rule.counts_standbys() {
-        return Ok(());
-    }
-    // A member that was never heard in this term may be replaced by one that is level.
-    others.retain(|_, member| member.has_answered());
-    match others.len() < rule.standbys as usize {
-        true => Ok(()),
-        false => Err(Refusal::TooManyStandbys {
-            configured: rule.standbys,
-            safety: rule.safety,
-            members: others.into_keys().collect(),
-        }),
+        shared.commit.leave(*node, Leaves::Replaced).expect("who is replaced may always leave");
     }
 }

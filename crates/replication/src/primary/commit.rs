@@ -13,7 +13,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{CommitRule, Event, Member, Refusal, Standing},
+    commit_rule::{CannotLeave, CommitRule, Event, Leaves, Member, Refusal, Standing},
     host::ReplicaState,
     in_sync::InSyncSet,
     meeting::Acknowledged,
@@ -26,11 +26,15 @@ use crate::{
     bell::Bell,
     clock::Clock,
     feed::{self, Feeder, Feeds},
-    wire::{self, Peer, Peers},
+    wire::{Peer, Peers},
 };
 
 /// A primary whose threads all slept for this long did not stand still: they may have been late.
 const LATE: Duration = Duration::from_millis(100);
+
+/// Why a primary without a lease confirms nothing.
+const LEASE_OVER: &str =
+    "the lease of this primary is over: it hears too few of the other nodes, which may choose another primary";
 
 /// When nothing was done for so long, the whole node stood still: the watch wakes twice as often.
 fn stood_still(standby_timeout: Duration) -> Duration {
@@ -128,9 +132,22 @@ impl CommitStage {
         self.state.lock().expect("the rule panics only on a bug of its own")
     }
 
-    /// A standby is gone for good: its acknowledgements count no more.
-    pub(crate) fn forget(&self, standby: NodeId) {
-        let _ = self.state().rule.forget(standby, self.clock.now());
+    /// A standby leaves the cluster for good.
+    ///
+    /// # Errors
+    /// As for [`CommitRule::leave`].
+    pub(crate) fn leave(&self, standby: NodeId, how: Leaves) -> Result<(), CannotLeave> {
+        self.state().rule.leave(standby, how, self.clock.now()).map(drop)
+    }
+
+    /// [`CommitRule::has_removed`].
+    pub(crate) fn has_removed(&self, node: NodeId) -> bool {
+        self.state().rule.has_removed(node)
+    }
+
+    /// The nodes that belong to the cluster, as far as that is on record.
+    pub(crate) fn voters(&self) -> Vec<NodeId> {
+        self.state().rule.roster().map(|roster| roster.voters.iter().copied().collect()).unwrap_or_default()
     }
 
     /// For the watch thread: sleeps until time alone can change something, or that may have become
@@ -208,6 +225,16 @@ impl CommitStage {
         self.state().rule.members().map(|(node, member)| (node, *member)).collect()
     }
 
+    /// How many standbys belong to the cluster.
+    pub(crate) fn expected(&self) -> u32 {
+        self.state().rule.expected()
+    }
+
+    /// How many standbys have to keep up, without which nothing commits.
+    pub(crate) fn least(&self) -> u32 {
+        self.state().rule.least()
+    }
+
     /// The standbys that hold at this moment what commits wait for.
     pub(crate) fn keep_up(&self) -> BTreeSet<NodeId> {
         self.state().rule.keep_up().collect()
@@ -244,8 +271,24 @@ impl CommitStage {
     /// Whether no other node can lead at this moment. To be asked when an answer is ready, and not
     /// before: this thread may have stood still since.
     fn is_leased(&self) -> bool {
+        self.lease_over().is_none()
+    }
+
+    /// Since when another node can lead, if one can.
+    fn lease_over(&self) -> Option<Moment> {
         let until = self.lease.load(Ordering::SeqCst);
-        until == u64::MAX || self.clock.now() < Moment(until)
+        (until != u64::MAX && self.clock.now() >= Moment(until)).then_some(Moment(until))
+    }
+
+    /// How the promise stands that the rule has as `standing`: without a lease it is not kept,
+    /// since nothing is confirmed.
+    pub(crate) fn leased(&self, standing: Standing) -> Standing {
+        match (standing, self.lease_over()) {
+            (Standing::Safe | Standing::Degraded { .. }, Some(since)) => {
+                Standing::LeaseOver { since, why: LEASE_OVER.into() }
+            }
+            (standing, _) => standing,
+        }
     }
 
     fn log_failed(&self) -> Option<OutcomeOpen> {
@@ -419,8 +462,8 @@ impl Feeder for Shared {
         self.feeds.peers_changed();
     }
 
-    fn make_place(&self, address: &str, replica: &ReplicaState) -> Result<(), wire::Refusal> {
-        accept::make_place(self, address, replica)
+    fn make_place(&self, address: &str, replica: &ReplicaState) {
+        accept::make_place(self, address, replica);
     }
 
     fn met(&self, node: NodeId, address: &str, serves: bool) {
@@ -441,7 +484,6 @@ impl Feeder for Shared {
     fn peers_message(&self) -> Peers {
         Peers {
             peers: self.known(),
-            standbys: self.config.rule.standbys,
             safety: self.config.rule.safety,
             ahead: self.feeds.ahead(),
             two_primaries: self.meetings().clone(),

@@ -8,6 +8,7 @@ mod accept;
 mod announce;
 mod commit;
 mod meet;
+mod remove;
 mod report;
 mod stuck;
 mod switch_over;
@@ -38,7 +39,8 @@ use freshet_membership::Credentials;
 use self::stuck::Progress;
 pub use self::{
     commit::CommitStage,
-    switch_over::{SwitchOverError, SwitchedOver, UnderWay},
+    remove::RemoveError,
+    switch_over::{SwitchOverError, SwitchedOver, UnderWay, Unfit},
     waits::{StandbyWaits, VisibleWanted},
 };
 use crate::{
@@ -46,10 +48,9 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
-    maintenance::{self, Ordered},
-    members::{self, Members},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::{Leads, Terms},
+    whole_cluster::WholeCluster,
     wire::{self, Hello, Peer, Purpose},
 };
 
@@ -316,22 +317,9 @@ impl Primary {
         self.shared.status()
     }
 
-    /// Which nodes there are, and how they are: to be asked when nothing is locked, since relays
-    /// are asked. That takes a time that is bounded.
-    pub fn members(&self) -> impl FnOnce() -> Members + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        move || shared.members(members::FROM_ABOVE)
-    }
-
-    /// Maintenance is ordered, for no time at all to end it: to be done when nothing is locked,
-    /// since all other nodes hear of it. That takes a time that is bounded.
-    pub fn order_maintenance(&self) -> impl FnOnce(Duration) -> Ordered + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        move |length| {
-            let (credentials, hello) = (&shared.who.credentials, shared.hello(Purpose::Identify));
-            let this = maintenance::Caller { credentials, hello, term: shared.who.term };
-            shared.terms.maintained().order(length, &this, &shared.known())
-        }
+    /// This node, for what concerns the whole cluster.
+    pub fn whole_cluster(&self) -> Arc<dyn WholeCluster> {
+        Arc::clone(&self.shared) as _
     }
 
     /// Lets all connections and threads go. The commit rule remains and says no more.
@@ -524,7 +512,7 @@ impl Shared {
         let cluster = Cluster {
             primary_in_doubt: self.config.proof.reason().is_some(),
             safety: self.config.rule.safety,
-            least: self.config.rule.least(),
+            least: self.commit.least(),
             standbys: self.feeds.standbys(members, self.commit.committed()).into_iter().map(seen).collect(),
         };
         let verdict = begin_again::decide(&cluster, standby, since);
@@ -557,7 +545,10 @@ impl Shared {
         let available = feeds.state().host.filled_to();
         let standing = match standing {
             fenced @ Standing::Fenced { .. } => fenced,
-            others => self.log.stall().map_or(others, |why| Standing::Stalled { why }),
+            others => match self.log.stall() {
+                Some(why) => Standing::Stalled { why },
+                None => self.commit.leased(others),
+            },
         };
         PrimaryStatus {
             node: self.who.node,

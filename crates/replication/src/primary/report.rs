@@ -27,7 +27,8 @@ enum Kind {
     },
     Refusing,
     Fenced,
-    Stalled,
+    /// What the rule does not say.
+    Beside,
 }
 
 impl Kind {
@@ -38,7 +39,7 @@ impl Kind {
             Standing::Blocked { remedy, .. } => Self::Blocked { lasts: remedy.is_some() },
             Standing::Refusing { .. } => Self::Refusing,
             Standing::Fenced { .. } => Self::Fenced,
-            Standing::Stalled { .. } => Self::Stalled,
+            Standing::Stalled { .. } | Standing::LeaseOver { .. } => Self::Beside,
         }
     }
 }
@@ -99,8 +100,8 @@ impl Shared {
                 standing = "refusing", term, %safety, in_sync, needed, remedy = remedy.as_deref(),
                 "commits are refused: too few standbys have kept up for too long"
             ),
-            // The log tells that itself.
-            Standing::Stalled { .. } => {}
+            // The log tells that itself, and the rule says neither.
+            Standing::Stalled { .. } | Standing::LeaseOver { .. } => {}
             Standing::Fenced { by } => tracing::warn!(
                 standing = "fenced",
                 term,

@@ -13,7 +13,9 @@ use freshet_cluster::switch_over::{HandOver, Next, NotHandedOver, Seen, Successo
 use super::{Primary, Shared};
 use crate::{
     endpoint::call,
+    members::{MemberRole, MemberStatus, short},
     status::StandbyStatus,
+    whole_cluster::WholeCluster as _,
     wire::{Hello, Purpose, Refusal, Reply},
 };
 
@@ -52,9 +54,20 @@ pub enum SwitchOverError {
     /// There is one already.
     #[error("a switch-over to {0} is under way")]
     UnderWay(NodeId),
-    /// No standby can take the role.
-    #[error("{}no standby here can take the role: it has to be one on which commits count, and no mirror", named(.0))]
-    Nobody(Option<String>),
+    /// No standby can take the role at this moment.
+    #[error(
+        "no standby can take the role: none is connected, in sync, no mirror, and not in doubt of its state; see \
+         freshet members"
+    )]
+    Nobody,
+    /// The node that is named cannot.
+    #[error("{who} cannot take the role: {why}")]
+    Unfit {
+        /// As it was named.
+        who: String,
+        /// What it is.
+        why: Unfit,
+    },
     /// It was given up, and this node is the primary as before.
     #[error("the role was not handed to {to}, and nothing has changed: {why}")]
     NotHandedOver {
@@ -80,8 +93,33 @@ pub enum SwitchOverError {
     Random(String),
 }
 
-fn named(who: &Option<String>) -> String {
-    who.as_ref().map_or_else(String::new, |who| format!("{who} is none to switch over to: "))
+/// Why a node cannot take the role of its primary, whatever it does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It has it.
+    #[error("that is this node, which is the primary")]
+    Leads,
+    /// No node is known by that name.
+    #[error("this cluster knows no such node; name it by its id or its address for other nodes, as in freshet members")]
+    Unknown,
+    /// It has no log to continue.
+    #[error("it is a mirror; freshet promote makes it the primary")]
+    Mirror,
+    /// It may lack what was acknowledged.
+    #[error("it is asynchronous, so no commit waits for it and it may lack some")]
+    Asynchronous,
+    /// This primary does not feed it.
+    #[error("it follows a relay, and has to follow the primary itself")]
+    BelowRelay,
+    /// It is no member.
+    #[error("it is an archive, or its checkpoint is still on its way")]
+    Archive,
+    /// It may be anything.
+    #[error("it is away, and has not been here in this term")]
+    Away,
+    /// It has no vote for another reason.
+    #[error("it has no vote: {0}")]
+    NoVote(String),
 }
 
 impl Primary {
@@ -99,7 +137,10 @@ impl Primary {
         transactions: &dyn Fn() -> UnderWay,
     ) -> Result<SwitchedOver, SwitchOverError> {
         let shared = &self.shared;
-        let target = shared.successor_named(to).ok_or_else(|| SwitchOverError::Nobody(to.map(str::to_owned)))?;
+        let target = shared.successor_named(to).ok_or_else(|| match to {
+            Some(who) => SwitchOverError::Unfit { who: short(who), why: shared.unfit(who) },
+            None => SwitchOverError::Nobody,
+        })?;
         let number = freshet_membership::random().map_err(|cause| SwitchOverError::Random(cause.to_string()))?;
         let hand_over = HandOver { by: shared.who.node, term: shared.who.term, number };
         {
@@ -138,6 +179,25 @@ impl Shared {
             standby.synchronous && !standby.in_doubt && !(standby.connected && standby.mirror) && is_named(standby)
         };
         self.standbys().into_iter().filter(fits).max_by_key(|standby| (standby.replayed, standby.acked))
+    }
+
+    /// Why the node of this name cannot lead. Asks relays, and blocks for a time that is bounded.
+    fn unfit(&self, who: &str) -> Unfit {
+        let members = self.members();
+        let is_named = |member: &&MemberStatus| member.address == who || member.node.to_string() == who;
+        let Some(member) = members.nodes.iter().find(is_named) else { return Unfit::Unknown };
+        match member.role {
+            MemberRole::Primary | MemberRole::Deposed => Unfit::Leads,
+            MemberRole::Mirror => Unfit::Mirror,
+            _ if self.commit.places().get(&member.node).is_some_and(|it| !it.synchronous) => Unfit::Asynchronous,
+            MemberRole::Asynchronous => Unfit::BelowRelay,
+            MemberRole::Archive => Unfit::Archive,
+            MemberRole::Unknown => Unfit::Away,
+            // It may have become fit in the meantime.
+            MemberRole::Standby | MemberRole::Relay => {
+                Unfit::NoVote(member.no_vote.clone().unwrap_or_else(|| "not a moment ago".into()))
+            }
+        }
     }
 
     fn standbys(&self) -> Vec<StandbyStatus> {

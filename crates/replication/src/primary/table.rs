@@ -1,11 +1,15 @@
 //! Which nodes there are, as the primary knows it ([`crate::members`]).
 
+use std::time::Duration;
+
 use freshet_cluster::commit_rule::Standing;
 
 use super::Shared;
 use crate::{
-    members::{MemberRole, MemberStatus, Members, Table, Votes},
+    maintenance::{Caller, Ordered},
+    members::{FROM_ABOVE, MemberRole, MemberStatus, Members, Table, Votes},
     status::{Lag, PrimaryStatus},
+    whole_cluster::WholeCluster,
     wire::{Purpose, Reply},
 };
 
@@ -13,7 +17,7 @@ impl Shared {
     /// Answers who asks which nodes there are, or speaks of maintenance.
     pub(super) fn of_cluster(&self, purpose: &Purpose) -> Reply {
         match purpose {
-            Purpose::Members { relays } => Reply::Members(Box::new(self.members(*relays))),
+            Purpose::Members { relays } => Reply::Members(Box::new(self.known_members(*relays))),
             Purpose::Maintenance(notice) => {
                 self.terms.maintained().observe(*notice);
                 Reply::Maintenance(self.terms.maintained().notice())
@@ -23,7 +27,7 @@ impl Shared {
     }
 
     /// Asks relays through `relays` of them, one below the other.
-    pub(super) fn members(&self, relays: u8) -> Members {
+    fn known_members(&self, relays: u8) -> Members {
         let PrimaryStatus { standing, standbys, observers, available, durable, .. } = self.status();
         let fenced = matches!(standing, Standing::Fenced { .. });
         let votes = Votes { safety: Some(self.config.rule.safety), set: self.terms.get().set };
@@ -40,9 +44,23 @@ impl Shared {
         let mut table = Table::new(own, self.who.term, !fenced, votes);
         table.add_fed(&standbys, &observers, false);
         table.ask_relays(&self.who.credentials, &self.hello(Purpose::Identify), relays);
-        table.add_missing(&self.known(), Some(self.feeds.lasts()));
+        let mut peers = self.known();
+        self.terms.name(&mut peers);
+        table.add_missing(&peers, Some(self.feeds.lasts()));
         let no_primary = fenced.then(|| "the term of this primary is over".to_owned());
         table.finish(&self.terms, Some(word(&standing)), no_primary)
+    }
+}
+
+impl WholeCluster for Shared {
+    fn members(&self) -> Members {
+        self.known_members(FROM_ABOVE)
+    }
+
+    fn order_maintenance(&self, length: Duration) -> Ordered {
+        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
+        let this = Caller { credentials, hello, term: self.who.term };
+        self.terms.maintained().order(length, &this, &self.known())
     }
 }
 
@@ -55,5 +73,6 @@ fn word(standing: &Standing) -> &'static str {
         Standing::Refusing { .. } => "refusing",
         Standing::Fenced { .. } => "fenced",
         Standing::Stalled { .. } => "stalled",
+        Standing::LeaseOver { .. } => "lease-over",
     }
 }

@@ -18,9 +18,9 @@ impl StandbyWaits {
     /// # Errors
     /// [`WaitError::Closed`] when the term has ended before, and what ended the patience.
     pub fn wait(&self, wanted: Wanted, until: Lsn, patience: Patience<'_>) -> Result<(), WaitError> {
-        let Shared { feeds, commit, config, .. } = &*self.0;
+        let Shared { feeds, commit, .. } = &*self.0;
         feeds.changes.until(patience, || {
-            if wanted.holds(until, config.rule.standbys, &feeds.shows(commit.places())) {
+            if wanted.holds(until, commit.expected(), &feeds.shows(commit.places())) {
                 return Some(Ok(()));
             }
             (self.0.is_fenced() || self.0.stopping()).then_some(Err(WaitError::Closed))

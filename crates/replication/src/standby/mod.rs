@@ -7,7 +7,6 @@
 //! says.
 
 mod ack;
-mod cluster;
 mod config;
 mod forms;
 mod lag;
@@ -65,6 +64,7 @@ use crate::{
     promotion::{PromoteError, PromoteOptions, Promoted, promotion},
     status::{AheadStatus, Load, MOST_AHEAD, OwnStatus},
     terms::Terms,
+    whole_cluster::WholeCluster,
     wire::{Continue, Peer, Refusal},
 };
 
@@ -155,6 +155,11 @@ pub struct Starting {
 }
 
 impl Standby {
+    /// This node, for what concerns the whole cluster.
+    pub fn whole_cluster(&self) -> Arc<dyn WholeCluster> {
+        Arc::clone(&self.shared) as _
+    }
+
     /// Starts to follow. `log` is the log as it was recovered, which `receiver` fills; `terms` is
     /// what it says of itself.
     ///
@@ -286,6 +291,11 @@ impl Standby {
     /// Everyone this standby knows of.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.peers()
+    }
+
+    /// Where the primary is that this standby follows; none while it follows nobody.
+    pub fn followed_address(&self) -> Option<String> {
+        self.shared.followed_address()
     }
 
     /// As things stand, without asking anybody.

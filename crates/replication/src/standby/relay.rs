@@ -254,9 +254,7 @@ impl Feeder for Session {
     }
 
     /// Commits wait for none of those below.
-    fn make_place(&self, _: &str, _: &ReplicaState) -> Result<(), Refusal> {
-        Ok(())
-    }
+    fn make_place(&self, _: &str, _: &ReplicaState) {}
 
     fn apply(&self, event: Event) {
         let decision = {
@@ -288,7 +286,7 @@ impl Feeder for Session {
     fn met(&self, _: NodeId, _: &str, _: bool) {}
 
     fn peers_message(&self) -> Peers {
-        let (standbys, safety) = self.shared.level().unwrap_or((0, Safety::OneSafe));
+        let safety = self.shared.level().unwrap_or(Safety::OneSafe);
         let ahead = self.shared.ahead();
         let (mut peers, two_primaries) = {
             let known = self.shared.known();
@@ -301,7 +299,7 @@ impl Feeder for Session {
                 serves: true,
             });
         }
-        Peers { peers, standbys, safety, ahead, two_primaries }
+        Peers { peers, safety, ahead, two_primaries }
     }
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use freshet_base::{NodeId, Term};
-use freshet_cluster::{in_sync::InSyncSet, term::TermEntry};
+use freshet_cluster::{
+    in_sync::{InSyncSet, Roster},
+    term::TermEntry,
+};
 use freshet_fabric::FabricKind;
 
 use super::fixture::side;
@@ -48,7 +51,8 @@ pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
     let members = nodes.iter().map(|(node, terms)| terms.get().holder(NodeId(*node))).collect();
     let last = nodes.iter().flat_map(|(_, terms)| terms.get().history.entries().to_vec()).max_by_key(|it| it.term);
     let TermEntry { term, node: primary, .. } = last.unwrap();
-    let (floor, quorum, before) = (quorum - 1, Some(quorum), Vec::new());
-    let set = InSyncSet { term, primary, number: 1, first: 1, after: Term(0), members, quorum, floor, before };
+    let (floor, quorum, before, after) = (quorum - 1, Some(quorum), Vec::new(), Term(0));
+    let roster = Roster::default();
+    let set = InSyncSet { term, primary, number: 1, first: 1, after, members, quorum, floor, before, roster };
     nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
 }

@@ -346,7 +346,6 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
     standby.standby.shared.observe_peers(Peers {
         peers,
-        standbys: 2,
         safety: Safety::VerySafe,
         ahead: Vec::new(),
         two_primaries: Vec::new(),
@@ -358,13 +357,7 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
 /// Has it forget the primary that is gone.
 fn forget_the_primary(standby: &StandbyNode, upstream: &StandbyNode) {
     standby.standby.follow(&upstream.address());
-    let none = Peers {
-        peers: Vec::new(),
-        standbys: 2,
-        safety: Safety::VerySafe,
-        ahead: Vec::new(),
-        two_primaries: Vec::new(),
-    };
+    let none = Peers { peers: Vec::new(), safety: Safety::VerySafe, ahead: Vec::new(), two_primaries: Vec::new() };
     standby.standby.shared.observe_peers(none);
 }
 
@@ -407,7 +400,6 @@ fn a_block_whose_rows_a_mirror_has_is_not_nowhere() {
     // itself.
     standby.standby.shared.observe_peers(Peers {
         peers: vec![Peer { node: Some(NodeId(3)), address: mirror_address.clone(), serves: true }],
-        standbys: 2,
         safety: Safety::VerySafe,
         ahead: Vec::new(),
         two_primaries: Vec::new(),
@@ -423,7 +415,6 @@ fn a_block_whose_rows_a_mirror_has_is_not_nowhere() {
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
     standby.standby.shared.observe_peers(Peers {
         peers,
-        standbys: 2,
         safety: Safety::VerySafe,
         ahead: Vec::new(),
         two_primaries: Vec::new(),
@@ -490,7 +481,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     assert_eq!(behind.standby.status().term, asked, "no node was asked for its promise");
     // Nor does another, as long as this one cannot say what it holds.
     let known = vec![Peer::at(standby.address())];
-    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &behind.terms)], 2);
     let refused = behind.standby.promote(&options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
@@ -506,7 +497,7 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     let (standby, bytes, end) = bereft(vec![candidate.address()]);
     standby.tape.toy.gate(None);
     let known = vec![Peer::at(standby.address())];
-    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &candidate.terms)], 2);
     let promoted = candidate.standby.promote(&options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));

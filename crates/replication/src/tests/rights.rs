@@ -55,7 +55,9 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
         Some(Purpose::BeginAgain { .. }) => Purpose::Members { relays: 0 },
         Some(Purpose::Members { .. }) => Purpose::Maintenance(Notice::default()),
-        Some(Purpose::Maintenance(_)) => Purpose::Checkpoint { consistent: false },
+        Some(Purpose::Maintenance(_)) => Purpose::Session { pid: 1 },
+        Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
+        Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })
 }
@@ -71,13 +73,15 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 13] = [
+const MAY: [[bool; 7]; 15] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
     // Identify, consult, hand over, announce, join, fetch, original, begin again, members,
-    // maintenance.
+    // maintenance, session, cancel.
+    [false, true, false, false, false, false, false],
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
@@ -146,6 +150,7 @@ fn an_endpoint_answers_each_purpose_of_each_caller_by_its_row() {
     let endpoint = Endpoint::open(NodeId(1), member.clone(), "127.0.0.1:0").unwrap();
     endpoint.set_service(Some(Arc::new(Answers)));
     endpoint.set_checkpoints(Some(Arc::new(Answers)));
+    endpoint.set_sessions(Some(Arc::new(Answers)));
     let address = endpoint.address().to_string();
     for (purpose, row) in all().into_iter().zip(MAY) {
         // The authority signs none for the nameless; crate freshet tests one signed by hand.

@@ -51,7 +51,7 @@ fn trio(safety: Safety) -> (PrimaryNode, StandbyNode, StandbyNode) {
     match safety {
         Safety::VerySafe => are_named(&nodes, 3),
         Safety::Quorum(k) => are_named(&nodes, k),
-        Safety::OneSafe | Safety::TwoSafe => {}
+        Safety::OneSafe | Safety::TwoSafe | Safety::Majority => {}
     }
     (primary, a, b)
 }
@@ -197,7 +197,7 @@ fn who_has_yielded_is_not_named_as_the_primary() {
 /// A primary in term 2, which knows of another address.
 fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-    terms.begin(Term(2), NodeId(node), Lsn(0), &Succession::New(1)).unwrap();
+    terms.begin(Term(2), NodeId(node), Lsn(0), &Succession::begin()).unwrap();
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
     let endpoint = open(node);
@@ -494,7 +494,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     // A record of an in-sync set counts when the standby has noted it, and so does what follows.
     let endpoint = open(1);
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
-    let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Lsn(0), Some(Succession::New(1))));
+    let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Lsn(0), Some(Succession::begin())));
     let primary = PrimaryNode::start(endpoint, NodeId(1), rule, TestLog::filled(Term(1)), terms, sets);
     let log = TestLog::received(CAPACITY);
     let standby = NewStandby::new(2).following(primary.address()).config(appliance(FabricKind::Shm)).log(log).start();

@@ -40,16 +40,20 @@ fn each_node_shows_those_below_relays_and_alone_what_it_knows_itself() {
     let (primary, relay, leaf) = cascade();
     let all = [(1, MemberRole::Primary, true), (2, MemberRole::Relay, true), (4, MemberRole::Asynchronous, false)];
     until("the relay knows what the leaf holds", || {
-        let members = primary.primary.members()();
+        let members = primary.primary.whole_cluster().members();
         members.nodes.iter().all(|it| it.lag.is_some_and(|lag| lag.bytes == 0))
     });
-    for members in [primary.primary.members()(), relay.standby.members()(), leaf.standby.members()()] {
+    for members in [
+        primary.primary.whole_cluster().members(),
+        relay.standby.whole_cluster().members(),
+        leaf.standby.whole_cluster().members(),
+    ] {
         assert_eq!((members.by, members.primary, roles(&members)), (NodeId(1), true, all.to_vec()), "{members:?}");
         assert!(members.nodes.iter().all(|it| it.version.is_some() && it.connected == Some(true)), "{members:?}");
     }
     drop(primary);
     until("the relay has lost its primary", || relay.standby.status().in_sync.is_none());
-    let members = relay.standby.members()();
+    let members = relay.standby.whole_cluster().members();
     assert!(!members.primary && members.no_primary.is_some(), "{members:?}");
     let own = members.nodes.iter().find(|it| it.node == NodeId(2)).unwrap();
     assert_eq!((own.connected, own.lag, own.in_sync), (Some(false), None, None), "{members:?}");
@@ -59,7 +63,7 @@ fn each_node_shows_those_below_relays_and_alone_what_it_knows_itself() {
 #[test]
 fn maintenance_reaches_all_nodes_and_who_stands_is_answered_so() {
     let (primary, relay, leaf) = cascade();
-    let ordered = relay.standby.order_maintenance()(HOUR);
+    let ordered = relay.standby.whole_cluster().order_maintenance(HOUR);
     assert_eq!((ordered.known, ordered.unreached), (2, vec![]));
     let nodes = [&primary.terms, &relay.terms, &leaf.terms];
     until("all know of it", || nodes.iter().all(|terms| terms.maintained().left().is_some()));

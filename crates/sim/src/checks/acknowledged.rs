@@ -17,7 +17,9 @@ impl World {
                 .violated(format!("node {node} acknowledges {upto} before it is durable there"));
         }
         let lead = self.nodes[node].lead().expect("who acknowledges leads");
-        let set = lead.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
+        let recorded = lead.rule.in_sync_set();
+        let set = recorded.map(|set| set.members.clone()).unwrap_or_default();
+        let quorum = recorded.and_then(|set| set.quorum);
         // One that has acknowledged, and has lost its disk since, is one of those that may.
         let lost = |other: &crate::node::Node| {
             set.iter().any(|member| member.node == other.id && self.lost_disks.contains(member))
@@ -25,12 +27,12 @@ impl World {
         let holds = |other: &crate::node::Node| holds(other) || lost(other);
         let synchronous = self.nodes.iter().filter(|other| other.synchronous);
         let missing: Vec<_> = synchronous.clone().filter(|other| !holds(other)).map(|other| other.id.0).collect();
-        let holders = synchronous.filter(|other| holds(other)).count();
-        let enough = match self.scenario.safety {
-            Safety::OneSafe => true,
-            Safety::VerySafe => missing.is_empty(),
-            Safety::Quorum(k) => holders >= k as usize,
-            Safety::TwoSafe => set.iter().all(|member| holds(&self.nodes[member.node.0 as usize])),
+        let members = set.iter().filter(|member| holds(&self.nodes[member.node.0 as usize])).count();
+        let enough = match (self.scenario.safety, quorum) {
+            (Safety::OneSafe, _) => true,
+            (Safety::Quorum(k), _) => synchronous.filter(|other| holds(other)).count() >= k as usize,
+            (Safety::VerySafe | Safety::TwoSafe, _) | (Safety::Majority, None) => members == set.len(),
+            (Safety::Majority, Some(quorum)) => quorum as usize > set.len() / 2 && members >= quorum as usize,
         };
         // A failover that was forced may have cut off what an acknowledgement on its way tells of.
         if !enough && !self.scenario.force {
@@ -120,7 +122,7 @@ impl World {
                 if logs[from].end.0 < end || !self.holds_promised(from, end) {
                     let answering: Vec<_> = (0..nodes).filter(|peer| answering >> peer & 1 == 1).collect();
                     let property = match self.scenario.safety {
-                        Safety::TwoSafe => Property::InSync,
+                        Safety::TwoSafe | Safety::Majority => Property::InSync,
                         _ => Property::Acknowledged,
                     };
                     return property.violated(format!(

@@ -9,7 +9,7 @@ impl World {
         let term = self.nodes[primary].lead()?.term;
         let follows = |node: usize| {
             let link = self.nodes[node].link.as_ref();
-            node == primary || link.is_some_and(|link| link.term == Some(term))
+            node == primary || link.is_some_and(|link| link.term == Some(term)) || self.is_removed(node)
         };
         (0..self.nodes.len()).all(follows).then_some(primary)
     }
@@ -27,8 +27,13 @@ impl World {
             let state = &self.nodes[node];
             node == primary || state.mirror.is_some() || state.visible == acknowledged
         };
-        (acknowledged == log.end() && self.nodes.iter().all(level) && (0..self.nodes.len()).all(shows))
-            .then_some(primary)
+        let mut stay = (0..self.nodes.len()).filter(|node| !self.is_removed(*node));
+        (acknowledged == log.end() && stay.all(|node| level(&self.nodes[node]) && shows(node))).then_some(primary)
+    }
+
+    /// Each mirror that belongs to the cluster is as its log says.
+    pub(crate) fn check_mirrors(&mut self) -> Result<(), Violation> {
+        (0..self.nodes.len()).try_for_each(|node| if self.is_removed(node) { Ok(()) } else { self.check_mirror(node) })
     }
 
     /// The faults are long over, and not everything is well.

@@ -81,6 +81,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.stood += report.stood;
     total.switch_overs += report.switch_overs;
     total.handed_over += report.handed_over;
+    total.removed += report.removed;
     total.maintenance += report.maintenance;
     total.refused += report.refused;
     total.cuts += report.cuts;

@@ -3,7 +3,7 @@ use super::*;
 /// A rule under quorum(2) that has `A` and `B` on record.
 fn counting() -> CommitRule {
     let rule = rule(Safety::Quorum(2), 2);
-    let mut rule = rule.recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
+    let mut rule = rule.recorded(me(), Term(1), Succession::begin(), &BTreeSet::new(), ms(0));
     write(&mut rule, 1, 10, ms(0));
     expect(&mut rule, Event::Durable(Lsn(10)), ms(0), 0);
     for standby in [A, B] {
@@ -49,32 +49,92 @@ fn a_quorum_counts_logs_that_are_on_record() {
 }
 
 #[test]
-fn a_member_that_is_away_is_replaced_by_one_that_is_level() {
+fn a_member_that_is_away_stays_until_it_is_removed() {
     let c = NodeId(3);
     let mut rule = counting();
     let end = rule.durable().0;
     let _ = rule.apply(Event::Left { standby: B }, ms(3));
     let _ = rule.apply(joined(c, end), ms(4));
-    assert_eq!(rule.to_write(), None, "it may come back");
+    settle(&mut rule, &[A, c], ms(5));
     let _ = rule.apply(Event::Tick, ms(200));
-    let _ = rule.apply(acked(c, end), ms(201));
+    let nodes = |rule: &CommitRule| rule.in_sync_set().unwrap().nodes().collect::<Vec<_>>();
+    assert_eq!((nodes(&rule), rule.to_write()), (vec![A, B, c, NodeId(9)], None), "it may come back");
+    let _ = rule.leave(B, Leaves::Removed, ms(201)).unwrap();
     settle(&mut rule, &[A, c], ms(202));
-    let nodes: Vec<_> = rule.in_sync_set().unwrap().nodes().collect();
-    assert_eq!(nodes, [A, c, NodeId(9)]);
-    // Where any member may take over alone, only one whose log is gone is replaced.
-    let rule = self::rule(Safety::VerySafe, 1);
-    let mut rule = rule.recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
+    assert_eq!(nodes(&rule), [A, c, NodeId(9)]);
+    let roster = &rule.in_sync_set().unwrap().roster;
+    assert!(roster.has_removed(B) && !roster.voters.contains(&B), "{roster:?}");
+}
+
+/// All of them hold every commit: with as many as there are.
+#[test]
+fn very_safe_counts_all_who_belong_to_the_cluster() {
+    let c = NodeId(3);
+    let rule = self::rule(Safety::VerySafe, 0);
+    let mut rule = rule.recorded(me(), Term(1), Succession::begin(), &BTreeSet::new(), ms(0));
     let _ = rule.apply(joined(A, 0), ms(1));
     settle(&mut rule, &[A], ms(1));
-    assert_eq!(rule.in_sync_set().unwrap().members.len(), 2);
+    let set = |rule: &CommitRule| rule.in_sync_set().map(|set| (set.members.len(), set.quorum, set.floor)).unwrap();
+    assert_eq!(set(&rule), (2, Some(2), 1));
     let end = rule.durable().0;
     let _ = rule.apply(Event::Left { standby: A }, ms(2));
     let _ = rule.apply(joined(c, end), ms(3));
     let _ = rule.apply(Event::Tick, ms(300));
-    assert_eq!(rule.to_write(), None);
-    let _ = rule.forget(A, ms(301));
-    let _ = rule.apply(acked(c, end), ms(302));
+    let _ = rule.apply(acked(c, end), ms(301));
+    let number = rule.to_write().unwrap().number;
+    write(&mut rule, number, end + 10, ms(301));
+    let _ = rule.apply(Event::Durable(Lsn(end + 10)), ms(301));
+    let _ = rule.apply(acked(c, end + 10), ms(301));
+    assert_eq!(set(&rule), (2, Some(2), 1), "A has to know of it");
+    let _ = rule.leave(A, Leaves::Replaced, ms(302)).unwrap();
     settle(&mut rule, &[c], ms(303));
-    let nodes: Vec<_> = rule.in_sync_set().unwrap().nodes().collect();
-    assert_eq!(nodes, [c, NodeId(9)]);
+    assert_eq!((set(&rule), rule.expected()), ((2, Some(2), 1), 1));
+    assert!(rule.in_sync_set().unwrap().nodes().eq([c, NodeId(9)]));
+}
+
+/// Alone as under 1-safe, of two nodes as under 2-safe, of more a majority; and back.
+#[test]
+fn a_majority_is_of_those_who_belong_to_the_cluster() {
+    let c = NodeId(3);
+    let rule = self::rule(Safety::Majority, 0);
+    let mut rule = rule.recorded(me(), Term(1), Succession::begin(), &BTreeSet::new(), ms(0));
+    let set = |rule: &CommitRule| rule.in_sync_set().map(|set| (set.members.len(), set.quorum, set.floor)).unwrap();
+    let end = settle(&mut rule, &[], ms(0));
+    assert_eq!((set(&rule), rule.standing()), ((1, None, 0), Standing::Safe), "alone");
+    expect(&mut rule, Event::Durable(Lsn(end + 10)), ms(0), end + 10);
+    let _ = rule.apply(joined(A, end + 10), ms(1));
+    let end = settle(&mut rule, &[A], ms(1));
+    assert_eq!(set(&rule), (2, None, 0));
+    expect(&mut rule, Event::Durable(Lsn(end + 10)), ms(1), end);
+    let _ = rule.apply(joined(c, end + 10), ms(2));
+    expect(&mut rule, acked(A, end + 10), ms(2), end + 10);
+    let end = settle(&mut rule, &[A, c], ms(2));
+    assert_eq!(set(&rule), (3, Some(2), 1));
+    // One of three is lost: nothing waits, and it stays a member.
+    let _ = rule.apply(Event::Left { standby: A }, ms(3));
+    let _ = rule.apply(Event::Durable(Lsn(end + 10)), ms(4));
+    expect(&mut rule, acked(c, end + 10), ms(4), end + 10);
+    let _ = rule.apply(Event::Tick, ms(300));
+    assert_eq!((set(&rule), rule.to_write()), ((3, Some(2), 1), None));
+    assert!(matches!(rule.standing(), Standing::Degraded { in_sync: 1, configured: 2, .. }), "{:?}", rule.standing());
+    // It is gone for good: two nodes are left, and either of them is put out when it stalls.
+    let _ = rule.leave(A, Leaves::Removed, ms(301)).unwrap();
+    let end = settle(&mut rule, &[c], ms(301));
+    assert_eq!((set(&rule), rule.standing()), ((2, None, 0), Standing::Safe));
+    let _ = rule.apply(Event::Left { standby: c }, ms(302));
+    let _ = rule.apply(Event::Tick, ms(600));
+    settle(&mut rule, &[], ms(600));
+    assert_eq!((set(&rule), rule.expected()), ((1, None, 0), 1));
+    assert!(rule.committed() >= Lsn(end));
+}
+
+#[test]
+fn a_quorum_counts_the_primary() {
+    let mut rule = rule(Safety::Quorum(2), 2);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, joined(B, 0), ms(0), 0);
+    expect(&mut rule, acked(A, 90), ms(1), 0);
+    expect(&mut rule, Event::Durable(Lsn(50)), ms(2), 50);
+    expect(&mut rule, acked(B, 60), ms(3), 50);
+    expect(&mut rule, Event::Durable(Lsn(100)), ms(4), 90);
 }

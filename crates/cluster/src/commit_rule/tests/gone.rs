@@ -33,7 +33,7 @@ fn a_member_in_whose_place_another_node_has_come_leaves_though_the_floor_would_k
     expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
     expect(&mut rule, joined(B, 5), ms(4), 30);
     assert_eq!(rule.to_write(), None, "A may have promised itself to a candidate");
-    let _ = rule.forget(A, ms(5));
+    let _ = rule.leave(A, Leaves::Replaced, ms(5)).unwrap();
     assert_eq!(rule.to_write().unwrap().members, [me()].into());
     let number = rule.to_write().unwrap().number;
     write(&mut rule, number, 50, ms(6));

@@ -1,11 +1,11 @@
 //! A candidate that no operator has asked to stand ([`crate::watch`]), and what it waits for.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use freshet_base::Safety;
 
 use super::{Candidacy, ComesBack, Stopped, count};
-use crate::in_sync::{Holder, InSyncSet};
+use crate::in_sync::{InSyncSet, Possible};
 
 /// Why no node takes a lost primary's place by itself, however it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,10 +67,11 @@ impl Candidacy {
             let answered = self.votes();
             return Some(Stopped::TooFew { answered, needed: answered + 1 });
         };
-        let lacks = |set: &BTreeSet<Holder>| {
-            let answered = set.iter().filter(|holder| self.has_answered(holder, newest.quorum.is_none())).count();
-            (2 * answered <= set.len())
-                .then(|| Stopped::TooFew { answered: count(answered), needed: count(set.len() / 2 + 1) })
+        let lacks = |set: Possible<'_>| {
+            let (members, all) = (set.members, set.quorum.is_none());
+            let answered = members.iter().filter(|holder| self.has_answered(holder, all)).count();
+            let needed = members.len() / 2 + 1;
+            (answered < needed).then(|| Stopped::TooFew { answered: count(answered), needed: count(needed) })
         };
         newest.possible().find_map(lacks)
     }

@@ -6,7 +6,10 @@ use freshet_base::ClusterId;
 
 use super::*;
 use crate::{
-    in_sync::{Counting, tests::first_set},
+    in_sync::{
+        Counting,
+        tests::{earlier, first_set},
+    },
     term::{TermHistory, TermState, may_come_back},
 };
 
@@ -321,11 +324,8 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     candidate.again(Term(5));
     candidate.promised(NodeId(2), vain());
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(5) });
-    let first = candidate.succession(false).first(
-        candidate.term(),
-        Holder::new(NodeId(1), 1),
-        Counting { quorum: None, floor: 1 },
-    );
+    let counting = |_| Counting { quorum: None, floor: 1 };
+    let first = candidate.succession(false).first(candidate.term(), Holder::new(NodeId(1), 1), counting);
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
     // As the candidate it has to give up its own tail, if all members are heard. Where one would do
     // it must be the candidate itself.
@@ -379,6 +379,7 @@ fn a_primary_that_restarts_knows_unless_it_has_promised_a_later_term() {
     // Its term may have committed nothing: then another may lead without having observed it, but
     // not where every set that may have been in effect when that began has this node.
     let vain = |before: Vec<BTreeSet<Holder>>, term| {
+        let before: Vec<_> = before.into_iter().map(|members| earlier(members, None)).collect();
         let set = mine().set.map(|set| InSyncSet { before, term: Term(term), ..set });
         let vain = Candidacy::new(NodeId(1), LogState { set, ..mine() }, &Fence::new(Term(1), Some(NodeId(1))));
         vain.plan(Safety::TwoSafe, false)

@@ -126,20 +126,15 @@ pub struct NodeConfig {
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = COMMON)]
     pub peers: Vec<String>,
 
-    /// Where a commit must be persistent before its client hears of it. `1-safe`: here. `2-safe`:
-    /// here and on all standbys in sync; without any the primary continues alone. `very-safe`: on
-    /// all standbys. `quorum:K`: on K nodes, this one included. See
-    /// docs/operations.md#safety-levels.
+    /// Where a commit must be persistent before its client hears of it. `majority`: on more than
+    /// half of the nodes that belong to the cluster, this one included, where there are three or
+    /// more; two are as under `2-safe`. `1-safe`: here. `2-safe`: here and on all standbys in sync;
+    /// without any the primary continues alone. `very-safe`: on all standbys. `quorum:K`: on K
+    /// nodes, this one included. See docs/operations.md#safety-levels.
     ///
     /// Choose it by what may be lost; the same on all nodes.
     #[arg(long, value_name = "LEVEL", help_heading = COMMON)]
     pub safety: Safety,
-    /// How many standbys the cluster has, 0 to 64. Under `very-safe` and `quorum:K`, which count
-    /// them, a primary refuses further synchronous standbys.
-    ///
-    /// Change it with the cluster, on all nodes.
-    #[arg(long, value_name = "N", help_heading = COMMON)]
-    pub standbys: u32,
     /// How many milliseconds commits wait when the safety level cannot be kept. Then they are
     /// refused, until it can be kept again. At most 3600000; 0: they wait until it can be kept
     /// again.
@@ -148,7 +143,7 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub refuse_after_ms: u64,
     /// With `2-safe`: commits wait when fewer standbys than this are in sync, instead of continuing
-    /// without them; failovers then need that many fewer nodes. At most `standbys`.
+    /// without them; failovers then need that many fewer nodes. At most 64.
     ///
     /// With 1, a standby can take over without its primary and without `--force`.
     #[arg(long, value_name = "N", help_heading = "Safety")]
@@ -196,15 +191,15 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub standby_timeout_ms: u64,
 
-    /// Who makes a standby the primary when the primary is lost. `manual`: an operator, with
-    /// `freshet promote`. Otherwise the nodes, where more than half of the in-sync set hear the
-    /// primary no more, the level loses nothing by it, and is not `1-safe`; a primary then also
-    /// answers readers only while no other node can lead. `automatic`: this node, too. `last`:
-    /// after others that could. `never`: other nodes only. See
+    /// Who makes a standby the primary when the primary is lost. `automatic`: the nodes, where more
+    /// than half of the in-sync set hear the primary no more, the level loses nothing by it, and is
+    /// not `1-safe`: where three or more vote, that is. A primary then also answers readers only
+    /// while no other node can lead. `last`: likewise, and this node stands after others that
+    /// could. `never`: other nodes only. `manual`: an operator, with `freshet promote`. See
     /// docs/operations.md#failover-without-an-operator.
     ///
-    /// Use `automatic` where three or more vote, and `last` or `never` on nodes that are to be the
-    /// primary only if need be, or not at all.
+    /// Use `last` or `never` on nodes that are to be the primary only if need be, or not at all,
+    /// and `manual`, on all nodes, where something else decides.
     #[arg(long, value_name = "WHO", help_heading = "Safety")]
     pub failover: Failover,
     /// Unless `failover` is `manual`: for how many milliseconds a standby's answer lets the primary
@@ -357,8 +352,7 @@ impl Default for NodeConfig {
             bootstrap_from: None,
             advertise: None,
             peers: Vec::new(),
-            safety: Safety::TwoSafe,
-            standbys: 0,
+            safety: Safety::Majority,
             refuse_after_ms: 0,
             least_in_sync: 0,
             asynchronous: false,
@@ -368,7 +362,7 @@ impl Default for NodeConfig {
             relay_standbys: 0,
             relay_ack: RelayAck::Own,
             standby_timeout_ms: 2_000,
-            failover: Failover::Manual,
+            failover: Failover::Automatic,
             lease_ms: 350,
             directory: PathBuf::from("freshet-data"),
             memory_bytes: 0,
@@ -402,8 +396,7 @@ impl NodeConfig {
     /// # Errors
     /// The first key with a value that cannot be used.
     pub fn check(&self) -> Result<(), SettingError> {
-        SettingError::within("standbys", self.standbys, 0..=64)?;
-        SettingError::within("least-in-sync", self.least_in_sync, 0..=self.standbys.into())?;
+        SettingError::within("least-in-sync", self.least_in_sync, 0..=64)?;
         SettingError::within("standby-timeout-ms", self.standby_timeout_ms, 10..=3_600_000)?;
         SettingError::within("lease-ms", self.lease_ms, 50..=60_000)?;
         SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
@@ -414,7 +407,6 @@ impl NodeConfig {
             SettingError::within("memory-bytes", self.memory_bytes, 1 << 20..=1 << 50)?;
         }
         SettingError::within("replay-threads", self.replay_threads, 1..=64)?;
-        self.rule()?;
         self.log.check()?;
         self.checkpoint.check()?;
         self.sweep.check()?;
@@ -447,8 +439,8 @@ impl NodeConfig {
         LogConfig { writers: self.workers + 9, ..self.log.config() }
     }
 
-    pub(crate) fn rule(&self) -> Result<RuleConfig, SettingError> {
-        let rule = RuleConfig {
+    pub(crate) fn rule(&self) -> RuleConfig {
+        RuleConfig {
             standby_timeout: Duration::from_millis(self.standby_timeout_ms),
             when_missing: match self.refuse_after_ms {
                 0 => WhenMissing::Block,
@@ -456,10 +448,8 @@ impl NodeConfig {
             },
             floor: self.least_in_sync,
             lease: (self.failover != Failover::Manual).then(|| Duration::from_millis(self.lease_ms)),
-            ..RuleConfig::new(self.safety, self.standbys)
-        };
-        rule.check().map_err(|wrong| SettingError::new("safety", self.safety, wrong.to_string()))?;
-        Ok(rule)
+            ..RuleConfig::new(self.safety, 0)
+        }
     }
 
     /// When this node takes its primary for lost, and stands.
@@ -547,7 +537,8 @@ impl NodeConfig {
     /// Places for workers, replay threads, feeds that encode, and the engine's own; one
     /// sweeps for marks.
     pub(crate) fn participants(&self) -> usize {
-        let feeds = (self.standbys + 1) as usize;
+        // Each feed that encodes has one.
+        let feeds = 65;
         // Each thread that executes transactions again has a worker; others enter, keep,
         // fetch, cut, and take a sample. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;

@@ -36,7 +36,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
         Some(Ask::Mix { .. }) => Ask::Promote { force: false },
         Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
-        Some(Ask::SwitchOver { .. }) => Ask::Refill,
+        Some(Ask::SwitchOver { .. }) => Ask::Remove { node: "nobody".to_owned(), gone: false },
+        Some(Ask::Remove { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
         Some(Ask::BeginAgain { .. }) => Ask::Maintenance { for_s: 1 },
         Some(Ask::Maintenance { .. }) => Ask::Checkpoint { consistent: false },
@@ -55,7 +56,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 15] = [
+const MAY: [(&str, [bool; 5]); 16] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -63,6 +64,7 @@ const MAY: [(&str, [bool; 5]); 15] = [
     ("mix (`advise`)", [true, true, true, false, false]),
     ("promote", [true, true, false, false, false]),
     ("switch over", [true, true, false, false, false]),
+    ("remove", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
     ("maintenance", [true, true, false, false, false]),

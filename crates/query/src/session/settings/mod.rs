@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod known;
+mod moved;
 mod value;
 
 pub use known::Context;
@@ -250,8 +251,7 @@ pub enum By {
 
 /// An isolation level by PostgreSQL's name.
 pub fn isolation(value: &str) -> Option<&'static str> {
-    let value = value.to_ascii_lowercase();
-    ISOLATIONS.iter().copied().find(|known| *known == value)
+    ISOLATIONS.iter().copied().find(|known| known.eq_ignore_ascii_case(value))
 }
 
 /// PostgreSQL's names of isolation levels.

@@ -34,7 +34,7 @@ fn what_an_earlier_term_has_committed_outranks_a_term_that_was_never_in_effect()
 fn a_term_that_too_few_members_have_followed_was_never_in_effect() {
     let fence = Fence::new(Term(5), None);
     let record = |number, term, members: &[u64], before: &[&[u64]]| {
-        let before = before.iter().map(|members| logs(members)).collect();
+        let before = before.iter().map(|members| earlier(logs(members), Some(2))).collect();
         quorum(members, 2).map(|it| InSyncSet { number, term: Term(term), before, ..it })
     };
     let later = record(6, 5, &[1, 2, 3], &[&[1, 3]]);
@@ -88,7 +88,7 @@ fn of_two_terms_of_one_number_the_one_counts_that_may_have_committed() {
         LogState { history, ..log(&[(1, 0)], end, set) }
     };
     let record = |primary, number, members: BTreeSet<Holder>, before: &BTreeSet<Holder>| {
-        let (primary, before) = (NodeId(primary), vec![before.clone()]);
+        let (primary, before) = (NodeId(primary), vec![earlier(before.clone(), Some(2))]);
         set(number, &[], 1).map(|it| InSyncSet { term: Term(2), primary, quorum: Some(2), members, before, ..it })
     };
     let (first, emptied) = (logs(&[0, 1]), Holder::new(NodeId(1), 7));

@@ -1,0 +1,105 @@
+//! When the in-sync set changes: who leaves it, and who comes.
+
+use std::collections::BTreeMap;
+
+use freshet_base::NodeId;
+
+use super::{CommitRule, Member, Place};
+use crate::{Moment, in_sync::Holder};
+
+impl CommitRule {
+    /// Where members that are on record have to leave, or others have become level, there is
+    /// another set to write.
+    pub(super) fn change_set(&mut self, now: Moment) {
+        if self.counted().is_some() {
+            self.change_counted();
+        } else {
+            self.change_awaited(now);
+        }
+        self.place_by_kind(now);
+    }
+
+    /// The same where commits wait for all members.
+    fn change_awaited(&mut self, now: Moment) {
+        let Some(sets) = &mut self.sets else { return };
+        let members = &mut self.members;
+        let is_unfit = |node: NodeId| {
+            let unfit = |member: &Member| member.stalls || !member.synchronous || member.place == Place::Leaving;
+            sets.roster().has_removed(node) || members.get(&node).is_none_or(unfit)
+        };
+        let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
+        // As long as the floor keeps some, those that never answered go first.
+        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.answered));
+        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
+        // another who is worse.
+        let committed = self.committed;
+        let level = |members: &BTreeMap<NodeId, Member>, place: Place| {
+            let fit = |member: &Member| {
+                let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
+                let joins = member.place == Place::Joining && member.acked >= committed;
+                member.connected && member.synchronous && member.place == place && (joins || returns)
+            };
+            let fit = members.iter().filter(|(_, member)| fit(member));
+            fit.map(|(node, member)| member.holder(*node)).collect::<Vec<_>>()
+        };
+        // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
+        let helps = |(node, member): &(&NodeId, &Member)| {
+            member.connected && member.acked >= committed && sets.has_had(&member.holder(**node))
+        };
+        let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
+        let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
+        for node in sets.remove(unfit, &helpers) {
+            if let Some(member) = members.get_mut(&node) {
+                member.place = Place::Leaving;
+                member.must_reach = self.durable;
+            }
+        }
+        for member in sets.members() {
+            match members.get_mut(&member.node) {
+                Some(known) if known.place == Place::Behind => known.place = Place::Joining,
+                _ => {}
+            }
+        }
+        let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
+        // Who may not leave, since no set without it may follow, has not left: it counts again as
+        // soon as it has what it must.
+        let is_back = |holder: &&Holder| sets.names(holder);
+        let stayed =
+            leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
+        for (node, counts) in stayed.collect::<Vec<_>>() {
+            if let Some(member) = members.get_mut(&node) {
+                member.move_to(if counts { Place::InSync } else { Place::Joining }, now);
+            }
+        }
+        for node in sets.add(&leaving, &joining) {
+            if let Some(member) = members.get_mut(&node) {
+                member.place = Place::Joining;
+            }
+        }
+    }
+
+    /// The same where commits count members: a member goes when its log is gone, or when it never
+    /// took part; a standby that is level becomes one.
+    fn change_counted(&mut self) {
+        let Some(sets) = &mut self.sets else { return };
+        let members = &self.members;
+        let (effective, lost) = (sets.in_effect().members.clone(), sets.lost_members());
+        let goes = |member: &Holder| {
+            let known = members.get(&member.node);
+            let never_came = |known: &Member| known.stalls || !known.connected;
+            lost.contains(&member.node)
+                || sets.roster().has_removed(member.node)
+                || known.is_none_or(|known| known.forgotten || !known.synchronous)
+                || !effective.contains(member) && known.is_some_and(never_came)
+        };
+        let going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
+        let is_level = |member: &(&NodeId, &Member)| {
+            let (node, member) = *member;
+            member.keeps_up() && member.synchronous && !sets.names(&member.holder(*node))
+        };
+        let mut level: Vec<_> = members.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
+        sets.remove(going, &level);
+        level.retain(|member| !sets.names(member));
+        sets.add(&[], &level);
+    }
+}

@@ -1,0 +1,33 @@
+//! Remove: this primary takes a node out of its cluster ([`freshet_replication::primary`]).
+
+use std::sync::Arc;
+
+use freshet_base::NodeId;
+use freshet_replication::primary::RemoveError as Failed;
+
+use super::{Node, switch_over::at};
+
+/// Why a node was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// Only a primary removes nodes.
+    #[error("this node is not the primary{}: ask that one", at(.0))]
+    NotPrimary(Option<String>),
+    /// See there.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+}
+
+impl Node {
+    /// Takes the node `who`, its id or the address where others reach it, out of the cluster of
+    /// this primary: no commit counts on it, and it may not come back with what it has. `gone`: it
+    /// does not run, and never will again. Blocks until that is on record, ten seconds at most.
+    ///
+    /// # Errors
+    /// [`RemoveError`]; unless it says otherwise nothing has changed.
+    pub fn remove(&self, who: &str, gone: bool) -> Result<NodeId, RemoveError> {
+        let shipping = self.composition().lead().map(|lead| Arc::clone(&lead.shipping));
+        let not_primary = || RemoveError::NotPrimary(self.follows().map(|(_, address)| address));
+        Ok(shipping.ok_or_else(not_primary)?.remove(who, gone)?)
+    }
+}

@@ -1,0 +1,194 @@
+//! Sessions that one node hands on to another: of clients that it has let in, and that want the
+//! primary.
+//!
+//! The connection is one of the node port's: both ends have proved that they are members of the
+//! cluster, and only members may ask for it. Which role a client is, its primary believes the node
+//! that has let it in.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use freshet_base::Term;
+use freshet_fabric::tcp::Connection;
+pub use freshet_fabric::tcp::Raw;
+use freshet_replication::{
+    endpoint::{self, CallError, Service, answer, refuse},
+    wire::{Hello, Kind, Purpose, Refusal, Reply, check_hello, encode_first},
+};
+
+use super::{Composition, Node};
+
+const NONE: &str = "this node knows of no primary at present";
+/// No more nodes send a session on to yet another one, before it is served.
+const HOPS: usize = 3;
+
+/// No more sessions than that are on their way to a primary at once: it is to hear others, too,
+/// when all come at the same time after a failover. One more is refused, and comes again.
+const AT_ONCE: usize = 8;
+/// How many are on their way, of all nodes of this process.
+static ON_THE_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// A session that is on its way.
+struct OnTheWay;
+
+impl OnTheWay {
+    /// None when all places are taken.
+    fn enter() -> Option<Self> {
+        let entered = Self;
+        (ON_THE_WAY.fetch_add(1, Ordering::SeqCst) < AT_ONCE).then_some(entered)
+    }
+}
+
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        ON_THE_WAY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What serves sessions on a primary.
+pub trait TakeSession: Send + Sync {
+    /// Serves the session on this connection, in a thread of its own, under the number `pid` if
+    /// that is free. `own` says that the node itself hands it on: it was a standby when the client
+    /// came.
+    fn take(&self, connection: Raw, pid: i32, own: bool);
+
+    /// Cancels what a session does that was handed on, if the key is right.
+    fn cancel(&self, pid: i32, key: &[u8]);
+}
+
+/// The way to a primary.
+#[derive(Debug)]
+pub struct Way {
+    /// On which the session follows.
+    pub connection: Raw,
+    /// The primary's term.
+    pub term: Term,
+    /// Where the primary is.
+    pub address: String,
+}
+
+/// Answers nodes that hand sessions on.
+struct Sessions {
+    node: Weak<Node>,
+    takes: Arc<dyn TakeSession>,
+}
+
+impl Service for Sessions {
+    fn serve(&self, hello: Hello, mut connection: Connection) {
+        let Some(node) = self.node.upgrade() else { return };
+        let belongs = node.terms.check_belongs(hello.node);
+        if let Err(refusal) = belongs.and_then(|()| check_hello(node.id, Some(node.cluster), &hello)) {
+            return refuse(connection, refusal);
+        }
+        if !node.leads() {
+            return refuse(connection, Refusal::NotPrimary { node: node.id, primary: node.primary_address() });
+        }
+        let term = node.term();
+        let pid = match &hello.purpose {
+            Purpose::Session { pid } => *pid,
+            Purpose::Cancel { pid, key } => {
+                self.takes.cancel(*pid, key);
+                return answer(connection, term, &Reply::Noted);
+            }
+            _ => return refuse(connection, Refusal::Violation("this is not asked of sessions".into())),
+        };
+        let reply = encode_first(&Reply::Session { term });
+        let own = hello.node == node.id;
+        drop(node);
+        if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() {
+            return;
+        }
+        match connection.into_raw() {
+            Ok(raw) => self.takes.take(raw, pid, own),
+            Err(cause) => tracing::warn!(%cause, "a session that was handed on cannot be served"),
+        }
+    }
+}
+
+impl Node {
+    /// From now on serves sessions that other nodes hand on; with none, not any more.
+    pub fn serve_sessions(self: &Arc<Self>, takes: Option<Arc<dyn TakeSession>>) {
+        let service = takes.map(|takes| Arc::new(Sessions { node: Arc::downgrade(self), takes }) as Arc<dyn Service>);
+        self.endpoint.set_sessions(service);
+    }
+
+    /// Whether it leads, as far as it knows.
+    fn leads(&self) -> bool {
+        self.database.core().snapshots.primary().is_some() && !self.is_deposed()
+    }
+
+    /// The term in which it leads, or which it has entered as a standby.
+    fn term(&self) -> Term {
+        self.terms.last_term()
+    }
+
+    /// Where the primary listens for other nodes, as far as is known: this node itself, if it
+    /// leads. None while there is no primary, or a failover is under way here.
+    pub fn primary_address(&self) -> Option<String> {
+        if self.leads() {
+            return Some(self.address.clone());
+        }
+        match &*self.unless_taking_over()? {
+            Composition::Standby(following) => following.standby.followed_address(),
+            _ => None,
+        }
+    }
+
+    /// Whether this node leads or follows in a later term than this one: who led then leads no
+    /// more.
+    pub fn is_past(&self, term: Term) -> bool {
+        self.term() > term && self.primary_address().is_some()
+    }
+
+    /// Connects to the primary, for a session with this number. Blocks for `patience` at most for
+    /// each of a few steps.
+    ///
+    /// # Errors
+    /// Why there is no way, for people.
+    pub fn way_to_primary(&self, pid: i32, patience: Duration) -> Result<Way, String> {
+        let _place = OnTheWay::enter().ok_or("too many sessions are on their way to the primary")?;
+        let mut address = self.primary_address().ok_or(NONE)?;
+        for _ in 0..HOPS {
+            match self.ask_primary(&address, Purpose::Session { pid }, patience) {
+                Ok((Reply::Session { term }, connection)) => {
+                    let connection = connection.into_raw().map_err(|cause| cause.to_string())?;
+                    return Ok(Way { connection, term, address });
+                }
+                Err(CallError::Refused { refusal: Refusal::NotPrimary { primary: Some(other), .. }, .. })
+                    if other != address =>
+                {
+                    address = other;
+                }
+                Ok(_) => return Err(CallError::Unexpected { address }.to_string()),
+                Err(cause) => return Err(cause.to_string()),
+            }
+        }
+        Err(format!("the node at {address} is not the primary"))
+    }
+
+    /// Cancels what a session does that was handed on to the node at `address`. Blocks for
+    /// `patience` at most for each step.
+    ///
+    /// # Errors
+    /// Why that was not passed on, for people.
+    pub fn cancel_session(&self, address: &str, pid: i32, key: &[u8], patience: Duration) -> Result<(), String> {
+        let purpose = Purpose::Cancel { pid, key: key.to_vec() };
+        self.ask_primary(address, purpose, patience).map(drop).map_err(|cause| cause.to_string())
+    }
+
+    fn ask_primary(
+        &self,
+        address: &str,
+        purpose: Purpose,
+        patience: Duration,
+    ) -> Result<(Reply, Connection), CallError> {
+        let (cluster, own) = (Some(self.cluster), self.address.clone());
+        let hello = Hello { cluster, node: self.id, address: own, purpose };
+        endpoint::call(&self.credentials, address, &hello, self.term(), patience)
+    }
+}

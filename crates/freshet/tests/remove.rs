@@ -1,0 +1,107 @@
+//! Nodes that join a cluster, count there, and are removed for good.
+
+mod common;
+
+use std::{path::Path, process::Command};
+
+use common::{
+    SOON, assert_same_state, connect, create_journal, in_sync, missing, open_sql, program, start, status, wait_until,
+    write,
+};
+use freshet::children::NodeProcess;
+use freshet_workloads::journal::Mark;
+use serde_json::Value;
+
+/// What `freshet remove` of this primary prints, and whether it succeeded.
+fn remove(primary: &NodeProcess, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program())
+        .args(["remove", "--address", &primary.ready().address])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.success(), text)
+}
+
+fn id(node: &NodeProcess) -> String {
+    status(node)["node"].as_str().unwrap().to_owned()
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// Whether a node says that it was removed.
+fn is_turned_away(status: &Value) -> bool {
+    status["link"].to_string().contains("was removed from the cluster")
+}
+
+/// How many nodes a commit is on, and how many of these have to hold it.
+fn counts(primary: &NodeProcess) -> (usize, Option<u64>) {
+    let set = &status(primary)["in_sync_set"];
+    (set["members"].as_array().map_or(0, Vec::len), set["quorum"].as_u64())
+}
+
+/// With the default level: alone, with two, with three; and back.
+#[test]
+fn a_removed_node_does_not_come_back_with_what_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let open = open_sql(&path("access"));
+    let flags: Vec<&str> = open.iter().map(String::as_str).collect();
+    let primary = start(&path("a"), &flags);
+    create_journal(&connect(&primary));
+    write(&connect(&primary), 1, 1, SOON).unwrap();
+    wait_until(&primary, "it commits alone", |status| status["standing"]["standing"] == "safe");
+    assert_eq!(counts(&primary), (1, None));
+    let join = ["--join", &primary.ready().listen];
+    let joins = |name: &str| start(&path(name), &[&join, &flags[..]].concat());
+    let second = joins("b");
+    wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
+    assert_eq!(counts(&primary), (2, None));
+    let mut third = joins("c");
+    wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    wait_until(&primary, "two of three count", |_| counts(&primary) == (3, Some(2)));
+    write(&connect(&primary), 1, 2, SOON).unwrap();
+    assert_eq!(status(&primary)["failover"]["lacks"], Value::Null, "the nodes find a successor");
+
+    let backup = path("backup");
+    third.kill();
+    copy(&path("c"), &backup);
+    let third = start(&path("c"), &flags);
+    wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    let (done, text) = remove(&primary, &["nobody"]);
+    assert!(!done && text.contains("no node of the cluster"), "{text}");
+    let (done, text) = remove(&primary, &[&id(&primary)]);
+    assert!(!done && text.contains("switch-over"), "{text}");
+    let (done, text) = remove(&second, &[&id(&third)]);
+    assert!(!done && text.contains("not the primary"), "{text}");
+    let gone = id(&third);
+    let (done, text) = remove(&primary, &[&third.ready().listen]);
+    assert!(done && text.contains(&gone), "{text}");
+    assert_eq!(counts(&primary), (2, None));
+    write(&connect(&primary), 1, 3, SOON).unwrap();
+    wait_until(&third, "it is turned away", is_turned_away);
+    drop(third);
+    // Nor with --join, nor with a copy of what it had.
+    for (name, arguments) in [("c", &[][..]), ("c", &join), ("backup", &join)] {
+        let again = start(&path(name), &[arguments, &flags[..]].concat());
+        wait_until(&again, "it is turned away", is_turned_away);
+        assert!(connect(&again).promote(false, SOON).is_err(), "{name} leads");
+        if name == "backup" {
+            // By force it leads alone: nobody promises it anything, or hears of its term.
+            let _ = connect(&again).promote(true, SOON);
+        }
+        assert_eq!(status(&primary)["role"], "primary");
+        assert_eq!(status(&primary)["standing"]["standing"], "safe");
+    }
+    assert_eq!(counts(&primary), (2, None));
+    // Its machine may come with nothing.
+    let new = joins("d");
+    wait_until(&primary, "two of three count", |_| counts(&primary) == (3, Some(2)));
+    assert_same_state(&connect(&primary), &connect(&new));
+    let acknowledged = [1, 2, 3].map(|sequence| Mark { client: 1, sequence });
+    assert_eq!(missing(&connect(&new), &acknowledged), []);
+    drop(second);
+}

@@ -1,0 +1,153 @@
+//! What a client says, on its way to its primary.
+
+use std::time::{Duration, Instant};
+
+use super::super::{
+    flight::{Effect, lost},
+    front::{Passing, Step},
+};
+use super::{Next, Relay};
+use crate::{connection::ending, report::Report, start_up::End, transport::Received};
+
+impl Relay<'_> {
+    /// Whether more of the client is read: not before the primary has taken what was said before.
+    pub(super) fn reads_client(&self) -> bool {
+        self.hungry && self.primary.as_ref().is_none_or(|primary| !primary.hop.is_behind())
+    }
+
+    /// Takes in what the client has said; says whether that was anything.
+    pub(super) fn take_from_client(&mut self) -> Next<bool> {
+        if !self.reads_client() {
+            return Ok(false);
+        }
+        match self.out.transport().receive(&mut self.piece, Some(Instant::now()), None) {
+            Received::Bytes(count) => {
+                self.pending.extend_from_slice(&self.piece[..count]);
+                Ok(true)
+            }
+            Received::End if self.seat.entry.is_ending() => Err(ending()),
+            Received::End => Err(End::Quiet),
+            Received::Rung | Received::Late => Ok(false),
+        }
+    }
+
+    /// Passes on what the client has said, as far as that can be.
+    pub(super) fn pass_on(&mut self) -> Next {
+        let mut used = 0;
+        self.hungry = false;
+        // What has not begun is not begun on a primary of the past, or one that has hung up.
+        if !self.flight.is_busy() && !self.front.is_within() && !self.pending.is_empty() {
+            self.look(Duration::ZERO)?;
+            self.take_from_primary()?;
+        }
+        loop {
+            // What goes nowhere needs no primary.
+            let goes = !self.swallows && !self.skipping && self.owed.is_none();
+            let waits = self.primary.is_none() || !self.later.is_empty();
+            if waits && goes && used < self.pending.len() {
+                self.waits_since.get_or_insert_with(Instant::now);
+                break;
+            }
+            match self.front.step(&self.pending[used..]) {
+                Step::More => {
+                    self.hungry = true;
+                    break;
+                }
+                Step::Malformed => {
+                    return Err(End::Reported(Report::violation("malformed message: its length cannot be")));
+                }
+                Step::Begins(kind) => self.begins(kind)?,
+                Step::Bytes(count) => {
+                    let bytes = used..used + count;
+                    used += count;
+                    if !self.swallows
+                        && let Some(primary) = &mut self.primary
+                    {
+                        // That it has ended is found out when it is read from.
+                        let _ = primary.hop.send(&self.pending[bytes]);
+                    }
+                }
+                Step::Ends => {
+                    let passing = self.front.take();
+                    if std::mem::take(&mut self.swallows) { self.swallowed(&passing)? } else { self.passed(&passing) }
+                }
+            }
+        }
+        self.pending.drain(..used);
+        Ok(())
+    }
+
+    /// The client begins to say something.
+    fn begins(&mut self, kind: u8) -> Next {
+        if kind == b'X' {
+            return Err(End::Quiet);
+        }
+        self.swallows = self.skipping || self.owed.is_some();
+        if self.swallows {
+            return Ok(());
+        }
+        self.flight.begins(kind);
+        self.note_run()
+    }
+
+    /// What the session is at is known to those who may end it.
+    pub(super) fn note_run(&mut self) -> Next {
+        let (busy, entry) = (self.flight.is_busy(), &self.seat.entry);
+        if std::mem::replace(&mut self.running, busy) == busy {
+            return Ok(());
+        }
+        let continues = if busy { entry.run() } else { entry.rest() };
+        if continues { Ok(()) } else { Err(ending()) }
+    }
+
+    /// It has said something whole, to its primary.
+    fn passed(&mut self, passing: &Passing) {
+        match passing.kind {
+            b'Q' | b'F' => self.flight.ran(passing.effect()),
+            b'P' => {
+                if let Some(name) = passing.text(0) {
+                    self.flight.prepared(name, passing.effect());
+                }
+            }
+            b'B' => {
+                let statements = &self.kept.statements;
+                let (portal, statement) = (passing.text(0).unwrap_or(b"?"), passing.text(1).unwrap_or(b"?"));
+                let known = || {
+                    let statement = statements.get(std::str::from_utf8(statement).ok()?)?;
+                    Some(Effect::of(statement.sql.as_bytes(), statement.sql.contains(';')))
+                };
+                self.flight.bound(portal, statement, known);
+            }
+            b'E' => self.flight.executed(passing.text(0)),
+            _ => {}
+        }
+    }
+
+    /// It has said something whole that goes nowhere.
+    fn swallowed(&mut self, passing: &Passing) -> Next {
+        if let Some(state) = self.owed.take() {
+            if passing.kind == b'Q' && passing.effect() == Effect::RollsBack && passing.whole().is_some() {
+                // It does what it would be told to do. The next session begins where that is due.
+                self.flight.begins(b'Q');
+                self.flight.ran(Effect::RollsBack);
+                let message = passing.to_message();
+                match self.primary {
+                    Some(_) => self.send(&message),
+                    None => self.later = message,
+                }
+                self.waits_since = self.primary.is_none().then(Instant::now);
+                return self.note_run();
+            }
+            self.out.error(&lost(state));
+            self.skipping = true;
+        } else if !self.skipping {
+            // A message that its primary had in part: it was answered when that was lost.
+            return Ok(());
+        }
+        if matches!(passing.kind, b'Q' | b'F' | b'S') {
+            self.skipping = false;
+            self.out.ready(self.flight.status());
+        }
+        self.flush()
+    }
+}

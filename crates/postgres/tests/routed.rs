@@ -1,0 +1,223 @@
+//! Sessions that a node hands on to another, over plain sockets, and what their clients hear when
+//! the other one goes in the middle of something.
+
+mod toy;
+mod wire;
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use freshet_postgres::{
+    Access, Backend, Hop, Limits, Link, Opening, Parameters, Peer, Proof, Report, Route, Served, Server, Session,
+    Startup, Takes,
+};
+use toy::{Toy, options};
+use wire::{Wire, bind, execute, message, outline, parse, query, sync};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A node that leads, or one that hands sessions on to the node of the moment.
+struct Node {
+    toy: Arc<Toy>,
+    leads: Option<Arc<Mutex<Option<Takes>>>>,
+}
+
+impl Backend for Node {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        self.toy.access(startup, peer)
+    }
+
+    fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report> {
+        self.toy.open(opening, serve)
+    }
+
+    fn admit_handed(&self, startup: &Startup) -> Result<Access, Report> {
+        assert_eq!(startup.get("freshet.route"), None);
+        Ok(Access::by(Proof::None))
+    }
+
+    fn route(&self, _: &Startup) -> Result<Served, Report> {
+        Ok(match &self.leads {
+            None => Served::Here,
+            Some(leads) => Served::OnPrimary(Box::new(To(Arc::clone(leads)))),
+        })
+    }
+}
+
+struct To(Arc<Mutex<Option<Takes>>>);
+
+/// Both ends of a connection.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+impl Route for To {
+    fn connect(&self, pid: i32, _: Duration) -> Result<(Hop, Box<dyn Link>), String> {
+        let takes = self.0.lock().unwrap().clone().ok_or("there is no primary")?;
+        let (near, far) = pair();
+        takes.serve(far, None, Vec::new(), (pid, false)).map_err(|cause| cause.to_string())?;
+        Ok((Hop::new(near, None, Vec::new()).unwrap(), Box::new(At(takes))))
+    }
+}
+
+struct At(Takes);
+
+impl Link for At {
+    fn is_past(&self) -> bool {
+        false
+    }
+
+    fn cancel(&self, pid: i32, key: &[u8]) {
+        assert!(self.0.cancel(pid, key), "the key is right");
+    }
+}
+
+fn node(leads: Option<Arc<Mutex<Option<Takes>>>>) -> Server {
+    Server::start(Arc::new(Node { toy: Toy::new(), leads }), options(Limits::default())).unwrap()
+}
+
+struct Cluster {
+    leads: Arc<Mutex<Option<Takes>>>,
+    primary: Option<Server>,
+    reached: Server,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let primary = node(None);
+        let leads = Arc::new(Mutex::new(Some(primary.takes())));
+        let reached = node(Some(Arc::clone(&leads)));
+        Self { leads, primary: Some(primary), reached }
+    }
+
+    fn open(&self) -> Wire {
+        Wire::open(self.reached.addresses()[0], "trusted")
+    }
+
+    /// The primary goes, with all that is under way, and another one is there.
+    fn replace(&mut self) {
+        let next = node(None);
+        *self.leads.lock().unwrap() = Some(next.takes());
+        drop(self.primary.replace(next));
+    }
+}
+
+#[test]
+fn what_a_client_sends_reaches_the_primary_and_comes_back() {
+    let cluster = Cluster::new();
+    let mut wire = cluster.open();
+    assert_eq!(wire.ask(&query("SELECT 7")), "T D C ZI");
+    let all = [parse("s", "ECHO $1"), bind("", "s", &[Some("x")]), execute("", 0), sync()].concat();
+    assert_eq!(wire.ask(&all), "1 2 D C ZI");
+    assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
+    assert_eq!(wire.ask(&query("FAIL")), "E22012 ZE");
+    assert_eq!(wire.ask(&query("ROLLBACK")), "C ZI");
+    // A row that is longer than what is gathered, and many.
+    assert_eq!(wire.ask(&query("WIDE 1000000")), "T D C ZI");
+    wire.send(&query("ROWS 100000"));
+    assert_eq!(wire.receive_until('Z').len(), 100_003);
+    // A message that comes a byte at a time, and one that is cut at any place.
+    for byte in query("SELECT 8") {
+        wire.send(&[byte]);
+    }
+    assert_eq!(outline(&wire.receive_until('Z')), "T D C ZI");
+    // The number that it knows is that of its session there.
+    wire.send(&query("PID"));
+    let answers = wire.receive_until('Z');
+    assert_eq!(String::from_utf8_lossy(&answers[1].1[6..]), wire.pid.to_string());
+    assert_eq!(wire.ask(b"Q\0\0\0\x03"), "E08P01");
+}
+
+#[test]
+fn much_is_asked_before_an_answer_is_read() {
+    let cluster = Cluster::new();
+    let mut wire = cluster.open();
+    let one = [parse("", "WIDE 20000"), bind("", "", &[]), execute("", 0), sync()].concat();
+    // More than the sockets between hold, in either direction.
+    let mut writing = wire.stream().try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        for _ in 0..20_000 {
+            writing.write_all(&one).unwrap();
+        }
+    });
+    for _ in 0..20_000 {
+        assert_eq!(outline(&wire.receive_until('Z')), "1 2 D C ZI");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn each_kind_of_loss_has_its_answer() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    // Idle: nothing is heard.
+    cluster.replace();
+    assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
+    // A statement by itself: it was ended, and the primary could say so.
+    wire.send(&query("WAIT 60000"));
+    assert_eq!(wire.receive().unwrap().0, 'T');
+    cluster.replace();
+    assert_eq!(outline(&wire.receive_until('Z')), "E40001 ZI");
+    // A transaction that waits for its client.
+    assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
+    cluster.replace();
+    assert_eq!(wire.ask(&query("SELECT 1")), "E40001 ZE");
+    assert!(matches!(&*wire.ask(&query("ROLLBACK")), "C ZI"));
+    // Part of a message: the rest of it goes nowhere.
+    let long = query(&format!("SELECT {}", "1".repeat(1000)));
+    wire.send(&long[..500]);
+    let until = Instant::now() + SOON;
+    cluster.replace();
+    assert_eq!(outline(&wire.receive_until('Z')), "E40001 ZI", "it was not whole");
+    wire.send(&long[500..]);
+    assert_eq!(wire.ask(&query("SELECT 2")), "T D C ZI");
+    assert!(Instant::now() < until);
+    // A batch without its Sync: one error, and all up to the Sync is passed over.
+    wire.send(&[parse("", "SELECT 3"), bind("", "", &[]), message(b'H', b"")].concat());
+    assert_eq!((wire.receive().unwrap().0, wire.receive().unwrap().0), ('1', '2'));
+    cluster.replace();
+    let (kind, body) = wire.receive().unwrap();
+    assert_eq!((kind, wire::field(&body, 'C').as_deref()), ('E', Some("40001")));
+    assert_eq!(wire.ask(&[execute("", 0), sync()].concat()), "ZI");
+    assert_eq!(wire.ask(&query("SELECT 4")), "T D C ZI");
+}
+
+#[test]
+fn a_client_waits_for_a_primary_and_not_for_ever() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    *cluster.leads.lock().unwrap() = None;
+    drop(cluster.primary.take());
+    wire.send(&query("SELECT 1"));
+    let next = node(None);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!wire.is_answered());
+    *cluster.leads.lock().unwrap() = Some(next.takes());
+    assert_eq!(outline(&wire.receive_until('Z')), "T D C ZI");
+    *cluster.leads.lock().unwrap() = None;
+    drop(next);
+    assert_eq!(wire.ask(&query("SELECT 1")), "E57P03");
+}
+
+#[test]
+fn what_is_handed_on_makes_sense_or_ends() {
+    let primary = node(None);
+    let nonsense: [&[u8]; 4] = [b"", b"\xff\xff\xff\xff", b"\0\0\0\x04abcd", b"\0\0\0\0"];
+    for bytes in nonsense {
+        let (mut near, far) = pair();
+        near.set_read_timeout(Some(SOON)).unwrap();
+        primary.takes().serve(far, None, Vec::new(), (1, false)).unwrap();
+        near.write_all(bytes).unwrap();
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = Vec::new();
+        near.read_to_end(&mut said).unwrap();
+        assert!(said.is_empty() || said.starts_with(b"E"), "{said:?}");
+    }
+    assert_eq!(primary.sessions().count(), 0);
+}

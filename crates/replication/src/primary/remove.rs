@@ -1,0 +1,89 @@
+//! Remove: an operator takes a node out of the cluster ([`freshet_cluster::in_sync::Roster`]).
+
+use std::time::{Duration, Instant};
+
+use freshet_base::{
+    NodeId,
+    wait::{self, Patience},
+};
+use freshet_cluster::commit_rule::{CannotLeave, Event, Leaves};
+
+use super::{Primary, Shared};
+use crate::feed::Feeder;
+
+/// So long it may take until the in-sync set without the node is in effect.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Why a node was not removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// No node of the cluster has this name.
+    #[error("no node of the cluster has the id or address {0}: `freshet members` shows all that have")]
+    Unknown(String),
+    /// It leads.
+    #[error("this node is the primary: hand its role over first, with `freshet switch-over`")]
+    Primary,
+    /// See there.
+    #[error("node {node} cannot be removed: {cause}")]
+    Refused {
+        /// Which node.
+        node: NodeId,
+        /// Why.
+        cause: CannotLeave,
+    },
+    /// The set without it is not in effect yet.
+    #[error(
+        "node {0} was let go, but that is not on record yet: commits wait for other nodes, or another node has taken \
+         over; see `freshet status`, and remove it again"
+    )]
+    NotRecorded(NodeId),
+}
+
+impl Primary {
+    /// Takes the node `who`, its id or the address where others reach it, out of the cluster: no
+    /// commit counts on it, and it may not come back with what it has. `gone`: it does not run, and
+    /// never will again, so that what it has promised to candidates counts no more. Blocks until
+    /// that is on record, ten seconds at most.
+    ///
+    /// # Errors
+    /// [`RemoveError`]; unless it says otherwise nothing has changed.
+    pub fn remove(&self, who: &str, gone: bool) -> Result<NodeId, RemoveError> {
+        let shared = &self.shared;
+        let node = shared.named(who).ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
+        if node == shared.who.node {
+            return Err(RemoveError::Primary);
+        }
+        let how = if gone { Leaves::RemovedGone } else { Leaves::Removed };
+        shared.commit.leave(node, how).map_err(|cause| RemoveError::Refused { node, cause })?;
+        tracing::warn!(%node, gone, term = shared.who.term.0, "an operator removes a node from the cluster");
+        // The commit rule may have a set to write now.
+        shared.apply(Event::Tick);
+        let recorded = || shared.commit.has_removed(node).then_some(());
+        let patience = Patience::endless().until(Instant::now() + PATIENCE);
+        wait::poll(LOOK, patience, recorded).map_err(|_| RemoveError::NotRecorded(node))?;
+        shared.let_go(node);
+        Ok(node)
+    }
+}
+
+impl Shared {
+    /// The node of the cluster that has this id or address.
+    fn named(&self, who: &str) -> Option<NodeId> {
+        let id = |node: &NodeId| node.to_string() == who;
+        let members = self.commit.places().into_keys().chain(self.commit.voters()).find(id);
+        let known = self.known();
+        let peer = || known.iter().filter(|peer| peer.address == who || peer.node.is_some_and(|node| id(&node)));
+        let listed = members.or_else(|| peer().find_map(|peer| peer.node));
+        let at = |node: &NodeId| self.terms.recall(*node).as_deref() == Some(who);
+        listed.or_else(|| self.commit.voters().into_iter().find(at))
+    }
+
+    /// It is fed no more, and nobody asks it anything.
+    fn let_go(&self, node: NodeId) {
+        self.peers.lock().expect("no code panics under this mutex").retain(|peer| peer.node != Some(node));
+        self.remember_peers();
+        self.feeds.end_feeds_of(node, "an operator has removed it from the cluster");
+        self.feeds.peers_changed();
+    }
+}
