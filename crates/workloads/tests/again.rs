@@ -48,6 +48,7 @@ fn config(directory: &Path) -> NodeConfig {
         // All of these tests compare states.
         state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
         new_cluster: true,
+        failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()
     }
 }

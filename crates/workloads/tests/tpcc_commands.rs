@@ -34,6 +34,7 @@ fn config() -> NodeConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
         new_cluster: true,
+        failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()
     }
 }

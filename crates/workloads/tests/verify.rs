@@ -40,6 +40,7 @@ fn config(directory: &Path) -> NodeConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         record_inputs: true,
         new_cluster: true,
+        failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()
     }
 }

@@ -42,6 +42,7 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
         // Where there is a standby, states are compared.
         state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
         new_cluster: true,
+        failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()
     }
 }

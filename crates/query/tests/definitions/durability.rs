@@ -20,6 +20,7 @@ pub fn config(directory: &Path) -> NodeConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: 2,
         new_cluster: true,
+        failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;
