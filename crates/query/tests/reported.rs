@@ -131,7 +131,7 @@ fn a_client_knows_what_holds() {
 #[test]
 fn open_sessions_learn_of_a_promotion() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig { safety: Safety::Quorum(2), ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     primary.connect().lines("SET synchronous_commit = remote_apply; CREATE TABLE t (id int)");
