@@ -1,7 +1,8 @@
 //! The commit rule: up to which LSN the client may be told "committed".
 //!
 //! Let `durable` be what is persistent on the primary and `acked(s)` what is persistent
-//! on standby `s`. With `n` configured standbys, `committed` never moves back and never exceeds
+//! on standby `s`. With `n` standbys that belong to the cluster, `committed` never moves back and
+//! never exceeds
 //!
 //! | safety | bound |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | 2-safe | min(`durable`, `acked(s)` for every `s` in the waited-for set) |
 //! | very safe | min(`durable`, the n-th largest `acked`) |
 //! | quorum(k) | min(`durable`, the (k-1)-th largest `acked`): the primary is one of the k |
+//! | majority | as under 2-safe with fewer than two standbys, else as under quorum of more than half |
 //!
 //! `acked` of a standby that went away still counts under very safe and quorum: what is
 //! persistent there stays so. When it returns it says again what it holds.
@@ -41,13 +43,15 @@
 //!
 //! Under very safe and quorum a commit counts the members of the recorded set, the primary
 //! included: K of them hold it, of each set that may be in effect. A standby becomes a member when
-//! it is level, and remains one while it is away. It is replaced when its log is known to be gone.
+//! it is level, and remains one while it is away. It goes when its log is known to be gone, or an
+//! operator removes it. Under majority, sets of either kind follow one another as nodes come and
+//! go.
 //!
 //! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no
 //! quorum.
 //!
-//! Under 2-safe a primary that starts, and above all one that has just taken over, gives its
-//! configured standbys `standby_timeout` to come in before it continues without them.
+//! Under 2-safe a primary that starts, and above all one that has just taken over, gives the
+//! standbys of its cluster `standby_timeout` to come in before it continues without them.
 //!
 //! # What standbys may show
 //!
@@ -308,22 +312,6 @@ impl CommitRule {
         self.members.retain(|node, member| !member.forgotten || sets.binds(*node));
         self.place_by_kind(now);
         true
-    }
-
-    /// The newest set counts its members, and before it commits waited for all of them, or the
-    /// other way round: then places mean something else.
-    fn place_by_kind(&mut self, now: Moment) {
-        let Some(sets) = &self.sets else { return };
-        for (node, member) in &mut self.members {
-            match member.place {
-                Place::Leaving if sets.counts() => {
-                    member.must_reach = self.durable;
-                    member.move_to(Place::Behind, now);
-                }
-                Place::InSync if !sets.counts() && !sets.binds(*node) => member.move_to(Place::Joining, now),
-                _ => {}
-            }
-        }
     }
 
     /// Puts out who stalls, and lets begin to join who is near.

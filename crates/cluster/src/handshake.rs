@@ -7,7 +7,7 @@ use crate::{
     in_sync::InSyncSet,
     maintenance::Notice,
     promotion::Witness,
-    term::{Agreement, Living, TermHistory},
+    term::{Agreement, Living, TermHistory, TermState},
 };
 
 /// Where a log stands that wants to be continued.
@@ -413,6 +413,15 @@ pub fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<Clust
         (Some(theirs), Some(ours)) if ours != theirs => Err(Refusal::OtherCluster { node, theirs, ours }),
         _ => Ok(()),
     }
+}
+
+/// Whether `node` may be answered by one that remembers `state`: an operator has not removed it
+/// from the cluster.
+///
+/// # Errors
+/// [`Refusal::Removed`].
+pub fn check_belongs(node: NodeId, state: &TermState) -> Result<(), Refusal> {
+    if state.has_removed(node) { Err(Refusal::Removed { node }) } else { Ok(()) }
 }
 
 /// A candidate that no operator has asked to lead, and that had heard of terms up to `gives_way`,

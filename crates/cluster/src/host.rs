@@ -32,7 +32,7 @@ use crate::{
     commit_rule::Event,
     flow::{Boundaries, Flow, FlowConfig, FlowError, Mode, Next},
     follower::Ack,
-    handshake::{Agreed, Continue, Refusal, Sender, Wait, consider},
+    handshake::{Agreed, Continue, Refusal, Sender, Wait, check_belongs, consider},
     in_sync::SetName,
     term::TermState,
 };
@@ -237,9 +237,7 @@ impl Host {
     pub fn agree(&self, asking: &Asking<'_>, state: &TermState) -> Result<Agreed, Refusal> {
         let Asking { cluster, node, fence, log, .. } = *asking;
         let me = self.sender.node;
-        if state.has_removed(node) {
-            return Err(Refusal::Removed { node });
-        }
+        check_belongs(node, state)?;
         if self.relays() {
             if asking.is_counted(state) {
                 return Err(Refusal::NotPrimary { node: me, primary: None });

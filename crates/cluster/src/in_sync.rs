@@ -119,7 +119,8 @@ pub struct InSyncSet {
     pub members: BTreeSet<Holder>,
     /// How many members hold every commit; none: all of them do.
     pub quorum: Option<u32>,
-    /// No later set has fewer standbys than this, unless this one has.
+    /// Each set that may follow has this number of its members, and one more, or all of them that
+    /// still answer; so a candidate may miss this number.
     pub floor: u32,
     /// Sets, one of them possibly in effect as long as this one is not.
     pub before: Vec<Earlier>,
@@ -191,7 +192,7 @@ impl Possible<'_> {
     }
 
     /// How many members have to be heard to know that the record of it is the newest.
-    pub(crate) fn needed(self) -> usize {
+    pub fn needed(self) -> usize {
         self.members.len().saturating_sub(self.floor as usize).max(1)
     }
 

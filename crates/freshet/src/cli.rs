@@ -74,10 +74,10 @@ pub(crate) enum Command {
     SwitchOver(SwitchOverOptions),
     /// Have the primary take a node out of its cluster, for good.
     ///
-    /// Commits count on it no more, nobody asks it anything, and it may not come back with what it
-    /// has: its directory, its certificate, or a backup of them. Refused where commits need it, or
-    /// it could still be promoted without the others: then another node has to join first, or, if
-    /// it is gone for good, --gone says so. To add a node, start it with --join.
+    /// Commits no longer count on it, and it may not come back with what it has: its directory, its
+    /// certificate, or a backup of them. The command is refused where commits need the node, or
+    /// where the node could still be promoted without the others. Then let another node join first;
+    /// or say with --gone that the node is gone for good. To add a node, start it with --join.
     Remove(RemoveOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///

@@ -90,7 +90,7 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
         wait_until(&again, "it is turned away", is_turned_away);
         assert!(connect(&again).promote(false, SOON).is_err(), "{name} leads");
         if name == "backup" {
-            // By force it leads alone: nobody promises it anything, or hears of its term.
+            // By force it leads alone: no other node promises it anything, or learns of its term.
             let _ = connect(&again).promote(true, SOON);
         }
         assert_eq!(status(&primary)["role"], "primary");

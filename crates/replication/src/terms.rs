@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
-    handshake::Welcome,
+    handshake::{Welcome, check_belongs},
     in_sync::{InSyncSet, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
@@ -210,12 +210,12 @@ impl Terms {
         self.lock().state.clone()
     }
 
-    /// Whether a node may be answered: an operator has not removed it from the cluster. Cheap.
+    /// [`check_belongs`], with what this node remembers. Cheap.
     ///
     /// # Errors
-    /// [`Refusal::Removed`].
+    /// As there.
     pub fn check_belongs(&self, node: NodeId) -> Result<(), Refusal> {
-        if self.lock().state.has_removed(node) { Err(Refusal::Removed { node }) } else { Ok(()) }
+        check_belongs(node, &self.lock().state)
     }
 
     /// Which terms count. Cheap.

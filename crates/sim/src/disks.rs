@@ -209,9 +209,8 @@ impl World {
                 let other = member.node.0 as usize;
                 self.nodes[other].disk.terms.holder(member.node) == **member && self.holds_promised(other, promised)
             });
-            let needed = set.members.len().saturating_sub(set.floor as usize).max(1);
             // Of those who answer a candidate, this node and any others, one has all of it.
-            mirror_state.count() + needed > set.members.len()
+            mirror_state.count() + set.needed() > set.members.len()
         };
         let alone = newest.possible().any(|set| set.quorum.is_none() && set.floor == 0);
         // What it has committed and not acknowledged, a primary may still acknowledge.

@@ -45,8 +45,7 @@ fn config(directory: &Path) -> NodeConfig {
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::TwoSafe,
-        // All of these tests compare states.
-        state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
+        state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() }, // All compare.
         new_cluster: true,
         failover: freshet_engine::Failover::Manual,
         ..NodeConfig::default()

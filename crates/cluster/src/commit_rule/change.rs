@@ -102,4 +102,20 @@ impl CommitRule {
         level.retain(|member| !sets.names(member));
         sets.add(&[], &level);
     }
+
+    /// The newest set counts its members, and before it commits waited for all of them, or the
+    /// other way round: then places mean something else.
+    pub(super) fn place_by_kind(&mut self, now: Moment) {
+        let Some(sets) = &self.sets else { return };
+        for (node, member) in &mut self.members {
+            match member.place {
+                Place::Leaving if sets.counts() => {
+                    member.must_reach = self.durable;
+                    member.move_to(Place::Behind, now);
+                }
+                Place::InSync if !sets.counts() && !sets.binds(*node) => member.move_to(Place::Joining, now),
+                _ => {}
+            }
+        }
+    }
 }

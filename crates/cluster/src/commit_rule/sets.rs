@@ -298,8 +298,8 @@ impl Sets {
     pub fn check(&self) {
         let newest = self.newest();
         assert!(newest.set.members.contains(&self.me), "the newest set lacks its primary");
-        let earlier = newest.set.possible().skip(1);
-        assert!(earlier.into_iter().all(|set| set != newest.set.own()), "a set comes before itself");
+        let mut earlier = newest.set.possible().skip(1);
+        assert!(earlier.all(|set| set != newest.set.own()), "a set comes before itself");
         for (earlier, later) in self.chain.iter().zip(self.chain.iter().skip(1)) {
             assert!(earlier.set.order() <= later.set.order(), "sets are out of their order");
             assert!(later.set.number - earlier.set.number <= 1, "a set between two is missing");

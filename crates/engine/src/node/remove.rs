@@ -1,7 +1,5 @@
 //! Remove: this primary takes a node out of its cluster ([`freshet_replication::primary`]).
 
-use std::sync::Arc;
-
 use freshet_base::NodeId;
 use freshet_replication::primary::RemoveError as Failed;
 
@@ -26,8 +24,6 @@ impl Node {
     /// # Errors
     /// [`RemoveError`]; unless it says otherwise nothing has changed.
     pub fn remove(&self, who: &str, gone: bool) -> Result<NodeId, RemoveError> {
-        let shipping = self.composition().lead().map(|lead| Arc::clone(&lead.shipping));
-        let not_primary = || RemoveError::NotPrimary(self.follows().map(|(_, address)| address));
-        Ok(shipping.ok_or_else(not_primary)?.remove(who, gone)?)
+        Ok(self.shipping().map_err(RemoveError::NotPrimary)?.remove(who, gone)?)
     }
 }

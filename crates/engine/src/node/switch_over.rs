@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_replication::primary::{SwitchOverError as Failed, SwitchedOver, UnderWay};
+use freshet_replication::primary::{Primary as Shipping, SwitchOverError as Failed, SwitchedOver, UnderWay};
 
 use super::Node;
 
@@ -22,6 +22,15 @@ pub(super) fn at(address: &Option<String>) -> String {
 }
 
 impl Node {
+    /// What feeds the standbys of this primary.
+    ///
+    /// # Errors
+    /// When it is none: where the primary is, as far as is known.
+    pub(super) fn shipping(&self) -> Result<Arc<Shipping>, Option<String>> {
+        let shipping = self.composition().lead().map(|lead| Arc::clone(&lead.shipping));
+        shipping.ok_or_else(|| self.follows().map(|(_, address)| address))
+    }
+
     /// Hands the role of this primary to the standby `to`, named by its id or by the address where
     /// other nodes reach it; to the one that is nearest where that is `None`. Nothing is lost and
     /// no outcome is open. Blocks until that node leads, or the role stays here: ten seconds for it
@@ -30,10 +39,7 @@ impl Node {
     /// # Errors
     /// [`SwitchOverError`]; unless it says otherwise this node continues as before.
     pub fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, SwitchOverError> {
-        let shipping = self.composition().lead().map(|lead| Arc::clone(&lead.shipping));
-        let Some(shipping) = shipping else {
-            return Err(SwitchOverError::NotPrimary(self.follows().map(|(_, address)| address)));
-        };
+        let shipping = self.shipping().map_err(SwitchOverError::NotPrimary)?;
         let core = self.database.core();
         let transactions = || {
             let (open, committing) = core.under_way();

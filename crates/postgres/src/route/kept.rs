@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{LONGEST, Moved, Note, Statement};
+use super::{LONGEST, Moved, Note, Statement, size_of};
 use crate::{
     backend::{Interrupt, Why},
     bell::Bell,
@@ -67,8 +67,7 @@ impl Kept {
                 self.statements.insert(statement.name.clone(), statement);
             }
         }
-        let settings: usize = self.settings.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if settings + self.bytes > LONGEST {
+        if size_of(&self.settings) + self.bytes > LONGEST {
             // Once something is not known there is nothing to begin again with.
             *self = Self { overflown: true, bound: self.bound.take(), ..Self::default() };
         }

@@ -101,6 +101,11 @@ pub enum Note {
     },
 }
 
+/// How many bytes settings have.
+pub fn size_of(settings: &[(String, String)]) -> usize {
+    settings.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
 impl Statement {
     /// About how many bytes it has.
     fn size(&self) -> usize {

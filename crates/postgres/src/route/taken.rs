@@ -107,7 +107,8 @@ impl Handed {
     }
 }
 
-/// Gives a session what it had on another primary. What it writes for that is for nobody.
+/// Gives a session what it had on another primary. The client gets nothing of what it writes for
+/// that.
 pub(crate) fn begin_again(
     session: &mut dyn Session,
     moved: &Moved,

@@ -9,7 +9,7 @@ use std::{
 
 use freshet_postgres::{
     Moved, Note, Out, Report, Session as _, TransactionStatus, Types,
-    route::{LONGEST, Statement},
+    route::{LONGEST, Statement, size_of},
 };
 use freshet_sql::Type;
 
@@ -93,8 +93,7 @@ impl Session<'_> {
         if idle && noted.settings != self.state.settings.generation {
             noted.settings = self.state.settings.generation;
             let settings = self.state.settings.to_move();
-            let size: usize = settings.iter().map(|(name, value)| name.len() + value.len()).sum();
-            if size > LONGEST / 2 {
+            if size_of(&settings) > LONGEST / 2 {
                 bound = bound.or(Some("its settings take too much"));
             } else {
                 notes.push(Note::Settings(settings));

@@ -174,7 +174,7 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
 /// A node at the address of one that is away is in its place, and that one's log is gone: a set
 /// that names the log may be followed by one that needs less of the others.
 ///
-/// Whoever else has been here and is away counts as well, since it may come back.
+/// Others that have been here and are away count as well, since they may come back.
 pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) {
     let rule = &shared.config.rule;
     if !replica.synchronous || rule.counts_on_nobody() {
@@ -182,10 +182,7 @@ pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState)
     }
     let mut others = shared.commit.places();
     others.retain(|node, member| *node != replica.node && member.synchronous);
-    let was_here = |node| {
-        let known = shared.feeds.address_of(node).or_else(|| shared.terms.recall(node));
-        !address.is_empty() && known.as_deref() == Some(address)
-    };
+    let was_here = |node| !address.is_empty() && shared.address_of(node).as_deref() == Some(address);
     if let Some((node, _)) = others.iter().find(|(node, member)| !member.connected && was_here(**node)) {
         shared.commit.leave(*node, Leaves::Replaced).expect("who is replaced may always leave");
     }

@@ -335,6 +335,12 @@ impl Drop for Primary {
     }
 }
 
+/// Whether an operator who says `who` means this node: its id, or the address where others reach
+/// it.
+fn is_named(who: &str, node: NodeId, address: &str) -> bool {
+    address == who || node.to_string() == who
+}
+
 impl Shared {
     /// How this node introduces itself to others.
     fn hello(&self, purpose: Purpose) -> Hello {
@@ -360,6 +366,11 @@ impl Shared {
             sink.release(to);
             at = to;
         }
+    }
+
+    /// Where `node` was reached last, before this start too.
+    fn address_of(&self, node: NodeId) -> Option<String> {
+        self.feeds.address_of(node).or_else(|| self.terms.recall(node))
     }
 
     /// For a restart, which has to find the others.

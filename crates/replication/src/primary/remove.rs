@@ -8,7 +8,7 @@ use freshet_base::{
 };
 use freshet_cluster::commit_rule::{CannotLeave, Event, Leaves};
 
-use super::{Primary, Shared};
+use super::{Primary, Shared, is_named};
 use crate::feed::Feeder;
 
 /// So long it may take until the in-sync set without the node is in effect.
@@ -70,16 +70,13 @@ impl Primary {
 impl Shared {
     /// The node of the cluster that has this id or address.
     fn named(&self, who: &str) -> Option<NodeId> {
-        let id = |node: &NodeId| node.to_string() == who;
-        let members = self.commit.places().into_keys().chain(self.commit.voters()).find(id);
-        let known = self.known();
-        let peer = || known.iter().filter(|peer| peer.address == who || peer.node.is_some_and(|node| id(&node)));
-        let listed = members.or_else(|| peer().find_map(|peer| peer.node));
-        let at = |node: &NodeId| self.terms.recall(*node).as_deref() == Some(who);
-        listed.or_else(|| self.commit.voters().into_iter().find(at))
+        let peers = self.known().into_iter().filter_map(|peer| Some((peer.node?, peer.address)));
+        let members = self.commit.places().into_keys().chain(self.commit.voters());
+        let members = members.map(|node| (node, self.address_of(node).unwrap_or_default()));
+        peers.chain(members).find(|(node, address)| is_named(who, *node, address)).map(|(node, _)| node)
     }
 
-    /// It is fed no more, and nobody asks it anything.
+    /// This node feeds it no more, and no node asks it anything.
     fn let_go(&self, node: NodeId) {
         self.peers.lock().expect("no code panics under this mutex").retain(|peer| peer.node != Some(node));
         self.remember_peers();

@@ -10,7 +10,7 @@ use freshet_base::{
 };
 use freshet_cluster::switch_over::{HandOver, Next, NotHandedOver, Seen, Successor, SwitchOver, SwitchOverConfig};
 
-use super::{Primary, Shared};
+use super::{Primary, Shared, is_named};
 use crate::{
     endpoint::call,
     members::{MemberRole, MemberStatus, short},
@@ -171,7 +171,7 @@ impl Shared {
     /// without a name the one of those that are which holds most.
     fn successor_named(&self, who: Option<&str>) -> Option<StandbyStatus> {
         let is_named = |standby: &StandbyStatus| match who {
-            Some(who) => standby.address == who || standby.node.to_string() == who,
+            Some(who) => is_named(who, standby.node, &standby.address),
             None => self.counts(standby),
         };
         // One that is away seems to be a mirror.
@@ -184,8 +184,8 @@ impl Shared {
     /// Why the node of this name cannot lead. Asks relays, and blocks for a time that is bounded.
     fn unfit(&self, who: &str) -> Unfit {
         let members = self.members();
-        let is_named = |member: &&MemberStatus| member.address == who || member.node.to_string() == who;
-        let Some(member) = members.nodes.iter().find(is_named) else { return Unfit::Unknown };
+        let is_it = |member: &&MemberStatus| is_named(who, member.node, &member.address);
+        let Some(member) = members.nodes.iter().find(is_it) else { return Unfit::Unknown };
         match member.role {
             MemberRole::Primary | MemberRole::Deposed => Unfit::Leads,
             MemberRole::Mirror => Unfit::Mirror,

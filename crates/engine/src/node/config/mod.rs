@@ -55,6 +55,9 @@ pub use self::{
 };
 use super::membership::MembershipSettings;
 
+/// Feeds that encode have places, as many as a cluster is likely to have. One more sends bytes.
+const FEEDS: usize = 65;
+
 /// How long a node that feeds others is silent at most: a lease takes a few of these.
 const KEEP_ALIVE: Duration = Duration::from_millis(100);
 
@@ -537,11 +540,9 @@ impl NodeConfig {
     /// Places for workers, replay threads, feeds that encode, and the engine's own; one
     /// sweeps for marks.
     pub(crate) fn participants(&self) -> usize {
-        // Each feed that encodes has one.
-        let feeds = 65;
         // Each thread that executes transactions again has a worker; others enter, keep,
         // fetch, cut, and take a sample. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 12
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + FEEDS + again + 12
     }
 }
