@@ -412,7 +412,7 @@ fn silence_ends_a_connection() {
 #[test]
 fn a_node_at_the_address_of_one_that_is_gone_is_in_its_place() {
     for safety in [Safety::Quorum(2), Safety::VerySafe] {
-        let primary = PrimaryNode::first(config(rule(safety, 0)));
+        let primary = PrimaryNode::first(config(rule(safety, 1)));
         let first = StandbyNode::empty(2, &primary.address());
         first.joined();
         let address = first.address();

@@ -27,12 +27,15 @@ impl World {
         let holds = |other: &crate::node::Node| holds(other) || lost(other);
         let synchronous = self.nodes.iter().filter(|other| other.synchronous);
         let missing: Vec<_> = synchronous.clone().filter(|other| !holds(other)).map(|other| other.id.0).collect();
-        let members = set.iter().filter(|member| holds(&self.nodes[member.node.0 as usize])).count();
+        let members = || set.iter().map(|member| &self.nodes[member.node.0 as usize]).filter(|member| holds(member));
+        // No asynchronous node is a member, but under 2-safe one that was promoted.
+        let counted = members().filter(|member| member.synchronous).count();
         let enough = match (self.scenario.safety, quorum) {
             (Safety::OneSafe, _) => true,
             (Safety::Quorum(k), _) => synchronous.filter(|other| holds(other)).count() >= k as usize,
-            (Safety::VerySafe | Safety::TwoSafe, _) | (Safety::Majority, None) => members == set.len(),
-            (Safety::Majority, Some(quorum)) => quorum as usize > set.len() / 2 && members >= quorum as usize,
+            (Safety::TwoSafe, _) => members().count() == set.len(),
+            (Safety::VerySafe, _) | (Safety::Majority, None) => counted == set.len(),
+            (Safety::Majority, Some(quorum)) => quorum as usize > set.len() / 2 && counted >= quorum as usize,
         };
         // A failover that was forced may have cut off what an acknowledgement on its way tells of.
         if !enough && !self.scenario.force {
