@@ -34,15 +34,17 @@
 //! of the others.
 //!
 //! All that a candidate has heard may be gone by then. So, with a floor, the candidate must be a
-//! member itself, and is one of the others, unless its own log is gone, too. What it wrote may
-//! still be with nodes that it fed. If too few members of the sets before have anything of its
-//! term, then its record never took effect, and gives way to one that was written beside it
+//! member itself, and is one of the others, unless its own log is gone, too; of a set that may be
+//! in effect before the newest, it suffices that all members have answered. What it wrote may still
+//! be with nodes that it fed. If too few members of the sets before have anything of its term, then
+//! its record never took effect, and gives way to one that was written beside it
 //! ([`crate::promotion::Candidacy::newest_set`]).
 //!
 //! Two nodes that do not hear one another may begin terms of one number, and one of them commits
 //! when the other has lost its log. So a record says whose term wrote it. By a record of the one,
 //! nothing counts that was written in the other. A record also says which set its term
-//! follows ([`InSyncSet::base`]): what is older than that is behind it, whatever its number.
+//! follows ([`InSyncSet::base`]): what is older than that is behind it, whatever its number, if
+//! anything of these two terms ever took effect.
 //!
 //! # What a candidate can know
 //!
@@ -258,6 +260,17 @@ impl InSyncSet {
     /// All sets that may be in effect, this one first.
     pub fn possible(&self) -> impl Iterator<Item = Possible<'_>> {
         [self.own()].into_iter().chain(self.before.iter().map(Earlier::as_possible))
+    }
+
+    /// The log with which its primary began the term, which is a member of every set of it.
+    pub(crate) fn writer(&self) -> Option<&Holder> {
+        self.members.iter().find(|member| member.node == self.primary)
+    }
+
+    /// Whether nothing is committed by it that is not in this log.
+    pub(crate) fn needs(&self, holder: Option<&Holder>) -> bool {
+        let all = |set: &Possible<'_>| set.quorum.is_none_or(|quorum| quorum as usize >= set.members.len());
+        holder.is_some_and(|holder| self.possible().any(|set| all(&set) && set.members.contains(holder)))
     }
 
     /// The members of all sets that may be in effect, some of them more than once.

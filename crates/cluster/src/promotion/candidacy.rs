@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Answer, Fetch, Stopped, Witness};
 use crate::{
-    in_sync::{Holder, InSyncSet, Possible, Succession},
+    in_sync::{Earlier, Holder, InSyncSet, Possible, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry},
 };
 
@@ -170,6 +170,10 @@ impl Candidacy {
         self.logs.contains_key(&node)
     }
 
+    fn has_answer_of(&self, node: NodeId) -> bool {
+        self.logs.contains_key(&node) || self.met.contains_key(&node)
+    }
+
     /// `peer` raised its fence to the candidate's term and described its log.
     pub fn promised(&mut self, peer: NodeId, log: LogState) {
         if peer != self.me {
@@ -270,8 +274,7 @@ impl Candidacy {
             if let Some(living) = gone_on.filter(|living| !self.logs.contains_key(&living.node)) {
                 return Plan::Stop(Stopped::Superseded { living, lives: false });
             }
-            let answered = |node: &NodeId| self.logs.contains_key(node) || self.met.contains_key(node);
-            let unanswered = comes_back.promised.filter(|node| !answered(node));
+            let unanswered = comes_back.promised.filter(|node| !self.has_answer_of(*node));
             let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
             let met_none = self.logs.is_empty() && self.met.is_empty();
             // Where it commits nothing without another node, that says whom it waits for.
@@ -363,13 +366,19 @@ impl Candidacy {
         }
         let (answered, needed) = self.members_answered(newest);
         let me = Holder::new(self.me, self.mine.incarnation);
+        let is_outside = |set: &Earlier| {
+            let answers = |member: &Holder| member.node == self.me || self.has_answer_of(member.node);
+            set.floor > 0 && !set.members.contains(&me) && !set.members.iter().all(answers)
+        };
+        let newcomer = |newest: &InSyncSet| Stopped::Newcomer { newest: newest.clone() };
         match newest {
             // All members that answer may lose their logs, and then nothing keeps the primary of
-            // before from going on without them. A candidate that is a member would.
+            // before, or another candidate, from going on without them. A candidate that is a
+            // member would; and no other can stand if all have answered.
             Some(newest) if newest.possible().any(|set| set.floor > 0) && !newest.members.contains(&me) => {
-                Some(Stopped::Newcomer { newest: newest.clone() })
+                Some(newcomer(newest))
             }
-            _ if answered >= needed => None,
+            _ if answered >= needed => newest.filter(|set| set.before.iter().any(is_outside)).map(newcomer),
             Some(_) if counts_members => Some(Stopped::TooFew { answered, needed }),
             _ => Some(Stopped::SetUncertain { newest: newest.cloned(), answered, needed }),
         }
@@ -437,8 +446,14 @@ impl Candidacy {
             return Some(newest.clone());
         }
         // What was written before the one that the term follows is behind it: its sets name what
-        // was possible then.
-        let beside = |set: &&InSyncSet| set.order() >= newest.base() || set.term == newest.term;
+        // was possible then. If that one's term was without effect as well, then what has a higher
+        // number is beside both, where it can do without the node that wrote the newest and did not
+        // know of it.
+        let void = self.lack(newest, |log| log.has_some_of(newest) || log.has_some_in(newest.after));
+        let beside = |set: &&InSyncSet| {
+            let past_both = void && set.number >= newest.first;
+            set.order() >= newest.base() || set.term == newest.term || past_both && !set.needs(newest.writer())
+        };
         let others = known().filter(beside).filter(|set| !self.was_never_in_effect(set));
         Some(others.max_by_key(|set| set.order()).unwrap_or(newest).clone())
     }
@@ -449,6 +464,12 @@ impl Candidacy {
     /// something would have kept the term before from writing more; but all that had may have lost
     /// their logs since.
     fn was_never_in_effect(&self, set: &InSyncSet) -> bool {
+        self.lack(set, |log| log.has_some_of(set))
+    }
+
+    /// Whether, of a set that may have been in effect before this one, enough members have nothing
+    /// `later`.
+    fn lack(&self, set: &InSyncSet, later: impl Fn(&LogState) -> bool) -> bool {
         if set.is_settled() {
             // Members that lack it were set back, or have lost their logs.
             return false;
@@ -459,7 +480,7 @@ impl Candidacy {
         // One that has a later term of another branch has nothing of this one.
         let lacking = |of: Possible<'_>| {
             let logs: Vec<_> = of.members.iter().filter_map(|member| logs.get(member)).collect();
-            logs.len() >= of.needed() && !logs.into_iter().any(|log| log.has_some_of(set))
+            logs.len() >= of.needed() && !logs.into_iter().any(|log| later(log))
         };
         match &*set.before {
             [] => lacking(set.own()),

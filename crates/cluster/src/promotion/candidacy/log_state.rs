@@ -75,6 +75,11 @@ impl LogState {
         self.history.cut(self.end).entries().iter().any(|entry| set.is_of(entry))
     }
 
+    /// Whether it holds a block of a term of this number.
+    pub(super) fn has_some_in(&self, term: Term) -> bool {
+        self.history.cut(self.end).entries().iter().any(|entry| entry.term == term)
+    }
+
     /// The latest term that it speaks of: its own, or that of a set which it was told of before it
     /// followed that term. No candidate begins an earlier one.
     pub(super) fn latest_term(&self) -> Term {

@@ -153,3 +153,49 @@ fn a_term_without_a_record_counts_for_nothing() {
     let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(80) });
     assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
+
+/// Two terms follow one another, and neither commits anything, since a member that both needed has
+/// nothing of them. It has led since, with a node that had promised itself to both and has lost
+/// its log since: what it has written since is no older than the first of the two.
+#[test]
+fn what_was_written_beside_two_terms_without_effect_counts() {
+    let record = |number, term, members: &[u64], before: &[&[u64]]| {
+        let before = before.iter().map(|members| earlier(logs(members), Some(2))).collect();
+        quorum(members, 2).map(|it| InSyncSet { number, first: 7, term: Term(term), before, ..it })
+    };
+    let later = record(7, 8, &[1, 2, 3], &[&[1, 3]]).map(|set| InSyncSet { after: Term(6), primary: NodeId(2), ..set });
+    let newest = |history: &[(u32, u64)], set| {
+        let mine = log(&[(2, 0), (6, 40), (8, 50)], 70, later.clone());
+        let mut candidate = Candidacy::new(NodeId(2), mine, &Fence::new(Term(8), None));
+        candidate.promised(NodeId(1), log(history, 60, set));
+        candidate.newest_set()
+    };
+    let beside = [(2, 0), (3, 30), (5, 45)];
+    let since = record(11, 5, &[1, 7], &[]);
+    assert_eq!(newest(&beside, since.clone()), since);
+    assert_eq!(newest(&[(2, 0), (6, 40)], since), later, "the first of the two may have taken effect");
+    assert_eq!(newest(&beside, record(6, 5, &[1, 7], &[])), later, "that may be older than both");
+    assert_eq!(newest(&beside, record(11, 5, &[1, 2], &[&[1, 3]])), later, "without node 2 nothing is committed by it");
+}
+
+/// The first of two sets may be in effect still, and one of its members alone be a candidate, while
+/// the other one, which has given its promise to a third node, loses its log: neither hears the
+/// other.
+#[test]
+fn who_is_no_member_of_a_set_that_may_be_in_effect_does_not_lead() {
+    let record = |before: &[&[u64]]| {
+        let before = before.iter().map(|members| Earlier { floor: 1, ..earlier(logs(members), None) }).collect();
+        set(4, &[1, 2, 3], 1).map(|it| InSyncSet { before, ..it })
+    };
+    let plan = |me: u64, others: &[u64], set: &Option<InSyncSet>| {
+        let state = || log(&[(1, 0)], 50, set.clone());
+        let mut candidate = Candidacy::new(NodeId(me), state(), &Fence::new(Term(1), None));
+        others.iter().for_each(|node| candidate.promised(NodeId(*node), state()));
+        candidate.plan(Safety::TwoSafe, false)
+    };
+    let (possible, settled) = (record(&[&[1, 2]]), record(&[]));
+    assert!(matches!(plan(3, &[1], &possible), Plan::Stop(Stopped::Newcomer { .. })));
+    let leads = Plan::Lead { term: Term(2) };
+    assert_eq!(plan(3, &[1, 2], &possible), leads, "no other can be a candidate");
+    assert_eq!((plan(2, &[1], &possible), plan(3, &[1], &settled)), (leads.clone(), leads));
+}
