@@ -31,7 +31,7 @@ pub use proof::StateProof;
 pub use regularly::{Regularly, Stops};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
-pub use safety::{Certifier, Isolation, Safety};
+pub use safety::{Certifier, Consent, Isolation, Safety};
 pub use stage::Stage;
 pub use wait::WaitError;
 pub use watermark::{Watermark, check};

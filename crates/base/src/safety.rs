@@ -118,3 +118,17 @@ mod tests {
         }
     }
 }
+
+/// What an operator says with the order to lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consent {
+    /// Nothing: no commit that was acknowledged may be lost.
+    #[default]
+    Nothing,
+    /// The primary of before will never come back with what it holds. Where every member holds
+    /// every commit, the others need not wait for its answer; what it has acknowledged without
+    /// them is lost.
+    PrimaryIsGone,
+    /// Commits that were acknowledged may be lost.
+    Loss,
+}

@@ -16,7 +16,7 @@ use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    handshake::{Refusal, Welcome, check_welcome},
+    handshake::{Refusal, Welcome, check_belongs, check_welcome},
     lane::Lane,
     term::{Agreement, TermState},
 };
@@ -132,6 +132,7 @@ impl Entering {
         state: &TermState,
     ) -> Result<(impl Iterator<Item = Effect> + use<>, NodeId), NotEntered> {
         let &Held { node, end, floor, acknowledged, needs_primary } = held;
+        check_belongs(welcome.node, state).map_err(NotEntered::Refused)?;
         check_welcome(welcome, state.cluster, &state.history, end).map_err(NotEntered::Refused)?;
         let primary = match welcome.above.first().copied() {
             None => welcome.node,

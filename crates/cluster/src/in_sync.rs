@@ -257,6 +257,11 @@ impl InSyncSet {
         Possible { members: &self.members, quorum: self.quorum, floor: self.floor }
     }
 
+    /// Whether each set that may be in effect lets its primary go on without any other member.
+    pub fn may_go_on_alone(&self) -> bool {
+        self.possible().all(|set| set.quorum.is_none() && set.floor == 0)
+    }
+
     /// All sets that may be in effect, this one first.
     pub fn possible(&self) -> impl Iterator<Item = Possible<'_>> {
         [self.own()].into_iter().chain(self.before.iter().map(Earlier::as_possible))
@@ -281,6 +286,12 @@ impl InSyncSet {
     /// Whether commits may count on `node`, by any of the sets that may be in effect.
     pub fn may_have(&self, node: NodeId) -> bool {
         self.possible_members().any(|member| member.node == node)
+    }
+
+    /// Whether an operator has removed `node`, and no set that may be in effect has it: until then
+    /// it may be needed.
+    pub fn is_without(&self, node: NodeId) -> bool {
+        self.roster.has_removed(node) && !self.may_have(node)
     }
 
     /// The nodes of its members.

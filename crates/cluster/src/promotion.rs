@@ -18,7 +18,7 @@ mod candidacy;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{Consent, Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 pub use self::candidacy::{Candidacy, LogState, NeedsOperator, Plan, is_unattended};
@@ -46,8 +46,8 @@ pub fn known_level(ordered: Option<Safety>, announced: Option<Safety>, configure
 pub struct Rules {
     /// What commits promised that must not be lost ([`known_level`]).
     pub safety: Safety,
-    /// It continues although acknowledged commits may be lost.
-    pub force: bool,
+    /// What an operator has agreed to.
+    pub consent: Consent,
     /// Why it stands.
     pub standing: Standing,
 }
@@ -65,6 +65,12 @@ pub enum Standing {
     /// The primary hands it the role ([`crate::switch_over`]). Without that primary's promise it
     /// asks no other node for one.
     Handed(HandOver),
+}
+
+impl Rules {
+    fn is_forced(&self) -> bool {
+        self.consent == Consent::Loss
+    }
 }
 
 impl Standing {
@@ -300,6 +306,9 @@ impl Promotion {
             Standing::Automatic => candidacy.automatic(),
             Standing::Ordered | Standing::Handed(_) => candidacy,
         };
+        if rules.consent == Consent::PrimaryIsGone {
+            candidacy = candidacy.without_primary();
+        }
         let observed_before = rules.standing.is_unordered().then(|| state.fence.highest());
         let (binding, yields, is_handed) = (false, false, false);
         Self { candidacy, rules, observed_before, binding, yields, is_handed, rounds: 0, failed_fetches: 0 }
@@ -361,7 +370,7 @@ impl Promotion {
     /// Whether the answers of this round would do, whatever the others say, though they may have
     /// more of the log: there is a promotion, or none, or everybody has to be asked again.
     pub fn has_enough(&self) -> bool {
-        let plan = self.candidacy.plan(self.rules.safety, self.rules.force);
+        let plan = self.candidacy.plan(self.rules.safety, self.rules.is_forced());
         matches!(
             plan,
             Plan::Fetch(_)
@@ -392,7 +401,7 @@ impl Promotion {
             return if self.is_handed { Step::Ask } else { Step::Stop(Stopped::NotHanded(by)) };
         }
         let is_outbid = standing == Standing::Automatic && self.candidacy.is_outbid();
-        let stopped = match self.candidacy.plan(self.rules.safety, self.rules.force) {
+        let stopped = match self.candidacy.plan(self.rules.safety, self.rules.is_forced()) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }
@@ -434,7 +443,7 @@ impl Promotion {
     /// the log may be left than was committed.
     pub fn inheritance(&self, start: Lsn) -> Inheritance {
         Inheritance {
-            succession: self.candidacy.succession(self.rules.force),
+            succession: self.candidacy.succession(self.rules.is_forced()),
             committed: self.candidacy.known_committed().min(start),
             answered: self.candidacy.answered().collect(),
         }

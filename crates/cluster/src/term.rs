@@ -447,7 +447,7 @@ impl TermState {
     /// Whether an operator has removed `node` from the cluster, by the newest set that this node
     /// knows of, and no set that may be in effect has it: until then it may be needed.
     pub fn has_removed(&self, node: NodeId) -> bool {
-        self.set.as_ref().is_some_and(|set| set.roster.has_removed(node) && !set.may_have(node))
+        self.set.as_ref().is_some_and(|set| set.is_without(node))
     }
 
     /// Whether commits may wait for `node`, by the newest set that this node knows of.

@@ -14,7 +14,7 @@ mod source;
 pub use compare::Break;
 pub use compare::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 pub use database::{CreateTableError, Database, DropTableError};
-pub use freshet_base::{Certifier, Isolation, Lsn, Rid, Safety};
+pub use freshet_base::{Certifier, Consent, Isolation, Lsn, Rid, Safety};
 pub use freshet_cluster::{flow::Mode as FeedMode, recording, relay::RelayAck, wanted::Wanted};
 pub use freshet_fabric::FabricKind;
 pub use freshet_log::{

@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{SHAPES, Shape, config, definition, hash, look, row, soon, start, wait_for};
-use freshet_base::Rid;
+use freshet_base::{Consent, Rid};
 use freshet_engine::{
     BuildError, CheckpointKind, CommitError, Database, Direction, IndexDefinition, IndexError, IndexState, Isolation,
     KeyPart, Lsn, Node, NodeConfig, ProcedureError, ReadError, RowTest, Safety, Table, Ticket, Transaction, WriteError,
@@ -553,7 +553,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
             assert!(primary.stop().is_err());
             drop((primary, table));
             let next = if failover {
-                standby.promote(true).unwrap();
+                standby.promote(Consent::Loss).unwrap();
                 standby
             } else {
                 standby.stop().unwrap();
@@ -642,7 +642,7 @@ fn what_a_failover_cuts_off_was_neither_added_nor_dropped() {
             std::fs::remove_file(directories[2].path().join("other-nodes")).unwrap();
             let nobody = Some("127.0.0.1:1".to_owned());
             let third = start(NodeConfig { join: nobody, safety: Safety::OneSafe, ..cluster(2) });
-            third.promote(true).unwrap();
+            third.promote(Consent::Loss).unwrap();
             let database = third.database();
             let table = database.table("things").unwrap();
             let _ = put(database, &table, 5000..5050, |_| (1, 1));

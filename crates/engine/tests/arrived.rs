@@ -13,8 +13,8 @@ use std::{
 
 use common::{config, definition, directories, hash, look, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, CommandExecutor, Database, Direction, Encoding, FabricKind, IndexDefinition, Isolation, KeyPart,
-    Lsn, Node, NodeConfig, ProcedureError, Role, Safety, Table, TableDefinition, Transaction, executors,
+    CheckpointKind, CommandExecutor, Consent, Database, Direction, Encoding, FabricKind, IndexDefinition, Isolation,
+    KeyPart, Lsn, Node, NodeConfig, ProcedureError, Role, Safety, Table, TableDefinition, Transaction, executors,
     node::RoleStatus, record_as,
 };
 use freshet_replication::status::OwnStatus;
@@ -191,7 +191,7 @@ fn alone(primary: Arc<Node>, standby: Arc<Node>, gate: &Gate, config: NodeConfig
     let open = Arc::new(Gate::default());
     open.open(true);
     let standby = executing(config, &open);
-    standby.promote(false).unwrap();
+    standby.promote(Consent::Nothing).unwrap();
     assert_eq!(standby.role(), Role::Primary);
     standby
 }

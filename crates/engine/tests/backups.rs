@@ -15,7 +15,7 @@ use std::{
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, Direction, Isolation, Lsn, Node, NodeConfig, Role, Safety,
+    CheckpointKind, Consent, Direction, Isolation, Lsn, Node, NodeConfig, Role, Safety,
     node::archive::{self, Archive, ArchiveConfig, Moment, PointInTimeError, RestoreConfig, RestoreFailure},
 };
 
@@ -212,8 +212,8 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         drop(primary);
         // Under 2-safe a standby alone cannot know whether its primary went on without it; this one
         // was stopped when all was level.
-        assert!(standby.promote(false).is_err());
-        standby.promote(true).unwrap();
+        assert!(standby.promote(Consent::Nothing).is_err());
+        standby.promote(Consent::Loss).unwrap();
         let table = standby.database().table("things").unwrap().clone();
         let end = churn(standby.database(), &table, 7000, 7300);
         let last = hash(&standby);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, row, soon, start};
-use freshet_base::{Fid, Rid};
+use freshet_base::{Consent, Fid, Rid};
 use freshet_engine::{CheckpointKind, Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
 use freshet_recovery::{
     Manifest,
@@ -407,7 +407,7 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         assert_eq!(hash(&second), before, "{shape:?}");
         primary.stop().unwrap();
         drop(primary);
-        second.promote(false).unwrap();
+        second.promote(Consent::Nothing).unwrap();
         assert_eq!(hash(&second), before, "{shape:?}");
         let table = second.database().table("things").unwrap().clone();
         let end = churn(second.database(), &table, 40_000, 40_300);

@@ -14,7 +14,7 @@ use std::{
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, CommitError, CreateTableError, Database, DropTableError, Isolation, Lsn, Node, NodeConfig,
+    CheckpointKind, CommitError, Consent, CreateTableError, Database, DropTableError, Isolation, Lsn, Node, NodeConfig,
     ProcedureError, ReadError, Safety, StateHash, Table, TableDefinition, Ticket, WriteError,
 };
 
@@ -402,7 +402,7 @@ fn a_standby_follows_and_takes_over() {
         all_are_named(&old);
         old.stop().unwrap();
         drop((old, table, new));
-        second.promote(false).unwrap();
+        second.promote(Consent::Nothing).unwrap();
         let seen = StateHash::of(&long).unwrap();
         assert_eq!((seen.hash, seen.records), before, "{shape:?}: the long reader after the failover");
         assert_eq!(reading(&second, "passing"), 50);
@@ -494,7 +494,7 @@ fn what_a_failover_cuts_off_was_neither_dropped_nor_made() {
             std::fs::remove_file(directories[2].path().join("other-nodes")).unwrap();
             let nobody = Some("127.0.0.1:1".to_owned());
             let third = start(NodeConfig { join: nobody, safety: Safety::OneSafe, ..cluster(2) });
-            third.promote(true).unwrap();
+            third.promote(Consent::Loss).unwrap();
             let database = third.database();
             // Other tables with the ids of those that never were.
             let other = database.create_table(&named("else")).unwrap();

@@ -12,7 +12,7 @@ use common::{
     SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, shipping, soon,
     start, wait_for,
 };
-use freshet_base::{Lsn, Rid};
+use freshet_base::{Consent, Lsn, Rid};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
 use freshet_storage::Announcement;
 
@@ -136,7 +136,7 @@ fn goes_through(shape: Shape, apply: Apply) {
     // A failover, after which the old primary has more than it should.
     old.stop().unwrap();
     drop(old);
-    second.promote(false).unwrap();
+    second.promote(Consent::Nothing).unwrap();
     let table = second.database().table("things").unwrap();
     let end = churn(second.database(), &table, 3000, 3300);
     proven(&third, end);
@@ -184,7 +184,7 @@ fn replay_that_passes_over_records_is_found_at_the_next_mark() {
     let directories = directories();
     let (primary, standby) = pair(OnDoubt::Withdraw, &directories);
     assert!(standby.proof().withdrawn().is_some_and(|doubt| doubt.contains("differs")));
-    let refused = standby.promote(false).unwrap_err().to_string();
+    let refused = standby.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("differs") && refused.contains("promote another node"), "{refused}");
     let refused = standby.checkpoint(CheckpointKind::Fuzzy).unwrap_err();
     assert!(refused.contains("differs"), "{refused}");

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
-use freshet_base::{NodeId, wait::Patience};
+use freshet_base::{Consent, NodeId, wait::Patience};
 use freshet_cluster::commit_rule::Standing;
 use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, StateHash, node::RoleStatus};
 
@@ -79,11 +79,11 @@ fn who_was_put_out_does_not_take_over_alone() {
     // they are.
     std::fs::remove_file(directories[1].path().join("other-nodes")).unwrap();
     let put_out = start(joining(&address, of(1)));
-    let refused = put_out.promote(false).unwrap_err().to_string();
+    let refused = put_out.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("in-sync set"), "{refused}");
     assert_eq!(put_out.role(), Role::Standby);
     // The other one needs nobody: without it nothing was acknowledged.
-    stays.promote(false).unwrap();
+    stays.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&stays), acknowledged);
     put_out.stop().unwrap();
     drop(put_out);
@@ -108,12 +108,12 @@ fn who_was_put_out_does_not_take_over_with_the_log_of_who_stayed() {
     let (address, stays, acknowledged, gone) = one_was_put_out(&directories);
     let config = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
     let put_out = start(config);
-    let refused = put_out.promote(false).unwrap_err().to_string();
+    let refused = put_out.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("was put out") && refused.contains(&stays.id().to_string()), "{refused}");
     assert_eq!(put_out.role(), Role::Standby);
     put_out.stop().unwrap();
     drop(put_out);
-    stays.promote(false).unwrap();
+    stays.promote(Consent::Nothing).unwrap();
     assert_eq!((stays.role(), hash(&stays)), (Role::Primary, acknowledged));
     let put_out = start(joining(stays.address(), of(1)));
     // What was committed is read at once, though nothing else commits: it says so, and for whom it
@@ -173,7 +173,7 @@ fn with_a_floor_the_primary_waits_rather_than_go_on_alone() {
     primary.stop().unwrap();
     drop((primary, table));
     // So the standby needs nobody.
-    standby.promote(false).unwrap();
+    standby.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&standby), acknowledged);
     standby.stop().unwrap();
 }
@@ -211,7 +211,7 @@ fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
     assert_eq!(hash(&new), hash(&primary));
     // From then on the two are the cluster.
     primary.stop().unwrap();
-    new.promote(false).unwrap();
+    new.promote(Consent::Nothing).unwrap();
     new.stop().unwrap();
 }
 
@@ -246,7 +246,7 @@ fn a_lower_floor_counts_when_the_standby_knows_of_it() {
     primary.stop().unwrap();
     drop(primary);
     let standby = start(joining(&address, of(1, 0)));
-    assert!(standby.promote(false).is_err(), "it lacks what was committed without it");
+    assert!(standby.promote(Consent::Nothing).is_err(), "it lacks what was committed without it");
     standby.stop().unwrap();
 }
 
@@ -279,7 +279,7 @@ fn nothing_waits_for_an_asynchronous_standby_which_takes_over_all_the_same() {
     // Back, it may take over if all members of the set answer; the old primary is deposed by that.
     let asynchronous = start(joining(&address, of(2)));
     asynchronous.wait_visible(end, soon()).unwrap();
-    asynchronous.promote(false).unwrap();
+    asynchronous.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&asynchronous), acknowledged);
     let late = primary.database().create_table(&freshet_engine::TableDefinition::new("late", definition().indexes));
     assert!(late.is_err(), "it leads no more");

@@ -18,8 +18,8 @@ use std::{
 
 use common::{config, definition, directories, hash, row, soon, start, wait_for};
 use freshet_engine::{
-    Apply, CheckpointKind, CommandExecutor, Database, Direction, Encoding, FabricKind, Isolation, Lsn, MirrorSettings,
-    Node, NodeConfig, ProcedureError, Safety, Table, Transaction, executors,
+    Apply, CheckpointKind, CommandExecutor, Consent, Database, Direction, Encoding, FabricKind, Isolation, Lsn,
+    MirrorSettings, Node, NodeConfig, ProcedureError, Safety, Table, Transaction, executors,
     node::{RoleStatus, StartPhase},
     record_as,
 };
@@ -298,7 +298,7 @@ fn no_node_is_anything_before_the_log_reaches_the_checkpoints_end() {
         primary.stop().unwrap();
         second.stop().unwrap();
         drop((primary, second));
-        third.promote(true).unwrap();
+        third.promote(Consent::Loss).unwrap();
         assert_eq!(hash(&third), state, "{apply:?}, {encoding:?}");
         check(&third, value + 1);
         add_to_all(third.database());

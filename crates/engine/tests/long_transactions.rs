@@ -15,8 +15,8 @@ use std::{
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, row, soon, start};
 use freshet_engine::{
-    CheckpointKind, CommitError, Database, Direction, Isolation, Lsn, Node, NodeConfig, ProcedureError, Role, Safety,
-    Table, Ticket, Transaction, WriteError, node::RoleStatus,
+    CheckpointKind, CommitError, Consent, Database, Direction, Isolation, Lsn, Node, NodeConfig, ProcedureError, Role,
+    Safety, Table, Ticket, Transaction, WriteError, node::RoleStatus,
 };
 
 /// A log buffer of 256 KiB.
@@ -274,7 +274,7 @@ fn failover_takes_no_part_of_one(shape: Shape) -> bool {
         third.stop().unwrap();
         return false;
     }
-    let promotion = second.promote(false).unwrap();
+    let promotion = second.promote(Consent::Nothing).unwrap();
     assert!(promotion.at >= end && promotion.at < lost);
     assert_eq!((second.role(), hash(&second)), (Role::Primary, before), "{shape:?}");
     let table = second.database().table("things").unwrap().clone();

@@ -6,7 +6,7 @@ mod common;
 use std::{fs, path::Path, sync::Arc};
 
 use common::{all_are_named, churn, config, definition, hash, is_named_by, row, soon, start, wait_for};
-use freshet_base::Term;
+use freshet_base::{Consent, Term};
 use freshet_cluster::meeting::Yields;
 use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::RoleStatus};
 use freshet_replication::status::{AheadStatus, PrimaryId, TwoPrimaries};
@@ -88,22 +88,22 @@ fn a_newcomer_gives_no_vote_to_one_that_lags() {
     drop(table);
     stop([stays, primary]);
     let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..joining(&address, of(1)) });
-    let refused = lags.promote(false).unwrap_err().to_string();
+    let refused = lags.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
     let newcomer = start(joining(&lag_address, of(3)));
     let known = NodeConfig { peers: vec![newcomer.address().to_owned()], ..joining(&address, of(1)) };
     stop([lags]);
     let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..known });
-    let refused = lags.promote(false).unwrap_err().to_string();
+    let refused = lags.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
-    assert!(newcomer.promote(false).is_err());
+    assert!(newcomer.promote(Consent::Nothing).is_err());
     stop([newcomer]);
     // With one that has what was acknowledged.
     let stays = start(joining(&lag_address, of(2)));
     let known = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
     stop([lags]);
     let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..known });
-    lags.promote(false).unwrap();
+    lags.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&lags), acknowledged);
     stop([lags, stays]);
 }
@@ -177,7 +177,7 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     };
     wait_for("it reports that it holds more", || reason().contains("acknowledged to clients"));
     stop([back]);
-    standby.promote(true).unwrap();
+    standby.promote(Consent::Loss).unwrap();
     assert_eq!(hash(&standby), acknowledged);
     stop([standby]);
 }
@@ -288,7 +288,7 @@ fn a_node_that_was_emptied_takes_its_place_again() {
         let acknowledged = hash(&primary);
         drop(table);
         stop([primary]);
-        third.promote(false).unwrap();
+        third.promote(Consent::Nothing).unwrap();
         assert_eq!(hash(&third), acknowledged, "{safety}");
         stop([second, third]);
     }
@@ -354,7 +354,7 @@ fn of_two_primaries_the_one_of_the_earlier_term_or_without_acknowledgements_yiel
         next.wait_visible(end, soon()).unwrap();
         drop(table);
         stop([old]);
-        next.promote(true).unwrap();
+        next.promote(Consent::Loss).unwrap();
         let next = if term == 2 {
             next
         } else {
@@ -486,7 +486,7 @@ fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
     stop([holds_more]);
     let joins = NodeConfig { listen: others, ..joining(&listen.to_string(), of(1)) };
     let other = start(joins.clone());
-    other.promote(true).unwrap();
+    other.promote(Consent::Loss).unwrap();
     commits(&other, 5000);
     let holds_more = start(NodeConfig { listen, ..of(0) });
     wait_for("both say so", || keeps(&holds_more).is_some() && ahead(&other).len() == 1);
@@ -494,11 +494,11 @@ fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
     let end = commits(&other, 6000);
     third.wait_visible(end, soon()).unwrap();
     wait_for("who follows says so, too", || ahead(&third).len() == 1);
-    let refused = holds_more.promote(false).unwrap_err().to_string();
+    let refused = holds_more.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("acknowledged to clients") && refused.contains(other.address()), "{refused}");
     assert!(refused.contains("promote --force"), "{refused}");
     assert_eq!((other.status().term, other.is_deposed(), holds_more.role()), (Term(2), false, Role::Standby));
-    holds_more.promote(true).unwrap();
+    holds_more.promote(Consent::Loss).unwrap();
     assert_eq!((holds_more.role(), hash(&holds_more)), (Role::Primary, acknowledged));
     assert!(other.is_deposed());
     wait_for("this one has the other log", || keeps(&third).is_some());
@@ -548,14 +548,14 @@ fn who_holds_more_than_a_primary_that_began_its_term_twice_takes_over_with_force
             let kept = [&holds_more, &third].map(|node| keeps(node));
             ahead(&back).len() == 2 && kept.iter().flatten().all(|why| why.contains("acknowledged to clients"))
         });
-        let refused = holds_more.promote(false).unwrap_err().to_string();
+        let refused = holds_more.promote(Consent::Nothing).unwrap_err().to_string();
         assert!(refused.contains("acknowledged to clients") && refused.contains("promote --force"), "{refused}");
         assert!(!back.is_deposed());
         let mut living = Some(back);
         if !lives {
             stop(living.take());
         }
-        holds_more.promote(true).unwrap();
+        holds_more.promote(Consent::Loss).unwrap();
         assert_eq!((holds_more.role(), hash(&holds_more)), (Role::Primary, acknowledged));
         assert!(holds_more.status().term > Term(2));
         assert!(living.iter().all(|back| back.is_deposed()));

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{config, definition, hash, row, shipping, soon, start, wait_for};
 use freshet_engine::{
-    BuildError, Database, IndexDefinition, IndexError, Isolation, KeyPart, Node, NodeConfig, ProcedureError, Safety,
-    Table, WriteError, node::RoleStatus,
+    BuildError, Consent, Database, IndexDefinition, IndexError, Isolation, KeyPart, Node, NodeConfig, ProcedureError,
+    Safety, Table, WriteError, node::RoleStatus,
 };
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -234,7 +234,7 @@ fn a_standby_without_memory_can_take_over_and_restart() {
             drop(standby);
             standby = start(NodeConfig { memory_bytes: 1 << 20, ..again });
         }
-        standby.promote(true).unwrap();
+        standby.promote(Consent::Loss).unwrap();
         assert_eq!(hash(&standby), before);
         let table = standby.database().table("things").unwrap();
         assert!(is_full(insert(standby.database(), &table, 20_000)));

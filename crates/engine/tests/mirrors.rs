@@ -11,8 +11,8 @@ use std::{
 
 use common::{all_are_named, all_are_named_as, churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, Lsn, MirrorSettings, Node, NodeConfig, Role,
-    Safety, Table, TableDefinition, node::RoleStatus,
+    CheckpointKind, Consent, Domain, FabricKind, IndexDefinition, Isolation, Lsn, MirrorSettings, Node, NodeConfig,
+    Role, Safety, Table, TableDefinition, node::RoleStatus,
 };
 use freshet_replication::status::MirrorStatus;
 
@@ -107,7 +107,7 @@ fn a_mirror_outlives_its_primary() {
         let before = hash(&old);
         old.stop().unwrap();
         drop(old);
-        second.promote(false).unwrap();
+        second.promote(Consent::Nothing).unwrap();
         assert_eq!(hash(&second), before);
         let table = second.database().table("things").unwrap().clone();
         // One other is enough, and there is no other.
@@ -116,7 +116,7 @@ fn a_mirror_outlives_its_primary() {
         second.stop().unwrap();
         drop(second);
         // Nothing but a mirror is left of what the two had.
-        mirror.promote(true).unwrap();
+        mirror.promote(Consent::Loss).unwrap();
         assert_eq!(hash(&mirror), before);
         mirror.stop().unwrap();
     }
@@ -148,7 +148,7 @@ fn a_mirror_takes_over() {
         let before = hash(&old);
         old.stop().unwrap();
         drop(old);
-        let promotion = mirror.promote(false).unwrap();
+        let promotion = mirror.promote(Consent::Nothing).unwrap();
         assert_eq!((mirror.role(), hash(&mirror)), (Role::Primary, before));
         assert!(promotion.at >= end && mirror.served_elsewhere().is_none());
         let table = mirror.database().table("things").unwrap().clone();
@@ -211,7 +211,7 @@ fn a_mirror_takes_over_while_its_primary_works() {
                 })
                 .collect();
             wait_for("it is under load", || own(&mirror).end > begun.plus(100_000));
-            let promotion = mirror.promote(false).unwrap();
+            let promotion = mirror.promote(Consent::Nothing).unwrap();
             (promotion, clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>())
         });
         assert!(!acknowledged.is_empty() && promotion.term.0 == 2, "{} commits, {promotion:?}", acknowledged.len());
@@ -264,7 +264,7 @@ fn a_standby_that_has_more_than_a_mirror_had_follows_it() {
             let _ = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row)?)).unwrap();
         }
         drop(worker);
-        let promotion = mirror.promote(false).unwrap();
+        let promotion = mirror.promote(Consent::Nothing).unwrap();
         let (begin, _) = mirror.log().unwrap().store().extent().unwrap();
         println!("the log begins at {begin}, the term at {}, the standby ends at {}", promotion.at, ends(&standby));
         assert!(begin <= promotion.at);
@@ -337,7 +337,7 @@ fn the_mirror_takes_over(primary: Arc<Node>, standby: &Node, mirror: &Node, tabl
     primary.stop().unwrap();
     drop(primary);
     assert_eq!(hash(standby), before);
-    mirror.promote(false).unwrap();
+    mirror.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(mirror), before);
 }
 
@@ -484,7 +484,7 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
         primary.stop().unwrap();
         drop((mirror, primary));
         let mirror = joining(keeps(), &standby);
-        mirror.promote(false).unwrap();
+        mirror.promote(Consent::Nothing).unwrap();
         assert_eq!((hash(&mirror), hash(&standby)), (before, before));
         mirror.stop().unwrap();
         standby.stop().unwrap();
@@ -545,7 +545,7 @@ fn has_vote(config: NodeConfig) -> bool {
     let own = own(&mirror);
     if !own.whole {
         assert_eq!(own.end, Lsn::ZERO);
-        assert!(mirror.promote(false).is_err());
+        assert!(mirror.promote(Consent::Nothing).is_err());
     }
     mirror.stop().unwrap();
     own.whole
@@ -715,7 +715,7 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
         let (path, rows) = (directories[2].path(), directories[2].path().join("checkpoints"));
         std::fs::write(&rows, b"").unwrap();
         std::thread::scope(|scope| {
-            let promotion = scope.spawn(|| mirror.promote(false));
+            let promotion = scope.spawn(|| mirror.promote(Consent::Nothing));
             let has_log = || path.join("taking-over").exists() && mirror.checkpoint_status().is_some();
             wait_for("its log is there", || has_log() || promotion.is_finished());
             mirror.stop().unwrap();
@@ -775,7 +775,7 @@ fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {
         shipping.ahead.first().is_some_and(|ahead| ahead.node == mirror.id()) && own(&mirror).holds_more.is_some()
     });
     assert!(own(&mirror).whole && own(&mirror).end >= end, "{:?}", own(&mirror));
-    mirror.promote(true).unwrap();
+    mirror.promote(Consent::Loss).unwrap();
     assert_eq!(hash(&mirror), all);
     for node in [primary, mirror] {
         node.stop().unwrap();

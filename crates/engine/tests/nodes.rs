@@ -5,7 +5,9 @@ mod common;
 use std::time::Instant;
 
 use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, one_of_three, row, shipping, soon, start};
-use freshet_engine::{Apply, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus};
+use freshet_engine::{
+    Apply, Consent, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus,
+};
 
 /// Each shape of logs with the usual way of replay, some with the other.
 fn in_all_ways(test: fn(Shape, Apply)) {
@@ -93,7 +95,7 @@ fn takes_over(shape: Shape, apply: Apply) {
     let seen = StateHash::of(&long).unwrap();
     old.stop().unwrap();
     drop(old);
-    let promotion = second.promote(false).unwrap();
+    let promotion = second.promote(Consent::Nothing).unwrap();
     assert_eq!(second.role(), Role::Primary);
     assert!(promotion.at >= end);
     assert_eq!(hash(&second), before);
@@ -157,7 +159,7 @@ fn saved_and_cut(shape: Shape, apply: Apply) {
     drop(old);
     let third = start(NodeConfig { join: join.clone(), ..cluster(2) });
     let second = start(NodeConfig { join, peers: vec![third.address().to_owned()], ..cluster(1) });
-    second.promote(false).unwrap();
+    second.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&second), acknowledged);
     let back = start(NodeConfig { join: Some(second.address().into()), ..cluster(0) });
     let table = second.database().table("things").unwrap().clone();
@@ -225,7 +227,7 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
         }
         primary.stop().unwrap();
         drop(primary);
-        standby.promote(true).unwrap();
+        standby.promote(Consent::Loss).unwrap();
         assert_eq!(hash(&standby), before);
         churn(standby.database(), &standby.database().table("things").unwrap(), 10_000, 11_000);
         standby.stop().unwrap();
@@ -276,7 +278,7 @@ fn cascades(shape: Shape) {
     let before = hash(&primary);
     primary.stop().unwrap();
     drop(primary);
-    relay.promote(false).unwrap();
+    relay.promote(Consent::Nothing).unwrap();
     assert_eq!(hash(&relay), before);
     // It follows the same node, which is its primary now, and counts for nothing there.
     let table = relay.database().table("things").unwrap().clone();

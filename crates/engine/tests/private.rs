@@ -7,7 +7,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use common::{churn, config, definition, soon};
 use freshet_engine::{
-    CheckpointKind, Domain, FabricKind, Node,
+    CheckpointKind, Consent, Domain, FabricKind, Node,
     node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig},
 };
 
@@ -74,7 +74,7 @@ fn what_a_node_makes_is_its_users_alone() {
         moment: Moment::End,
     })
     .unwrap();
-    standby.promote(false).unwrap();
+    standby.promote(Consent::Nothing).unwrap();
     let mut open = Vec::new();
     let files = look(directory.path(), &mut open);
     assert!(open.is_empty(), "{open:#?}");

@@ -5,8 +5,8 @@ mod common;
 
 use common::{SHAPES, Shape, all_are_named, config, definition, hash, look, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, CommandExecutor, Database, Encoding, Isolation, Lsn, Node, NodeConfig, ProcedureError, Safety,
-    StateHash, Table, Transaction, executors, node::RoleStatus, record_as,
+    CheckpointKind, CommandExecutor, Consent, Database, Encoding, Isolation, Lsn, Node, NodeConfig, ProcedureError,
+    Safety, StateHash, Table, Transaction, executors, node::RoleStatus, record_as,
 };
 
 const RECORDS: u64 = 10_000;
@@ -218,7 +218,7 @@ fn used_again(shape: Shape, failover: bool) {
     first.stop().unwrap();
     drop((first, table));
     let (primary, other) = if failover {
-        second.promote(false).unwrap();
+        second.promote(Consent::Nothing).unwrap();
         let back = join(0, second.address());
         (second, back)
     } else {
@@ -293,7 +293,7 @@ fn a_node_that_lacks_free_ids_executes_transactions_again_that_use_them() {
         drop(keeper);
         first.stop().unwrap();
         drop((first, table));
-        second.promote(true).unwrap();
+        second.promote(Consent::Loss).unwrap();
         let join = Some(second.address().to_owned());
         let first = NodeConfig { join, encoding: Encoding::Inputs, ..cluster(0) };
         let first = Node::start_executing(first, Some(executors(|| Inserts)), |_| {}).unwrap();

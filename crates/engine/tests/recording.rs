@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, start, wait_for};
-use freshet_base::{Fid, RecordKind};
+use freshet_base::{Consent, Fid, RecordKind};
 use freshet_engine::{
     CheckpointKind, Database, Direction, DurableError, Inputs, Isolation, Lsn, Node, NodeConfig, NotRecorded, Rid,
     RowLock, Safety, Table, TableDefinition, Transaction, record_as, recorded_as,
@@ -234,7 +234,7 @@ fn replay_of_the_records_passes_the_inputs_over() {
             assert_eq!(same(&[&primary, &standby], "the standby has all again"), state, "{shape:?}");
             primary.stop().unwrap();
             drop(primary);
-            standby.promote(true).unwrap();
+            standby.promote(Consent::Loss).unwrap();
             assert_eq!(hash(&standby), state, "{shape:?}");
             let worker = standby.database().worker().unwrap();
             let transaction = worker.begin(Isolation::Snapshot);

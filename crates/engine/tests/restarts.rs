@@ -8,7 +8,7 @@ use common::{
     all_are_named, churn, config, definition, directories, hash, row, soon, start,
     trio::{joining, of_three, trio},
 };
-use freshet_base::{Rid, Term};
+use freshet_base::{Consent, Rid, Term};
 use freshet_engine::{
     Isolation, Lsn, Node, NodeConfig, Role, Safety,
     node::{Failover, StartPhase},
@@ -72,7 +72,7 @@ fn a_primary_that_was_succeeded_does_not_lead_again() {
     let [old, second, third] = trio(&directories, [Failover::Manual; 3]);
     old.stop().unwrap();
     drop(old);
-    second.promote(false).unwrap();
+    second.promote(Consent::Nothing).unwrap();
     let table = second.database().table("things").unwrap();
     let end = churn(second.database(), &table, 5000, 5500);
     third.wait_visible(end, soon()).unwrap();
@@ -94,7 +94,7 @@ fn a_primary_that_was_succeeded_does_not_lead_again() {
         back.stop().unwrap();
     }
     let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
-    third.promote(true).unwrap();
+    third.promote(Consent::Loss).unwrap();
     let end = third.database().core().snapshots.current();
     back.wait_visible(end, soon()).unwrap();
     assert_eq!((hash(&third), hash(&back)), (acknowledged, acknowledged));
@@ -129,7 +129,7 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
         all_are_named(&old);
         // It lives when it is succeeded: then everybody knows. And it is down before it can hear
         // more than that.
-        second.promote(false).unwrap();
+        second.promote(Consent::Nothing).unwrap();
         old.stop().unwrap();
         drop((old, table));
         for _ in 0..3 {
@@ -244,7 +244,7 @@ fn a_primary_under_load_is_succeeded() {
                 });
             }
             (0..3).for_each(|_| full.recv().unwrap());
-            let outcome = second.promote(false);
+            let outcome = second.promote(Consent::Nothing);
             stopping.store(outcome.is_err(), std::sync::atomic::Ordering::SeqCst);
             outcome.unwrap_or_else(|why| panic!("round {round}: {why}"));
         });

@@ -14,7 +14,7 @@ use std::{
 
 use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
 use freshet_engine::{
-    Apply, CheckpointKind, Database, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Rid, Role, Safety,
+    Apply, CheckpointKind, Consent, Database, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Rid, Role, Safety,
     StateHash, SweepSettings, SweepStatus, Table,
 };
 use freshet_storage::{Content, Guard};
@@ -129,7 +129,7 @@ fn a_standby_in_doubt_is_not_promoted_has_no_vote_and_is_whole_again_after_a_res
     // Somebody has to read it before a version is in memory.
     assert!(within(standby, &table, |guard, content| content.break_row(guard, rid)));
     found(standby, "the row that it has", 1);
-    let refused = standby.promote(false).unwrap_err().to_string();
+    let refused = standby.promote(Consent::Nothing).unwrap_err().to_string();
     assert!(refused.contains("its state is in doubt") && standby.role() == Role::Standby, "{refused}");
     // No checkpoint of it replaces the last good one.
     let refused = standby.checkpoint(CheckpointKind::Fuzzy).unwrap_err();
@@ -395,7 +395,7 @@ fn one_life(seed: u64) {
     sound(&second, seed);
     first.stop().unwrap();
     drop(first);
-    second.promote(true).unwrap();
+    second.promote(Consent::Loss).unwrap();
     sound(&second, seed);
     let first = of(0, Some(second.address().to_owned()));
     load(&[&second, &first], seed + 7, 150);

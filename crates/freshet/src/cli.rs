@@ -10,7 +10,9 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, maintenance, members, membership, promote, serve, status, switch_over, verify,
+    inspect, maintenance, members, membership, promote,
+    promote::PromoteOptions,
+    serve, status, switch_over, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -63,8 +65,8 @@ pub(crate) enum Command {
     /// Make a standby the primary.
     ///
     /// The standby collects what the other nodes have, finishes replay, and begins a new term. The
-    /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
-    /// failover that might lose acknowledged commits is refused.
+    /// other standbys follow it, and refuse what the old primary still sends. Without
+    /// --primary-is-gone or --force, a failover that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
     /// Have the primary hand its role to a standby, with nothing lost and no outcome left open.
     ///
@@ -282,22 +284,6 @@ pub(crate) struct MembersOptions {
     pub(crate) patience: u64,
     #[command(flatten)]
     pub(crate) shows: Shows,
-}
-
-/// Options of `freshet promote`.
-#[derive(Debug, Args)]
-pub(crate) struct PromoteOptions {
-    /// The standby's control port (its `address`): host:port.
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) address: String,
-    /// Take over even if that may lose acknowledged commits.
-    #[arg(long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
-    /// How long to wait for the answer, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 600)]
-    pub(crate) patience: u64,
 }
 
 /// Options of `freshet switch-over`.

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, NodeId, lock};
+use freshet_base::{Consent, Lsn, NodeId, lock};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
@@ -302,8 +302,8 @@ impl Client {
     }
 
     /// Makes the node the primary; returns its term and where that began.
-    pub fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Lsn), ClientError> {
-        match self.ask(Ask::Promote { force }, patience)? {
+    pub fn promote(&self, consent: Consent, patience: Duration) -> Result<(u32, Lsn), ClientError> {
+        match self.ask(Ask::Promote { consent }, patience)? {
             Answer::Promoted { term, at } => Ok((term, at)),
             other => Err(self.unexpected(&other)),
         }

@@ -7,12 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Lsn;
+use clap::Args;
+use freshet_base::{Consent, Lsn};
 use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{BeginAgainOptions, PromoteOptions, RefillOptions},
+    cli::{BeginAgainOptions, RefillOptions, Shows},
     client::Client,
     messages::plain,
 };
@@ -31,16 +32,54 @@ const FORCED: &str = "warning: forced, without asking whether all that was ackno
                       that only nodes hold which have not answered, an old primary above all; one that comes back and \
                       holds some keeps them, and every node's status says HOLDS MORE";
 
+const GONE: &str = "warning: the primary of before was taken for gone: what it has acknowledged without this node is \
+                    not here, and nothing is missing if it went while in sync; see that it does not run: it could go on \
+                    beside this one until the two meet";
+
+/// Options of `freshet promote`.
+#[derive(Debug, Args)]
+pub(crate) struct PromoteOptions {
+    /// The standby's control port (its `address`): host:port.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    /// Take over without the answer of the primary of before: it does not run, and never will
+    /// again with what it holds. Of two nodes nothing else is missing, and nothing is lost unless
+    /// that primary has gone on alone.
+    #[arg(long, conflicts_with = "force")]
+    primary_is_gone: bool,
+    /// Take over even if that may lose acknowledged commits.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    pub(crate) patience: u64,
+}
+
+impl PromoteOptions {
+    /// What the operator agrees to.
+    pub(crate) fn consent(&self) -> Consent {
+        match (self.force, self.primary_is_gone) {
+            (true, _) => Consent::Loss,
+            (false, true) => Consent::PrimaryIsGone,
+            (false, false) => Consent::Nothing,
+        }
+    }
+}
+
 /// Runs `freshet promote`.
 pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
-    let (term, at) = client.promote(options.force, Duration::from_secs(options.patience))?;
+    let (term, at) = client.promote(options.consent(), Duration::from_secs(options.patience))?;
     if !stays(&client, term) {
         return Err(Failure::new(deposed(client.address(), term, at)));
     }
     println!("{} is the primary of term {term}, which begins at {at}", client.address());
-    if options.force {
-        eprintln!("{FORCED}");
+    match options.consent() {
+        Consent::Nothing => {}
+        Consent::PrimaryIsGone => eprintln!("{GONE}"),
+        Consent::Loss => eprintln!("{FORCED}"),
     }
     Ok(ExitCode::SUCCESS)
 }

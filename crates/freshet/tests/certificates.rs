@@ -10,6 +10,7 @@ use std::{
 
 use common::{SOON, connect, start, status, wait_until};
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -109,10 +110,10 @@ fn the_end_of_a_certificate_is_no_surprise() {
     // The connection that is there continues. A failover needs a new one.
     another.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
-    let refusal = connect(&standby).promote(false, SOON).unwrap_err().to_string();
+    let refusal = connect(&standby).promote(Consent::Nothing, SOON).unwrap_err().to_string();
     assert!(refusal.contains("do not force the promotion") && refusal.contains("certificate"), "{refusal}");
     assert!(!refusal.contains("or force"), "{refusal}");
     authority.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
-    connect(&standby).promote(false, SOON).unwrap();
+    connect(&standby).promote(Consent::Nothing, SOON).unwrap();
 }

@@ -13,6 +13,7 @@ use common::{
     SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, program, random, start, wait_until,
 };
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use freshet_workloads::journal::Mark;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -68,7 +69,7 @@ fn turns(rounds: u64, more: &[&str], kills: bool) {
         }
         let new = nodes[heir].as_ref().unwrap();
         let client = connect(new);
-        client.promote(false, SOON).unwrap();
+        client.promote(Consent::Nothing, SOON).unwrap();
         let next = load(new, round * 10 + 5);
         wait_for(&next, random.within(1, 200));
         if !killed {

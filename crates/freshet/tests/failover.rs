@@ -11,6 +11,7 @@ use freshet::{
     client::{Client, ClientError},
     sql_client::SqlFailure,
 };
+use freshet_base::Consent;
 
 const QUORUM: [&str; 2] = ["--safety", "quorum:2"];
 
@@ -32,11 +33,11 @@ fn what_a_partitioned_primary_sends_is_refused() {
 
     // It stands still in the middle of its work, and the world continues without it.
     old.pause();
-    let (term, at) = connect(&new).promote(false, SOON).unwrap();
+    let (term, at) = connect(&new).promote(Consent::Nothing, SOON).unwrap();
     assert_eq!(status(&new)["role"], "primary");
     let client = connect(&new);
     write(&client, 2, 1, SOON).unwrap();
-    let again = client.promote(false, SOON).unwrap_err();
+    let again = client.promote(Consent::Nothing, SOON).unwrap_err();
     assert!(matches!(&again, ClientError::Refused { reason, .. } if reason.contains("nothing to promote")), "{again}");
 
     // It wakes up and continues as if nothing had happened, and soon starts again, as a standby.
@@ -111,11 +112,11 @@ fn readers_go_on_through_a_failover() {
     old.kill();
     let written = writer.join();
     let client = connect(&new);
-    // Whether the primary went on without it, a standby that is left alone cannot know; here it did
-    // not.
-    let refused = client.promote(false, SOON).unwrap_err().to_string();
-    assert!(refused.contains("force"), "{refused}");
-    client.promote(true, SOON).unwrap();
+    // Whether the primary went on without it, a standby that is left alone cannot know. The
+    // operator does.
+    let refused = client.promote(Consent::Nothing, SOON).unwrap_err().to_string();
+    assert!(refused.contains("--primary-is-gone"), "{refused}");
+    client.promote(Consent::PrimaryIsGone, SOON).unwrap();
     assert_eq!(missing(&client, &written.acknowledged), []);
     write(&client, 2, 1, SOON).unwrap();
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -133,10 +134,10 @@ fn a_failover_that_might_lose_something_needs_force() {
     third.kill();
     old.kill();
     let client = connect(&new);
-    let refused = client.promote(false, SOON).unwrap_err();
+    let refused = client.promote(Consent::Nothing, SOON).unwrap_err();
     assert!(matches!(&refused, ClientError::Refused { reason, .. } if reason.contains("force")), "{refused}");
     assert_eq!(status(&new)["role"], "standby");
-    client.promote(true, SOON).unwrap();
+    client.promote(Consent::Loss, SOON).unwrap();
     assert_eq!(status(&new)["role"], "primary");
 }
 
@@ -398,7 +399,7 @@ fn no_node_takes_over_by_itself_during_maintenance() {
     // An operator makes another one the primary all the same, which keeps what it knew.
     assert_eq!(maintenance(&leads, &[]), 3);
     knows_of_maintenance(&follows);
-    connect(&follows).promote(false, SOON).unwrap();
+    connect(&follows).promote(Consent::Nothing, SOON).unwrap();
     assert_eq!(status(&follows)["role"], "primary");
     knows_of_maintenance(&follows);
     assert_eq!(missing(&connect(&follows), &written.acknowledged), []);

@@ -20,6 +20,7 @@ use common::{
     wait_until,
 };
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use freshet_log::{Block, BlockBuilder, BlockHeader};
 
 /// A session that inserts rows and changes others, until its connection ends; returns the ids of
@@ -89,7 +90,7 @@ fn a_standby_that_executes_statements_again_takes_over_and_lacks_nothing() {
     old.kill();
     let acknowledged: Vec<Vec<u64>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     let again = executed(&new);
-    client.promote(false, SOON).unwrap();
+    client.promote(Consent::Nothing, SOON).unwrap();
     let sql = Sql::connect(&new);
     let there: std::collections::BTreeSet<u64> =
         sql.run("SELECT id FROM t").unwrap().iter().map(|id| id.parse().unwrap()).collect();

@@ -17,6 +17,7 @@ use std::{
 
 use common::{SOON, Sql, assert_same_state, connect, flags, open_sql, program, random, wait_until};
 use freshet::children::{NodeProcess, Process};
+use freshet_base::Consent;
 use freshet_workloads::random::Random;
 
 const COUNTERS: u64 = 100;
@@ -211,7 +212,7 @@ fn round(random: &mut Random) {
     if promotes {
         let before = shown(&primary);
         drop((primary, second));
-        connect(&joined).promote(true, SOON).unwrap();
+        connect(&joined).promote(Consent::Loss, SOON).unwrap();
         assert_eq!(shown(&joined), before);
     }
 }

@@ -13,6 +13,7 @@ use std::{
 
 use common::{SOON, connect, create_journal, flags, in_sync, program, start, wait_until, write};
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, Signal, kill_process},
@@ -117,7 +118,7 @@ fn each_change_of_state_has_a_line() {
     // A failover.
     wait_until(&primary.node, "the standby in sync", |status| in_sync(status) == 1);
     let before = standby.lines().len();
-    connect(&standby.node).promote(false, SOON).unwrap();
+    connect(&standby.node).promote(Consent::Nothing, SOON).unwrap();
     let (at, line) = standby.wait_for(before, "a client asks this node to take over", |line| line["force"] == false);
     assert_eq!(line["who"], "a process of this user", "{line}");
     let (at, _) = standby.wait_for(at, "a promotion begins", any);

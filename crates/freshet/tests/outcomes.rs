@@ -18,6 +18,7 @@ use freshet::{
     children::NodeProcess,
     sql_client::{Reply, Session, SqlFailure},
 };
+use freshet_base::Consent;
 use freshet_workloads::journal::Mark;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -181,7 +182,7 @@ fn turns(more: &[&str], joins: &[&str], otherwise: u64) {
             true => led(&nodes),
             false => {
                 let heir = (leads + random.within(1, 2) as usize) % 3;
-                connect(nodes[heir].as_ref().unwrap()).promote(false, SOON).unwrap();
+                connect(nodes[heir].as_ref().unwrap()).promote(Consent::Nothing, SOON).unwrap();
                 heir
             }
         };

@@ -9,6 +9,7 @@ use common::{
     write,
 };
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
@@ -88,10 +89,10 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
     for (name, arguments) in [("c", &[][..]), ("c", &join), ("backup", &join)] {
         let again = start(&path(name), &[arguments, &flags[..]].concat());
         wait_until(&again, "it is turned away", is_turned_away);
-        assert!(connect(&again).promote(false, SOON).is_err(), "{name} leads");
+        assert!(connect(&again).promote(Consent::Nothing, SOON).is_err(), "{name} leads");
         if name == "backup" {
             // By force it leads alone: no other node promises it anything, or learns of its term.
-            let _ = connect(&again).promote(true, SOON);
+            let _ = connect(&again).promote(Consent::Loss, SOON);
         }
         assert_eq!(status(&primary)["role"], "primary");
         assert_eq!(status(&primary)["standing"]["standing"], "safe");
@@ -104,4 +105,56 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
     let acknowledged = [1, 2, 3].map(|sequence| Mark { client: 1, sequence });
     assert_eq!(missing(&connect(&new), &acknowledged), []);
     drop(second);
+}
+
+/// Its own memory of addresses, and its last term, lead it to nobody that was removed.
+#[test]
+fn a_primary_that_is_left_alone_heeds_no_removed_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut primary = start(&path("a"), &[]);
+    create_journal(&connect(&primary));
+    let second = start(&path("b"), &["--join", &primary.ready().listen]);
+    wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
+    write(&connect(&primary), 1, 1, SOON).unwrap();
+    let (done, text) = remove(&primary, &[&id(&second)]);
+    assert!(done, "{text}");
+    // An operator who errs.
+    connect(&second).promote(Consent::Loss, SOON).unwrap();
+    write(&connect(&primary), 1, 2, SOON).unwrap();
+    primary.kill();
+    let primary = start(&path("a"), &[]);
+    wait_until(&primary, "it leads", |status| status["role"] == "primary");
+    write(&connect(&primary), 1, 3, SOON).unwrap();
+    assert_eq!(status(&second)["role"], "primary");
+    let acknowledged = [1, 2, 3].map(|sequence| Mark { client: 1, sequence });
+    assert_eq!(missing(&connect(&primary), &acknowledged), []);
+}
+
+/// The usual end of a machine: another node leads, and an operator removes the one that was lost.
+#[test]
+fn a_lost_primary_that_is_removed_is_no_member() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let automatic = ["--failover", "automatic"];
+    let mut primary = start(&path("a"), &automatic);
+    let join = ["--join", &primary.ready().listen, "--failover", "automatic"];
+    let others = ["b", "c", "d"].map(|name| start(&path(name), &join));
+    wait_until(&primary, "three are in sync", |status| in_sync(status) == 3);
+    let (lost, at) = (id(&primary), primary.ready().listen.clone());
+    primary.kill();
+    let leads = || others.iter().find(|node| status(node)["role"] == "primary");
+    wait_until(&others[0], "another leads", |_| leads().is_some());
+    let next = leads().unwrap();
+    wait_until(next, "the others are in sync", |status| in_sync(status) == 2);
+    let members = || {
+        let output = Command::new(program()).args(["members", &next.ready().address]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, table) = members();
+    assert!(code != Some(0) && table.contains(&lost) && table.contains(&at), "{table}");
+    let (done, text) = remove(next, &["--gone", &at]);
+    assert!(done && text.contains(&lost), "{text}");
+    let (code, table) = members();
+    assert!(code == Some(0) && !table.contains(&lost) && !table.contains(&at), "{table}");
 }

@@ -18,7 +18,7 @@ use std::{
 
 use common::{Connected, SOON, flags, missing, program, random};
 use freshet::{client::Client, sql_client::Session};
-use freshet_base::Lsn;
+use freshet_base::{Consent, Lsn};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
@@ -246,7 +246,10 @@ fn whatever_ends_is_started_again_and_one_leads() {
             std::thread::sleep(Duration::from_millis([0, 50, 300, 1000][random.within(0, 3) as usize]));
             let heir = (victim + 1 + random.within(0, 1) as usize) % 3;
             let client = Client::connect(&nodes[heir].address, Duration::from_secs(1));
-            promoted = Some((heir, client.map(|client| client.promote(false, SOON).map_err(|why| why.to_string()))));
+            promoted = Some((
+                heir,
+                client.map(|client| client.promote(Consent::Nothing, SOON).map_err(|why| why.to_string())),
+            ));
         }
         match commits(&acknowledged, last, Duration::from_secs(10)) {
             Ok(after) => println!("round {round}: killed {killed:?}, promoted {promoted:?}, commits after {after:?}"),

@@ -22,6 +22,7 @@ use common::{
     wait_for_message, wait_until, write,
 };
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use freshet_testing::{Missing, skip};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
@@ -169,7 +170,7 @@ fn kill(pair: &mut Pair, standby: &[&str]) -> Vec<Mark> {
     pair.primary.kill();
     let written = writer.join();
     let client = connect(&pair.standby);
-    client.promote(false, SOON).unwrap();
+    client.promote(Consent::Nothing, SOON).unwrap();
     assert_eq!(missing(&client, &written.acknowledged), []);
     println!("{} commits were acknowledged, none is missing after the failover", written.acknowledged.len());
     written.acknowledged
@@ -259,7 +260,7 @@ fn takes_over(pair: &mut Pair, acknowledged: &[Mark]) {
     let before = shown(&pair.primary);
     pair.primary.kill();
     let begun = Instant::now();
-    connect(&pair.standby).promote(false, SOON).unwrap();
+    connect(&pair.standby).promote(Consent::Nothing, SOON).unwrap();
     println!("{:?} after the kill the mirror has taken over", begun.elapsed());
     // A node without anything: no log leads on from a mirror.
     let other = follower(pair, "c");
@@ -302,7 +303,7 @@ fn zombie(resumed_at: Option<&str>, cut: bool) {
     pair.primary.pause();
     let client = connect(&pair.standby);
     let begun = Instant::now();
-    let promoting = thread::spawn(move || client.promote(false, SOON));
+    let promoting = thread::spawn(move || client.promote(Consent::Nothing, SOON));
     wait_for_message(&pair.standby, RECOVERED);
     drop(link);
     if let Some(text) = resumed_at {
@@ -315,7 +316,7 @@ fn zombie(resumed_at: Option<&str>, cut: bool) {
         // The primary has answered. What it has beyond the mirror's memory was not acknowledged.
         assert!(refused.to_string().contains("has more than this one"), "{refused}");
         assert_eq!(resumed_at, Some(RECOVERED));
-        connect(&pair.standby).promote(true, SOON).unwrap();
+        connect(&pair.standby).promote(Consent::Loss, SOON).unwrap();
     }
     if resumed_at.is_none() {
         pair.primary.resume();

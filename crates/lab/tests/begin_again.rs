@@ -12,7 +12,7 @@ use common::{
     wait_for_message, wait_until,
 };
 use freshet::children::NodeProcess;
-use freshet_engine::{Break, StateAnswer, StateAsk};
+use freshet_engine::{Break, Consent, StateAnswer, StateAsk};
 use serde_json::Value;
 
 const PROVED: &str = "the new state of this node is that of its primary";
@@ -80,7 +80,7 @@ fn one_of_two(safety: &str) {
     assert!(!good.messages().contains("begins again"), "{}", good.messages());
     // It has its vote.
     drop(primary);
-    connect(&bad).promote(false, SOON).unwrap();
+    connect(&bad).promote(Consent::Nothing, SOON).unwrap();
     assert_eq!(missing(&connect(&bad), &acknowledged), [], "{safety}");
 }
 
@@ -203,7 +203,7 @@ fn a_standby_in_doubt_turns_readers_away() {
     wait_until(&bad, "its sweep finds the row", |status| status["doubt"].is_string());
     let refused = sql.run("SELECT count(*) FROM things").unwrap_err();
     assert_eq!(refused.code().map(|code| code.code().to_owned()), Some("XX001".to_owned()), "{refused:?}");
-    let refused = connect(&bad).promote(false, SOON).unwrap_err().to_string();
+    let refused = connect(&bad).promote(Consent::Nothing, SOON).unwrap_err().to_string();
     assert!(refused.contains("in doubt"), "{refused}");
     assert!(!Sql::connect(&good).run("SELECT count(*) FROM things").unwrap().is_empty());
 }

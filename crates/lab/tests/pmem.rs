@@ -14,6 +14,7 @@ use std::{
 
 use common::{SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, random, status, wait_until};
 use freshet::children::NodeProcess;
+use freshet_base::Consent;
 use freshet_log::persist::Method;
 use freshet_testing::available;
 use freshet_workloads::journal::Mark;
@@ -115,7 +116,7 @@ fn a_killed_mirror_comes_back_with_everything_acknowledged() {
         assert!(alone.messages().contains("finds the memory that it had"), "{}", alone.messages());
         // It cannot know that its primary did not continue without it.
         let client = connect(&alone);
-        client.promote(true, SOON).unwrap();
+        client.promote(Consent::Loss, SOON).unwrap();
         assert_eq!(missing(&client, &acknowledged), [], "{fabric}, {method}");
         println!("mirror by {fabric}, {method}: {} marks acknowledged, none missing after 3 kills", acknowledged.len());
     }
@@ -187,7 +188,7 @@ fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
         drop(old);
         let mut acknowledged = writer.join().acknowledged;
         let client = connect(&standby);
-        client.promote(false, SOON).unwrap();
+        client.promote(Consent::Nothing, SOON).unwrap();
         // Very safe: until the new primary has a standby, it answers no read of what the old one
         // may not have committed.
         let mut back = start("a", &["--join", &standby.ready().listen]);
@@ -274,7 +275,7 @@ fn after_the_machine_stopped() {
         let mirror = mirror(&directory, fabric, method, "127.0.0.1:1");
         assert!(mirror.messages().contains("finds the memory that it had"), "{}", mirror.messages());
         let client = connect(&mirror);
-        client.promote(true, SOON).unwrap();
+        client.promote(Consent::Loss, SOON).unwrap();
         assert_eq!(missing(&client, &acknowledged), [], "a mirror by {fabric}");
         println!(
             "mirror by {fabric}, {method}: {MARKS} marks acknowledged, none missing after the machine had stopped"

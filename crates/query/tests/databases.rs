@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually, shown};
-use freshet_engine::{CheckpointKind, NodeConfig, Safety};
+use freshet_engine::{CheckpointKind, Consent, NodeConfig, Safety};
 use tokio_postgres::Config;
 
 fn config_of(node: &SqlNode, user: &str, database: &str) -> Config {
@@ -437,7 +437,7 @@ fn a_standby_has_the_databases_of_its_primary() {
     eventually("the idle session is ended", || idle.client.is_closed());
     // What takes over has them, too, and makes more.
     drop((sql, reader, idle, primary));
-    standby.node.promote(true).unwrap();
+    standby.node.promote(Consent::Loss).unwrap();
     eventually("it is primary", || within(&standby, "before").query("INSERT INTO t VALUES (3)").is_ok());
     standby.connect().query("CREATE DATABASE more").unwrap();
     within(&standby, "more").query("CREATE TABLE t (a int)").unwrap();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
-use freshet_engine::{AgainStatus, Encoding, NodeConfig, Safety, node::RoleStatus};
+use freshet_engine::{AgainStatus, Consent, Encoding, NodeConfig, Safety, node::RoleStatus};
 
 fn follow(directory: &tempfile::TempDir, primary: &SqlNode) -> SqlNode {
     let join = Some(primary.node.address().to_owned());
@@ -54,7 +54,7 @@ fn a_node_that_was_deposed_executes_statements_again() {
     assert!(again(&second).executed > 50, "{:?}", again(&second));
     drop((sql, first));
 
-    second.node.promote(true).unwrap();
+    second.node.promote(Consent::Loss).unwrap();
     let first = follow(&directories[0], &second);
     let sql = second.connect();
     sql.lines("ALTER TABLE t ADD COLUMN more text DEFAULT 'more'");
@@ -63,7 +63,7 @@ fn a_node_that_was_deposed_executes_statements_again() {
     assert!(again(&first).executed > 50, "{:?}", again(&first));
 
     // While the other one lives, which is deposed.
-    first.node.promote(true).unwrap();
+    first.node.promote(Consent::Loss).unwrap();
     eventually("it hears of its successor", || second.node.is_deposed());
     drop((sql, second));
     let sql = first.connect();

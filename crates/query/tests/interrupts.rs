@@ -12,7 +12,7 @@ use crate::common::{
     wire::{Part, Wire},
 };
 use freshet_base::wait::BOUND;
-use freshet_engine::NodeConfig;
+use freshet_engine::{Consent, NodeConfig};
 
 /// Nobody takes so long to notice, on whatever machine.
 const LATE: Duration = Duration::from_secs(15);
@@ -458,7 +458,7 @@ fn a_deposed_primary_ends_its_sessions() {
             sessions.iter().zip(statements).map(|(sql, statement)| scope.spawn(move || ends(sql, statement))).collect();
         let busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'";
         eventually("all wait", || asking.lines(busy) == [(statements.len() + 2).to_string()]);
-        standby.node.promote(true).unwrap();
+        standby.node.promote(Consent::Loss).unwrap();
         eventually("it knows", || primary.node.is_deposed());
         assert_eq!(primary.shut_down(), 0, "some have not ended");
         for (wait, statement) in waits.into_iter().zip(statements) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
-use freshet_engine::{MirrorSettings, NodeConfig, Safety, StateHash, node::RoleStatus};
+use freshet_engine::{Consent, MirrorSettings, NodeConfig, Safety, StateHash, node::RoleStatus};
 
 struct Dice(u64);
 
@@ -50,7 +50,7 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     drop((sql, primary));
 
     // Very safe: what is here is all there is.
-    mirror.node.promote(true).unwrap();
+    mirror.node.promote(Consent::Loss).unwrap();
     let back = SqlNode::start(NodeConfig { join: Some(mirror.node.address().into()), ..of(&directories[2]) });
     let sql = mirror.connect();
     assert_eq!(sql.lines("SELECT id, v, w FROM t ORDER BY id"), rows);
@@ -94,7 +94,7 @@ fn an_update_of_more_than_an_undo_ring_commits() {
     }
     let rows = sql.lines("SELECT count(*), count(DISTINCT v), min(v) FROM t");
     drop((sql, primary));
-    mirrors[0].node.promote(true).unwrap();
+    mirrors[0].node.promote(Consent::Loss).unwrap();
     assert_eq!(mirrors[0].connect().lines("SELECT count(*), count(DISTINCT v), min(v) FROM t"), rows);
 }
 
@@ -193,6 +193,6 @@ fn whatever_clients_do_is_in_a_mirror() {
     };
     let before = all(&primary);
     drop((sql, other, primary));
-    mirror.node.promote(true).unwrap();
+    mirror.node.promote(Consent::Loss).unwrap();
     assert!(all(&mirror) == before);
 }

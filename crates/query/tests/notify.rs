@@ -6,7 +6,7 @@ use crate::common::{
     SOON, SqlNode, config, eventually,
     wire::{Answer, Part, Wire},
 };
-use freshet_engine::{NodeConfig, Safety};
+use freshet_engine::{Consent, NodeConfig, Safety};
 use freshet_general::QueryEngine;
 use freshet_query::session::settings::Bounds;
 
@@ -219,7 +219,7 @@ fn a_standby_listens_and_does_not_speak_and_goes_on_when_it_takes_over() {
     writer.lines("NOTIFY news, 'before'");
     assert_eq!(next(&mut wire), "news:before");
     primary.node.stop().unwrap();
-    standby.node.promote(true).unwrap();
+    standby.node.promote(Consent::Loss).unwrap();
     eventually("it is the primary", || wire.query("NOTIFY other").state().is_none());
     standby.connect().lines("NOTIFY news, 'after'");
     assert_eq!(next(&mut wire), "news:after");

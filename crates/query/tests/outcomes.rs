@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
-use freshet_engine::{Encoding, MirrorSettings, NodeConfig, Safety, node::RoleStatus};
+use freshet_engine::{Consent, Encoding, MirrorSettings, NodeConfig, Safety, node::RoleStatus};
 
 /// Begins a transaction that inserts `id`, and returns its token.
 fn begin(sql: &Sql, id: u32) -> String {
@@ -271,7 +271,7 @@ fn through_a_failover(encoding: Encoding) {
     assert_eq!(outcome(&reader, "00000000-0000-8000-8000-000000000000"), "NULL");
     drop((sql, lost, primary));
 
-    standby.node.promote(true).unwrap();
+    standby.node.promote(Consent::Loss).unwrap();
     let third = follow(2, &standby);
     // A session that was there before, and the first one that comes.
     for sql in [reader, standby.connect()] {
@@ -308,7 +308,7 @@ fn a_failover_to_a_mirror_changes_none() {
     let open = begin(&lost, 2);
     eventually("the mirror is whole", || matches!(mirror.node.status().role, RoleStatus::Mirror { own } if own.whole));
     drop((sql, lost, primary));
-    mirror.node.promote(true).unwrap();
+    mirror.node.promote(Consent::Loss).unwrap();
     let join = Some(mirror.node.address().into());
     let back = SqlNode::start(NodeConfig { join, ..of(&directories[2], Safety::Quorum(2)) });
     let sql = mirror.connect();

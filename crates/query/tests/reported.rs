@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{SqlNode, config, eventually, judge::Judge, wire::Wire};
 use crate::differential::generate::random::Random;
-use freshet_engine::{NodeConfig, Safety};
+use freshet_engine::{Consent, NodeConfig, Safety};
 use freshet_testing::{Missing, skip};
 
 /// The settings that change.
@@ -144,7 +144,7 @@ fn open_sessions_learn_of_a_promotion() {
     sessions[1].query("BEGIN");
     sessions[2].query("BEGIN; SELECT 1 / 0");
     drop(primary);
-    standby.node.promote(true).unwrap();
+    standby.node.promote(Consent::Loss).unwrap();
     for wire in &mut sessions {
         // Whatever it asks, even if that fails.
         wire.query("SELECT 1");

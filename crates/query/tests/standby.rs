@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
-use freshet_base::Rid;
+use freshet_base::{Consent, Rid};
 use freshet_engine::{Lsn, NodeConfig, ReplayMode, Safety, node::RoleStatus};
 use freshet_storage::Announcement;
 
@@ -190,7 +190,7 @@ fn a_standby_that_takes_over_takes_writes() {
     primary.node.stop().unwrap();
     // A standby alone cannot know whether its primary went on without it (2-safe): the operator
     // says.
-    standby.node.promote(true).unwrap();
+    standby.node.promote(Consent::Loss).unwrap();
     let sql = standby.connect();
     assert_eq!(sql.lines("SELECT pg_is_in_recovery()"), ["f"]);
     // Values that the old primary had logged ahead are not given out again.

@@ -326,6 +326,7 @@ impl Table {
         };
         let mut nodes = self.votes.set.as_ref().map(named).unwrap_or_default();
         nodes.extend(peers.iter().filter_map(|peer| peer.node));
+        nodes.retain(|node| self.votes.set.as_ref().is_none_or(|set| !set.is_without(*node)));
         for node in nodes {
             let peer = peers.iter().find(|peer| peer.node == Some(node));
             let connected = self.members.primary.then_some(false);

@@ -18,7 +18,7 @@ use std::{
 };
 
 use freshet_base::{
-    Lsn, NodeId, Safety, Term,
+    Consent, Lsn, NodeId, Safety, Term,
     sync::Arc,
     wait::{self, Patience},
 };
@@ -48,8 +48,8 @@ pub struct PromoteOptions {
     pub safety: Option<Safety>,
     /// What this node is configured with: counts before a primary has said anything.
     pub configured: Option<Safety>,
-    /// Goes on although acknowledged commits may be lost.
-    pub force: bool,
+    /// What an operator has agreed to.
+    pub consent: Consent,
     /// Why this node stands.
     pub standing: Standing,
     /// Nodes to ask, beside those that the standby knows.
@@ -65,12 +65,19 @@ impl Default for PromoteOptions {
         Self {
             safety: None,
             configured: None,
-            force: false,
+            consent: Consent::Nothing,
             standing: Standing::default(),
             known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
         }
+    }
+}
+
+impl PromoteOptions {
+    /// Whether acknowledged commits may be lost.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.consent == Consent::Loss
     }
 }
 
@@ -261,6 +268,9 @@ fn is_itself<S: Store>(shared: &Shared<S>, peer: &Peer) -> bool {
 
 /// What an operator can do who cannot bring other nodes back.
 const FORCE: &str = ", or force the promotion";
+/// The same where only the primary's answer is missing.
+const GONE: &str = ", or, if the primary is gone and will not come back, promote with --primary-is-gone: only what it \
+                    has acknowledged without this node is lost then";
 /// Who force a promotion then may lose commits, although all nodes live.
 const CERTIFY: &str = "; do not force the promotion: a node is there, and its certificate, or this node's, is not \
                        accepted: replace what has ended (member.certificate, and SIGHUP), and promote again";
@@ -272,7 +282,15 @@ impl Round {
 
     fn explain(mut self, why: Stopped, safety: Safety) -> PromoteError {
         let unreachable = std::mem::take(&mut self.unreachable);
-        let way = if self.uncertified { CERTIFY } else { FORCE };
+        let way = match &why {
+            _ if self.uncertified => CERTIFY,
+            Stopped::SetUncertain { newest: Some(set), answered, needed }
+                if answered + 1 == *needed && set.may_go_on_alone() && self.address(set.primary).is_none() =>
+            {
+                GONE
+            }
+            _ => FORCE,
+        };
         match why {
             Stopped::TooFew { answered, needed } => PromoteError::TooFew { answered, needed, way, unreachable },
             Stopped::SetUncertain { newest, answered, needed } => {
@@ -412,7 +430,7 @@ fn fetch<S: Store>(
 
 fn rules<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Rules {
     let safety = known_level(options.safety, shared.level(), options.configured);
-    Rules { safety, force: options.force, standing: options.standing }
+    Rules { safety, consent: options.consent, standing: options.standing }
 }
 
 /// Whether a node that nobody has ordered to lead may begin to rest for that.

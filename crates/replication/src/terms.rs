@@ -183,11 +183,13 @@ impl Terms {
     pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
         let others = peers.iter().filter(|peer| peer.address != own);
         let addresses: BTreeMap<_, _> = others.map(|peer| (peer.address.clone(), peer.node)).collect();
-        let remembered = &mut self.lock().remembered;
-        // A node that knows no other has not been told yet.
-        if !addresses.is_empty() && *remembered != addresses {
+        let mut kept = self.lock();
+        let removed = |node: &Option<NodeId>| node.is_some_and(|node| kept.state.has_removed(node));
+        // A node that knows no other has not been told yet, unless all of them were removed.
+        let is_told = !addresses.is_empty() || self.store.recall().values().all(removed);
+        if is_told && kept.remembered != addresses {
             self.store.remember(&addresses);
-            *remembered = addresses;
+            kept.remembered = addresses;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Refusal, Welcome, consider},
@@ -31,19 +31,19 @@ const PATIENCE: u64 = 15_000;
 
 impl World {
     /// The operator wants `node` to take over.
-    pub(crate) fn promote(&mut self, node: usize, force: bool) -> Result<(), Violation> {
+    pub(crate) fn promote(&mut self, node: usize, consent: Consent) -> Result<(), Violation> {
         if self.nodes[node].mirror.as_ref().is_some_and(|mirror| mirror.stands()) {
             return Ok(());
         }
-        self.stands(node, force, Standing::Ordered)
+        self.stands(node, consent, Standing::Ordered)
     }
 
     /// It stands as soon as it may.
-    pub(crate) fn stands(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
+    pub(crate) fn stands(&mut self, node: usize, consent: Consent, standing: Standing) -> Result<(), Violation> {
         self.rest(node)?;
         match self.nodes[node].mirror {
-            Some(_) => self.mirror_stands(node, force, standing),
-            None => self.stand(node, force, standing),
+            Some(_) => self.mirror_stands(node, consent, standing),
+            None => self.stand(node, consent, standing),
         }
     }
 
@@ -64,7 +64,7 @@ impl World {
             return self.begin_term(node, term, Inheritance { succession, committed, answered });
         }
         self.rest(node)?;
-        self.stand(node, false, Standing::ComesBack(ComesBack::default()))
+        self.stand(node, Consent::Nothing, Standing::ComesBack(ComesBack::default()))
     }
 
     /// Follows nobody, and feeds nobody, until it leads or gives up.
@@ -74,9 +74,9 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn stand(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
+    pub(crate) fn stand(&mut self, node: usize, consent: Consent, standing: Standing) -> Result<(), Violation> {
         if let Some(mirror) = &self.nodes[node].mirror
-            && !(mirror.is_database() && (force || mirror.has_vote()))
+            && !(mirror.is_database() && (consent == Consent::Loss || mirror.has_vote()))
         {
             return self.end_rest(node);
         }
@@ -96,7 +96,7 @@ impl World {
             Standing::Automatic if broken == Broken::MajorityNotAsked => Standing::Ordered,
             standing => standing,
         };
-        let rules = Rules { safety, force, standing };
+        let rules = Rules { safety, consent, standing };
         let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),

@@ -101,6 +101,8 @@ pub struct Report {
     pub failed_syncs: u64,
     /// Disks that were lost, and replaced.
     pub disks: u64,
+    /// Primaries that an operator has declared gone.
+    pub gone: u64,
     /// Disks that were set back.
     pub set_back: u64,
     /// Batches that mirrors have kept of a primary that was given up, and that they have undone.

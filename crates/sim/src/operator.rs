@@ -1,11 +1,12 @@
 //! Who looks after the cluster while it runs, and puts things right.
 
-use freshet_base::Term;
-use freshet_cluster::term::Fence;
+use freshet_base::{Consent, Term};
+use freshet_cluster::{in_sync::InSyncSet, term::Fence};
 
 use crate::{
     checks::Violation,
     node::Node,
+    scenario::Broken,
     world::{What, World},
 };
 
@@ -51,7 +52,7 @@ impl World {
         self.may_order_switch_over(&leading);
         self.may_remove(&leading)?;
         if let Some(node) = self.holder_of_more(leading.len()) {
-            return self.promote(node, false);
+            return self.promote(node, Consent::Nothing);
         }
         self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(if self.scenario.automatic { 100 } else { 25 });
@@ -66,11 +67,39 @@ impl World {
             let candidates = self.candidates();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
-                let force = self.scenario.force && self.nodes[node].synchronous && self.dice.one_in(2);
-                return self.promote(node, force);
+                let consent = self.consent(node, leading.is_empty());
+                return self.promote(node, consent);
             }
         }
         Ok(())
+    }
+
+    /// What the operator agrees to when `node` is to lead. A primary that is down, and that
+    /// committed nothing without that node, has gone in sync: sometimes it is gone for good.
+    fn consent(&mut self, node: usize, none_leads: bool) -> Consent {
+        if self.scenario.force {
+            let forces = self.nodes[node].synchronous && self.dice.one_in(2);
+            return if forces { Consent::Loss } else { Consent::Nothing };
+        }
+        let (state, holder) = (&self.nodes[node], self.nodes[node].disk.terms.holder(self.nodes[node].id));
+        let Some(primary) = state.disk.terms.set.as_ref().map(|set| set.primary.0 as usize) else {
+            return Consent::Nothing;
+        };
+        let of_before = &self.nodes[primary];
+        let known = of_before.disk.log.blocks().iter().rev().find_map(|block| block.set.as_deref());
+        let known = [of_before.disk.terms.set.as_ref(), known];
+        let in_sync = known
+            .into_iter()
+            .flatten()
+            .all(|set| set.may_go_on_alone() && set.possible().all(|possible| possible.members.contains(&holder)));
+        let gone = none_leads && primary != node && !of_before.up && of_before.mirror.is_none() && in_sync;
+        let alone = state.disk.terms.set.as_ref().is_some_and(InSyncSet::may_go_on_alone);
+        if !gone || !alone || !self.dice.one_in(2) || self.scenario.broken != Broken::Nothing {
+            return Consent::Nothing;
+        }
+        self.report.gone += 1;
+        self.another_disk(primary);
+        Consent::PrimaryIsGone
     }
 
     /// A node that refuses to follow the only primary, since that one has less.
@@ -95,7 +124,7 @@ impl World {
     pub(crate) fn coup(&mut self) -> Result<(), Violation> {
         let can = |node: &Node| node.up && node.mirror.as_ref().is_some_and(|it| it.ready && it.is_database());
         match (0..self.nodes.len()).find(|node| can(&self.nodes[*node])) {
-            Some(node) => self.promote(node, false),
+            Some(node) => self.promote(node, Consent::Nothing),
             None => {
                 self.after(100, What::Coup);
                 Ok(())

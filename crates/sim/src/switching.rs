@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, Term};
+use freshet_base::{Consent, Lsn, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::Place,
@@ -136,7 +136,7 @@ impl World {
         if state.living(self.clock(node)) != Some(by) || !is_free {
             return Ok(());
         }
-        self.stands(node, false, Standing::Handed(hand_over))
+        self.stands(node, Consent::Nothing, Standing::Handed(hand_over))
     }
 
     /// Whether the primary `node` gives the candidate that shows this number its promise of `term`.

@@ -1,6 +1,7 @@
 //! When nodes stand without being told to, and what a primary may answer without asking: drives
 //! [`freshet_cluster::watch`] and [`freshet_cluster::lease`].
 
+use freshet_base::Consent;
 use freshet_cluster::{
     Moment,
     lease::Voter,
@@ -90,7 +91,7 @@ impl World {
             state.mirror.as_ref().is_none_or(|mirror| mirror.ready && !mirror.takes_over && !mirror.stands());
         if is_ready && !state.disk.terms.history.entries().is_empty() {
             self.report.stood += 1;
-            self.stands(node, false, Standing::Automatic)?;
+            self.stands(node, Consent::Nothing, Standing::Automatic)?;
         }
         // Something had to be waited for, or is in the way.
         let state = &self.nodes[node];

@@ -14,7 +14,7 @@ use std::{
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    AgainStatus, Apply, CommandExecutor, Domain, Encoding, Isolation, Lsn, Node, NodeConfig, OnMismatch,
+    AgainStatus, Apply, CommandExecutor, Consent, Domain, Encoding, Isolation, Lsn, Node, NodeConfig, OnMismatch,
     ProcedureError, ProofSettings, Safety, StateHash, Ticket, Transaction, Worker, executors,
     node::{LinkStatus, RoleStatus},
     scheme::inputs::{Mismatch, read_mismatches},
@@ -464,7 +464,7 @@ fn what_a_failover_has_yet_to_execute_is_reported() {
     primary.stop().unwrap();
     drop(primary);
     std::thread::scope(|scope| {
-        let promoted = scope.spawn(|| follower.promote(true));
+        let promoted = scope.spawn(|| follower.promote(Consent::Loss));
         let under_way = loop {
             match follower.status().role {
                 RoleStatus::TakingOver { again, .. } => break again.unwrap(),
@@ -521,7 +521,7 @@ fn a_standby_that_executes_transactions_again_takes_over() {
     let theirs = hash(&primary, None);
     primary.stop().unwrap();
     drop(primary);
-    follower.promote(true).unwrap();
+    follower.promote(Consent::Loss).unwrap();
     let ours = hash(&follower, None);
     assert_eq!((ours.hash, ours.records), (theirs.hash, theirs.records));
     // The old primary comes back as a standby that executes transactions again.
@@ -563,12 +563,12 @@ fn a_node_that_was_deposed_executes_transactions_again() {
     assert_same(&first, &second);
     first.stop().unwrap();
     drop(first);
-    second.promote(true).unwrap();
+    second.promote(Consent::Loss).unwrap();
     let first = follow(&directories[0], &second);
     drives(&second, 100..200);
     assert_same(&second, &first);
     // While the other one lives, which is deposed.
-    first.promote(true).unwrap();
+    first.promote(Consent::Loss).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !second.is_deposed() {
         assert!(Instant::now() < deadline, "it never hears of its successor");
@@ -710,7 +710,7 @@ fn a_candidate_gets_what_does_not_come_out_from_another_standby() {
     primary.stop().unwrap();
     drop(primary);
     bench.set(Course::Lying);
-    candidate.promote(false).unwrap();
+    candidate.promote(Consent::Nothing).unwrap();
     let after = hash(&candidate, None);
     assert_eq!((after.hash, after.records), (before.hash, before.records));
     let (found, _) = read_mismatches(&directories[1].path().join("mismatches")).unwrap();

@@ -83,6 +83,8 @@ pub struct Candidacy {
     living: Option<Living>,
     /// A node knows that maintenance lasts.
     maintained: bool,
+    /// An operator says that the primary of before is gone.
+    primary_is_gone: bool,
 }
 
 /// What holds for a candidate that was a primary before.
@@ -118,6 +120,7 @@ impl Candidacy {
             automatic: false,
             living: None,
             maintained: false,
+            primary_is_gone: false,
         }
     }
 
@@ -127,6 +130,14 @@ impl Candidacy {
     #[must_use]
     pub fn comes_back(mut self, asks: bool) -> Self {
         self.comes_back = Some(ComesBack { asks, promised: self.fence.holder().filter(|holder| *holder != self.me) });
+        self
+    }
+
+    /// An operator says that the primary of before will never come back with what it holds
+    /// ([`super::Consent::PrimaryIsGone`]).
+    #[must_use]
+    pub fn without_primary(mut self) -> Self {
+        self.primary_is_gone = true;
         self
     }
 
@@ -154,8 +165,14 @@ impl Candidacy {
         self.me
     }
 
-    /// A node has answered.
+    /// A node has answered. What one says that an operator has removed counts for nothing, nor that
+    /// one of these leads.
     pub fn observe(&mut self, node: NodeId, answer: Answer) {
+        let leads = if let Answer::LedBy(living) = &answer { living.node } else { node };
+        let set = self.mine.set.as_ref();
+        if set.is_some_and(|set| [node, leads].into_iter().any(|node| set.is_without(node))) {
+            return;
+        }
         match answer {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.observe_living(living),
@@ -525,13 +542,21 @@ impl Candidacy {
         // No other can have led since without an answer of this node.
         let wrote = self.mine.history.entries().last().is_some_and(|last| newest.is_of(last));
         let needed = wrote && newest.possible().all(|set| set.members.contains(&me));
-        let may_go_on = newest.possible().all(|set| set.quorum.is_none() && set.floor == 0);
-        let alone = may_go_on && self.undisturbed && (self.effective || needed);
+        let alone = newest.may_go_on_alone() && self.undisturbed && (self.effective || needed);
         if alone && own && newest.members.contains(&me) {
             return (1, 1);
         }
-        let (answered, needed) = newest.answered_by(|set, holder| self.has_answered(holder, set.quorum.is_none()));
+        let (answered, needed) = newest.answered_by(|set, holder| {
+            self.has_answered(holder, set.quorum.is_none()) || self.can_do_without(*set, holder, newest.primary)
+        });
         (count(answered), count(needed))
+    }
+
+    /// Whether `holder` is the primary, which is gone, and could not have been followed by anybody
+    /// but the other members, all of whom hold every commit.
+    fn can_do_without(&self, set: Possible<'_>, holder: &Holder, primary: NodeId) -> bool {
+        let counts = self.primary_is_gone && holder.node == primary && set.quorum.is_none() && set.floor == 0;
+        counts && set.members.iter().any(|member| self.has_answered(member, true))
     }
 
     /// Whether the node that had this log has answered, and has it still. One that has lost what it

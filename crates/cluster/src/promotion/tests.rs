@@ -25,7 +25,7 @@ fn state() -> TermState {
 }
 
 fn rules(safety: Safety) -> Rules {
-    Rules { safety, force: false, standing: Standing::Ordered }
+    Rules { safety, consent: Consent::Nothing, standing: Standing::Ordered }
 }
 
 #[test]

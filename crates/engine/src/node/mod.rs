@@ -52,7 +52,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, Lsn, NodeId, StateProof, Term, WaitError,
+    ClusterId, Consent, Lsn, NodeId, StateProof, Term, WaitError,
     wait::{self, Patience},
 };
 use freshet_log::{
@@ -367,15 +367,15 @@ impl Node {
 
     /// Makes this standby, or mirror, the primary of a new term (Query Fresh, section 3.4.4):
     /// consults the other nodes, fetches what they have more, finishes replay, and leads. Readers
-    /// continue. With `force` also when that may lose acknowledged commits. Blocks for as long as
-    /// all that takes.
+    /// continue. `consent` says what an operator has agreed to lose. Blocks for as long as all that
+    /// takes.
     ///
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Lead`] the node is a standby as before.
-    pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
-        tracing::info!(force, "a promotion begins");
+    pub fn promote(&self, consent: Consent) -> Result<Promotion, PromoteError> {
+        tracing::info!(?consent, "a promotion begins");
         let configured = Some(self.config.safety);
-        let promoted = self.promotion(&PromoteOptions { force, configured, ..PromoteOptions::default() });
+        let promoted = self.promotion(&PromoteOptions { consent, configured, ..PromoteOptions::default() });
         if let Err(cause) = &promoted {
             tracing::warn!(%cause, "the promotion did not take place");
         }

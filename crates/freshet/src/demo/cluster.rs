@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Lsn;
+use freshet_base::{Consent, Lsn};
 use freshet_log::inspect::{Finding, Inspection};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -168,7 +168,7 @@ impl Cluster {
     /// Makes the next living standby the primary; returns its term and where that begins.
     pub(crate) fn promote_next(&mut self) -> Result<(u32, Lsn), Failure> {
         let next = *self.standbys().first().ok_or_else(|| Failure::new("no standby is left"))?;
-        let promoted = self.connect(next)?.promote(false, PATIENCE)?;
+        let promoted = self.connect(next)?.promote(Consent::Nothing, PATIENCE)?;
         self.primary = next;
         Ok(promoted)
     }

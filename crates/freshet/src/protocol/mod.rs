@@ -18,14 +18,14 @@ mod tests;
 
 use std::io::{self, Read};
 
-use freshet_base::{Lsn, NodeId};
+use freshet_base::{Consent, Lsn, NodeId};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -56,8 +56,8 @@ pub enum Ask {
     Watermarks,
     /// Makes this standby the primary. Answered by [`Answer::Promoted`].
     Promote {
-        /// Even when other nodes cannot be asked whether they know more.
-        force: bool,
+        /// What the operator has agreed to.
+        consent: Consent,
     },
     /// Hands the role of this primary to a standby. Answered by [`Answer::SwitchedOver`].
     SwitchOver {

@@ -30,7 +30,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<bool>().prop_map(|force| Ask::BeginAgain { force }),
         any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Lsn(from), batch_bytes }),
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
-        any::<bool>().prop_map(|force| Ask::Promote { force }),
+        prop_oneof![Just(Consent::Nothing), Just(Consent::PrimaryIsGone), Just(Consent::Loss)]
+            .prop_map(|consent| Ask::Promote { consent }),
         any::<Option<String>>().prop_map(|to| Ask::SwitchOver { to }),
         (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Lsn), deadline_ms }),
         (any::<u64>(), any::<u64>()).prop_map(|(lsn, deadline_ms)| Ask::WaitVisible { lsn: Lsn(lsn), deadline_ms }),

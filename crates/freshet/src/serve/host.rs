@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{
-    Lsn, NodeId,
+    Consent, Lsn, NodeId,
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
@@ -169,8 +169,8 @@ impl Host for NodeHost {
         }
     }
 
-    fn promote(&self, force: bool) -> Result<(u32, Lsn), String> {
-        match self.node.promote(force) {
+    fn promote(&self, consent: Consent) -> Result<(u32, Lsn), String> {
+        match self.node.promote(consent) {
             Ok(promotion) => {
                 let (term, lsn) = (promotion.term.0, promotion.at.0);
                 let up_s = self.begun.elapsed().as_secs();

@@ -346,7 +346,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
 /// Logs a request that changes the node before it is done, and which client has made it.
 fn log_asked(who: &str, ask: &Ask) {
     match ask {
-        Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
+        Ask::Promote { consent } => tracing::info!(who, ?consent, "a client asks this node to take over"),
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
         Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
@@ -373,7 +373,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             Ok(mix) => Answer::Mix(mix),
             Err(reason) => Answer::Refused { reason },
         }),
-        Ask::Promote { force } => aside(shared, reply, move |host| match host.promote(force) {
+        Ask::Promote { consent } => aside(shared, reply, move |host| match host.promote(consent) {
             Ok((term, at)) => Answer::Promoted { term, at },
             Err(reason) => Answer::Refused { reason },
         }),
@@ -419,7 +419,8 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
 /// A failover has a thread of its own; there is one at a time.
 fn aside(shared: &Arc<Shared>, reply: Reply, failover: impl FnOnce(&dyn Host) -> Answer + Send + 'static) {
     if shared.promoting.swap(true, Ordering::SeqCst) {
-        let reason = "a failover by this node is under way: look at its status".to_owned();
+        let reason =
+            "another promotion, switch-over or removal by this node is under way: look at its status".to_owned();
         return reply.send(Answer::Refused { reason });
     }
     let this = Arc::clone(shared);

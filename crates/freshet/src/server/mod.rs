@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, NodeId, strangers::Strangers};
+use freshet_base::{Consent, Lsn, NodeId, strangers::Strangers};
 use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -84,7 +84,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be, or must not.
-    fn promote(&self, force: bool) -> Result<(u32, Lsn), String>;
+    fn promote(&self, consent: Consent) -> Result<(u32, Lsn), String>;
     /// Hands the role of this primary to a standby ([`freshet_engine::Node::switch_over`]). May
     /// take a while.
     ///

@@ -7,7 +7,7 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use freshet_base::{ClusterId, NodeId};
+use freshet_base::{ClusterId, Consent, NodeId};
 use freshet_membership::{Enrolment, Identity, NewKey};
 
 use super::*;
@@ -31,7 +31,7 @@ impl Host for Volatile {
     fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
         Ok(Mix { log_bytes: from.0, transactions: batch_bytes, ..Mix::default() })
     }
-    fn promote(&self, _force: bool) -> Result<(u32, Lsn), String> {
+    fn promote(&self, _consent: Consent) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
     }
     fn remove(&self, _: &str, _: bool) -> Result<NodeId, String> {
@@ -104,7 +104,7 @@ fn records_are_hashed() {
 fn a_request_can_be_refused() {
     let server = serve();
     let client = connect(&server);
-    assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
+    assert!(matches!(client.promote(Consent::Nothing, SOON), Err(ClientError::Refused { .. })));
     assert!(matches!(client.checkpoint(false, SOON), Err(ClientError::Refused { .. })));
     assert!(client.status(SOON).unwrap().contains("primary"));
     let late = client.ask(Ask::WaitVisible { lsn: Lsn::MAX, deadline_ms: 1 }, SOON).unwrap();
@@ -217,7 +217,7 @@ fn who_comes_from_afar_shows_a_certificate() {
             Err(ClientError::Refused { reason, .. }) => assert!(reason.contains("status alone"), "{reason}"),
             other => panic!("{other:?}"),
         };
-        refused(looks.promote(true, SOON).map(drop));
+        refused(looks.promote(Consent::Loss, SOON).map(drop));
         refused(looks.checkpoint(false, SOON).map(drop));
         refused(looks.token(Grant::Client(Identity::Operator), SOON, SOON).map(drop));
         refused(looks.hash(None, SOON).map(drop));
@@ -232,8 +232,11 @@ fn who_comes_from_afar_shows_a_certificate() {
         let stream = Stream::from(TcpStream::connect(address).unwrap());
         let config = Credentials::of_newcomer(&token).unwrap();
         let stream = stream.secure_client(config, Credentials::expected(), Instant::now() + SOON).unwrap();
-        let both =
-            [request(Ask::Hello { version: VERSION }), request(Ask::Status), request(Ask::Promote { force: true })];
+        let both = [
+            request(Ask::Hello { version: VERSION }),
+            request(Ask::Status),
+            request(Ask::Promote { consent: Consent::Loss }),
+        ];
         stream.write_all(&mut [std::io::IoSlice::new(&both.concat())], false).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         let mut frames = Frames::new(crate::client::Ear(&stream));
@@ -269,7 +272,7 @@ fn whatever_is_sent_to_it_the_server_continues() {
         Ask::Hello { version: VERSION },
         Ask::Status,
         Ask::Watermarks,
-        Ask::Promote { force: true },
+        Ask::Promote { consent: Consent::Loss },
         Ask::Refill,
         Ask::BeginAgain { force: true },
         Ask::Checkpoint { consistent: true },

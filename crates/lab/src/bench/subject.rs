@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Lsn, Safety, cpu};
+use freshet_base::{Consent, Lsn, Safety, cpu};
 use freshet_engine::{Database, Domain, FabricEncryption, Node, NodeConfig, Recorded, ReplayMode, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
@@ -449,7 +449,7 @@ impl Subject {
         let standby = self.standbys.iter().chain(&self.mirrors).next();
         let standby = standby.ok_or_else(|| Failure::new("there is no node to take over"))?;
         let begun = Instant::now();
-        standby.client.promote(true, FAILOVER)?;
+        standby.client.promote(Consent::Loss, FAILOVER)?;
         Ok(begun.elapsed())
     }
 

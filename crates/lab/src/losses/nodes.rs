@@ -21,6 +21,7 @@ use super::{
 };
 use crate::processes::{self, AGAIN_AFTER};
 use freshet::{Failure, children::Process, client::ClientError};
+use freshet_base::Consent;
 
 /// A node's process, and how it is started.
 #[derive(Default)]
@@ -347,7 +348,7 @@ impl<'a> Nodes<'a> {
 
     /// Makes a node the primary, never by force.
     pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
-        Ok(processes::client(&self.control(node))?.promote(false, patience)?.0)
+        Ok(processes::client(&self.control(node))?.promote(Consent::Nothing, patience)?.0)
     }
 
     /// Copies a node's directory, as it is; the directory has what `holds` says.

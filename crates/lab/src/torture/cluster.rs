@@ -30,6 +30,7 @@ use freshet::{
     client::{Client, ClientError},
     verify::state,
 };
+use freshet_engine::Consent;
 #[cfg(debug_assertions)]
 use freshet_engine::{Break, StateAnswer, StateAsk};
 
@@ -434,7 +435,7 @@ impl<'a> Cluster<'a> {
 
     /// Makes a node the primary.
     pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
-        let (term, _) = self.client(node)?.promote(false, patience)?;
+        let (term, _) = self.client(node)?.promote(Consent::Nothing, patience)?;
         self.promoted(node);
         Ok(term)
     }

@@ -160,7 +160,7 @@ pub(super) fn lost(state: SqlState) -> Report {
         let hint = "The session continues with the next primary. Ask there what is so, before you repeat it.";
         return Report::error(state, message).hint(hint);
     }
-    let message = "the primary was lost, and with it this transaction: it was rolled back";
+    let message = "the primary was lost or has given up its role, and this transaction was rolled back with that";
     Report::error(state, message).hint("Roll back, and repeat it: the session continues with the next primary.")
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{Domain, Isolation, Node, NodeConfig, Safety};
+use freshet_engine::{Consent, Domain, Isolation, Node, NodeConfig, Safety};
 use freshet_query::{
     ddl::effects,
     schema::{Catalog, FIRST_DATABASE},
@@ -133,7 +133,7 @@ fn a_standby_shows_definitions_and_goes_on_after_a_failover() {
     drop(base);
     primary.stop().unwrap();
     drop(primary);
-    standby.promote(true).unwrap();
+    standby.promote(Consent::Loss).unwrap();
     let base = &shown;
     base.sequences.make().unwrap();
     let made = base.catalog.made_tables().len();

@@ -146,9 +146,10 @@ fn explain(this: &PrimaryId, other: &PrimaryId, yields: Yields, why: Why) -> Str
     let (goes, stays) = if yields == Yields::Other { (other, this) } else { (this, other) };
     let is_copy = this.node == other.node;
     let because = match why {
-        Why::EarlierTerm => "its term is the earlier one",
+        Why::EarlierTerm => "the term of the one that yields is the earlier one",
         Why::HoldsLess => {
-            "its log holds no acknowledgement of an in-sync set or quorum of that term, and the other's more"
+            "the log of the one that yields holds no acknowledgement of an in-sync set or quorum of that term, and \
+             the other's more"
         }
         Why::NeitherHolds => "neither has committed anything that another node holds, and one of them has to",
         Why::BothHold => "the logs of both hold acknowledgements of an in-sync set or quorum of that term",
@@ -168,8 +169,8 @@ fn explain(this: &PrimaryId, other: &PrimaryId, yields: Yields, why: Why) -> Str
              again; let it join with a new one"
         }
         Yields::This | Yields::Other => {
-            "it acknowledges nothing any more, keeps its log, and starts again by itself to follow the other one; what \
-             only it holds is then in a saved tail, or it says that it holds more (see its status)"
+            "the one that yields acknowledges nothing any more, keeps its log, and starts again by itself to follow \
+             the other one; what only it holds is then in a saved tail, or it says that it holds more (see its status)"
         }
     };
     let goes = if yields == Yields::Both {

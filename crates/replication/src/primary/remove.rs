@@ -9,7 +9,7 @@ use freshet_base::{
 use freshet_cluster::commit_rule::{CannotLeave, Event, Leaves};
 
 use super::{Primary, Shared, is_named};
-use crate::feed::Feeder;
+use crate::{feed::Feeder, wire::Peer};
 
 /// So long it may take until the in-sync set without the node is in effect.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,7 +78,10 @@ impl Shared {
 
     /// This node feeds it no more, and no node asks it anything.
     fn let_go(&self, node: NodeId) {
-        self.peers.lock().expect("no code panics under this mutex").retain(|peer| peer.node != Some(node));
+        let address = self.address_of(node);
+        let is_it =
+            |peer: &Peer| peer.node == Some(node) || peer.node.is_none() && Some(&peer.address) == address.as_ref();
+        self.peers.lock().expect("no code panics under this mutex").retain(|peer| !is_it(peer));
         self.remember_peers();
         self.feeds.end_feeds_of(node, "an operator has removed it from the cluster");
         self.feeds.peers_changed();

@@ -28,8 +28,12 @@ impl Shared {
 
     /// Asks relays through `relays` of them, one below the other.
     fn known_members(&self, relays: u8) -> Members {
-        let PrimaryStatus { standing, standbys, observers, available, durable, .. } = self.status();
+        let PrimaryStatus { standing, mut standbys, observers, available, durable, .. } = self.status();
         let fenced = matches!(standing, Standing::Fenced { .. });
+        // This primary may have known one that is away as a standby only: the primary of before.
+        for standby in standbys.iter_mut().filter(|standby| standby.address.is_empty()) {
+            standby.address = self.address_of(standby.node).unwrap_or_default();
+        }
         let votes = Votes { safety: Some(self.config.rule.safety), set: self.terms.get().set };
         let own = MemberStatus {
             role: if fenced { MemberRole::Deposed } else { MemberRole::Primary },

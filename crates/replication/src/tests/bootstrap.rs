@@ -2,7 +2,7 @@
 
 use std::{io::Write, sync::mpsc, time::Instant};
 
-use freshet_base::{Fid, Lsn, NodeId, Rid, Safety, Term, sync::Arc};
+use freshet_base::{Consent, Fid, Lsn, NodeId, Rid, Safety, Term, sync::Arc};
 use freshet_cluster::{
     relay::RelayAck,
     term::{TermEntry, TermHistory, TermState},
@@ -257,7 +257,7 @@ fn no_commit_counts_on_a_mirror_below_its_checkpoints_end() {
     until("it has the log", || mirror.mirror.status().end == end);
     let status = it.primary.primary.status();
     assert!(status.standbys.is_empty() && status.observers.len() == 1, "{status:?}");
-    let force = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let force = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     let refused = mirror.mirror.promote(&force).unwrap_err().to_string();
     assert!(refused.contains("no state of it yet"), "{refused}");
     it.write(240);
@@ -301,7 +301,7 @@ fn half_a_checkpoint_is_nothing() {
     });
     let status = mirror.mirror.status();
     assert_eq!((status.end, status.floor, status.whole), (Lsn(0), Lsn(0), false));
-    let force = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let force = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     let refused = mirror.mirror.promote(&force).unwrap_err().to_string();
     assert!(refused.contains("no state of it yet"), "{refused}");
     it.primary.endpoint.set_service(Some(service));

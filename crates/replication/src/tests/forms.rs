@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Ordering};
+use freshet_base::{Consent, Fid, Lsn, NodeId, RecordKind, Rid, Safety, Term, sync::Ordering};
 use freshet_cluster::term::{TermHistory, TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::{BlockBuilder, BlockHeader, BlockKind};
@@ -245,7 +245,7 @@ fn what_another_term_lacks_is_taken_back_before_it_is_regenerated() {
     until("it has arrived", || standby.standby.status().arrived == lost);
     drop(primary);
     let other = NewStandby::new(3).log(log).terms(terms).start();
-    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     let promoted = other.standby.promote(&options).unwrap();
     assert_eq!(promoted.start, common);
     let (log, terms) = (Arc::clone(&other.log), other.terms.clone());
@@ -374,7 +374,7 @@ fn a_standby_stops_when_a_block_is_nowhere_and_names_the_nodes_it_asked() {
     // An order to give it up is still obeyed.
     drop(liar);
     assert!(standby.standby.promote(&PromoteOptions::default()).is_err());
-    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     assert_eq!(standby.standby.promote(&options).unwrap().start, Lsn(640));
 }
 
@@ -485,7 +485,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &behind.terms)], 2);
     let refused = behind.standby.promote(&options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
-    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     let promoted = standby.standby.promote(&options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (Lsn(640), bytes[..640].to_vec()));
 }

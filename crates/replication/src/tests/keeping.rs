@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{Consent, Lsn, NodeId, Safety, Term};
 use freshet_cluster::term::{TermEntry, TermHistory, TermState};
 use freshet_fabric::FabricKind;
 
@@ -82,7 +82,7 @@ fn a_mirror_keeps_what_it_knows_to_be_committed() {
             mirror.mirror.follow(&next.address());
             is_kept(&mirror, &next, &log);
             if promotes {
-                let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+                let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
                 let promoted = mirror.mirror.promote(&options).unwrap();
                 assert_eq!((promoted.start.0, promoted.committed.0), (log.len() as u64, log.len() as u64));
                 assert!(mirror.records(promoted.start) == newest(&log));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, Safety, Term, sync::Arc};
+use freshet_base::{Consent, Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::Place,
     in_sync::{Holder, InSyncSet, Roster},
@@ -195,7 +195,7 @@ fn a_cut_goes_down_to_the_leaf() {
         until("the leaf has the tail", || leaf.log.persisted() == tail);
         drop(primary);
         let heir = NewStandby::new(3).config(over(fabric)).log(log).terms(terms).start();
-        let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+        let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
         let promoted = heir.standby.promote(&options).unwrap();
         assert_eq!(promoted.start, end);
         let primary = crown(heir, &promoted, config(rule(Safety::OneSafe, 2)));
@@ -218,7 +218,7 @@ fn a_relay_that_takes_over_keeps_its_leaf() {
     primary.commits(end);
     leaf.shows(end);
     drop(primary);
-    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
     let promoted = relay.standby.promote(&options).unwrap();
     let primary = crown(relay, &promoted, config(rule(Safety::OneSafe, 1)));
     let end = primary.write(&[64; 4]);
@@ -478,7 +478,7 @@ fn a_relay_that_executes_inputs_takes_over_or_its_leaf_does() {
         let bytes = primary.log.bytes();
         drop(primary);
         let (heir, other) = if of_leaf { (leaf, &relay) } else { (relay, &leaf) };
-        let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+        let options = PromoteOptions { consent: Consent::Loss, ..PromoteOptions::default() };
         let promoted = std::thread::scope(|scope| {
             let promoted = scope.spawn(|| heir.standby.promote(&options));
             let relay = if of_leaf { other } else { &heir };

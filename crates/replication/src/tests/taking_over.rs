@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshet_base::{Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
+use freshet_base::{Consent, Lsn, NodeId, OutcomeOpen, Safety, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
@@ -234,11 +234,10 @@ fn too_few_votes_are_not_enough_unless_forced() {
     primary.commits(end);
     drop(primary);
     drop(b);
-    let options = PromoteOptions::default();
-    let error = a.standby.promote(&options).unwrap_err();
+    let error = a.standby.promote(&PromoteOptions::default()).unwrap_err();
     assert!(matches!(error, PromoteError::TooFew { answered: 1, needed: 2, .. }), "{error}");
     assert_eq!(a.terms.fence().highest(), Term(1), "a hopeless attempt disturbs nobody");
-    let promoted = a.standby.promote(&PromoteOptions { force: true, ..options }).unwrap();
+    let promoted = a.standby.promote(&PromoteOptions { consent: Consent::Loss, ..Default::default() }).unwrap();
     assert_eq!(promoted.term, Term(2));
 }
 
@@ -311,7 +310,8 @@ fn what_a_primary_has_acknowledged_alone_it_keeps() {
         until("it is alone", || old.primary.status().standbys.iter().all(|standby| !standby.connected));
         let alone = old.write(&[128; 3]);
         old.commits(alone);
-        let promoted = standby.standby.promote(&PromoteOptions { force: true, ..PromoteOptions::default() }).unwrap();
+        let promoted =
+            standby.standby.promote(&PromoteOptions { consent: Consent::Loss, ..Default::default() }).unwrap();
         assert_eq!(promoted.start, end);
         let new = crown(standby, &promoted, config(rule(Safety::TwoSafe, 1)));
         if is_fenced {

@@ -32,7 +32,7 @@ mod snapshot;
 mod taking;
 mod working;
 
-use freshet_base::{Lsn, NodeId};
+use freshet_base::{Consent, Lsn, NodeId};
 use freshet_cluster::{
     entering::Held,
     handshake::Continue,
@@ -100,7 +100,7 @@ pub(crate) struct Mirror {
     /// The operator has said that what is here is not wanted any more.
     pub given_up: bool,
     /// It is to stand for a failover as soon as its memory is its own, whatever may be lost.
-    stands: Option<(bool, Standing)>,
+    stands: Option<(Consent, Standing)>,
     /// It has begun a term, and makes a database of its memory.
     pub takes_over: bool,
 }
@@ -396,16 +396,16 @@ impl World {
         }
         if !is_fed {
             self.answer_waiting(node);
-            if let Some((force, standing)) = self.mirror(node).stands.take() {
-                return self.stand(node, force, standing);
+            if let Some((consent, standing)) = self.mirror(node).stands.take() {
+                return self.stand(node, consent, standing);
             }
         }
         Ok(())
     }
 
     /// The operator wants a mirror to take over: first its memory has to be its own.
-    pub(crate) fn mirror_stands(&mut self, node: usize, force: bool, standing: Standing) -> Result<(), Violation> {
-        self.mirror(node).stands = Some((force, standing));
+    pub(crate) fn mirror_stands(&mut self, node: usize, consent: Consent, standing: Standing) -> Result<(), Violation> {
+        self.mirror(node).stands = Some((consent, standing));
         self.mirror_next(node)
     }
 

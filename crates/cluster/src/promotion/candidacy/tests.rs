@@ -1,4 +1,5 @@
 mod beside;
+mod gone;
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{ClusterId, Lsn, NodeId};
+use freshet_base::{ClusterId, Consent, Lsn, NodeId};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant, Identity};
 use rustls::{
@@ -34,7 +34,7 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Status) => Ask::Members,
         Some(Ask::Members) => Ask::Watermarks,
         Some(Ask::Watermarks) => Ask::Mix { from: Lsn(64), batch_bytes: 7 },
-        Some(Ask::Mix { .. }) => Ask::Promote { force: false },
+        Some(Ask::Mix { .. }) => Ask::Promote { consent: Consent::Nothing },
         Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
         Some(Ask::SwitchOver { .. }) => Ask::Remove { node: "nobody".to_owned(), gone: false },
         Some(Ask::Remove { .. }) => Ask::Refill,

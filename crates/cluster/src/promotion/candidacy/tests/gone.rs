@@ -1,0 +1,59 @@
+//! A primary that an operator says is gone.
+
+use super::*;
+use crate::in_sync::Roster;
+
+fn plan_of(newest: &Option<InSyncSet>, others: &[u64], safety: Safety) -> Plan {
+    let state = || log(&[(1, 0)], 50, newest.clone());
+    let mut candidate = Candidacy::new(NodeId(2), state(), &Fence::new(Term(1), None)).without_primary();
+    others.iter().for_each(|node| candidate.promised(NodeId(*node), state()));
+    candidate.plan(safety, false)
+}
+
+/// Node 1 leads, and may go on alone: all members hold every commit.
+#[test]
+fn the_other_members_do_without_its_answer() {
+    let leads = Plan::Lead { term: Term(2) };
+    let of = |members: &[u64]| of_one(set(4, members, 0));
+    for safety in [Safety::TwoSafe, Safety::Majority] {
+        assert_eq!(plan_of(&of(&[1, 2]), &[], safety), leads);
+        assert_eq!(plan_of(&of(&[1, 2, 3]), &[3], safety), leads);
+    }
+    let uncertain = |plan| matches!(plan, Plan::Stop(Stopped::SetUncertain { .. }));
+    assert!(uncertain(plan_of(&of(&[1, 2, 3]), &[], Safety::TwoSafe)), "node 3 may lead");
+    assert!(uncertain(plan_of(&of(&[1]), &[], Safety::TwoSafe)), "it has gone on without this node");
+    let before = vec![earlier(logs(&[1]), None)];
+    let joined = of(&[1, 2]).map(|set| InSyncSet { before, ..set });
+    assert!(uncertain(plan_of(&joined, &[], Safety::TwoSafe)), "it may have, and committed what this node lacks");
+}
+
+/// Who counts on some of several members cannot do without one: it may be that one's answer that
+/// says who leads, or what was committed.
+#[test]
+fn where_some_of_the_members_suffice_all_that_are_asked_for_have_to_answer() {
+    let lacks = |plan| matches!(plan, Plan::Stop(Stopped::SetUncertain { .. } | Stopped::TooFew { .. }));
+    assert!(lacks(plan_of(&of_one(set(4, &[1, 2, 3], 1)), &[], Safety::TwoSafe)));
+    assert!(lacks(plan_of(&of_one(quorum(&[1, 2, 3], 2)), &[], Safety::Quorum(2))));
+}
+
+/// An operator has taken node 3 out of the cluster for good: it may lead by itself, and anybody may
+/// have taken that for a term of the cluster's.
+#[test]
+fn no_answer_of_a_removed_node_counts() {
+    let of = |removed: &[u64]| {
+        let removed = removed.iter().map(|node| NodeId(*node)).collect();
+        set(4, &[1], 0).map(|set| InSyncSet { roster: Roster { removed, ..set.roster.clone() }, ..set })
+    };
+    let plan = |removed: &[u64], answer: Answer| {
+        let mine = log(&[(1, 0)], 50, of_one(of(removed)));
+        let mut candidate = Candidacy::new(NodeId(1), mine, &Fence::new(Term(1), None)).comes_back(false);
+        candidate.observe(NodeId(3), answer);
+        candidate.plan(Safety::TwoSafe, false)
+    };
+    let led_by = Answer::LedBy(Living { term: Term(2), node: NodeId(3) });
+    let later = Answer::Log(log(&[(1, 0), (2, 40)], 80, of_one(of(&[]))));
+    for answer in [led_by, later] {
+        assert_eq!(plan(&[3], answer.clone()), Plan::Lead { term: Term(2) });
+        assert_ne!(plan(&[], answer), Plan::Lead { term: Term(2) });
+    }
+}
