@@ -46,8 +46,8 @@ pub(crate) enum Bench {
     Copies(CopiesOptions),
     /// How long a mirror takes to become the primary.
     Failover(FailoverOptions),
-    /// How long a cluster of real processes with default settings is without a primary: from a fault
-    /// of the primary to the first write that another node acknowledges, of many rounds.
+    /// How long a cluster of real processes with default settings is without a primary: from a
+    /// fault of the primary to the first write that another node acknowledges, of many rounds.
     ///
     /// Nodes have directories, addresses and --join, and nothing else. Sessions insert rows all the
     /// time. After each round all nodes come into sync; in the end each of them has to show every

@@ -116,7 +116,7 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
-    pub(super) fn goes_on(&self) -> bool {
+    fn goes_on(&self) -> bool {
         // Relaxed: they stop some time soon.
         !self.stop.load(Ordering::Relaxed)
     }

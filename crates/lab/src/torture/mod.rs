@@ -397,25 +397,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Blocks until all nodes are in sync, for [`QUIET`] at most. Returns which one leads, or why they
-/// are not.
-fn wait_until_whole(cluster: &Cluster, interruption: &Interruption) -> Result<Result<usize, String>, Failure> {
-    let deadline = Instant::now() + QUIET;
-    loop {
-        interruption.check()?;
-        let whole = cluster.is_whole();
-        if whole.is_ok() || Instant::now() > deadline {
-            let said =
-                |why| format!("not all nodes are in sync within {} s: {why}:\n{}", QUIET.as_secs(), cluster.statuses());
-            return Ok(whole.map_err(said));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Makes the tables, and waits until all nodes are in sync.
 fn define(cluster: &Cluster, interruption: &Interruption) -> Result<(), Failure> {
-    wait_until_whole(cluster, interruption)?.map_err(Failure::new)?;
+    cluster.wait_until_whole(interruption)?.map_err(Failure::new)?;
     let deadline = Instant::now() + QUIET;
     let mut session = Session::open(&cluster.sql()[0], load::USER, QUIET)?;
     for statement in load::definitions() {
@@ -569,7 +553,7 @@ impl Round<'_> {
 
     /// Waits until all nodes are in sync, and checks what they show.
     fn judge(&self) -> Result<(), Failure> {
-        let primary = match wait_until_whole(self.cluster, self.interruption)? {
+        let primary = match self.cluster.wait_until_whole(self.interruption)? {
             Ok(primary) => primary,
             Err(why) => {
                 self.history.violated(format!("after the load {why}"));

@@ -26,7 +26,6 @@ use super::{
     history::{History, Id},
     load::{Load, USER},
     shape::Shape,
-    wait_until_whole,
 };
 use freshet::{Failure, interruption::Interruption, sql_client::Session, units::grouped};
 
@@ -34,7 +33,7 @@ use freshet::{Failure, interruption::Interruption, sql_client::Session, units::g
 const LONGEST: Duration = Duration::from_secs(10);
 /// A session without a primary looks for one again after this.
 const RETRY: Duration = Duration::from_millis(5);
-/// A session rests for less than so many microseconds after a row.
+/// A session rests for less than this after a row, in microseconds.
 const REST: u64 = 4_000;
 /// How long the load works before a fault: at least, and at most, in milliseconds.
 const BEFORE: [u64; 2] = [500, 1_500];
@@ -188,7 +187,7 @@ impl Bench<'_> {
     }
 
     fn whole(self) -> Result<usize, Failure> {
-        wait_until_whole(self.cluster, self.interruption)?.map_err(Failure::new)
+        self.cluster.wait_until_whole(self.interruption)?.map_err(Failure::new)
     }
 
     fn load<'a>(self, stop: &'a AtomicBool) -> Load<'a>
@@ -276,7 +275,7 @@ impl Load<'_> {
     /// Inserts one row after the other on whichever of these nodes takes writers.
     fn insert(&self, nodes: &[usize], rows: &AtomicI64, acks: &Sender<Ack>, mut random: Random) {
         let mut session = None;
-        while self.goes_on() {
+        while !self.stop.load(Ordering::Relaxed) {
             let Some((node, mut open)) = session.take().or_else(|| self.find(nodes, &mut random)) else {
                 thread::sleep(RETRY);
                 continue;

@@ -82,7 +82,6 @@ impl Shape {
         let fabric = options.fabric.unwrap_or(fabric);
         let mut random = Random::stream(seed, 3);
         let certifier = if random.below(3) == 0 { Certifier::Ssn } else { Certifier::Validation };
-        let certifier = options.certifier.unwrap_or(certifier);
         let mixed = Mixed::draw(seed, options);
         let nodes = counted + mixed.asynchronous;
         let mut encodings = encodings(nodes, fabric, options, &mut random);
@@ -121,7 +120,7 @@ impl Shape {
             safety,
             replay: options.replay.unwrap_or(replay),
             streams,
-            certifier,
+            certifier: options.certifier.unwrap_or(certifier),
             encodings,
             mirrors,
             undo,

@@ -118,6 +118,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut seen = shared.store.log.durable();
     let mut load = LoadMeter::default();
     let mut noted = Instant::now();
+    // Who stops it wakes it: a failover waits for its end.
     let stops = || shared.stopping();
     while !stops() {
         if load.look(|| shared.done()) {

@@ -325,7 +325,6 @@ impl Standby {
         self.shared.stop();
         drop(self.shared.state());
         self.shared.store.changed.notify_all();
-        // A failover waits for the ack thread.
         self.shared.store.log.durable_mark().wake();
         if let Some(forms) = &self.shared.store.forms {
             forms.stop();
