@@ -183,9 +183,11 @@ impl<'a> Cluster<'a> {
             ("--listen", spec.listen.to_string()),
             ("--sql-listen", spec.sql.to_string()),
             ("--sql-socket-directory", self.sockets.path().display().to_string()),
-            ("--peers", peers.join(",")),
         ] {
             flags.extend([name.to_owned(), value]);
+        }
+        if !self.shape.by_default {
+            flags.extend(["--peers".to_owned(), peers.join(",")]);
         }
         let leads = || self.primary().unwrap_or_else(|| self.last_primary());
         let may_lead = node < self.shape.counted;

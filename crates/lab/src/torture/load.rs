@@ -122,7 +122,7 @@ impl Load<'_> {
     }
 
     /// Counts an error, and judges it.
-    fn judge(&self, failure: &SqlFailure, node: usize, whose: &str) {
+    pub(super) fn judge(&self, failure: &SqlFailure, node: usize, whose: &str) {
         let (key, unexpected) = match failure {
             SqlFailure::Lost(_) => ("connection lost", false),
             SqlFailure::Server { code, .. } => {
@@ -136,7 +136,7 @@ impl Load<'_> {
         }
     }
 
-    fn open(&self, node: usize) -> Result<Session, SqlFailure> {
+    pub(super) fn open(&self, node: usize) -> Result<Session, SqlFailure> {
         let mut session = Session::open(&self.sockets[node], USER, CONNECT)?;
         session.run("SET freshet.commit_lsns = on")?;
         session.wait_for(PATIENCE)?;

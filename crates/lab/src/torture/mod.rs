@@ -10,12 +10,14 @@
 //! | [`load`] | clients |
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
+//! | [`outage`] | how long clusters are without a primary: `freshet-lab bench outage` |
 
 mod checks;
 mod cluster;
 mod history;
 mod load;
 mod nemesis;
+mod outage;
 mod shape;
 mod sparing;
 mod states;
@@ -38,6 +40,7 @@ use freshet_engine::{Encoding, Failover, ReplayMode};
 use freshet_workloads::random::Random;
 use serde::Serialize;
 
+pub(crate) use self::outage::{OutageOptions, run as outage};
 use self::{
     cluster::Cluster,
     history::{History, Outcome},
@@ -310,7 +313,7 @@ fn torment(
     history.log(&shape.drawn());
     let cluster = Cluster::prepare(directory.path(), shape, &history)?;
     cluster.start()?;
-    define(&cluster)?;
+    define(&cluster, interruption)?;
     let mut nemesis = Nemesis::new(&cluster, &history, interruption);
     let mut random = Random::stream(shape.seed, 1);
     let result = thread::scope(|scope| {
@@ -395,14 +398,9 @@ impl Drop for Over<'_> {
 }
 
 /// Makes the tables, and waits until all nodes are in sync.
-fn define(cluster: &Cluster) -> Result<(), Failure> {
+fn define(cluster: &Cluster, interruption: &Interruption) -> Result<(), Failure> {
+    cluster.wait_until_whole(interruption)?.map_err(Failure::new)?;
     let deadline = Instant::now() + QUIET;
-    while let Err(why) = cluster.is_whole() {
-        if Instant::now() > deadline {
-            return Err(Failure::new(format!("the nodes do not come into sync: {why}; {}", cluster.statuses())));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
     let mut session = Session::open(&cluster.sql()[0], load::USER, QUIET)?;
     for statement in load::definitions() {
         session.run(&statement)?;
@@ -555,20 +553,11 @@ impl Round<'_> {
 
     /// Waits until all nodes are in sync, and checks what they show.
     fn judge(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + QUIET;
-        let primary = loop {
-            self.interruption.check()?;
-            match self.cluster.is_whole() {
-                Ok(primary) => break primary,
-                Err(why) if Instant::now() > deadline => {
-                    let statuses = self.cluster.statuses();
-                    self.history.violated(format!(
-                        "not all nodes are in sync {} s after the load: {why}:\n{statuses}",
-                        QUIET.as_secs()
-                    ));
-                    return Ok(());
-                }
-                Err(_) => thread::sleep(Duration::from_millis(20)),
+        let primary = match self.cluster.wait_until_whole(self.interruption)? {
+            Ok(primary) => primary,
+            Err(why) => {
+                self.history.violated(format!("after the load {why}"));
+                return Ok(());
             }
         };
         // Who compares has waited until all nodes show what the primary shows.

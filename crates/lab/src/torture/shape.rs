@@ -57,6 +57,8 @@ pub(super) struct Shape {
     on_doubt: &'static str,
     /// Nodes take a lost primary's place by themselves.
     pub(super) automatic: bool,
+    /// Nodes have their default settings, whatever else is here.
+    pub(super) by_default: bool,
 }
 
 /// Of two, a majority needs a person once one is lost.
@@ -80,7 +82,6 @@ impl Shape {
         let fabric = options.fabric.unwrap_or(fabric);
         let mut random = Random::stream(seed, 3);
         let certifier = if random.below(3) == 0 { Certifier::Ssn } else { Certifier::Validation };
-        let certifier = options.certifier.unwrap_or(certifier);
         let mixed = Mixed::draw(seed, options);
         let nodes = counted + mixed.asynchronous;
         let mut encodings = encodings(nodes, fabric, options, &mut random);
@@ -119,7 +120,7 @@ impl Shape {
             safety,
             replay: options.replay.unwrap_or(replay),
             streams,
-            certifier,
+            certifier: options.certifier.unwrap_or(certifier),
             encodings,
             mirrors,
             undo,
@@ -130,7 +131,34 @@ impl Shape {
             rejoin: options.rejoin,
             on_doubt: ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize],
             automatic: is_automatic(seed, options),
+            by_default: false,
         })
+    }
+
+    /// Nodes that have directories, addresses and somebody to join, and nothing else.
+    pub(super) fn by_default(nodes: usize) -> Self {
+        Self {
+            seed: 0,
+            nodes,
+            counted: nodes,
+            relay: None,
+            fabric: Fabric::Tcp,
+            safety: Safety::Majority,
+            replay: ReplayMode::Pipelined,
+            streams: 1,
+            certifier: Certifier::Validation,
+            encodings: vec![Encoding::Bytes; nodes],
+            mirrors: vec![false; nodes],
+            undo: 0,
+            in_files: false,
+            kept: 0,
+            bandwidth: 0.0,
+            checkpoint_cpu: 0,
+            rejoin: false,
+            on_doubt: "withdraw",
+            automatic: true,
+            by_default: true,
+        }
     }
 
     /// How many nodes are mirrors when a round begins.
@@ -156,6 +184,9 @@ impl Shape {
 
     /// The flags of a node that the shape decides, as a mirror or not.
     pub(super) fn flags(&self, node: usize, mirror: bool) -> Vec<String> {
+        if self.by_default {
+            return Vec::new();
+        }
         let kind = match self.fabric {
             Fabric::Tcp => "tcp",
             Fabric::Shm | Fabric::ShmAppliance => "shm",

@@ -1,10 +1,13 @@
 //! What nodes show, beside one another.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use freshet::Failure;
+use freshet::{Failure, interruption::Interruption};
 
-use super::cluster::Cluster;
+use super::{QUIET, cluster::Cluster};
 
 impl Cluster<'_> {
     /// Whether all nodes show the same records, by hash: what differs.
@@ -22,5 +25,22 @@ impl Cluster<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Blocks until all nodes are in sync, for [`QUIET`] at most. Returns which one leads, or why
+    /// they are not.
+    pub(super) fn wait_until_whole(&self, interruption: &Interruption) -> Result<Result<usize, String>, Failure> {
+        let deadline = Instant::now() + QUIET;
+        loop {
+            interruption.check()?;
+            let whole = self.is_whole();
+            if whole.is_ok() || Instant::now() > deadline {
+                let said = |why| {
+                    format!("not all nodes are in sync within {} s: {why}:\n{}", QUIET.as_secs(), self.statuses())
+                };
+                return Ok(whole.map_err(said));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }

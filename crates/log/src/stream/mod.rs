@@ -43,11 +43,10 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Instant,
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Lsn, Regularly, Stage, Term, WaitError, Watermark};
+use freshet_base::{Lsn, Regularly, Stage, Term, WaitError, Watermark, wait::Patience};
 
 use crate::{
     buffer::{Flusher, RingMemory},
@@ -550,12 +549,12 @@ impl Log {
         end
     }
 
-    /// Blocks until what was received is persistent up to `to`; false when `deadline` passes first.
+    /// Blocks until what was received is persistent up to `to`; false when the patience ends first.
     ///
     /// # Errors
     /// [`ReceiveError`] when it never will be.
-    pub fn wait_persisted(&self, to: Lsn, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
-        match self.durable_mark().wait(to, deadline) {
+    pub fn wait_persisted<'a>(&self, to: Lsn, patience: impl Into<Patience<'a>>) -> Result<bool, ReceiveError> {
+        match self.durable_mark().wait(to, patience) {
             Ok(_) => Ok(true),
             Err(WaitError::Deadline | WaitError::Interrupted) => Ok(false),
             Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),

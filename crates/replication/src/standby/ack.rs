@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use freshet_base::{
     Term,
     sync::{Arc, Mutex},
+    wait::Patience,
 };
 use freshet_cluster::follower::{Ack, Decision, Event};
 use freshet_fabric::{channel, tcp};
@@ -20,7 +21,7 @@ use crate::{
     wire::{self, Asks, Kind, Refusal},
 };
 
-/// How long the end of the ack thread may take when nothing is persisted.
+/// The ack thread looks at how busy this node is, and notes what is committed, at least this often.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The primary has this long to read why a connection ends.
@@ -117,7 +118,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut seen = shared.store.log.durable();
     let mut load = LoadMeter::default();
     let mut noted = Instant::now();
-    while !shared.stopping() {
+    // Who stops it wakes it: a failover waits for its end.
+    let stops = || shared.stopping();
+    while !stops() {
         if load.look(|| shared.done()) {
             *shared.store.load.lock().expect("no code panics under this mutex") = load.load();
         }
@@ -125,7 +128,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
             shared.note_committed();
             noted = Instant::now();
         }
-        match shared.store.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
+        let patience = Patience::endless().until(Instant::now() + PATIENCE).unless(&stops);
+        match shared.store.log.wait_persisted(seen.plus(1), patience) {
             // Also when the wait has ended without more: if the log was cut, what is persistent
             // since then may be no more than before.
             Ok(_) => {

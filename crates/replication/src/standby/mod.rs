@@ -325,6 +325,7 @@ impl Standby {
         self.shared.stop();
         drop(self.shared.state());
         self.shared.store.changed.notify_all();
+        self.shared.store.log.durable_mark().wake();
         if let Some(forms) = &self.shared.store.forms {
             forms.stop();
         }
