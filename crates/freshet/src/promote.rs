@@ -32,9 +32,9 @@ const FORCED: &str = "warning: forced, without asking whether all that was ackno
                       that only nodes hold which have not answered, an old primary above all; one that comes back and \
                       holds some keeps them, and every node's status says HOLDS MORE";
 
-const GONE: &str = "warning: the primary of before was taken for gone: what it acknowledged without this node is \
-                    not here, and nothing is missing if it went while in sync; see that it does not run: it could go on \
-                    beside this one until the two meet";
+const GONE: &str = "warning: the primary of before was taken for gone: what it acknowledged without this node is not \
+                    here, and nothing is missing if it went while in sync; see that it does not run: it might go \
+                    on beside this one until the two meet";
 
 /// Options of `freshet promote`.
 #[derive(Debug, Args)]
