@@ -119,7 +119,8 @@ fn each_change_of_state_has_a_line() {
     wait_until(&primary.node, "the standby in sync", |status| in_sync(status) == 1);
     let before = standby.lines().len();
     connect(&standby.node).promote(Consent::Nothing, SOON).unwrap();
-    let (at, line) = standby.wait_for(before, "a client asks this node to take over", |line| line["force"] == false);
+    let (at, line) =
+        standby.wait_for(before, "a client asks this node to take over", |line| line["consent"] == "Nothing");
     assert_eq!(line["who"], "a process of this user", "{line}");
     let (at, _) = standby.wait_for(at, "a promotion begins", any);
     let (at, _) = standby.wait_for(at, "enough nodes have promised the term", any);

@@ -1,7 +1,10 @@
 //! Who looks after the cluster while it runs, and puts things right.
 
 use freshet_base::{Consent, Term};
-use freshet_cluster::{in_sync::InSyncSet, term::Fence};
+use freshet_cluster::{
+    in_sync::{Holder, InSyncSet},
+    term::Fence,
+};
 
 use crate::{
     checks::Violation,
@@ -85,14 +88,7 @@ impl World {
         let Some(primary) = state.disk.terms.set.as_ref().map(|set| set.primary.0 as usize) else {
             return Consent::Nothing;
         };
-        let of_before = &self.nodes[primary];
-        let known = of_before.disk.log.blocks().iter().rev().find_map(|block| block.set.as_deref());
-        let known = [of_before.disk.terms.set.as_ref(), known];
-        let in_sync = known
-            .into_iter()
-            .flatten()
-            .all(|set| set.may_go_on_alone() && set.possible().all(|possible| possible.members.contains(&holder)));
-        let gone = none_leads && primary != node && !of_before.up && of_before.mirror.is_none() && in_sync;
+        let gone = none_leads && primary != node && self.went_in_sync(primary, &holder);
         let alone = state.disk.terms.set.as_ref().is_some_and(InSyncSet::may_go_on_alone);
         if !gone || !alone || !self.dice.one_in(2) || self.scenario.broken != Broken::Nothing {
             return Consent::Nothing;
@@ -100,6 +96,19 @@ impl World {
         self.report.gone += 1;
         self.another_disk(primary);
         Consent::PrimaryIsGone
+    }
+
+    /// Whether `primary` is down, and each set that it knew, on the disk that it has, has it and
+    /// `holder` among those that hold every commit.
+    fn went_in_sync(&self, primary: usize, holder: &Holder) -> bool {
+        let state = &self.nodes[primary];
+        let own = state.disk.terms.holder(state.id);
+        let logged = state.disk.log.blocks().iter().rev().find_map(|block| block.set.as_deref());
+        let mut known = [state.disk.terms.set.as_ref(), logged].into_iter().flatten().peekable();
+        let has = |set: &InSyncSet, holder| set.possible().all(|possible| possible.members.contains(holder));
+        let is_known = known.peek().is_some();
+        let down = !state.up && state.mirror.is_none();
+        down && is_known && known.all(|set| set.may_go_on_alone() && has(set, &own) && has(set, holder))
     }
 
     /// A node that refuses to follow the only primary, since that one has less.
