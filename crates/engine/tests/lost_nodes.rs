@@ -248,12 +248,12 @@ fn a_node_without_a_log_begins_no_cluster_unasked() {
     let standby = start(joining(&address, of(1)));
     wait_for("it is named", || is_named_by(&primary, 2));
     let peers = vec![standby.address().to_owned()];
-    // There is no place for it, so it gets no log.
-    let third = start(joining(&address, of(2)));
+    stop([primary]);
+    // Nobody leads, so it gets no log.
+    let third = start(joining(standby.address(), of(2)));
     stop([third]);
     let why = refused(of(2));
     assert!(why.contains("made to join cluster") && why.contains("--new-cluster"), "{why}");
-    stop([primary]);
     empty(directories[0].path());
     for peers in [peers, Vec::new()] {
         let why = refused(NodeConfig { listen: address.parse().unwrap(), peers, ..of(0) });
