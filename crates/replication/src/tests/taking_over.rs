@@ -274,7 +274,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     // It may have heard of the other from those that follow, before the two have met.
     for (primary, yields) in [(&old.primary, Yields::This), (&new.primary, Yields::Other)] {
         for met in primary.status().two_primaries {
-            assert!(met.yields == yields && met.why.contains("its term is the earlier one"), "{met:?}");
+            assert!(met.yields == yields && met.why.contains("that yields is the earlier one"), "{met:?}");
         }
     }
     // It comes back as a standby.
