@@ -104,6 +104,27 @@ pub enum Certifier {
 
 named!(Certifier, "certifier", { Validation: "validation", Ssn: "ssn" });
 
+/// What an operator says with the order to lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consent {
+    /// Nothing: no commit that was acknowledged may be lost.
+    #[default]
+    Nothing,
+    /// The primary of before will never come back with what it holds. Where every member holds
+    /// every commit, the others need not wait for its answer; what it has acknowledged without
+    /// them is lost.
+    PrimaryIsGone,
+    /// Commits that were acknowledged may be lost.
+    Loss,
+}
+
+impl Consent {
+    /// Whether acknowledged commits may be lost, on whichever node they are.
+    pub fn is_forced(self) -> bool {
+        self == Self::Loss
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,18 +138,4 @@ mod tests {
             assert!(text.parse::<Safety>().unwrap_err().contains("quorum:K"), "{text}");
         }
     }
-}
-
-/// What an operator says with the order to lead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Consent {
-    /// Nothing: no commit that was acknowledged may be lost.
-    #[default]
-    Nothing,
-    /// The primary of before will never come back with what it holds. Where every member holds
-    /// every commit, the others need not wait for its answer; what it has acknowledged without
-    /// them is lost.
-    PrimaryIsGone,
-    /// Commits that were acknowledged may be lost.
-    Loss,
 }

@@ -198,6 +198,11 @@ impl Possible<'_> {
         self.members.len().saturating_sub(self.floor as usize).max(1)
     }
 
+    /// Whether its primary may put out every other member, and commit alone.
+    pub fn may_go_on_alone(self) -> bool {
+        self.quorum.is_none() && self.floor == 0
+    }
+
     /// Whether `next` has enough of these members: those who know of this set, and of no later one,
     /// cannot take over without one of these.
     pub(crate) fn meets(self, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
@@ -257,9 +262,9 @@ impl InSyncSet {
         Possible { members: &self.members, quorum: self.quorum, floor: self.floor }
     }
 
-    /// Whether each set that may be in effect lets its primary go on without any other member.
+    /// Whether the primary may commit alone, by each set that may be in effect.
     pub fn may_go_on_alone(&self) -> bool {
-        self.possible().all(|set| set.quorum.is_none() && set.floor == 0)
+        self.possible().all(Possible::may_go_on_alone)
     }
 
     /// All sets that may be in effect, this one first.

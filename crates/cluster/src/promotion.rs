@@ -67,12 +67,6 @@ pub enum Standing {
     Handed(HandOver),
 }
 
-impl Rules {
-    fn is_forced(&self) -> bool {
-        self.consent == Consent::Loss
-    }
-}
-
 impl Standing {
     /// Whom a former primary waits for, if it is one that comes back.
     pub fn comes_back(self) -> Option<ComesBack> {
@@ -370,7 +364,7 @@ impl Promotion {
     /// Whether the answers of this round would do, whatever the others say, though they may have
     /// more of the log: there is a promotion, or none, or everybody has to be asked again.
     pub fn has_enough(&self) -> bool {
-        let plan = self.candidacy.plan(self.rules.safety, self.rules.is_forced());
+        let plan = self.candidacy.plan(self.rules.safety, self.rules.consent.is_forced());
         matches!(
             plan,
             Plan::Fetch(_)
@@ -401,7 +395,7 @@ impl Promotion {
             return if self.is_handed { Step::Ask } else { Step::Stop(Stopped::NotHanded(by)) };
         }
         let is_outbid = standing == Standing::Automatic && self.candidacy.is_outbid();
-        let stopped = match self.candidacy.plan(self.rules.safety, self.rules.is_forced()) {
+        let stopped = match self.candidacy.plan(self.rules.safety, self.rules.consent.is_forced()) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
                 Stopped::TooFew { answered, needed: answered + silent }
@@ -443,7 +437,7 @@ impl Promotion {
     /// the log may be left than was committed.
     pub fn inheritance(&self, start: Lsn) -> Inheritance {
         Inheritance {
-            succession: self.candidacy.succession(self.rules.is_forced()),
+            succession: self.candidacy.succession(self.rules.consent.is_forced()),
             committed: self.candidacy.known_committed().min(start),
             answered: self.candidacy.answered().collect(),
         }

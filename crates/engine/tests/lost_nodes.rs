@@ -249,7 +249,7 @@ fn a_node_without_a_log_begins_no_cluster_unasked() {
     wait_for("it is named", || is_named_by(&primary, 2));
     let peers = vec![standby.address().to_owned()];
     stop([primary]);
-    // Nobody leads, so it gets no log.
+    // No primary is there to give the third a log.
     let third = start(joining(standby.address(), of(2)));
     stop([third]);
     let why = refused(of(2));

@@ -27,11 +27,12 @@ const ASKS: Duration = Duration::from_secs(30);
 const RIVALS: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What an operator has agreed to.
+/// What an operator has agreed to with `--force`.
 const FORCED: &str = "warning: forced, without asking whether all that was acknowledged is here: commits may be lost \
                       that only nodes hold which have not answered, an old primary above all; one that comes back and \
                       holds some keeps them, and every node's status says HOLDS MORE";
 
+/// The same with `--primary-is-gone`.
 const GONE: &str = "warning: the primary of before was taken for gone: what it acknowledged without this node is not \
                     here, and nothing is missing if it went while in sync; see that it does not run: it might go \
                     on beside this one until the two meet";

@@ -107,7 +107,7 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
     drop(second);
 }
 
-/// Its own memory of addresses, and its last term, lead it to nobody that was removed.
+/// A primary that restarts leads again, though an operator has promoted the node that was removed.
 #[test]
 fn a_primary_that_is_left_alone_heeds_no_removed_node() {
     let directory = tempfile::tempdir().unwrap();

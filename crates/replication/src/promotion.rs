@@ -74,13 +74,6 @@ impl Default for PromoteOptions {
     }
 }
 
-impl PromoteOptions {
-    /// Whether acknowledged commits may be lost.
-    pub(crate) fn is_forced(&self) -> bool {
-        self.consent == Consent::Loss
-    }
-}
-
 /// A promotion that succeeded: this node is the primary, and has to act as one.
 #[derive(Clone, Debug)]
 pub struct Promoted {

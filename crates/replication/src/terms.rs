@@ -186,8 +186,8 @@ impl Terms {
         let mut kept = self.lock();
         let removed = |node: &Option<NodeId>| node.is_some_and(|node| kept.state.has_removed(node));
         // A node that knows no other has not been told yet, unless all of them were removed.
-        let is_told = !addresses.is_empty() || self.store.recall().values().all(removed);
-        if is_told && kept.remembered != addresses {
+        let is_told = || !addresses.is_empty() || self.store.recall().values().all(removed);
+        if kept.remembered != addresses && is_told() {
             self.store.remember(&addresses);
             kept.remembered = addresses;
         }

@@ -76,7 +76,7 @@ impl World {
 
     pub(crate) fn stand(&mut self, node: usize, consent: Consent, standing: Standing) -> Result<(), Violation> {
         if let Some(mirror) = &self.nodes[node].mirror
-            && !(mirror.is_database() && (consent == Consent::Loss || mirror.has_vote()))
+            && !(mirror.is_database() && (consent.is_forced() || mirror.has_vote()))
         {
             return self.end_rest(node);
         }

@@ -212,7 +212,7 @@ impl World {
             // Of those who answer a candidate, this node and any others, one has all of it.
             mirror_state.count() + set.needed() > set.members.len()
         };
-        let alone = newest.possible().any(|set| set.quorum.is_none() && set.floor == 0);
+        let alone = newest.possible().any(Possible::may_go_on_alone);
         // What it has committed and not acknowledged, a primary may still acknowledge.
         let acknowledged = self.nodes[node].disk.log.end() <= promised;
         // It knew the same set, and cannot lead without the answer of another member.

@@ -84,13 +84,13 @@ impl World {
             let forces = self.nodes[node].synchronous && self.dice.one_in(2);
             return if forces { Consent::Loss } else { Consent::Nothing };
         }
-        let (state, holder) = (&self.nodes[node], self.nodes[node].disk.terms.holder(self.nodes[node].id));
-        let Some(primary) = state.disk.terms.set.as_ref().map(|set| set.primary.0 as usize) else {
+        let state = &self.nodes[node];
+        let Some(set) = state.disk.terms.set.as_ref().filter(|set| set.may_go_on_alone()) else {
             return Consent::Nothing;
         };
+        let (primary, holder) = (set.primary.0 as usize, state.disk.terms.holder(state.id));
         let gone = none_leads && primary != node && self.went_in_sync(primary, &holder);
-        let alone = state.disk.terms.set.as_ref().is_some_and(InSyncSet::may_go_on_alone);
-        if !gone || !alone || !self.dice.one_in(2) || self.scenario.broken != Broken::Nothing {
+        if !gone || !self.dice.one_in(2) || self.scenario.broken != Broken::Nothing {
             return Consent::Nothing;
         }
         self.report.gone += 1;

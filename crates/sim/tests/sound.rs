@@ -23,7 +23,8 @@ fn all_of(group: Group, test: &str) -> Report {
 
 #[test]
 fn two_safe() {
-    all_of(Group::TwoSafe, "two_safe");
+    let report = all_of(Group::TwoSafe, "two_safe");
+    assert!(report.leads < 200 || report.gone > 0, "{report:?}");
 }
 
 #[test]

@@ -466,7 +466,7 @@ impl Candidacy {
         // was possible then. If that one's term was without effect as well, then what has a higher
         // number is beside both, where it can do without the node that wrote the newest and did not
         // know of it.
-        let void = self.lack(newest, |log| log.has_some_of(newest) || log.has_some_in(newest.after));
+        let void = self.lack(newest, |log| log.has_some(|entry| newest.is_of(entry) || entry.term == newest.after));
         let beside = |set: &&InSyncSet| {
             let past_both = void && set.number >= newest.first;
             set.order() >= newest.base() || set.term == newest.term || past_both && !set.needs(newest.writer())
@@ -555,7 +555,7 @@ impl Candidacy {
     /// Whether `holder` is the primary, which is gone, and could not have been followed by anybody
     /// but the other members, all of whom hold every commit.
     fn can_do_without(&self, set: Possible<'_>, holder: &Holder, primary: NodeId) -> bool {
-        let counts = self.primary_is_gone && holder.node == primary && set.quorum.is_none() && set.floor == 0;
+        let counts = self.primary_is_gone && holder.node == primary && set.may_go_on_alone();
         counts && set.members.iter().any(|member| self.has_answered(member, true))
     }
 

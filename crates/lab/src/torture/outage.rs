@@ -284,7 +284,7 @@ impl Load<'_> {
             let row = rows.fetch_add(1, Ordering::Relaxed);
             match Session::run(&mut open, &format!("INSERT INTO ledger VALUES ({row})")) {
                 Ok(_) => {
-                    // Nobody counts any more once the rounds have ended.
+                    // The receiver is dropped when the rounds have ended.
                     let _ = acks.send(Ack { row, node, at: Instant::now() });
                     session = Some((node, open));
                     thread::sleep(Duration::from_micros(random.below(REST)));

@@ -135,7 +135,7 @@ impl Shape {
         })
     }
 
-    /// Nodes that have directories, addresses and somebody to join, and nothing else.
+    /// Nodes that have directories, addresses and a node to join. The rest is as by default.
     pub(super) fn by_default(nodes: usize) -> Self {
         Self {
             seed: 0,

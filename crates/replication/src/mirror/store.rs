@@ -98,7 +98,7 @@ impl Store for MemoryStore {
             return Err(why);
         }
         shared.is_database()?;
-        Self::has_no_vote(shared).filter(|_| !options.is_forced()).map_or(Ok(()), |why| Err(why.to_owned()))
+        Self::has_no_vote(shared).filter(|_| !options.consent.is_forced()).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
     fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {

@@ -108,14 +108,14 @@ impl Store for LogStore {
     }
 
     fn rested(shared: &Shared, options: &PromoteOptions) -> Result<(), String> {
-        if let Some(doubt) = shared.store.config.proof.withdrawn().filter(|_| !options.is_forced()) {
+        if let Some(doubt) = shared.store.config.proof.withdrawn().filter(|_| !options.consent.is_forced()) {
             return Err(format!(
                 "its state is in doubt ({doubt}): promote another node; or start this one again, which makes its state \
                  again of its checkpoint and log"
             ));
         }
         // What cannot be executed again may be given up.
-        let gives_up = || options.is_forced() && shared.lacks_blocks();
+        let gives_up = || options.consent.is_forced() && shared.lacks_blocks();
         if let Some(why) = shared.follow.failure().filter(|_| !gives_up()) {
             return Err(why);
         }

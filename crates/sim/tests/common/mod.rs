@@ -90,6 +90,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.judged += report.judged;
     total.failed_syncs += report.failed_syncs;
     total.disks += report.disks;
+    total.gone += report.gone;
     total.set_back += report.set_back;
     total.kept += report.kept;
     total.undone += report.undone;

@@ -72,12 +72,12 @@ impl LogState {
 
     /// Whether it holds a block of the term that wrote this set.
     pub(super) fn has_some_of(&self, set: &InSyncSet) -> bool {
-        self.history.cut(self.end).entries().iter().any(|entry| set.is_of(entry))
+        self.has_some(|entry| set.is_of(entry))
     }
 
-    /// Whether it holds a block of a term of this number.
-    pub(super) fn has_some_in(&self, term: Term) -> bool {
-        self.history.cut(self.end).entries().iter().any(|entry| entry.term == term)
+    /// Whether it holds a block of such a term.
+    pub(super) fn has_some(&self, is_such: impl Fn(&TermEntry) -> bool) -> bool {
+        self.history.cut(self.end).entries().iter().any(is_such)
     }
 
     /// The latest term that it speaks of: its own, or that of a set which it was told of before it

@@ -10,7 +10,7 @@ fn plan_of(newest: &Option<InSyncSet>, others: &[u64], safety: Safety) -> Plan {
     candidate.plan(safety, false)
 }
 
-/// Node 1 leads, and may go on alone: all members hold every commit.
+/// Node 1 is the primary. All members hold every commit, so node 1 may commit without the others.
 #[test]
 fn the_other_members_do_without_its_answer() {
     let leads = Plan::Lead { term: Term(2) };
