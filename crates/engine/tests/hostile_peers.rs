@@ -466,13 +466,10 @@ fn there_is_a_way_back_from_a_wrong_term() {
     }
     // Nothing else has changed: the primary comes back when it has heard the other.
     let back = std::thread::scope(|scope| {
-        let address = format!("127.0.0.1:{}", {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap().port()
-        });
-        let first = NodeConfig { listen: address.parse().unwrap(), ..node(0) };
+        let address = freshet_testing::ports::reserve().unwrap();
+        let first = NodeConfig { listen: address, ..node(0) };
         let primary = scope.spawn(move || start(first));
-        let second = start(NodeConfig { join: Some(address), ..node(1) });
+        let second = start(NodeConfig { join: Some(address.to_string()), ..node(1) });
         (primary.join().unwrap(), second)
     });
     wait_for("one of the two terms", || [&back.0, &back.1].iter().any(|node| node.role() == Role::Primary));

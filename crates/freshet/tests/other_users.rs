@@ -5,7 +5,6 @@ mod common;
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
-    net::TcpListener,
     os::{
         linux::net::SocketAddrExt,
         unix::{
@@ -103,7 +102,7 @@ fn a_node_starts_where_another_user_has_taken_its_names() {
     if !runs {
         return skip(Missing::Tool, "names that others take", &format!("the program does not run as another: {why}"));
     }
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = || freshet_testing::ports::reserve().unwrap();
     for all in [false, true] {
         let (address, listen) = (free(), free());
         let own = |what: &str, at: std::net::SocketAddr| {

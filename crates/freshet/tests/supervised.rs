@@ -5,7 +5,6 @@
 mod common;
 
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -22,10 +21,9 @@ use freshet_base::{Consent, Lsn};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
-/// Ports that were free a moment ago: a node that is started again has the same ones.
+/// Free ports: a node that is started again has the same ones.
 fn ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.each_ref().map(|listener| listener.local_addr().unwrap().port())
+    [(); N].map(|()| freshet_testing::ports::reserve().unwrap().port())
 }
 
 /// A process, and the supervisor that starts it again.

@@ -164,7 +164,7 @@ fn a_node_that_begins_again_joins_whom_it_can() {
     wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
     let before = status(&standby);
     standby.kill();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = freshet_testing::ports::reserve().unwrap();
     freshet_base::private::write(&directory.join("b/begin-again"), format!("{nobody}\n1\n").as_bytes()).unwrap();
     let standby = begin(directory, "b", &[]);
     let messages = standby.messages();

@@ -2,6 +2,8 @@
 //! passes silently.
 #![forbid(unsafe_code)]
 
+pub mod ports;
+
 use std::{env, fmt::Display, fs::OpenOptions, io::Write};
 
 /// What a test needs and does not find.

@@ -36,7 +36,8 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
     let mut config = NodeConfig {
         directory: directory.map(Path::to_owned).unwrap_or_default(),
         domain: if directory.is_some() { Domain::File } else { Domain::None },
-        listen: ([127, 0, 0, 1], 0).into(),
+        // Some nodes are started again where they were.
+        listen: freshet_testing::ports::reserve().unwrap(),
         replay_threads: 2,
         apply: std::env::var("FRESHET_TEST_APPLY")
             .map_or(Apply::Fresh, |apply| ValueEnum::from_str(&apply, false).unwrap()),

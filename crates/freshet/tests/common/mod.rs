@@ -55,10 +55,12 @@ pub fn script(directory: &Path, text: &str) -> std::path::PathBuf {
 /// Flags of a small node on free ports.
 pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
     let mut flags = Vec::new();
+    // Some nodes are started again where they were.
+    let [address, listen, sql] = [(); 3].map(|()| freshet_testing::ports::reserve().unwrap().to_string());
     for (name, value) in [
-        ("--address", "127.0.0.1:0"),
-        ("--listen", "127.0.0.1:0"),
-        ("--sql-listen", "127.0.0.1:0"),
+        ("--address", address.as_str()),
+        ("--listen", &listen),
+        ("--sql-listen", &sql),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),
         // Tests promote nodes themselves, but for those that say otherwise.

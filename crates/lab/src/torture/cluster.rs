@@ -4,7 +4,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
@@ -16,6 +16,7 @@ use std::{
 };
 
 use freshet_log::inspect::{Finding, Inspection};
+use freshet_testing::ports;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -96,17 +97,10 @@ pub(super) struct Cluster<'a> {
     pub(super) ended_alone: AtomicU64,
 }
 
-/// Ports that were free a moment ago.
-fn free_ports(count: usize) -> std::io::Result<Vec<SocketAddr>> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    listeners.iter().map(TcpListener::local_addr).collect()
-}
-
 impl<'a> Cluster<'a> {
     /// Prepares nodes below `directory`; none runs yet.
     pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
-        let ports = free_ports(3 * shape.nodes)?;
+        let ports = (0..3 * shape.nodes).map(|_| ports::reserve()).collect::<Result<Vec<_>, _>>()?;
         // A short path, whatever the data's is: names of sockets have little room.
         let sockets = tempfile::tempdir()?;
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
