@@ -71,6 +71,7 @@ mod member;
 mod roster;
 mod sets;
 mod standing;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,8 +147,9 @@ impl CommitRule {
 
     /// From its beginning on, the term `term` of `me` writes down its in-sync sets, which
     /// follow what the failover or the restart has found. All of those count as waited for, though
-    /// they have yet to join; those who have `answered` are put out last. Without effect under
-    /// 1-safe.
+    /// they have yet to join; those who have `answered` are put out last. Where a witness votes, a
+    /// standby that has not is put out as soon as the witness consents: a primary that took over
+    /// is not to wait for the one that it replaces. Without effect under 1-safe.
     #[must_use]
     pub fn recorded(
         mut self,
@@ -161,12 +163,14 @@ impl CommitRule {
             return self;
         }
         let sets = Sets::new(me, term, self.config, succession);
-        self.settled = sets.counts();
-        for Holder { node, incarnation } in sets.members() {
+        let by_witness = sets.witnesses() > 0;
+        self.settled = sets.counts() || by_witness;
+        for Holder { node, incarnation, witness } in sets.members() {
             let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
-            member.incarnation = incarnation;
+            (member.incarnation, member.witness) = (incarnation, witness);
             member.answered = answered.contains(&node);
             member.outstanding = Some((Lsn::MAX, now));
+            member.absent = by_witness && !member.answered;
             if !sets.counts() {
                 member.place = Place::InSync;
             }
@@ -193,13 +197,16 @@ impl CommitRule {
         match event {
             Event::Durable(to) => {
                 self.durable = self.durable.max(to);
-                self.members.values_mut().for_each(|member| member.mark(self.durable, now));
+                self.members.values_mut().filter(|it| !it.witness).for_each(|member| member.mark(self.durable, now));
             }
             Event::Joined { standby, incarnation, persisted, synchronous } => {
                 self.joined(Holder::new(standby, incarnation), persisted, synchronous, now);
                 changed = true;
             }
             Event::Acked { standby, persisted, observed } => self.acked(standby, persisted, observed, now),
+            Event::Witnessed { witness, incarnation, noted, observed } => {
+                changed = self.witnessed(Holder::of_witness(witness, incarnation), noted, observed, now);
+            }
             Event::Left { standby } => {
                 if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
                     member.connected = false;
@@ -218,6 +225,7 @@ impl CommitRule {
                 if let Some(sets) = &mut self.sets {
                     sets.written(number, end);
                 }
+                self.note_witnessed(now);
             }
             Event::Contested { term, rival } => {
                 let ends = match rival {
@@ -266,13 +274,13 @@ impl CommitRule {
     }
 
     fn joined(&mut self, standby: Holder, persisted: Lsn, synchronous: bool, now: Moment) {
-        let (durable, Holder { node, incarnation }) = (self.durable, standby);
+        let (durable, Holder { node, incarnation, .. }) = (self.durable, standby);
         // It was let in before the record of that was written.
         let synchronous = synchronous && !self.sets.as_ref().is_some_and(|sets| sets.roster().has_removed(node));
         let bound = self.awaited().is_some_and(|sets| sets.binds(node));
         let unknown = || Member { acked: persisted, incarnation, ..Member::unknown(now) };
         let member = self.members.entry(node).or_insert_with(unknown);
-        (member.forgotten, member.excused) = (false, false);
+        (member.forgotten, member.excused, member.absent) = (false, false, false);
         member.synchronous = synchronous;
         if persisted < member.acked || incarnation != member.incarnation {
             // It lost something that it once had: it starts over.
@@ -317,6 +325,8 @@ impl CommitRule {
     /// Puts out who stalls, and lets begin to join who is near.
     fn place_members(&mut self, now: Moment) -> bool {
         let (durable, near) = (self.durable, self.committed.0.saturating_sub(self.config.join_window));
+        let recorded = self.sets.as_ref().map_or(Lsn::ZERO, Sets::recorded);
+        let wants = self.sets.as_ref().is_some_and(Sets::wants_witness);
         let mut changed = false;
         for (node, member) in &mut self.members {
             let before = (member.place, member.stalls);
@@ -330,12 +340,13 @@ impl CommitRule {
             if member.place == Place::Behind
                 && member.connected
                 && member.synchronous
-                && member.acked.0 >= near
-                && member.acked >= member.must_reach
+                && member.holds(Lsn(near))
+                && member.holds(member.must_reach)
+                && (!member.witness || wants)
             {
                 member.move_to(Place::Joining, now);
                 member.outstanding = None;
-                member.mark(durable, now);
+                member.mark(if member.witness { recorded } else { durable }, now);
             }
             changed |= (member.place, member.stalls) != before;
         }
@@ -352,7 +363,7 @@ impl CommitRule {
             self.by_others = self.by_others
                 || match self.needed() {
                     Some(needed) => needed > 0,
-                    None => self.members.values().any(Member::waited_for),
+                    None => self.members.values().any(|member| member.waited_for() && !member.witness),
                 };
         }
     }
@@ -365,7 +376,7 @@ impl CommitRule {
             return Some(sets.commits(held(&self.members, sets.me(), self.durable)).min(self.durable));
         }
         let Some(needed) = self.needed() else {
-            let waited_for = self.members.values().filter(|member| member.waited_for());
+            let waited_for = self.members.values().filter(|member| member.waited_for() && !member.witness);
             let acked = waited_for.map(|member| member.acked).fold(self.durable, Lsn::min);
             // Another log of a member's node does not stand for the one that is on record.
             let held = self.awaited().map(|sets| sets.commits(held(&self.members, sets.me(), self.durable)));
@@ -409,10 +420,11 @@ impl CommitRule {
         u32::try_from(self.keep_up().count()).unwrap_or(u32::MAX)
     }
 
-    /// The standbys that hold at this moment what commits wait for.
+    /// The standbys that hold at this moment what commits wait for. The witness is none.
     pub fn keep_up(&self) -> impl Iterator<Item = NodeId> + '_ {
         let counts = |node, member: &Member| self.counted().is_none_or(|sets| sets.names(&member.holder(node)));
-        let keeps_up = move |(node, member): &(&NodeId, &Member)| member.keeps_up() && counts(**node, member);
+        let keeps_up =
+            move |(node, member): &(&NodeId, &Member)| !member.witness && member.keeps_up() && counts(**node, member);
         self.members.iter().filter(keeps_up).map(|(node, _)| *node)
     }
 
@@ -453,7 +465,7 @@ impl CommitRule {
         let Some(sets) = self.awaited() else { return false };
         // Who leaves and is named by the newest set may not be left out.
         let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
-        sets.binds(node) && member.stalls && !goes
+        sets.binds(node) && member.stalls && !goes && (!member.witness || sets.is_changing())
     }
 
     fn may_refuse(&self) -> bool {
@@ -549,41 +561,6 @@ impl CommitRule {
             });
         }
         Ok(())
-    }
-
-    /// How the promise stands, for `status`.
-    pub fn standing(&self) -> Standing {
-        let in_sync = self.in_sync();
-        if let Some(by) = self.fenced {
-            return Standing::Fenced { by };
-        }
-        if let Some(since) = self.blocked_since {
-            let needed = self.needed_now();
-            if self.refusing {
-                return Standing::Refusing { since, in_sync, needed, remedy: self.remedy() };
-            }
-            let refuses_at = match self.config.when_missing {
-                WhenMissing::RefuseAfter(patience) if self.may_refuse() => Some(since.after(patience)),
-                _ => None,
-            };
-            let (waits_for, remedy) = (self.waits_for(), self.remedy());
-            return Standing::Blocked { since, in_sync, needed, refuses_at, waits_for, remedy };
-        }
-        match self.degraded_since {
-            None => Standing::Safe,
-            Some(since) => Standing::Degraded {
-                since,
-                in_sync,
-                configured: self.expected(),
-                behind: self
-                    .members
-                    .iter()
-                    .filter(|(_, member)| member.synchronous)
-                    .filter(|(_, member)| member.place != Place::InSync || !member.connected)
-                    .map(|(id, _)| *id)
-                    .collect(),
-            },
-        }
     }
 }
 

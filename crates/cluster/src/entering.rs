@@ -265,7 +265,7 @@ mod tests {
         led.note_led(Term(3));
         let may_be_committed = Err(NotEntered::Acknowledged { at: Lsn(90), committed: Lsn(100) });
         assert_eq!([90, 95].map(|start| follows(&led, start)), [may_be_committed.clone(), Ok(())]);
-        let counting = |_| Counting { quorum: None, floor: 0 };
+        let counting = |_: &_| Counting { quorum: None, floor: 0 };
         let first = Succession::begin().first(Term(3), Holder::new(ME, 1), counting);
         let settled = InSyncSet { number: 2, ..first.clone() };
         for (set, refused) in [(first, Ok(())), (settled, may_be_committed)] {

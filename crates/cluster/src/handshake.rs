@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     in_sync::InSyncSet,
     maintenance::Notice,
-    promotion::Witness,
+    promotion::Testimony,
     term::{Agreement, Living, TermHistory, TermState},
 };
 
@@ -230,7 +230,7 @@ pub enum Refusal {
         /// Who refuses.
         node: NodeId,
         /// What it knows all the same.
-        witness: Box<Witness>,
+        testimony: Box<Testimony>,
         /// Why.
         why: String,
     },

@@ -95,12 +95,23 @@ pub struct Holder {
     /// Which of the logs that this node has had: a random number that the node's directory keeps
     /// with the log. Zero: no log was begun there.
     pub incarnation: u64,
+    /// It is a witness: it notes sets, and holds nothing of what is committed.
+    pub witness: bool,
 }
 
 impl Holder {
     /// The log of `node` that has this incarnation.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
-        Self { node, incarnation }
+        Self { node, incarnation, witness: false }
+    }
+
+    /// What the witness `node` has noted, in the file that has this incarnation.
+    pub fn of_witness(node: NodeId, incarnation: u64) -> Self {
+        Self { node, incarnation, witness: true }
+    }
+
+    pub(crate) fn has_data(&self) -> bool {
+        !self.witness
     }
 }
 
@@ -144,8 +155,13 @@ pub struct Earlier {
 /// Who belongs to the cluster, in sync or not. Only an operator takes a node out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
-    /// All nodes that were members of a set, and were not removed or replaced since.
+    /// All nodes with data that were members of a set, and were not removed or replaced since.
     pub voters: BTreeSet<NodeId>,
+    /// The witness that has come last, if it was not removed or replaced since.
+    pub witness: Option<NodeId>,
+    /// The nodes that an operator removes: that is not known to be on record anywhere else yet, and
+    /// void if the record of it never takes effect.
+    pub leaving: BTreeSet<NodeId>,
     /// The nodes that an operator has removed, the last of them last: at most [`REMOVED`]. They may
     /// not join again.
     pub removed: Vec<NodeId>,
@@ -155,19 +171,25 @@ pub struct Roster {
 pub const REMOVED: usize = 256;
 
 impl Roster {
-    /// Whether an operator has removed this node.
+    /// Whether an operator removes this node, or has.
     pub fn has_removed(&self, node: NodeId) -> bool {
-        self.removed.contains(&node)
+        self.leaving.contains(&node) || self.removed.contains(&node)
     }
 
     /// `node` belongs to the cluster no more.
     pub(crate) fn leave(&mut self, node: NodeId, removed: bool) {
         self.voters.remove(&node);
+        self.witness.take_if(|witness| *witness == node);
         if removed && !self.has_removed(node) {
-            self.removed.push(node);
-            let oldest = self.removed.len().saturating_sub(REMOVED);
-            self.removed.drain(..oldest);
+            self.leaving.insert(node);
         }
+    }
+
+    /// The record is in effect by which these leave.
+    pub(crate) fn left(&mut self, left: &BTreeSet<NodeId>) {
+        self.removed.extend(left.iter().filter(|node| self.leaving.remove(node)));
+        let oldest = self.removed.len().saturating_sub(REMOVED);
+        self.removed.drain(..oldest);
     }
 }
 
@@ -201,6 +223,13 @@ impl Possible<'_> {
     /// Whether its primary may put out every other member, and commit alone.
     pub fn may_go_on_alone(self) -> bool {
         self.quorum.is_none() && self.floor == 0
+    }
+
+    /// Whether of all others `holder` alone could succeed `primary`, or those who do have to hear
+    /// all others.
+    pub(crate) fn has_no_rival(self, holder: &Holder, primary: NodeId) -> bool {
+        let mut others = self.members.iter().filter(|member| member.has_data() && member.node != primary);
+        self.may_go_on_alone() || self.quorum.is_none() && others.all(|member| member == holder)
     }
 
     /// Whether `next` has enough of these members: those who know of this set, and of no later one,
@@ -296,7 +325,7 @@ impl InSyncSet {
     /// Whether an operator has removed `node`, and no set that may be in effect has it: until then
     /// it may be needed.
     pub fn is_without(&self, node: NodeId) -> bool {
-        self.roster.has_removed(node) && !self.may_have(node)
+        self.roster.removed.contains(&node) && !self.may_have(node)
     }
 
     /// The nodes of its members.
@@ -314,7 +343,7 @@ impl InSyncSet {
 
     /// Up to where this set lets commits come, with what each member holds.
     pub fn commits(&self, acked: impl Fn(&Holder) -> Lsn) -> Lsn {
-        let mut acked: Vec<Lsn> = self.members.iter().map(acked).collect();
+        let mut acked: Vec<Lsn> = self.members.iter().filter(|member| member.has_data()).map(acked).collect();
         acked.sort_unstable_by(|a, b| b.cmp(a));
         let needed = self.quorum.map_or(acked.len(), |quorum| quorum as usize);
         needed.checked_sub(1).and_then(|last| acked.get(last)).copied().unwrap_or(Lsn::ZERO)
@@ -362,8 +391,8 @@ impl Succession {
     }
 
     /// The first set of a term: everybody of the set before, and the new primary. How it
-    /// counts its members `counting` says, by their number.
-    pub fn first(&self, term: Term, primary: Holder, counting: impl Fn(usize) -> Counting) -> InSyncSet {
+    /// counts its members `counting` says.
+    pub fn first(&self, term: Term, primary: Holder, counting: impl Fn(&BTreeSet<Holder>) -> Counting) -> InSyncSet {
         let (after, number, mut members, mut roster) = match self {
             Self::Of(set) => (set.term, set.number + 1, set.members.clone(), set.roster.clone()),
             Self::New { number, roster } => (Term(0), *number, BTreeSet::new(), roster.clone()),
@@ -372,7 +401,7 @@ impl Succession {
         members.retain(|member| member.node != primary.node);
         members.insert(primary);
         roster.voters.insert(primary.node);
-        let Counting { quorum, floor } = counting(members.len());
+        let Counting { quorum, floor } = counting(&members);
         let (primary, first, before) = (primary.node, number, Vec::new());
         let mut set = InSyncSet { term, primary, number, first, after, members, quorum, floor, before, roster };
         if let Self::Of(earlier) = self {
@@ -430,7 +459,7 @@ pub(crate) mod tests {
 
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
-        let [all, floored] = [0, 1].map(|floor| move |_| Counting { quorum: None, floor });
+        let [all, floored] = [0, 1].map(|floor| move |_: &_| Counting { quorum: None, floor });
         let first = Succession::begin().first(Term(1), Holder::new(NodeId(1), 5), all);
         let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), all);
         assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.own().to_earlier()][..]));

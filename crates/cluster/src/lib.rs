@@ -23,6 +23,7 @@
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`promotion`] | who may take over, and by which steps |
 //! | [`switch_over`] | by which steps a primary that is well hands its role to a standby |
+//! | [`witness`] | what a voter without data notes, promises and grants |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`maintenance`] | whether no node stands by itself for a while |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
@@ -55,5 +56,6 @@ pub mod upstream;
 pub mod view;
 pub mod wanted;
 pub mod watch;
+pub mod witness;
 
 pub use moment::Moment;

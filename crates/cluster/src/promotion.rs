@@ -135,12 +135,12 @@ pub enum Answer {
     },
     /// It lives under no other term that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
-    NoVote(Witness),
+    NoVote(Testimony),
 }
 
 /// What a node knows of sets whose log must not be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
+pub struct Testimony {
     /// Which logs its directory has had
     /// ([`Holder::incarnation`](crate::in_sync::Holder::incarnation), [`TermState::former`]), the
     /// one that it has now among them.
@@ -149,6 +149,8 @@ pub struct Witness {
     pub set: Option<InSyncSet>,
     /// [`LogState::lease`].
     pub lease: Duration,
+    /// To whom that was granted, where it knows that.
+    pub granted: Option<Living>,
 }
 
 /// What to do next.

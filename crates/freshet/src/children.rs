@@ -53,10 +53,16 @@ pub enum SpawnError {
     },
 }
 
+/// What a process runs that is a node, and one that is a witness.
+pub const SERVE: &str = "serve";
+/// See there.
+pub const WITNESS: &str = "witness";
+
 /// What a node says when it can serve.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ready {
-    /// The address of the control port.
+    /// The address of the control port; none of a witness.
+    #[serde(default)]
     pub address: String,
     /// The address of the node port.
     pub listen: String,
@@ -64,7 +70,8 @@ pub struct Ready {
     pub sql: Option<String>,
     /// The Unix socket where they connect, if there is one.
     pub sql_socket: Option<PathBuf>,
-    /// `primary` or `standby`.
+    /// `primary` or `standby`; none of a witness.
+    #[serde(default)]
     pub role: String,
 }
 
@@ -85,7 +92,25 @@ impl NodeProcess {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let (mut process, receiver) = Process::spawn(program, flags)?;
+        Self::ready_within(patience, Process::spawn(program, flags)?)
+    }
+
+    /// The same with `program witness`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_witness<I>(program: &Path, flags: I, patience: Duration) -> Result<Self, SpawnError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        Self::ready_within(patience, Process::spawn_as(WITNESS, program, flags)?)
+    }
+
+    fn ready_within(
+        patience: Duration,
+        (mut process, receiver): (Process, mpsc::Receiver<Ready>),
+    ) -> Result<Self, SpawnError> {
         match receiver.recv_timeout(patience) {
             Ok(ready) => Ok(Self { process, ready }),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -146,8 +171,20 @@ impl Process {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
+        Self::spawn_as(SERVE, program, flags)
+    }
+
+    /// The same with `program runs`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn spawn_as<I>(runs: &str, program: &Path, flags: I) -> Result<(Self, mpsc::Receiver<Ready>), SpawnError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
         let mut command = Command::new(program);
-        command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
+        command.args([runs, "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In a process group of its own: so it does not get the terminal's signals, and the kernel
         // continues it, if it is stopped, when the process that started it has ended. Then it finds

@@ -13,6 +13,7 @@ use crate::{
     inspect, maintenance, members, membership, promote,
     promote::PromoteOptions,
     serve, status, switch_over, verify,
+    witness::{self, WitnessOptions},
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -43,6 +44,15 @@ pub(crate) enum Command {
     /// and a JSON object with its addresses. It writes messages to standard error. SIGTERM and
     /// SIGINT end it cleanly; on SIGHUP it reads its configuration again.
     Serve(Box<Serve>),
+    /// Run a witness: a node without data, the third voter of two nodes with data.
+    ///
+    /// With it, either of the two may fail, or lose the other, and one continues without an
+    /// operator and without losing anything acknowledged: the primary alone, or the standby as the
+    /// primary, only with the witness's consent on disk. Start it on a machine of its own, once,
+    /// with --join; then without. It needs a few megabytes of memory, and a disk that keeps what is
+    /// synced. See docs/operations.md#a-witness. When it answers it prints one line: `ready` and a
+    /// JSON object.
+    Witness(Box<WitnessOptions>),
     /// Show the state of a node and its cluster.
     ///
     /// Fails if the node does not answer, not if it reports a problem.
@@ -574,6 +584,7 @@ impl Cli {
             Command::Checkpoint(options) => checkpoint::run(&options),
             Command::Backup(options) => backup::backup(&options),
             Command::Archive(options) => backup::archive(&options),
+            Command::Witness(options) => witness::run(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Verify(options) => verify::run(&options),
             Command::Inspect(what) => inspect::run(&what),

@@ -48,6 +48,7 @@ pub mod status;
 mod switch_over;
 pub mod units;
 pub mod verify;
+pub mod witness;
 
 use std::process::ExitCode;
 

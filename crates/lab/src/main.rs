@@ -28,6 +28,7 @@ use clap::{Parser, Subcommand};
 use freshet::{
     Failure,
     messages::{self, Format},
+    witness::{self, WitnessOptions},
 };
 
 use self::{
@@ -71,6 +72,9 @@ enum Command {
     ///
     /// The same seed gives the same run on every machine.
     Simulate(SimulateOptions),
+    /// Run a witness, as `freshet witness` does.
+    #[command(hide = true)]
+    Witness(Box<WitnessOptions>),
     /// Run a node of a benchmark: as `freshet serve` does, with the keys of docs/laboratory.md.
     #[command(hide = true, alias = "serve")]
     Node(Box<BenchmarkNode>),
@@ -94,6 +98,7 @@ impl Command {
             Self::Losses(options) => losses::run(&options),
             Self::Simulate(options) => simulate::run(&options),
             Self::Node(options) => node::run(&options),
+            Self::Witness(options) => witness::run(&options),
         }
     }
 }

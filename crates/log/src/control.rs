@@ -43,6 +43,7 @@
 //! synced and renamed over it.
 
 mod error;
+mod fields;
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -55,6 +56,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Regularly, Term, private};
 
 pub use error::ControlError;
 
+use self::fields::{from_hex, life_of, term_entry};
 use crate::{
     block::MAX_STREAMS,
     identity::{Claim, first_foreign},
@@ -70,7 +72,7 @@ const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Where a node keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +124,8 @@ pub struct Control {
     pub writes: u64,
     /// The node was made to join a cluster.
     pub joins: bool,
+    /// It is a witness: it has no log, and never will.
+    pub witness: bool,
 }
 
 impl Control {
@@ -145,6 +149,7 @@ impl Control {
             lease_ms: 0,
             writes: 0,
             joins: false,
+            witness: false,
         }
     }
 
@@ -181,6 +186,9 @@ impl Control {
         text.push_str(&format!("writes {}\n", self.writes));
         if self.joins {
             text.push_str("joins\n");
+        }
+        if self.witness {
+            text.push_str("witness\n");
         }
         seal(text)
     }
@@ -227,6 +235,7 @@ impl Control {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         match name {
             "joins" => self.joins = true,
+            "witness" => self.witness = true,
             "log" => {
                 self.log = Some(match value {
                     "here" => LogPlace::Here,
@@ -272,29 +281,6 @@ impl Control {
     pub fn store_config(&self) -> StoreConfig {
         StoreConfig { cluster: self.cluster, segment_size: self.segment_size }
     }
-}
-
-/// A line of the term history.
-fn term_entry(line: &str) -> Option<(Term, Lsn, NodeId, u64)> {
-    let mut words = line.split(' ');
-    let (term, start, node, nonce) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let hex = |word| u64::from_str_radix(word, 16).ok();
-    let term_entry = (Term(term.parse().ok()?), Lsn(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
-    words.next().is_none().then_some(term_entry)
-}
-
-/// A number, an LSN, and perhaps another number.
-fn life_of(line: &str) -> Option<(u64, Lsn, Option<u64>)> {
-    let (mut words, number) = (line.split(' '), |hex| u64::from_str_radix(hex, 16).ok());
-    let (next, reached) = (number(words.next()?)?, words.next()?.parse().ok()?);
-    let before = words.next().map(|before| number(before).ok_or(())).transpose().ok()?;
-    words.next().is_none().then_some((next, Lsn(reached), before))
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
 /// A log directory that this process owns until it is dropped.
@@ -632,6 +618,7 @@ mod tests {
             lease_ms: 400,
             writes: 17,
             joins: true,
+            witness: true,
         }
     }
 

@@ -51,6 +51,7 @@ pub mod tape;
 pub mod terms;
 pub mod whole_cluster;
 pub mod wire;
+pub mod witness;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use crate::{
     endpoint::{CallError, call},
     follow::{Shared, Store},
     promotion::ask_all,
-    status::{Lag, ObserverStatus, StandbyStatus},
+    status::{Lag, ObserverStatus, StandbyStatus, WitnessStatus},
     terms::Terms,
     wire::{Hello, Peer, Purpose, Reply},
 };
@@ -61,6 +61,8 @@ pub enum MemberRole {
     Relay,
     /// An archive, or a node whose checkpoint is on its way.
     Archive,
+    /// It votes, and has no data.
+    Witness,
     /// Not known: it is away.
     Unknown,
 }
@@ -148,6 +150,9 @@ impl Votes {
             MemberRole::Archive => Some("an archive, or its checkpoint is on its way"),
             MemberRole::Asynchronous => Some(ASYNCHRONOUS),
             MemberRole::Deposed => Some("its term is over"),
+            MemberRole::Witness if self.names(status.node) != Some(true) => {
+                Some("not in the recorded in-sync set: it is away, or three nodes with data vote")
+            }
             _ if !leads && self.safety == Some(Safety::OneSafe) => Some("1-safe: commits wait for no standby"),
             _ => match self.names(status.node) {
                 Some(true) => None,
@@ -283,6 +288,19 @@ impl Table {
         self.members.nodes.push(status);
     }
 
+    /// The witness, which this node asks.
+    pub fn add_witness(&mut self, witness: &WitnessStatus) {
+        let in_sync = witness.connected && witness.votes;
+        self.add(MemberStatus {
+            role: MemberRole::Witness,
+            address: short(&witness.address),
+            connected: Some(witness.connected),
+            in_sync: Some(in_sync),
+            in_sync_for: witness.since.filter(|_| in_sync),
+            ..MemberStatus::unknown(witness.node)
+        });
+    }
+
     /// Those that this node feeds, or has fed; as a relay, if it is one. Those that are away come
     /// last if no commit counts on them.
     pub fn add_fed(&mut self, standbys: &[StandbyStatus], observers: &[ObserverStatus], relay: bool) {
@@ -322,7 +340,7 @@ impl Table {
     pub fn add_missing(&mut self, peers: &[Peer], away_for: Option<Duration>) {
         let named = |set: &InSyncSet| {
             let members = set.possible_members().map(|holder| holder.node);
-            members.chain(set.roster.voters.iter().copied()).collect::<Vec<_>>()
+            members.chain(set.roster.voters.iter().copied()).chain(set.roster.witness).collect::<Vec<_>>()
         };
         let mut nodes = self.votes.set.as_ref().map(named).unwrap_or_default();
         nodes.extend(peers.iter().filter_map(|peer| peer.node));

@@ -26,7 +26,7 @@ use freshet_cluster::{
     handshake::check_gives_way,
     in_sync::{InSyncSet, Succession},
     promotion::{
-        Answer, Fetch, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, Witness, known_level,
+        Answer, Fetch, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, Testimony, known_level,
     },
     recording::Recorded,
     term::{Fence, Living, TermHistory},
@@ -310,9 +310,10 @@ impl Round {
     }
 }
 
-/// The nodes of its members.
+/// The nodes of its members that have data.
 fn names(set: &InSyncSet) -> String {
-    set.nodes().map(|node| node.to_string()).collect::<Vec<_>>().join(", ")
+    let data = set.members.iter().filter(|member| !member.witness);
+    data.map(|member| member.node.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Answers a node that takes over, or sounds out whether it could: with a promise, if `binding`.
@@ -337,8 +338,8 @@ pub(crate) fn consulted<S: Store>(
     match S::has_no_vote(shared) {
         None => Ok(Reply::Log { node: shared.node(), log, peers: shared.peers() }),
         Some(why) => {
-            let witness = Box::new(log.witness());
-            Err(Refusal::NoVote { node: shared.node(), witness, why: why.to_owned() })
+            let testimony = Box::new(log.testimony());
+            Err(Refusal::NoVote { node: shared.node(), testimony, why: why.to_owned() })
         }
     }
 }
@@ -560,8 +561,8 @@ impl Round {
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
             Err(error) => {
-                if let CallError::Refused { refusal: Refusal::NoVote { node, witness, .. }, .. } = &error {
-                    promotion.observe(*node, Answer::NoVote(Witness::clone(witness)));
+                if let CallError::Refused { refusal: Refusal::NoVote { node, testimony, .. }, .. } = &error {
+                    promotion.observe(*node, Answer::NoVote(Testimony::clone(testimony)));
                 } else if is_waited_for {
                     self.silent += 1;
                 } else {

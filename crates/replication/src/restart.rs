@@ -75,7 +75,9 @@ pub fn ask_others(
             };
             match refusal {
                 Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
-                Some(Refusal::NoVote { node, witness, .. }) => others.answers.push((node, Answer::NoVote(*witness))),
+                Some(Refusal::NoVote { node, testimony, .. }) => {
+                    others.answers.push((node, Answer::NoVote(*testimony)))
+                }
                 Some(Refusal::Fenced { highest, holder, .. }) => {
                     others.answers.push((node, Answer::Higher { highest, holder }));
                 }

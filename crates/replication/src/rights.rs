@@ -84,6 +84,8 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::BeginAgain { .. }
         | Purpose::Members { .. }
         | Purpose::Maintenance(_)
+        | Purpose::Witness
+        | Purpose::Ask(_)
         | Purpose::Session { .. }
         | Purpose::Cancel { .. } => caller == Caller::Node,
     }

@@ -42,6 +42,8 @@ pub struct PrimaryStatus {
     /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its
     /// way.
     pub observers: Vec<ObserverStatus>,
+    /// The cluster's witness, if it has one.
+    pub witness: Option<WitnessStatus>,
     /// Processor time of shipping.
     pub ship_cpu: Duration,
     /// How much of it is the group commit's own thread's, and is part of `log_cpu` as well.
@@ -64,6 +66,21 @@ pub struct PrimaryStatus {
     pub ahead: Vec<AheadStatus>,
     /// Other primaries that this one has met during its term.
     pub two_primaries: Vec<TwoPrimaries>,
+}
+
+/// The witness, as its primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Where it is reached; empty where that is not known.
+    pub address: String,
+    /// Whether it answers.
+    pub connected: bool,
+    /// Whether it votes: it is in the in-sync set that is in effect.
+    pub votes: bool,
+    /// For how long that has been so.
+    pub since: Option<Duration>,
 }
 
 /// One that holds more than the log of the node that it is to follow. Every node that is fed hears

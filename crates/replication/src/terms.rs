@@ -4,17 +4,20 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
+    Moment,
     handshake::{Welcome, check_belongs},
     in_sync::{InSyncSet, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
+    witness::{Ask, Granted, Witness},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
 use crate::{
     maintenance::Maintained,
+    members::MOST,
     wire::{Peer, Refusal},
 };
 
@@ -193,6 +196,14 @@ impl Terms {
         }
     }
 
+    /// One more was reached there. Those of before are remembered as well, [`MOST`] at most.
+    pub(crate) fn remember_one(&self, peer: Peer) {
+        let mut all = self.store.recall();
+        all.remove(&peer.address);
+        let others = all.into_iter().take(MOST - 1).map(|(address, node)| Peer { node, ..Peer::at(address) });
+        self.remember(&others.chain([peer]).collect::<Vec<_>>(), "");
+    }
+
     /// Where `node` was reached last, before this start too.
     pub(crate) fn recall(&self, node: NodeId) -> Option<String> {
         self.store.recall().into_iter().find(|(_, known)| *known == Some(node)).map(|(address, _)| address)
@@ -250,6 +261,16 @@ impl Terms {
         let observed = self.change(|state| Ok::<_, TermStoreError>(state.fence.observe(term, node)))?;
         let refusal = |Refused { highest, holder }| Refusal::of_term(term, highest, holder, primary(highest));
         observed.map_err(|refused| refusal(refused).into())
+    }
+
+    /// This witness answers a primary. What the answer says is durable when this returns.
+    ///
+    /// # Errors
+    /// [`NotPromised`]: then nothing may be answered but that.
+    pub(crate) fn ask_witness(&self, witness: &mut Witness, ask: &Ask, now: Moment) -> Result<Granted, NotPromised> {
+        let answer = self.change(|state| Ok::<_, TermStoreError>(witness.asked(state, ask, now)))?;
+        let refusal = |Refused { highest, holder }| Refusal::of_term(ask.living.term, highest, holder, None);
+        answer.map_err(|refused| refusal(refused).into())
     }
 
     /// The term of `node`, this one, has ended for that of the `other` in the same term

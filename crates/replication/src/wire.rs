@@ -14,7 +14,8 @@ use freshet_cluster::{
     meeting::Claim,
     promotion::LogState,
     switch_over::HandOver,
-    term::{TermEntry, TermHistory, TermState},
+    term::{Living, TermEntry, TermHistory, TermState},
+    witness::{Ask, Granted},
 };
 pub use freshet_cluster::{
     follower::Ack,
@@ -50,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 25;
+pub const PROTOCOL: u16 = 26;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,8 @@ pub enum Kind {
     Blocks = 14,
     /// A block that was asked for is not here: [`Refusal`].
     Lacks = 15,
+    /// A primary asks its witness once more: [`Ask`], answered by a reply.
+    Ask = 16,
 }
 
 impl Kind {
@@ -114,6 +117,7 @@ impl Kind {
             13 => Self::Members,
             14 => Self::Blocks,
             15 => Self::Lacks,
+            16 => Self::Ask,
             _ => return None,
         })
     }
@@ -143,6 +147,7 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
     match (hello.cluster, &hello.purpose) {
         (_, Purpose::Announce { claim: Claim { term_entry: TermEntry { node, .. }, .. }, .. })
         | (_, Purpose::HandOver(HandOver { by: node, .. }))
+        | (_, Purpose::Ask(Ask { living: Living { node, .. }, .. }))
             if *node != hello.node =>
         {
             Err(Refusal::Violation("it speaks for the term of another node".into()))
@@ -157,6 +162,8 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
             | Purpose::BeginAgain { .. }
             | Purpose::Members { .. }
             | Purpose::Maintenance(_)
+            | Purpose::Witness
+            | Purpose::Ask(_)
             | Purpose::Session { .. }
             | Purpose::Cancel { .. },
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
@@ -295,6 +302,10 @@ pub enum Purpose {
     },
     /// Maintenance was ordered, or ended.
     Maintenance(Notice),
+    /// A witness makes itself known: a primary asks it from then on.
+    Witness,
+    /// A primary asks its witness, and does so again on the same connection ([`Kind::Ask`]).
+    Ask(Ask),
     /// A node hands on the session of a client that it has let in. What follows on the connection
     /// is that session, in PostgreSQL's protocol.
     Session {
@@ -337,8 +348,10 @@ pub enum Reply {
     Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
-    /// To Announce, Passage and Cancel.
+    /// To Announce, Passage, Cancel and Witness.
     Noted,
+    /// To Ask.
+    Granted(Granted),
     /// To Announce, by another primary: both know then which of them yields.
     Leads(Claim),
     /// To Enrol.

@@ -217,7 +217,12 @@ impl World {
     /// `leading` leads in `term`, or is about to, as it says.
     pub(crate) fn observe_primary_of(&mut self, node: usize, term: Term, leading: freshet_base::NodeId) {
         let now = self.clock(node);
-        self.nodes[node].view.observe_primary(Living { term, node: leading }, now);
+        let steady = self.nodes[node].steady_clock(self.now);
+        let (state, living) = (&mut self.nodes[node], Living { term, node: leading });
+        match &mut state.witness {
+            Some(witness) => witness.observe_primary(living, steady),
+            None => state.view.observe_primary(living, now),
+        }
     }
 
     /// Promises `term` to the node `name`, as [`Promising`] says, or tells that node on this
@@ -237,6 +242,10 @@ impl World {
                 return Ok(false);
             }
         };
+        if self.nodes[node].is_witness {
+            // It follows nobody, and holds nothing.
+            return Ok(true);
+        }
         if self.does(Effect::Promise) {
             promising.promised(promising::Effect::Promise { term, node: name }, risen);
         }

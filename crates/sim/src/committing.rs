@@ -75,6 +75,7 @@ impl World {
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.apply_to_rule(node, Event::Written { number, end })?;
+        self.ask_witness(node)?;
         self.flush(node)
     }
 }

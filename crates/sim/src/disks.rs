@@ -9,7 +9,7 @@
 
 use freshet_base::{Lsn, Safety};
 use freshet_cluster::{
-    in_sync::{InSyncSet, Possible},
+    in_sync::{Holder, InSyncSet, Possible},
     term::{Fence, TermState},
 };
 
@@ -66,12 +66,13 @@ impl World {
     /// Whether the level allows that `node` loses its disk now, and the others continue without an
     /// operator who forces anything.
     pub(crate) fn may_lose(&self, node: usize) -> bool {
-        let holder = self.nodes[node].disk.terms.holder(self.nodes[node].id);
+        let holder = self.nodes[node].holder();
         let lasts = |newest: &InSyncSet| {
             newest.possible().all(|set| {
-                let members = set.members.iter();
-                let lost = members.filter(|member| **member == holder || self.lost_disks.contains(member)).count();
-                lost <= set.floor as usize && lost < set.members.len()
+                let lasts = |member: &&Holder| **member != holder && !self.lost_disks.contains(member);
+                let lost = set.members.iter().filter(|member| !lasts(member)).count();
+                // A witness holds nothing of what was promised.
+                lost <= set.floor as usize && set.members.iter().filter(lasts).any(|member| !member.witness)
             })
         };
         // What the others know has to do for them.
@@ -88,7 +89,7 @@ impl World {
             && !self.is_asked_for_originals()
             && !self.nodes.iter().any(Node::owes)
             && !joined.any(|joined| self.lost_disks.contains(&joined))
-            && self.nodes[node].synchronous
+            && self.nodes[node].may_vote()
             && last == [true, true]
             && others.into_iter().any(|other| self.holds_promised(other, promised))
     }
@@ -104,7 +105,12 @@ impl World {
 
     /// A node that has just described its log may be one that has lost it, and has another one.
     pub(crate) fn may_lose_disk_at_once(&mut self, node: usize) -> Result<(), Violation> {
-        if self.calm || self.nodes[node].mirror.is_some() || !self.dice.one_in(40) || !self.may_lose(node) {
+        if self.calm
+            || self.nodes[node].mirror.is_some()
+            || self.nodes[node].is_witness
+            || !self.dice.one_in(40)
+            || !self.may_lose(node)
+        {
             return Ok(());
         }
         self.crash(node);
@@ -130,7 +136,7 @@ impl World {
         self.report.disks += 1;
         self.note(|| format!("node {node} begins with another disk"));
         let state = &self.nodes[node];
-        self.lost_disks.insert(state.disk.terms.holder(state.id));
+        self.lost_disks.insert(state.holder());
         let fresh = Node::new(node, state.synchronous, state.relay, state.follows, &state.recorder);
         let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
         let kept = self.nodes[node].disk.terms.incarnation.filter(|_| self.scenario.broken == Broken::IncarnationKept);
@@ -139,7 +145,7 @@ impl World {
         let needed = self.nodes.iter().any(|other| other.disk.kept > 0);
         let is_mirror = self.nodes[node].mirror.is_some();
         let leads = |other: &usize| self.nodes[*other].leads() && (needed || self.dice.one_in(2));
-        let primary = (0..self.nodes.len()).find(leads).filter(|_| !is_mirror);
+        let primary = (0..self.nodes.len()).find(leads).filter(|_| !is_mirror && !self.nodes[node].is_witness);
         if let Some(primary) = primary {
             let theirs = &self.nodes[primary];
             let acknowledged = theirs.lead().map_or(0, |lead| lead.acknowledged);
@@ -187,7 +193,8 @@ impl World {
 
     /// At its next start `node` finds an older copy of its disk.
     pub(crate) fn set_back(&mut self, node: usize) {
-        let is_mirror = self.nodes[node].mirror.is_some();
+        // A witness must not forget either what it has promised or what it has noted.
+        let is_mirror = self.nodes[node].mirror.is_some() || self.nodes[node].is_witness;
         // Under 1-safe anything may be lost; but logs do not mix. Where another node has begun with
         // another disk, an operator may have to force one.
         let may = self.scenario.strong() || self.scenario.safety == Safety::OneSafe && self.report.disks == 0;

@@ -81,6 +81,7 @@ impl World {
             acknowledged,
             written: 0,
             switching: Switching::default(),
+            witness: None,
         }));
         state.follower.passes_nothing();
         state.follower.closed();
@@ -99,6 +100,7 @@ impl World {
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.later(node, 500, Own::Announce);
+        self.later(node, 300, Own::AskWitness);
         // It may have promised a later term since it began this one.
         let highest = self.nodes[node].disk.terms.fence.highest();
         let event = if highest > term && self.scenario.broken != Broken::PromiseWhileTakingOver {

@@ -407,8 +407,10 @@ impl World {
             self.send(id, node, Message::Noted);
             return Ok(());
         }
-        self.give_up(node)?;
-        self.steer(node, |upstream| upstream.announced(name, &address(from)))?;
+        if !self.nodes[node].is_witness {
+            self.give_up(node)?;
+            self.steer(node, |upstream| upstream.announced(name, &address(from)))?;
+        }
         self.observe_primary_of(node, term, name);
         self.send(id, node, Message::Noted);
         Ok(())
@@ -454,6 +456,7 @@ impl World {
             self.unlink(node, why)?;
         }
         self.left(node, id)?;
+        self.witness_is_lost(node, id)?;
         self.silent(node, id)
     }
 }

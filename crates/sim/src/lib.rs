@@ -61,6 +61,7 @@ pub mod shapes;
 mod switching;
 mod upstream;
 mod watching;
+mod witness;
 mod world;
 
 pub use checks::{Property, Violation};

@@ -15,6 +15,7 @@ use freshet_cluster::{
     meeting::Acknowledged,
     promotion::{Answer, Question},
     switch_over::HandOver,
+    witness::{Ask, Granted},
 };
 use freshet_fabric::memory::Region;
 
@@ -108,6 +109,13 @@ pub(crate) enum Message {
     /// Of a primary that hands its role over.
     HandOver {
         hand_over: HandOver,
+    },
+    /// To the witness, and its answer.
+    Ask {
+        ask: Ask,
+    },
+    Granted {
+        granted: Granted,
     },
     /// Of a node that was asked.
     Answer {
@@ -319,6 +327,8 @@ impl World {
                 self.send(id, to, Message::Noted);
             }
             Message::Answer { answer } => self.answered(to, id, answer)?,
+            Message::Ask { ask } => self.witness_asked(to, id, ask),
+            Message::Granted { granted } => self.witness_answered(to, granted)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
             Message::Fetched { welcome, blocks } => self.fetched(to, id, welcome, blocks)?,
             Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,

@@ -10,8 +10,9 @@ use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::CommitRule,
-    follower::{Begun, Follower, FollowerConfig},
+    follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode},
     host::Host,
+    in_sync::Holder,
     lease::Voter,
     promotion::{Fetch, LogState, Promotion},
     recording::{Recorded, Recorder},
@@ -19,6 +20,7 @@ use freshet_cluster::{
     upstream::{Ended, Order, Upstream, UpstreamConfig},
     view::ClusterView,
     watch::{FIRST, Watch, WatchConfig},
+    witness::Witness,
 };
 use freshet_mirror::Batch;
 
@@ -29,7 +31,9 @@ use crate::{
     mirror::{Line, Mirror, Records},
     net::ConnectionId,
     one_sided::Memory,
+    scenario::Scenario,
     switching::Switching,
+    world::{TIMEOUT, ring},
 };
 
 /// How long a node that leads, or is about to, may be silent.
@@ -104,6 +108,9 @@ pub(crate) struct Node {
     pub rounds: u32,
     pub ticks: Option<u64>,
     pub memory: Memory,
+    /// If it is a witness: what that knows while it runs.
+    pub is_witness: bool,
+    pub witness: Option<Box<Witness>>,
     /// If its memory is a mirror.
     pub mirror: Option<Box<Mirror>>,
     /// Its tables, and what is to be executed.
@@ -181,6 +188,8 @@ pub(crate) struct Lead {
     pub written: u64,
     /// What it holds back.
     pub switching: Switching,
+    /// By which connection it asks its witness.
+    pub witness: Option<ConnectionId>,
 }
 
 /// The connection to whom a standby follows.
@@ -236,6 +245,22 @@ impl Disk {
 }
 
 impl Node {
+    /// Number `index` of those that a scenario has.
+    pub fn of(scenario: &Scenario, index: usize, recorder: &Recorder) -> Self {
+        let synchronous = index <= scenario.synchronous;
+        let is_witness = scenario.witness && index + 1 == scenario.nodes();
+        let below = index > scenario.synchronous + scenario.asynchronous && !is_witness;
+        let relays = index == 1 && scenario.cascaded > 0;
+        let (ack, standbys) = (scenario.relay_ack, scenario.cascaded as u32);
+        let rules = RelayRules { ack, standbys, standby_timeout: TIMEOUT };
+        let relay = relays.then_some(rules);
+        let follows = FollowerConfig { replay: ReplayMode::Pipelined, capacity: ring(scenario), relay };
+        let mirror = |node: &Self| Box::new(Mirror::new(node.id, synchronous, recorder));
+        let node = Self::new(index, synchronous, below.then_some(1), follows, recorder);
+        let mirror = scenario.is_mirror(index).then(|| mirror(&node));
+        Self { is_witness, mirror, ..node }
+    }
+
     pub fn new(
         index: usize,
         synchronous: bool,
@@ -280,6 +305,8 @@ impl Node {
             rounds: 0,
             ticks: None,
             memory: Memory::default(),
+            is_witness: false,
+            witness: None,
             mirror: None,
             content: Box::default(),
             lines: BTreeMap::new(),
@@ -327,6 +354,16 @@ impl Node {
         LogState { synchronous: self.synchronous, ..log }
     }
 
+    /// What of it is a member of in-sync sets.
+    pub fn holder(&self) -> Holder {
+        Holder { witness: self.is_witness, ..self.disk.terms.holder(self.id) }
+    }
+
+    /// Whether it may be such a member.
+    pub fn may_vote(&self) -> bool {
+        self.synchronous || self.is_witness
+    }
+
     pub fn lead(&self) -> Option<&Lead> {
         match &self.role {
             Role::Primary(lead) => Some(lead),
@@ -348,6 +385,9 @@ impl Node {
 
     /// The term under which it lives.
     pub fn living(&self, now: Moment) -> Option<Living> {
+        if let Some(witness) = &self.witness {
+            return witness.living(&self.disk.terms, self.steady_clock(now));
+        }
         if let Some(lead) = self.lead() {
             let living = Living { term: lead.term, node: self.id };
             return if self.leads() { Some(living) } else { lead.switching.successor(now) };

@@ -34,7 +34,7 @@ impl World {
         let (primary, node) = (*primary, dice.below(count) as usize);
         // Those below a relay stay with it.
         let relays = self.scenario.cascaded > 0 && node == 1;
-        if !dice.one_in(8) || node == primary || relays || !self.nodes[node].synchronous {
+        if !dice.one_in(8) || node == primary || relays || !self.nodes[node].may_vote() {
             return Ok(());
         }
         // Who says so of one that runs is wrong.

@@ -129,6 +129,12 @@ pub enum Broken {
     MaintenanceForgotten,
     /// A node that is removed as one that is gone answers candidates.
     RemovedLives,
+    /// A witness says that it has noted a set before it has.
+    WitnessNotesLate,
+    /// A witness grants a primary what it has promised to another.
+    WitnessGrantsBoth,
+    /// What a witness notes counts as if it had the log.
+    WitnessCountsAsData,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -192,6 +198,8 @@ pub struct Scenario {
     pub automatic: bool,
     /// Now and then maintenance is ordered (only with `automatic`).
     pub maintenance: bool,
+    /// Whether the last node is a witness.
+    pub witness: bool,
     /// Whether an operator removes nodes for good, in half of all runs.
     pub removes: bool,
     /// Nodes die when this number of writes have landed in mirrors' memory.
@@ -225,6 +233,7 @@ impl Scenario {
             mirrors: 0,
             automatic: false,
             maintenance: false,
+            witness: false,
             removes: false,
             dying: None,
             draws: Draws::Nothing,
@@ -274,7 +283,7 @@ impl Scenario {
 
     /// How many nodes there are.
     pub fn nodes(&self) -> usize {
-        1 + self.synchronous + self.asynchronous + self.cascaded
+        1 + self.synchronous + self.asynchronous + self.cascaded + usize::from(self.witness)
     }
 
     /// Whether an acknowledged commit survives every failover that is not forced.

@@ -38,11 +38,13 @@ pub enum Group {
     Forced,
     /// A majority of those who belong to the cluster; they stand by themselves, or may be anything.
     Majority,
+    /// A witness votes beside two nodes with data, or may once nodes are removed.
+    Witness,
 }
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -57,6 +59,7 @@ impl Group {
         Self::Forced,
         Self::Automatic,
         Self::Majority,
+        Self::Witness,
     ];
 
     /// The shapes of this group.
@@ -104,6 +107,14 @@ impl Group {
                 let everything = |it| Scenario { draws: Draws::Everything, ..it };
                 let alone = of(&[(Majority, 1), (Majority, 2), (Majority, 4)], unattended);
                 alone.into_iter().chain(of(&[(Majority, 2), (Majority, 3)], everything)).collect()
+            }
+            Self::Witness => {
+                let with = |it| Scenario { witness: true, automatic: true, draws: Draws::Maintenance, ..it };
+                let levels = [(Majority, 1), (TwoSafe, 1), (TwoSafe, 2), (Majority, 2)];
+                let attended = |it| Scenario { witness: true, ..it };
+                let mirror = |it| Scenario { mirrors: 1, ..with(it) };
+                let alone = of(&levels, with).into_iter().chain(of(&[(Majority, 1)], attended));
+                alone.chain(of(&[(Majority, 1)], mirror)).collect()
             }
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }

@@ -45,7 +45,7 @@ impl World {
 
     /// It looks soon.
     pub(crate) fn looks(&mut self, node: usize) {
-        if self.scenario.automatic {
+        if self.scenario.automatic && !self.nodes[node].is_witness {
             self.looks_at(node, self.now.0 + 1);
         }
     }

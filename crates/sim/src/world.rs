@@ -7,7 +7,6 @@ use freshet_cluster::{
     Moment,
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
-    follower::{FollowerConfig, RelayRules, ReplayMode},
     in_sync::{Holder, InSyncSet, Succession},
     promotion::Inheritance,
     recording::Recorder,
@@ -20,7 +19,7 @@ use crate::{
     dice::Dice,
     log::Block,
     maintenance::Orders,
-    mirror::{Mirror, of_changes, of_set, of_term},
+    mirror::{of_changes, of_set, of_term},
     net::{ConnectionId, Message, Network},
     node::{Lead, Node, Role},
     queue::Queue,
@@ -108,6 +107,7 @@ pub(crate) enum Own {
     Pump,
     Reconnect,
     Announce,
+    AskWitness,
     Round(u32),
     Fetched(u32),
     Restart,
@@ -175,26 +175,7 @@ pub(crate) struct World {
 impl World {
     pub fn new(scenario: Scenario, seed: u64, recorder: &Recorder) -> Self {
         let scenario = scenario.of(seed);
-        let nodes: Vec<Node> = (0..scenario.nodes())
-            .map(|index| {
-                let synchronous = index <= scenario.synchronous;
-                let below = index > scenario.synchronous + scenario.asynchronous;
-                let relays = index == 1 && scenario.cascaded > 0;
-                let rules = RelayRules {
-                    ack: scenario.relay_ack,
-                    standbys: scenario.cascaded as u32,
-                    standby_timeout: TIMEOUT,
-                };
-                let follows = FollowerConfig {
-                    replay: ReplayMode::Pipelined,
-                    capacity: ring(&scenario),
-                    relay: relays.then_some(rules),
-                };
-                let mut node = Node::new(index, synchronous, below.then_some(1), follows, recorder);
-                node.mirror = scenario.is_mirror(index).then(|| Box::new(Mirror::new(node.id, synchronous, recorder)));
-                node
-            })
-            .collect();
+        let nodes = (0..scenario.nodes()).map(|index| Node::of(&scenario, index, recorder)).collect();
         let mut dice = Dice(seed);
         let cards = scenario.mirrors > 0 && dice.one_in(2);
         Self {
@@ -465,6 +446,7 @@ impl World {
             }
             Own::Reconnect => self.try_again(node),
             Own::Announce => self.announce(node),
+            Own::AskWitness => return self.ask_witness_again(node),
             Own::Round(round) => return self.round_over(node, round),
             Own::Fetched(round) => return self.after_fetch(node, round),
             Own::Restart => return self.restart(node),
@@ -538,6 +520,10 @@ impl World {
         }
         self.replace_disk(node);
         self.begin_to_watch(node);
+        if self.nodes[node].is_witness {
+            self.witness_starts(node);
+            return Ok(());
+        }
         if self.nodes[node].mirror.is_some() {
             self.follows_at_start(node);
             return self.mirror_starts(node);

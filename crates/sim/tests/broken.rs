@@ -417,3 +417,13 @@ fn a_node_that_stands_during_maintenance() {
         println!("{broken:?}: {violation}");
     }
 }
+
+#[test]
+fn a_witness_that_does_not_keep_its_word() {
+    let scenario = Scenario { witness: true, automatic: true, ..Scenario::new(Safety::Majority, 1) };
+    let seen = [Property::InSync, Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Reads];
+    for broken in [Broken::WitnessNotesLate, Broken::WitnessGrantsBoth, Broken::WitnessCountsAsData] {
+        let violation = caught(broken, scenario, &seen, 2000);
+        println!("{broken:?}: {violation}");
+    }
+}

@@ -28,6 +28,12 @@ fn two_safe() {
 }
 
 #[test]
+fn with_a_witness() {
+    let report = all_of(Group::Witness, "with_a_witness");
+    assert!(report.stood > 0 && report.failovers > 0 && report.disks > 0 && report.removed > 0, "{report:?}");
+}
+
+#[test]
 fn quorum() {
     all_of(Group::Quorum, "quorum");
 }

@@ -22,9 +22,11 @@ impl CommitRule {
     /// The same where commits wait for all members.
     fn change_awaited(&mut self, now: Moment) {
         let Some(sets) = &mut self.sets else { return };
-        let members = &mut self.members;
+        let (members, wants) = (&mut self.members, sets.wants_witness());
         let is_unfit = |node: NodeId| {
-            let unfit = |member: &Member| member.stalls || !member.synchronous || member.place == Place::Leaving;
+            let unfit = |member: &Member| {
+                member.stalls || !member.synchronous || member.place == Place::Leaving || member.witness && !wants
+            };
             sets.roster().has_removed(node) || members.get(&node).is_none_or(unfit)
         };
         let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
@@ -35,8 +37,8 @@ impl CommitRule {
         let committed = self.committed;
         let level = |members: &BTreeMap<NodeId, Member>, place: Place| {
             let fit = |member: &Member| {
-                let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
-                let joins = member.place == Place::Joining && member.acked >= committed;
+                let returns = member.place == Place::Leaving && !member.stalls && member.holds(member.must_reach);
+                let joins = member.place == Place::Joining && member.holds(committed);
                 member.connected && member.synchronous && member.place == place && (joins || returns)
             };
             let fit = members.iter().filter(|(_, member)| fit(member));
@@ -44,7 +46,7 @@ impl CommitRule {
         };
         // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
         let helps = |(node, member): &(&NodeId, &Member)| {
-            member.connected && member.acked >= committed && sets.has_had(&member.holder(**node))
+            member.connected && member.holds(committed) && sets.has_had(&member.holder(**node))
         };
         let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
         let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
@@ -83,19 +85,20 @@ impl CommitRule {
     fn change_counted(&mut self) {
         let Some(sets) = &mut self.sets else { return };
         let members = &self.members;
-        let (effective, lost) = (sets.in_effect().members.clone(), sets.lost_members());
+        let (effective, lost, wants) = (sets.in_effect().members.clone(), sets.lost_members(), sets.wants_witness());
         let goes = |member: &Holder| {
             let known = members.get(&member.node);
             let never_came = |known: &Member| known.stalls || !known.connected;
             lost.contains(&member.node)
                 || sets.roster().has_removed(member.node)
-                || known.is_none_or(|known| known.forgotten || !known.synchronous)
+                || known.is_none_or(|known| known.forgotten || !known.synchronous || known.witness && !wants)
                 || !effective.contains(member) && known.is_some_and(never_came)
         };
         let going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
         let is_level = |member: &(&NodeId, &Member)| {
             let (node, member) = *member;
-            member.keeps_up() && member.synchronous && !sets.names(&member.holder(*node))
+            let votes = !member.witness || wants;
+            member.keeps_up() && member.synchronous && votes && !sets.names(&member.holder(*node))
         };
         let mut level: Vec<_> = members.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
         sets.remove(going, &level);

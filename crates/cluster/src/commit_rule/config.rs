@@ -1,9 +1,9 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::Safety;
 use serde::{Deserialize, Serialize};
 
-use crate::in_sync::Counting;
+use crate::in_sync::{Counting, Holder};
 
 /// What a primary does when it lacks the standbys without which nothing commits
 /// (very safe and quorum; 2-safe continues degraded instead).
@@ -72,17 +72,36 @@ impl RuleConfig {
         self.safety != Safety::OneSafe
     }
 
-    /// How an in-sync set of this number of members, the primary included, counts them.
-    pub(super) fn counting(&self, members: usize) -> Counting {
-        let members = u32::try_from(members).unwrap_or(u32::MAX);
+    /// How an in-sync set of these members, the primary included, counts them. Beside a witness, a
+    /// candidate may miss one of them, and so the primary may not go on with itself alone: that
+    /// one, or another, has noted each set.
+    pub(super) fn counting(&self, members: &BTreeSet<Holder>) -> Counting {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let data = members.iter().filter(|member| member.has_data()).count();
+        let (members, witnesses) = (count(data), count(members.len() - data));
         let of = |quorum: u32| Counting { quorum: Some(quorum), floor: quorum.saturating_sub(1) };
         match self.safety {
-            Safety::OneSafe | Safety::TwoSafe => Counting { quorum: None, floor: self.floor },
-            Safety::Majority if members < 3 => Counting { quorum: None, floor: 0 },
+            Safety::OneSafe | Safety::TwoSafe => Counting { quorum: None, floor: self.floor.max(witnesses) },
+            Safety::Majority if members < 3 => Counting { quorum: None, floor: witnesses },
             Safety::Majority => of(members / 2 + 1),
             Safety::VerySafe => of(members),
             Safety::Quorum(k) => of(k),
         }
+    }
+
+    /// Whether a witness votes in a set of this number of members with data: where that makes a
+    /// failover possible which they cannot agree upon alone.
+    pub(super) fn wants_witness(&self, data: usize) -> bool {
+        match self.safety {
+            Safety::TwoSafe => self.floor == 0,
+            Safety::Majority => data < 3,
+            Safety::OneSafe | Safety::VerySafe | Safety::Quorum(_) => false,
+        }
+    }
+
+    /// Whether a witness may be of use at this level.
+    pub fn takes_witness(&self) -> bool {
+        self.wants_witness(2)
     }
 
     /// Whether a commit waits for no standby: what is durable on the primary is committed.

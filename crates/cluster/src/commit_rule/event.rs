@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::CommitRule;
 #[cfg(doc)]
 use crate::in_sync::Holder;
-use crate::{Moment, meeting::Rival};
+use crate::{Moment, in_sync::SetName, meeting::Rival};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,18 @@ pub enum Event {
         /// When the newest was sent that it has taken in, by this primary's clock.
         observed: Option<Moment>,
     },
-    /// A standby's connection was lost.
+    /// The cluster's witness has answered: it grants a lease, and has noted a set.
+    Witnessed {
+        /// Who.
+        witness: NodeId,
+        /// Which file it has noted that in: [`Holder::incarnation`].
+        incarnation: u64,
+        /// The newest set that it has noted.
+        noted: Option<SetName>,
+        /// When it was asked what it has answered, by this primary's clock.
+        observed: Moment,
+    },
+    /// A standby's connection was lost, or the witness's.
     Left {
         /// Who.
         standby: NodeId,

@@ -5,7 +5,10 @@ use std::time::Duration;
 use freshet_base::{Lsn, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Moment, in_sync::Holder};
+use crate::{
+    Moment,
+    in_sync::{Holder, SetName},
+};
 
 /// Where a standby stands with respect to the in-sync set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +27,13 @@ pub enum Place {
 /// One standby, as the rule sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Persistent there, as far as it told us.
+    /// Persistent there, as far as it told us. Of a witness: where the newest set ends that it has
+    /// noted.
     pub acked: Lsn,
+    /// It is a witness.
+    pub witness: bool,
+    /// Of a witness: the newest set that it has noted.
+    pub(super) noted: Option<SetName>,
     /// Which log that is: [`Holder::incarnation`].
     pub(super) incarnation: u64,
     /// It has answered the candidate that became this primary, or joined during this term.
@@ -50,12 +58,17 @@ pub struct Member {
     pub(super) forgotten: bool,
     /// It is about to begin again, and was synchronous before.
     pub(super) excused: bool,
+    /// It has not answered the candidate that became this primary, nor come since, and a witness
+    /// may consent to go on without it.
+    pub(super) absent: bool,
 }
 
 impl Member {
     pub(crate) fn unknown(now: Moment) -> Self {
         Self {
             acked: Lsn::ZERO,
+            witness: false,
+            noted: None,
             incarnation: 0,
             answered: false,
             observed: None,
@@ -68,6 +81,7 @@ impl Member {
             stalls: false,
             forgotten: false,
             excused: false,
+            absent: false,
         }
     }
 
@@ -87,7 +101,12 @@ impl Member {
 
     /// The log that this standby, which is `node`, has.
     pub fn holder(&self, node: NodeId) -> Holder {
-        Holder::new(node, self.incarnation)
+        Holder { witness: self.witness, ..Holder::new(node, self.incarnation) }
+    }
+
+    /// Whether it has acknowledged everything up to there, if it holds data.
+    pub(super) fn holds(&self, upto: Lsn) -> bool {
+        self.witness || self.acked >= upto
     }
 
     pub(super) fn waited_for(&self) -> bool {
@@ -110,7 +129,7 @@ impl Member {
     }
 
     pub(super) fn stalled(&self, timeout: Duration, now: Moment) -> bool {
-        self.outstanding.is_some_and(|(_, since)| now.since(since) >= timeout)
+        self.absent || self.outstanding.is_some_and(|(_, since)| now.since(since) >= timeout)
     }
 
     pub(super) fn move_to(&mut self, place: Place, now: Moment) {

@@ -15,9 +15,10 @@ impl CommitRule {
         self.sets.as_ref().map_or_else(|| self.config.needed(), Sets::needed)
     }
 
-    /// How many standbys no set may do without, where commits wait for all members.
+    /// How many standbys no set may do without, where commits wait for all members. A witness is
+    /// none.
     pub(super) fn floor(&self) -> u32 {
-        self.awaited().map_or(self.config.floor, Sets::floor)
+        self.awaited().map_or(self.config.floor, |sets| sets.floor().saturating_sub(sets.witnesses()))
     }
 
     /// How many standbys belong to the cluster, as far as is known.
@@ -63,10 +64,10 @@ impl CommitRule {
         Ok(Decision { changed: decision.changed | known, ..decision })
     }
 
-    /// Whether an operator has removed this node, and that is on record: no set that may be in
-    /// effect has it.
+    /// Whether an operator has removed this node, and that is on record, as a record that is in
+    /// effect says itself: no set that may be in effect has it.
     pub fn has_removed(&self, node: NodeId) -> bool {
-        let removed = |set: &InSyncSet| set.roster.has_removed(node);
+        let removed = |set: &InSyncSet| set.roster.removed.contains(&node);
         self.sets.as_ref().is_some_and(|sets| removed(sets.in_effect()) && !sets.binds(node))
     }
 

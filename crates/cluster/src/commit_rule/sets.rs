@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Leaves, RuleConfig};
 use crate::{
     Moment,
-    in_sync::{Counting, Holder, InSyncSet, Possible, Roster, Succession},
+    in_sync::{Counting, Holder, InSyncSet, Possible, Roster, SetName, Succession},
 };
 
 /// The in-sync sets of a term that matter: the one in effect, and those after it.
@@ -98,6 +98,11 @@ impl Sets {
         self.newest().set.floor
     }
 
+    /// Whether a set is not in effect yet.
+    pub fn is_changing(&self) -> bool {
+        self.chain.len() > 1
+    }
+
     /// Who belongs to the cluster.
     pub fn roster(&self) -> &Roster {
         &self.roster
@@ -128,11 +133,41 @@ impl Sets {
         self.chain.iter().map(|link| link.set.commits(&acked)).min().unwrap_or_default()
     }
 
+    /// How many witnesses vote in the newest set.
+    pub fn witnesses(&self) -> u32 {
+        self.newest().set.members.iter().filter(|member| member.witness).count() as u32
+    }
+
+    /// Whether a witness is to vote beside the members with data of the newest set.
+    pub fn wants_witness(&self) -> bool {
+        let data = self.newest().set.members.iter().filter(|member| member.has_data());
+        self.config.wants_witness(data.count())
+    }
+
+    /// A witness has come, and is the cluster's from now on. The next set records it.
+    pub fn has_witness(&mut self, node: NodeId) {
+        self.roster.witness = Some(node);
+    }
+
+    /// Where the block of this set ends, if it is in the log of this term.
+    pub fn end_of(&self, name: SetName) -> Option<Lsn> {
+        self.chain.iter().find(|link| link.set.name() == name).and_then(|link| link.end)
+    }
+
+    /// Where the newest set ends that is in the log of this term; zero if none is.
+    pub fn recorded(&self) -> Lsn {
+        self.chain.iter().filter_map(|link| link.end).max().unwrap_or_default()
+    }
+
     /// Until when a candidate finds a member that has granted this primary a lease, or the primary
     /// itself, whichever set that may be in effect it knows: it may miss as many as the set's
-    /// floor, and is a member itself. No set is empty.
+    /// floor, and is a member itself. No set is empty. Where no other member has data, none can be
+    /// a candidate.
     pub fn lease_until(&self, granted: impl Fn(&Holder) -> Moment) -> Moment {
         let of = |set: &InSyncSet| {
+            if set.members.iter().all(|member| member.witness || *member == self.me) {
+                return Moment(u64::MAX);
+            }
             let until = |member: &Holder| if *member == self.me { Moment(u64::MAX) } else { granted(member) };
             let mut granted: Vec<_> = set.members.iter().map(until).collect();
             granted.sort_unstable_by(|a, b| b.cmp(a));
@@ -144,8 +179,9 @@ impl Sets {
     /// Whether enough members of each set that may be in effect keep up for commits to come.
     pub fn have_quorums(&self, keeps_up: impl Fn(&Holder) -> bool) -> bool {
         self.chain.iter().all(|Link { set, .. }| {
-            let needed = set.quorum.map_or(set.members.len(), |quorum| quorum as usize);
-            set.members.iter().filter(|member| **member == self.me || keeps_up(member)).count() >= needed
+            let data = || set.members.iter().filter(|member| member.has_data());
+            let needed = set.quorum.map_or(data().count(), |quorum| quorum as usize);
+            data().filter(|member| **member == self.me || keeps_up(member)).count() >= needed
         })
     }
 
@@ -208,6 +244,7 @@ impl Sets {
             Some(newest) => {
                 self.chain.drain(..newest);
                 self.begun = true;
+                self.roster.left(&self.chain[0].set.roster.leaving);
                 true
             }
         }
@@ -282,9 +319,10 @@ impl Sets {
     }
 
     fn push(&mut self, members: BTreeSet<Holder>) {
-        let Counting { quorum, floor } = self.config.counting(members.len());
+        let Counting { quorum, floor } = self.config.counting(&members);
         let roster = &self.roster;
-        let stays = |member: &&Holder| !self.gone.contains(member) && !roster.has_removed(member.node);
+        let stays =
+            |member: &&Holder| member.has_data() && !self.gone.contains(member) && !roster.has_removed(member.node);
         let here: Vec<_> = members.iter().filter(stays).collect();
         self.roster.voters.extend(here.into_iter().map(|member| member.node));
         let (last, roster, before) = (&self.newest().set, self.roster.clone(), Vec::new());

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use freshet_base::{NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-use super::{CommitRule, Member, Place};
+use super::{CommitRule, Member, Place, WhenMissing};
 use crate::Moment;
 
 /// How the promise of the safety level stands.
@@ -95,6 +95,41 @@ pub enum Refusal {
 }
 
 impl CommitRule {
+    /// How the promise stands, for `status`.
+    pub fn standing(&self) -> Standing {
+        let in_sync = self.in_sync();
+        if let Some(by) = self.fenced {
+            return Standing::Fenced { by };
+        }
+        if let Some(since) = self.blocked_since {
+            let needed = self.needed_now();
+            if self.refusing {
+                return Standing::Refusing { since, in_sync, needed, remedy: self.remedy() };
+            }
+            let refuses_at = match self.config.when_missing {
+                WhenMissing::RefuseAfter(patience) if self.may_refuse() => Some(since.after(patience)),
+                _ => None,
+            };
+            let (waits_for, remedy) = (self.waits_for(), self.remedy());
+            return Standing::Blocked { since, in_sync, needed, refuses_at, waits_for, remedy };
+        }
+        match self.degraded_since {
+            None => Standing::Safe,
+            Some(since) => Standing::Degraded {
+                since,
+                in_sync,
+                configured: self.expected(),
+                behind: self
+                    .members
+                    .iter()
+                    .filter(|(_, member)| member.synchronous)
+                    .filter(|(_, member)| member.place != Place::InSync || !member.connected)
+                    .map(|(id, _)| *id)
+                    .collect(),
+            },
+        }
+    }
+
     /// How many standbys it takes at this moment.
     pub(super) fn needed_now(&self) -> u32 {
         match self.needed() {

@@ -1,6 +1,7 @@
 mod counted;
 mod gone;
 mod lease;
+mod witness;
 
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use crate::{
 };
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
-/// The primary's log.
 fn me() -> Holder {
     Holder::new(NodeId(9), 1)
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Fetch, Stopped, Witness};
+use super::{Answer, Fetch, Stopped, Testimony};
 use crate::{
     in_sync::{Earlier, Holder, InSyncSet, Possible, Succession},
     term::{Agreement, Fence, LastTerm, Living, TermEntry},
@@ -65,7 +65,7 @@ pub struct Candidacy {
     mine: LogState,
     logs: BTreeMap<NodeId, LogState>,
     /// Those that have answered, whose logs must not be compared.
-    met: BTreeMap<NodeId, Witness>,
+    met: BTreeMap<NodeId, Testimony>,
     higher: Option<Term>,
     /// Another candidate has the candidate's term, or a later one, and comes before it.
     outbid: bool,
@@ -178,7 +178,7 @@ impl Candidacy {
             Answer::LedBy(living) => self.observe_living(living),
             Answer::Maintenance(_) => self.maintained = true,
             Answer::Higher { highest, holder } => self.refused(highest, holder),
-            Answer::NoVote(witness) => self.met(node, witness),
+            Answer::NoVote(testimony) => self.met(node, testimony),
         }
     }
 
@@ -200,8 +200,8 @@ impl Candidacy {
 
     /// `peer` has raised its fence to the candidate's term, and knows of no other term; what it
     /// holds must not be compared.
-    pub fn met(&mut self, peer: NodeId, witness: Witness) {
-        self.met.insert(peer, witness);
+    pub fn met(&mut self, peer: NodeId, testimony: Testimony) {
+        self.met.insert(peer, testimony);
     }
 
     /// The nodes that have answered.
@@ -281,7 +281,7 @@ impl Candidacy {
         }
         // A node that has entered a term has observed it. One that promises it all the same has
         // promised it to the candidate before, whose disk was set back since.
-        let of_sets = self.met.values().filter_map(|witness| witness.set.as_ref().map(|set| set.term));
+        let of_sets = self.met.values().filter_map(|testimony| testimony.set.as_ref().map(|set| set.term));
         let written = self.logs.values().map(LogState::latest_term).chain(of_sets).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: written.next() };
@@ -456,7 +456,7 @@ impl Candidacy {
     /// in effect, it gives way to the one that it follows, or that another term has written beside
     /// it.
     pub fn newest_set(&self) -> Option<InSyncSet> {
-        let sets = self.logs.values().map(|log| &log.set).chain(self.met.values().map(|witness| &witness.set));
+        let sets = self.logs.values().map(|log| &log.set).chain(self.met.values().map(|testimony| &testimony.set));
         let known = || sets.clone().chain([&self.mine.set]).flatten();
         let newest = known().max_by_key(|set| set.order())?;
         if !self.was_never_in_effect(newest) {
@@ -555,21 +555,22 @@ impl Candidacy {
     /// Whether `holder` is the primary, which is gone, and could not have been followed by anybody
     /// but the other members, all of whom hold every commit.
     fn can_do_without(&self, set: Possible<'_>, holder: &Holder, primary: NodeId) -> bool {
-        let counts = self.primary_is_gone && holder.node == primary && set.may_go_on_alone();
+        let me = Holder::new(self.me, self.mine.incarnation);
+        let counts = self.primary_is_gone && holder.node == primary && set.has_no_rival(&me, primary);
         counts && set.members.iter().any(|member| self.has_answered(member, true))
     }
 
     /// Whether the node that had this log has answered, and has it still. One that has lost what it
     /// held knows of the sets that it was in; but only where `all` members hold everything, it may
-    /// be done without.
+    /// be done without. A witness never held more.
     fn has_answered(&self, holder: &Holder, all: bool) -> bool {
         let log = self.logs.get(&holder.node);
         let has = log.is_some_and(|log| log.incarnation == holder.incarnation && self.is_made_up(log));
         let met = self.met.get(&holder.node).map(|it| &it.incarnations);
         let former = log.map(|log| &log.former).into_iter().chain(met).flatten();
-        let lost = all && former.copied().any(|lost| lost == holder.incarnation);
+        let knows = former.copied().any(|known| known == holder.incarnation) && (all || holder.witness);
         let is_me = *holder == Holder::new(self.me, self.mine.incarnation) && self.is_made_up(&self.mine);
-        is_me || has || lost
+        is_me || has || knows
     }
 
     /// Whether another log has what this one owes: then that counts as if it were there.

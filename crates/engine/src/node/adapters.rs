@@ -239,7 +239,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
     let set = set.map_err(|cause| cause.to_string())?;
     let fence = Fence::new(highest, control.latest_term.1);
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
-    let has_begun = control.log.is_some() || life.is_some();
+    let has_begun = control.log.is_some() || life.is_some() || control.witness;
     let mut state = TermState {
         cluster: Some(control.cluster),
         history,

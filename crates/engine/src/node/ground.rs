@@ -134,6 +134,13 @@ impl Ground {
 
     fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
         let control = directory.control();
+        if control.witness {
+            let why = format!(
+                "{} is the directory of a witness, which has no data: `freshet witness` runs it",
+                directory.path().display()
+            );
+            return Err(StartError::Config(why));
+        }
         let state = term_state(&control, directory.path()).map_err(StartError::Config)?;
         // Rows that were moved to another device are this node's there, too.
         let installed = Manifest::installed(directory.path()).map_err(RestoreError::from)?;

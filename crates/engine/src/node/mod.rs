@@ -40,6 +40,7 @@ mod start;
 mod status;
 mod sweep;
 mod switch_over;
+mod witness;
 
 use std::{
     path::PathBuf,
@@ -89,6 +90,7 @@ pub use self::{
     status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
     switch_over::SwitchOverError,
+    witness::WitnessNode,
 };
 use crate::{
     Database,

@@ -11,6 +11,16 @@ pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(by) = by(&status["failover"]) {
         line("failover", by);
     }
+    if status["witness"].is_object() {
+        let witness = &status["witness"];
+        let (node, address) = (text(&witness["node"]), text(&witness["address"]));
+        let is = match (witness["connected"] == true, witness["votes"] == true) {
+            (true, true) => "connected, votes",
+            (true, false) => "connected, does not vote",
+            (false, _) => "DOES NOT ANSWER",
+        };
+        line("witness", format!("{node} at {address}: {is}"));
+    }
     if status["failover"]["maintenance"].is_object() {
         let left = lasting(time(&status["failover"], "maintenance"));
         line(

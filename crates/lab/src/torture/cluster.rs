@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::{
     history::{Deed, History},
     shape::Shape,
+    witness::Witness,
 };
 use crate::processes::{self, AGAIN_AFTER, STATUS};
 use freshet::{
@@ -36,9 +37,9 @@ use freshet_engine::Consent;
 use freshet_engine::{Break, StateAnswer, StateAsk};
 
 /// How long a node may take to come up the first time.
-const FIRST_START: Duration = Duration::from_secs(60);
+pub(super) const FIRST_START: Duration = Duration::from_secs(60);
 /// How long a node may take to end in order.
-const ENDING: Duration = Duration::from_secs(60);
+pub(super) const ENDING: Duration = Duration::from_secs(60);
 
 /// What a node says when something speaks against its state, even if it begins again with another.
 const DOUBT: &str = "the state of this node is in doubt";
@@ -82,12 +83,14 @@ struct Spec {
 /// The nodes, their addresses and directories.
 pub(super) struct Cluster<'a> {
     shape: &'a Shape,
-    history: &'a History,
+    pub(super) history: &'a History,
     names: Vec<String>,
     specs: Vec<Spec>,
     /// Where the nodes have their Unix sockets.
     sockets: TempDir,
     slots: Vec<Mutex<Slot>>,
+    /// If there is one.
+    pub(super) witness: Option<Witness>,
     /// Which node was the primary at the last look.
     last_primary: AtomicU64,
     over: AtomicBool,
@@ -119,6 +122,7 @@ impl<'a> Cluster<'a> {
             sockets,
             slots: shape.mirrors.iter().map(|mirror| Mutex::new(Slot { mirror: *mirror, ..Slot::default() })).collect(),
             names,
+            witness: shape.witness.then(|| Witness::prepare(directory)).transpose()?,
             last_primary: AtomicU64::new(0),
             over: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
@@ -135,7 +139,7 @@ impl<'a> Cluster<'a> {
             }
             self.slot(node).began(process);
         }
-        Ok(())
+        self.start_witness(self.specs[0].listen)
     }
 
     pub(super) fn shape(&self) -> &Shape {
@@ -252,6 +256,7 @@ impl<'a> Cluster<'a> {
                     }
                 }
             }
+            self.supervise_witness(self.specs[0].listen);
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -355,6 +360,7 @@ impl<'a> Cluster<'a> {
         if count + 1 < self.shape.counted {
             return Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]));
         }
+        self.check_witness(&status)?;
         let follows = |node: usize| self.status(node).is_some_and(|status| status["link"]["link"] == "following");
         let lost = (self.shape.counted..self.names.len()).find(|node| !follows(*node));
         lost.map_or(Ok(primary), |node| Err(format!("node {} follows nobody", self.names[node])))
@@ -539,6 +545,7 @@ impl<'a> Cluster<'a> {
             self.go_on(node);
             self.want(node);
         }
+        self.witness.iter().for_each(Witness::want);
     }
 
     /// Ends all nodes in order, the supervisor before them, and looks whether their logs are whole.
@@ -555,6 +562,7 @@ impl<'a> Cluster<'a> {
                 self.history.violated(format!("node {} did not end in order ({status})", self.names[node]));
             }
         }
+        self.end_witness()?;
         for (spec, name) in self.specs.iter().zip(&self.names) {
             for finding in Inspection::open(&spec.directory)? {
                 match finding? {
@@ -584,5 +592,6 @@ impl<'a> Cluster<'a> {
                 self.keep_messages(node, process, "still there");
             }
         }
+        self.keep_messages_of_witness();
     }
 }

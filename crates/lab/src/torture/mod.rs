@@ -21,6 +21,7 @@ mod outage;
 mod shape;
 mod sparing;
 mod states;
+mod witness;
 
 use std::{
     collections::BTreeMap,
@@ -103,6 +104,10 @@ pub(crate) enum Fault {
     /// While a standby is away, rows are inserted, an index is dropped and another one made, a
     /// table is truncated, and another one made and dropped. Then it executes all that again.
     Define,
+    /// SIGKILL for the witness, if there is one, which comes back as it was.
+    KillWitness,
+    /// The witness stands still for a while.
+    StopWitness,
 }
 
 /// Options of `freshet-lab torture`.
@@ -125,6 +130,9 @@ pub(crate) struct TortureOptions {
     /// The number of nodes for which commits may wait, and which may lead.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
+    /// A witness votes beside them. Of use with two nodes.
+    #[arg(long)]
+    witness: bool,
     /// The number of clients that write.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     clients: u8,
@@ -221,6 +229,7 @@ pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
         .copied()
         .filter(|fault| options.only.is_empty() || options.only.contains(fault))
         .filter(|fault| !options.without.contains(fault))
+        .filter(|fault| options.witness || !matches!(fault, Fault::KillWitness | Fault::StopWitness))
         .collect();
     if kinds.is_empty() {
         return Err(Failure::new("--only and --without leave no fault"));

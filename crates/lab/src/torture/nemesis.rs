@@ -8,7 +8,7 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use super::{Fault, cluster::Cluster, history::History, load};
+use super::{Fault, cluster::Cluster, history::History, load, witness::Witness};
 use freshet::sql_client::Session;
 use freshet::{Failure, client::ClientError, interruption::Interruption};
 
@@ -324,18 +324,15 @@ impl<'a> Nemesis<'a> {
         let standbys = rotated(counted.filter(|node| *node != primary), deal.dice[0]);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
         self.begin(deal, primary);
+        self.whole &= !self.cluster.kills_witness_too(deal.dice[1]);
         match deal.fault {
             Fault::KillPrimary => self.kill_for(primary, deal.first)?,
             Fault::KillStandby => self.kill_for(others[0], deal.first)?,
-            Fault::StopPrimary => {
-                self.stop(primary);
+            Fault::StopPrimary | Fault::StopStandby => {
+                let node = if deal.fault == Fault::StopPrimary { primary } else { others[0] };
+                self.stop(node);
                 self.sleep(deal.first)?;
-                self.go_on(primary);
-            }
-            Fault::StopStandby => {
-                self.stop(others[0]);
-                self.sleep(deal.first)?;
-                self.go_on(others[0]);
+                self.go_on(node);
             }
             Fault::Failover => {
                 self.kill(primary);
@@ -423,8 +420,16 @@ impl<'a> Nemesis<'a> {
                 self.sleep(deal.first / 4)?;
                 self.want(others[0]);
             }
+            Fault::KillWitness => self.without_witness(deal.first, Witness::kill)?,
+            Fault::StopWitness => self.without_witness(deal.first, Witness::stop)?,
         }
+        self.cluster.witness.iter().for_each(Witness::want);
         self.mend()
+    }
+
+    fn without_witness(&self, time: Duration, deed: fn(&Witness)) -> Result<(), Failure> {
+        self.cluster.witness.iter().for_each(deed);
+        self.sleep(time)
     }
 
     /// Nothing is left of the primary, and its standbys restart, with much or little that they have

@@ -60,8 +60,11 @@ pub(crate) struct OutageOptions {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
     /// The number of nodes.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=9))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
+    /// A witness votes beside them. Of use with two nodes, which are no majority once one is lost.
+    #[arg(long)]
+    witness: bool,
     /// The number of sessions that insert rows all the time.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     clients: u8,
@@ -111,7 +114,7 @@ pub(crate) fn run(options: &OutageOptions) -> Result<ExitCode, Failure> {
     let base = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let directory = tempfile::Builder::new().prefix("freshet-outage-").tempdir_in(base)?;
     let history = History::new(Instant::now(), options.json, true);
-    let shape = Shape::by_default(usize::from(options.nodes));
+    let shape = Shape::by_default(usize::from(options.nodes), options.witness);
     let cluster = Cluster::prepare(directory.path(), &shape, &history)?;
     cluster.start()?;
     let sockets = cluster.sql();

@@ -57,13 +57,18 @@ pub(super) struct Shape {
     on_doubt: &'static str,
     /// Nodes take a lost primary's place by themselves.
     pub(super) automatic: bool,
+    /// A witness votes beside them.
+    pub(super) witness: bool,
     /// Nodes have their default settings, whatever else is here.
     pub(super) by_default: bool,
 }
 
-/// Of two, a majority needs a person once one is lost.
-fn counting(counted: usize) -> Safety {
-    if counted > 2 { Safety::Majority } else { Safety::Quorum(2) }
+/// The levels that are drawn. Of two, a majority needs a person once one is lost, unless they have
+/// a witness, which has no vote at most other levels.
+fn levels(options: &TortureOptions) -> [Safety; 3] {
+    let voters = options.nodes + u8::from(options.witness);
+    let counting = if voters > 2 { Safety::Majority } else { Safety::Quorum(2) };
+    [counting, Safety::TwoSafe, if options.witness { counting } else { Safety::VerySafe }]
 }
 
 impl Shape {
@@ -72,7 +77,6 @@ impl Shape {
     pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
         let counted = usize::from(options.nodes);
         let fabric = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
-        let safety = [counting(counted), Safety::TwoSafe, Safety::VerySafe][(seed / 3 % 3) as usize];
         let mut random = Random::stream(seed, 0);
         let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
         let streams = if random.below(4) == 0 { 2 } else { 1 };
@@ -99,7 +103,7 @@ impl Shape {
         let kept = if mirrors.contains(&true) { [1 << 19, 8 << 20][random.below(2) as usize] } else { 8 << 20 };
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
-        let safety = options.safety.unwrap_or(safety);
+        let safety = options.safety.unwrap_or(levels(options)[(seed / 3 % 3) as usize]);
         if safety == Safety::OneSafe {
             return Err(Failure::new(
                 "a failover under 1-safe may lose what was acknowledged: there is nothing to check",
@@ -131,12 +135,13 @@ impl Shape {
             rejoin: options.rejoin,
             on_doubt: ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize],
             automatic: is_automatic(seed, options),
+            witness: options.witness,
             by_default: false,
         })
     }
 
     /// Nodes that have directories, addresses and a node to join. The rest is as by default.
-    pub(super) fn by_default(nodes: usize) -> Self {
+    pub(super) fn by_default(nodes: usize, witness: bool) -> Self {
         Self {
             seed: 0,
             nodes,
@@ -157,6 +162,7 @@ impl Shape {
             rejoin: false,
             on_doubt: "withdraw",
             automatic: true,
+            witness,
             by_default: true,
         }
     }
@@ -214,7 +220,7 @@ impl Shape {
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--sql-connections", "60".to_owned()),
         ];
-        if self.safety == Safety::TwoSafe {
+        if self.safety == Safety::TwoSafe && !self.witness {
             // Without it a standby cannot know whether the primary continued alone, and no node may
             // take over.
             flags.push(("--least-in-sync", "1".to_owned()));
@@ -306,6 +312,9 @@ impl Shape {
         if self.rejoin {
             command += " --rejoin";
         }
+        if self.witness {
+            command += " --witness";
+        }
         command
     }
 }
@@ -313,7 +322,7 @@ impl Shape {
 /// Whether nodes take a lost primary's place by themselves. Of two nodes neither can tell a dead
 /// primary from a lost cable.
 fn is_automatic(seed: u64, options: &TortureOptions) -> bool {
-    let drawn = options.nodes > 2 && Random::stream(seed, 9).below(2) == 0;
+    let drawn = options.nodes + u8::from(options.witness) > 2 && Random::stream(seed, 9).below(2) == 0;
     options.failover.map_or(drawn, |failover| failover != Failover::Manual)
 }
 

@@ -44,8 +44,9 @@ impl<S: Store> Service for FollowService<S> {
             Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
-            // Of those below a relay, the primary knows nothing.
-            Purpose::BeginAgain { .. } => refuse(connection, shared.not_primary()),
+            // Of those below a relay, the primary knows nothing; and no primary asks a node with
+            // data.
+            Purpose::BeginAgain { .. } | Purpose::Witness | Purpose::Ask(_) => refuse(connection, shared.not_primary()),
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;

@@ -50,8 +50,8 @@ impl Service for PrimaryService {
                 let described = |log| Reply::Log { node: shared.who.node, log, peers: shared.known() };
                 answer(connection, shared.who.term, &log.map_or_else(Reply::Refused, described));
             }
-            // It hands the role over itself.
-            Purpose::HandOver(_) => refuse(connection, shared.led_by()),
+            // It hands the role over itself, and is no witness.
+            Purpose::HandOver(_) | Purpose::Ask(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
@@ -66,8 +66,8 @@ impl Service for PrimaryService {
                 tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
                 answer(connection, shared.who.term, &Reply::Verdict(verdict));
             }
-            purpose @ (Purpose::Maintenance(_) | Purpose::Members { .. }) => {
-                answer(connection, shared.who.term, &shared.of_cluster(&purpose));
+            Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness => {
+                answer(connection, shared.who.term, &shared.of_cluster(&hello));
             }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));

@@ -53,7 +53,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn missing(shared: &Shared) -> BTreeSet<String> {
     let connected: BTreeSet<_> = shared.feeds.state().host.feeds().map(|(_, feed)| feed.node).collect();
     let peers = shared.known();
-    let absent = |node| node != shared.who.node && !connected.contains(&node);
+    let witness = shared.commit.witness();
+    let absent = |node| node != shared.who.node && Some(node) != witness && !connected.contains(&node);
     peers.into_iter().filter(|peer| peer.node.is_none_or(absent)).map(|peer| peer.address).collect()
 }
 
@@ -71,7 +72,7 @@ fn announce(shared: &Shared, address: &str) -> bool {
 }
 
 /// The node at this address has heard of term `highest`, and of who holds it.
-fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>, primary: Option<String>) {
+pub(super) fn fenced(shared: &Shared, address: &str, highest: Term, holder: Option<NodeId>, primary: Option<String>) {
     if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
         // Until one of the two leads in a later term, it will say the same; until then this term
         // may prove void.

@@ -221,8 +221,20 @@ impl CommitStage {
         self.watch.ring();
     }
 
+    /// The standbys that have joined during this term. The witness is none.
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
-        self.state().rule.members().map(|(node, member)| (node, *member)).collect()
+        standbys(&self.state().rule)
+    }
+
+    /// The cluster's witness, as far as that is known.
+    pub(crate) fn witness(&self) -> Option<NodeId> {
+        self.state().rule.roster().and_then(|roster| roster.witness)
+    }
+
+    /// How the witness is, if it has been asked.
+    pub(crate) fn witness_place(&self) -> Option<(NodeId, Member)> {
+        let rule = &self.state().rule;
+        rule.members().find(|(_, member)| member.witness).map(|(node, member)| (node, *member))
     }
 
     /// How many standbys belong to the cluster.
@@ -247,8 +259,7 @@ impl CommitStage {
 
     pub(crate) fn reading(&self) -> (Standing, Lsn, BTreeMap<NodeId, Member>) {
         let rule = &self.state().rule;
-        let members = rule.members().map(|(node, member)| (node, *member)).collect();
-        (rule.standing(), rule.durable(), members)
+        (rule.standing(), rule.durable(), standbys(rule))
     }
 
     /// Up to here the log is persistent wherever the safety level demands it, block by block: it
@@ -294,6 +305,10 @@ impl CommitStage {
     fn log_failed(&self) -> Option<OutcomeOpen> {
         self.log.failure().map(|failure| OutcomeOpen::LogFailed(failure.to_string()))
     }
+}
+
+fn standbys(rule: &CommitRule) -> BTreeMap<NodeId, Member> {
+    rule.members().filter(|(_, member)| !member.witness).map(|(node, member)| (node, *member)).collect()
 }
 
 fn refused(refusal: Refusal) -> OutcomeOpen {

@@ -1,8 +1,8 @@
 //! The primary's side: commit, and who is fed ([`crate::feed`]: ship, ack).
 //!
 //! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit
-//! rule, one `announce` that makes a new term known to nodes which are not connected. All of them
-//! sleep unless there is something to do.
+//! rule, one `announce` that makes a new term known to nodes which are not connected, one `witness`
+//! that asks the cluster's witness. All of them sleep unless there is something to do.
 
 mod accept;
 mod announce;
@@ -14,6 +14,7 @@ mod stuck;
 mod switch_over;
 mod table;
 mod waits;
+mod witness;
 
 use std::{
     collections::BTreeSet,
@@ -127,6 +128,7 @@ pub(crate) struct Shared {
     commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
+    witness: witness::Asking,
     record: Mutex<Option<RecordSet>>,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
@@ -222,6 +224,7 @@ impl Primary {
             commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
+            witness: Default::default(),
             record: Mutex::new(None),
             contested: AtomicBool::new(false),
             reported: Mutex::default(),
@@ -242,6 +245,7 @@ impl Primary {
         }
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
+        primary.shared.spawn("witness".into(), |shared| witness::run(&shared))?;
         Ok(primary)
     }
 
@@ -492,6 +496,7 @@ impl Shared {
             let bytes = wire::encode(&set);
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
+            self.witness.ring();
             // Before it can be shipped.
             self.feeds.state().host.set_recorded(Lsn::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
@@ -545,6 +550,7 @@ impl Shared {
         self.feeds.close();
         self.commit.end();
         self.announce.ring();
+        self.witness.ring();
         self.feeds.stop();
         self.note_committed();
     }
@@ -571,6 +577,7 @@ impl Shared {
             committed,
             standbys: feeds.standbys(members, committed),
             observers: feeds.observers(),
+            witness: self.witness_status(),
             ship_cpu: feeds.ship_cpu.total() + feeds.prompt_cpu.total(),
             prompt_cpu: feeds.prompt_cpu.total(),
             ack_cpu: feeds.ack_cpu.total(),

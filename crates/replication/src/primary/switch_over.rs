@@ -111,6 +111,9 @@ pub enum Unfit {
     /// This primary does not feed it.
     #[error("it follows a relay, and has to follow the primary itself")]
     BelowRelay,
+    /// It has nothing to lead with.
+    #[error("it is a witness, which has no data")]
+    Witness,
     /// It is no member.
     #[error("it is an archive, or its checkpoint is still on its way")]
     Archive,
@@ -192,6 +195,7 @@ impl Shared {
             _ if self.commit.places().get(&member.node).is_some_and(|it| !it.synchronous) => Unfit::Asynchronous,
             MemberRole::Asynchronous => Unfit::BelowRelay,
             MemberRole::Archive => Unfit::Archive,
+            MemberRole::Witness => Unfit::Witness,
             MemberRole::Unknown => Unfit::Away,
             // It may have become fit in the meantime.
             MemberRole::Standby | MemberRole::Relay => {

@@ -10,13 +10,14 @@ use crate::{
     members::{FROM_ABOVE, MemberRole, MemberStatus, Members, Table, Votes},
     status::{Lag, PrimaryStatus},
     whole_cluster::WholeCluster,
-    wire::{Purpose, Reply},
+    wire::{Hello, Purpose, Reply},
 };
 
 impl Shared {
-    /// Answers who asks which nodes there are, or speaks of maintenance.
-    pub(super) fn of_cluster(&self, purpose: &Purpose) -> Reply {
-        match purpose {
+    /// Answers who asks which nodes there are, or is a witness, or speaks of maintenance.
+    pub(super) fn of_cluster(&self, hello: &Hello) -> Reply {
+        match &hello.purpose {
+            Purpose::Witness => self.witness_comes(hello).map_or_else(Reply::Refused, |()| Reply::Noted),
             Purpose::Members { relays } => Reply::Members(Box::new(self.known_members(*relays))),
             Purpose::Maintenance(notice) => {
                 self.terms.maintained().observe(*notice);
@@ -28,7 +29,7 @@ impl Shared {
 
     /// Asks relays through `relays` of them, one below the other.
     fn known_members(&self, relays: u8) -> Members {
-        let PrimaryStatus { standing, mut standbys, observers, available, durable, .. } = self.status();
+        let PrimaryStatus { standing, mut standbys, observers, witness, available, durable, .. } = self.status();
         let fenced = matches!(standing, Standing::Fenced { .. });
         // This primary may have known one that is away as a standby only: the primary of before.
         for standby in standbys.iter_mut().filter(|standby| standby.address.is_empty()) {
@@ -47,6 +48,7 @@ impl Shared {
         };
         let mut table = Table::new(own, self.who.term, !fenced, votes);
         table.add_fed(&standbys, &observers, false);
+        witness.iter().for_each(|witness| table.add_witness(witness));
         table.ask_relays(&self.who.credentials, &self.hello(Purpose::Identify), relays);
         let mut peers = self.known();
         self.terms.name(&mut peers);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use freshet_base::{ClusterId, NodeId, Term, sync::Arc};
-use freshet_cluster::switch_over::HandOver;
+use freshet_cluster::{switch_over::HandOver, term::Living, witness::Ask};
 use freshet_fabric::{
     local,
     tcp::{self, Connection},
@@ -55,7 +55,15 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
         Some(Purpose::BeginAgain { .. }) => Purpose::Members { relays: 0 },
         Some(Purpose::Members { .. }) => Purpose::Maintenance(Notice::default()),
-        Some(Purpose::Maintenance(_)) => Purpose::Session { pid: 1 },
+        Some(Purpose::Maintenance(_)) => Purpose::Witness,
+        Some(Purpose::Witness) => Purpose::Ask(Ask {
+            cluster: ClusterId(1),
+            living: Living { term: Term(1), node: NodeId(OWN) },
+            sent: Default::default(),
+            lease: Default::default(),
+            set: None,
+        }),
+        Some(Purpose::Ask(_)) => Purpose::Session { pid: 1 },
         Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
         Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
@@ -73,13 +81,15 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 15] = [
+const MAY: [[bool; 7]; 17] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
     // Identify, consult, hand over, announce, join, fetch, original, begin again, members,
-    // maintenance, session, cancel.
+    // maintenance, witness, ask, session, cancel.
+    [false, true, false, false, false, false, false],
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

@@ -18,7 +18,8 @@ impl World {
         }
         let lead = self.nodes[node].lead().expect("who acknowledges leads");
         let recorded = lead.rule.in_sync_set();
-        let set = recorded.map(|set| set.members.clone()).unwrap_or_default();
+        let mut set = recorded.map(|set| set.members.clone()).unwrap_or_default();
+        set.retain(|member| !member.witness && !self.nodes[member.node.0 as usize].is_witness);
         let quorum = recorded.and_then(|set| set.quorum);
         // One that has acknowledged, and has lost its disk since, is one of those that may.
         let lost = |other: &crate::node::Node| {
@@ -142,7 +143,9 @@ impl World {
     /// What a node would say to a candidate.
     pub(crate) fn log_state_of(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
-        log.lease = node.voter.left(node.disk.terms.lease, node.steady_clock(self.now));
+        let (steady, terms) = (node.steady_clock(self.now), &node.disk.terms);
+        let of_witness = node.witness.as_ref().map(|witness| witness.testimony(terms, steady).lease);
+        log.lease = of_witness.unwrap_or_else(|| node.voter.left(terms.lease, steady));
         if self.scenario.broken == Broken::AnyoneVotes {
             let sets = self.newest_sets(None);
             let named = sets.iter().flat_map(|set| &set.members).find(|member| member.node == node.id);

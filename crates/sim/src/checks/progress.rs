@@ -9,9 +9,10 @@ impl World {
         let term = self.nodes[primary].lead()?.term;
         let follows = |node: usize| {
             let link = self.nodes[node].link.as_ref();
-            node == primary || link.is_some_and(|link| link.term == Some(term)) || self.is_removed(node)
+            let excused = self.is_removed(node) || self.nodes[node].is_witness;
+            node == primary || link.is_some_and(|link| link.term == Some(term)) || excused
         };
-        (0..self.nodes.len()).all(follows).then_some(primary)
+        ((0..self.nodes.len()).all(follows) && self.witness_votes(primary)).then_some(primary)
     }
 
     /// Whether everybody holds, and shows, the log of the primary, all of which is committed.
@@ -27,7 +28,8 @@ impl World {
             let state = &self.nodes[node];
             node == primary || state.mirror.is_some() || state.visible == acknowledged
         };
-        let mut stay = (0..self.nodes.len()).filter(|node| !self.is_removed(*node));
+        let stays = |node: &usize| !self.is_removed(*node) && !self.nodes[*node].is_witness;
+        let mut stay = (0..self.nodes.len()).filter(stays);
         (acknowledged == log.end() && stay.all(|node| level(&self.nodes[node]) && shows(node))).then_some(primary)
     }
 

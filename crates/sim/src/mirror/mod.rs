@@ -227,7 +227,8 @@ impl Node {
     /// How it answers a candidate, whom its vote may help or not.
     pub(crate) fn answer_of(&self, log: LogState) -> Answer {
         match &self.mirror {
-            Some(mirror) if !mirror.has_vote() => Answer::NoVote(log.witness()),
+            _ if self.is_witness => Answer::NoVote(log.testimony()),
+            Some(mirror) if !mirror.has_vote() => Answer::NoVote(log.testimony()),
             _ => Answer::Log(log),
         }
     }

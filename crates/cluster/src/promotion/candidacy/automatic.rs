@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use freshet_base::Safety;
+use freshet_base::{NodeId, Safety};
 
-use super::{Candidacy, ComesBack, Stopped, count};
+use super::{Candidacy, ComesBack, Stopped, Testimony, count};
 use crate::in_sync::{InSyncSet, Possible};
 
 /// Why no node takes a lost primary's place by itself, however it is configured.
@@ -19,7 +19,7 @@ pub enum NeedsOperator {
     /// What is left without the primary is no majority.
     #[error(
         "commits count on {votes} node(s), and of two neither can tell a lost node from a lost connection: a third one \
-         is needed"
+         is needed, or a witness"
     )]
     TooFew {
         /// How many nodes vote.
@@ -77,15 +77,18 @@ impl Candidacy {
     }
 
     /// How long the leases last that those have granted who have answered, and the candidate. If
-    /// the primary of before has answered, its term is over there, and so are its leases.
+    /// the primary of before has answered, its term is over there, and so are its leases. Those
+    /// whose logs are not compared may have followed a later one than all others.
     pub fn lease_left(&self) -> Duration {
+        let is_over = |node: NodeId| node == self.me || self.answered().any(|answered| answered == node);
+        let lasts = |known: &&Testimony| !known.granted.is_some_and(|living| is_over(living.node));
+        let of_testimonies = self.met.values().filter(lasts).map(|known| known.lease).max().unwrap_or_default();
         let histories = self.logs.values().map(|log| &log.history).chain([&self.mine.history]);
         let before = histories.filter_map(|history| history.entries().last()).max_by_key(|entry| entry.term);
-        if before.is_some_and(|before| before.node == self.me || self.answered().any(|node| node == before.node)) {
-            return Duration::ZERO;
+        if before.is_some_and(|before| is_over(before.node)) {
+            return of_testimonies;
         }
-        let granted = self.logs.values().map(|log| log.lease).chain(self.met.values().map(|witness| witness.lease));
-        granted.fold(self.mine.lease, Duration::max)
+        self.logs.values().map(|log| log.lease).fold(self.mine.lease.max(of_testimonies), Duration::max)
     }
 
     /// Whether another candidate comes before this one: it has a later term, or the same and a

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     in_sync::InSyncSet,
-    promotion::Witness,
-    term::{TermEntry, TermHistory, TermState},
+    promotion::Testimony,
+    term::{Living, TermEntry, TermHistory, TermState},
 };
 
 /// What a node says of its log when a candidate consults it.
@@ -49,10 +49,11 @@ impl LogState {
     }
 
     /// What is left of it to be said if it must not be compared.
-    pub fn witness(self) -> Witness {
-        let Self { set, incarnation, former: mut incarnations, lease, .. } = self;
+    pub fn testimony(self) -> Testimony {
+        let Self { history, set, incarnation, former: mut incarnations, lease, .. } = self;
         incarnations.push(incarnation);
-        Witness { incarnations, set, lease }
+        let granted = history.entries().last().map(|entry| Living { term: entry.term, node: entry.node });
+        Testimony { incarnations, set, lease, granted }
     }
 
     /// The later term wins, then the longer log. What counts is the term of the last block that is

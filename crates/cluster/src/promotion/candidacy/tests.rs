@@ -1,5 +1,6 @@
 mod beside;
 mod gone;
+mod witness;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -70,7 +71,7 @@ fn an_answer_counts_by_what_it_proves() {
         candidate.promised(NodeId(3), log(&[], 0, None));
         candidate.promised(NodeId(4), log(&[(1, 0)], 50, set()));
         candidate.promised(NodeId(2), LogState { incarnation: 2, ..log(&[(1, 0)], 60, set()) });
-        candidate.met(NodeId(9), Witness { incarnations: vec![2], set: set(), lease: Duration::ZERO });
+        candidate.met(NodeId(9), Testimony { incarnations: vec![2], set: set(), lease: Duration::ZERO, granted: None });
         let plan = candidate.plan(safety, false);
         assert!(
             matches!(
@@ -232,7 +233,7 @@ fn who_comes_back_asks() {
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     // A mirror that has lost its memory knows whether another leads, and has no vote.
-    met.met(NodeId(2), Witness { incarnations: vec![1], set: None, lease: Duration::ZERO });
+    met.met(NodeId(2), Testimony { incarnations: vec![1], set: None, lease: Duration::ZERO, granted: None });
     assert_eq!(met.plan(Safety::VerySafe, false), Plan::Lead { term: Term(2) });
     met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
     assert_eq!(met.plan(Safety::Quorum(2), false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
@@ -325,7 +326,7 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     candidate.again(Term(5));
     candidate.promised(NodeId(2), vain());
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(5) });
-    let counting = |_| Counting { quorum: None, floor: 1 };
+    let counting = |_: &_| Counting { quorum: None, floor: 1 };
     let first = candidate.succession(false).first(candidate.term(), Holder::new(NodeId(1), 1), counting);
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
     // As the candidate it has to give up its own tail, if all members are heard. Where one would do
@@ -334,7 +335,10 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
         let vain = log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], floor));
         let mut other = Candidacy::new(NodeId(2), vain, &Fence::new(Term(4), Some(NodeId(2))));
         other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], floor)));
-        other.met(NodeId(9), Witness { incarnations: vec![1], set: set(5, &[9, 1], floor), lease: Duration::ZERO });
+        other.met(
+            NodeId(9),
+            Testimony { incarnations: vec![1], set: set(5, &[9, 1], floor), lease: Duration::ZERO, granted: None },
+        );
         other.plan(Safety::TwoSafe, false)
     };
     assert_eq!(of(0), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(30), upto: Lsn(50) }));
@@ -400,35 +404,6 @@ fn there_is_no_term_after_the_last_one() {
     assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
 }
 
-/// It knows of the in-sync sets that it was in, since those are noted on disk.
-#[test]
-fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
-    let set = |number, members: &[u64]| set(number, members, 1).unwrap();
-    let history = [(1, 0)];
-    let candidate = |me: u64, own: &InSyncSet| {
-        Candidacy::new(NodeId(me), log(&history, 50, Some(own.clone())), &Fence::new(Term(1), Some(NodeId(1))))
-    };
-    let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, false);
-    let all = set(4, &[1, 2, 3]);
-    let mut back = candidate(1, &all);
-    assert!(matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })));
-    back.met(NodeId(3), Witness { incarnations: vec![5], set: Some(all.clone()), lease: Duration::ZERO });
-    assert!(
-        matches!(plan(&back), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })),
-        "its directory is new"
-    );
-    // It has other memory by now, in the same directory.
-    back.met(NodeId(3), Witness { incarnations: vec![1, 5], set: Some(all.clone()), lease: Duration::ZERO });
-    assert_eq!(plan(&back), Plan::Lead { term: Term(2) });
-    // The others have continued without this one, and none that holds anything was heard.
-    let mut out = candidate(2, &all);
-    let without = || Some(InSyncSet { floor: 0, ..set(5, &[1, 3]) });
-    out.met(NodeId(3), Witness { incarnations: vec![1], set: without(), lease: Duration::ZERO });
-    assert!(matches!(plan(&out), Plan::Stop(Stopped::SetUncertain { .. })), "{:?}", plan(&out));
-    out.promised(NodeId(1), log(&history, 80, without()));
-    assert_eq!(plan(&out), Plan::Fetch(Fetch { from: NodeId(1), cut_at: Lsn(50), upto: Lsn(80) }));
-}
-
 #[test]
 fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_committed() {
     let mirror = |log: LogState| LogState { log: false, ..log };
@@ -483,7 +458,7 @@ fn no_term_begins_below_that_of_a_known_set() {
     candidate.promised(NodeId(3), log(&[(1, 0)], 50, of_term(6)));
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::HigherTerm { at_least: Term(7) });
     let mut candidate = Candidacy::new(NodeId(2), known, &Fence::new(Term(2), None));
-    candidate.met(NodeId(3), log(&[(1, 0)], 50, of_term(6)).witness());
+    candidate.met(NodeId(3), log(&[(1, 0)], 50, of_term(6)).testimony());
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::HigherTerm { at_least: Term(7) });
 }
 

@@ -1,0 +1,128 @@
+//! A witness: a node without data, that votes ([`freshet_cluster::witness`]).
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use freshet_base::{ClusterId, NodeId};
+use freshet_fabric::tcp::Listener;
+use freshet_log::{Control, ControlError, LogDirectory};
+use freshet_membership::Credentials;
+use freshet_replication::{
+    endpoint::Endpoint,
+    terms::Terms,
+    witness::{RunningWitness, WitnessId},
+};
+
+use super::{
+    adapters::{ControlTerms, remembered_nodes, term_state},
+    config::NodeConfig,
+    ground::random,
+    membership,
+    start::StartError,
+};
+
+/// A witness that runs. It ends when this is dropped.
+pub struct WitnessNode {
+    id: NodeId,
+    cluster: ClusterId,
+    credentials: Credentials,
+    address: String,
+    // In this order: first nobody is answered any more, and then others may have the directory.
+    endpoint: Endpoint,
+    running: RunningWitness,
+    directory: Arc<LogDirectory>,
+}
+
+impl fmt::Debug for WitnessNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WitnessNode({} at {})", self.id, self.address)
+    }
+}
+
+impl WitnessNode {
+    /// Starts a witness. Of `config` only `directory`, `listen`, `advertise`, `join`, `peers` and
+    /// `member` count: who is to be joined certifies a new one, and one of them knows the primary.
+    /// Returns when it answers candidates; the primary asks it as soon as it has found that.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
+        drop(Listener::bind(&config.listen.to_string())?);
+        let path = &config.directory;
+        let directory = match LogDirectory::open(path) {
+            Err(ControlError::NoLog(_)) => Self::made(config)?,
+            opened => opened?,
+        };
+        let control = directory.control();
+        if !control.witness {
+            let why = format!("{} is the directory of a node with data, which is no witness", path.display());
+            return Err(StartError::Config(why));
+        }
+        let (id, cluster) = (control.node, control.cluster);
+        let state = term_state(&control, path).map_err(StartError::Config)?;
+        let credentials = membership::of_node(config, path, (id, cluster), false)?;
+        let directory = Arc::new(directory);
+        let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
+        let endpoint = Endpoint::open(id, credentials.clone(), &config.listen.to_string())?;
+        let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
+        let mut known: Vec<_> = config.join.iter().chain(&config.peers).cloned().collect();
+        known.extend(remembered_nodes(path));
+        let who = WitnessId { node: id, credentials: credentials.clone(), address: address.clone(), known };
+        let running = RunningWitness::start(who, terms).map_err(|cause| StartError::System(cause.to_string()))?;
+        endpoint.set_service(Some(running.service()));
+        Ok(Self { id, cluster, credentials, address, endpoint, running, directory })
+    }
+
+    /// A new one's directory.
+    fn made(config: &NodeConfig) -> Result<LogDirectory, StartError> {
+        let path = &config.directory;
+        if config.join.is_none() {
+            return Err(StartError::Config(
+                "a new witness has to know a node of its cluster: name one with --join".into(),
+            ));
+        }
+        LogDirectory::check_unused(path)?;
+        let (id, cluster, credentials) = membership::of_new_node(config)?;
+        let incarnation = Some(random()? as u64);
+        let own = Control::new(cluster, id, config.log.segment_bytes, 1);
+        let directory = LogDirectory::create(path, Control { witness: true, joins: true, incarnation, ..own })?;
+        if !config.member.is_brought() {
+            credentials.write(path)?;
+        }
+        Ok(directory)
+    }
+
+    /// Which node it is.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Whose witness it is.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// The certificate that it shows to others.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// Where other nodes reach it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where it listens.
+    pub fn bound_address(&self) -> SocketAddr {
+        self.endpoint.address()
+    }
+
+    /// Whether a primary has asked it since it was started.
+    pub fn was_asked(&self) -> bool {
+        self.running.was_asked()
+    }
+
+    /// Where it keeps what it has promised and noted.
+    pub fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+}

@@ -1,0 +1,151 @@
+//! Two nodes with data and a witness: either of the two fails, and the other continues by itself.
+
+mod common;
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use common::{
+    SOON, Writer, connect, create_journal, in_sync, missing, program, refused, start, status, wait_until, write,
+};
+use freshet::children::{NodeProcess, SpawnError};
+use serde_json::Value;
+
+const AUTOMATIC: [&str; 4] = ["--failover", "automatic", "--standby-timeout-ms", "1000"];
+
+fn node(directory: &Path, more: &[&str]) -> NodeProcess {
+    start(directory, &[&AUTOMATIC[..], more].concat())
+}
+
+fn witness_flags(directory: &Path, more: &[&str]) -> Vec<String> {
+    let listen = freshet_testing::ports::reserve().unwrap().to_string();
+    let own = ["--directory", directory.to_str().unwrap(), "--listen", &listen];
+    // Of two the last counts.
+    own.iter().chain(more).map(ToString::to_string).collect()
+}
+
+fn witness(directory: &Path, more: &[&str]) -> NodeProcess {
+    NodeProcess::start_witness(&program(), witness_flags(directory, more), SOON).unwrap()
+}
+
+fn has_witness(status: &Value) -> bool {
+    status["witness"]["connected"] == true && status["witness"]["votes"] == true && in_sync(status) == 1
+}
+
+/// Two nodes with data, and their witness; their directories are "a", "b" and "w".
+fn pair(directory: &Path) -> [NodeProcess; 3] {
+    let path = |name: &str| directory.join(name);
+    let a = node(&path("a"), &[]);
+    let b = node(&path("b"), &["--join", &a.ready().listen]);
+    // Any node says where the primary is.
+    let w = witness(&path("w"), &["--join", &b.ready().listen]);
+    wait_until(&a, "a pair with its witness", has_witness);
+    create_journal(&connect(&a));
+    [a, b, w]
+}
+
+/// Blocks until a client can write there, as client `number`.
+fn wait_until_writable(node: &NodeProcess, number: u64) {
+    let deadline = Instant::now() + SOON;
+    for sequence in 1.. {
+        let written = write(&connect(node), number, sequence, Duration::from_secs(1));
+        if written.is_ok() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{written:?}, {:#}", status(node));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn run(words: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(program()).args(words).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn the_standby_takes_over_and_the_old_primary_follows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut a, b, w] = pair(directory.path());
+    let (_, shown) = run(&["members", &a.ready().address]);
+    assert!(shown.contains("witness") && shown.contains(&w.ready().listen), "{shown}");
+    assert_eq!(status(&a)["failover"]["lacks"], Value::Null, "{:#}", status(&a)["failover"]);
+    let writer = Writer::start(connect(&a), 1);
+    writer.wait_for(200);
+    a.kill();
+    let written = writer.join();
+    wait_until_writable(&b, 2);
+    assert_eq!(missing(&connect(&b), &written.acknowledged), []);
+    // The witness is asked by the new primary, which was told of it by the old one.
+    wait_until(&b, "the witness votes", |status| status["witness"]["votes"] == true);
+    let back = node(&directory.path().join("a"), &[]);
+    wait_until(&b, "a pair with its witness", has_witness);
+    assert_eq!(status(&back)["role"], "standby");
+    assert_eq!(missing(&connect(&back), &written.acknowledged), []);
+}
+
+#[test]
+fn the_primary_continues_alone_and_the_standby_does_not_lead_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut a, mut b, _w] = pair(directory.path());
+    b.kill();
+    wait_until_writable(&a, 2);
+    wait_until(&a, "it is alone", |status| status["standing"]["standing"] == "degraded");
+    write(&connect(&a), 3, 1, SOON).unwrap();
+    a.kill();
+    // What was written last is on that node alone: the other waits for it, though it has the
+    // witness's answer.
+    let b = node(&directory.path().join("b"), &[]);
+    let refused = connect(&b).promote(freshet_base::Consent::Nothing, SOON).unwrap_err().to_string();
+    assert!(refused.contains("is none of those"), "{refused}");
+    let a = node(&directory.path().join("a"), &[]);
+    wait_until(&a, "a pair with its witness", has_witness);
+    let mark = freshet_workloads::journal::Mark { client: 3, sequence: 1 };
+    assert_eq!((missing(&connect(&a), &[mark]), missing(&connect(&b), &[mark])), (vec![], vec![]));
+}
+
+#[test]
+fn a_lost_witness_is_replaced_at_its_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let [a, b, mut w] = pair(directory.path());
+    w.kill();
+    wait_until(&a, "the witness is away", |status| status["witness"]["connected"] == false);
+    // Both nodes with data are there: nothing waits for it.
+    write(&connect(&a), 2, 1, SOON).unwrap();
+    let again = ["--join", &a.ready().listen];
+    let elsewhere = NodeProcess::start_witness(&program(), witness_flags(&directory.path().join("v"), &again), SOON);
+    let elsewhere = elsewhere.unwrap();
+    common::wait_for_message(&elsewhere, "this cluster has the witness");
+    drop(elsewhere);
+    let at = ["--listen", &w.ready().listen, "--join", &a.ready().listen];
+    let new = witness(&directory.path().join("x"), &at);
+    wait_until(&a, "another witness votes", |status| has_witness(status) && status["witness"]["node"] != Value::Null);
+    let (_, shown) = run(&["members", &b.ready().address]);
+    assert_eq!(shown.matches("witness").count(), 1, "{shown}");
+    drop(new);
+    // The one of before has no word any more, and is told so.
+    let old =
+        witness(&directory.path().join("w"), &["--listen", &freshet_testing::ports::reserve().unwrap().to_string()]);
+    common::wait_for_message(&old, "this cluster has the witness");
+}
+
+#[test]
+fn a_witness_and_a_node_do_not_take_one_anothers_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let a = node(&path("a"), &[]);
+    let w = witness(&path("w"), &["--join", &a.ready().listen]);
+    // With one node that has data it votes as well.
+    wait_until(&a, "a witness", |status| status["witness"]["votes"] == true);
+    let (a_listens, w_listens) = (a.ready().listen.clone(), w.ready().listen.clone());
+    drop((a, w));
+    assert!(refused(&path("w"), &["--join", &a_listens]).contains("is the directory of a witness"));
+    let taken = NodeProcess::start_witness(&program(), witness_flags(&path("a"), &["--join", &w_listens]), SOON);
+    let Err(SpawnError::Ended { messages, .. }) = taken else { panic!("{taken:?}") };
+    assert!(messages.contains("is the directory of a node with data"), "{messages}");
+    let new = NodeProcess::start_witness(&program(), witness_flags(&path("y"), &[]), SOON);
+    let Err(SpawnError::Ended { messages, .. }) = new else { panic!("{new:?}") };
+    assert!(messages.contains("--join"), "{messages}");
+}

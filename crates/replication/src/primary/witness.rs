@@ -1,0 +1,169 @@
+//! Witness: asks the cluster's witness for its word, again and again
+//! ([`freshet_cluster::witness`]).
+
+use std::time::{Duration, Instant};
+
+use freshet_base::{
+    NodeId,
+    sync::{Arc, Mutex, MutexGuard},
+};
+use freshet_cluster::{
+    commit_rule::{Event, Leaves, Place},
+    term::Living,
+    witness::{Ask, Granted},
+};
+
+use super::{Shared, announce};
+use crate::{
+    bell::Bell,
+    endpoint::{CallError, call, read_reply},
+    feed::Feeder,
+    status::WitnessStatus,
+    wire::{self, Hello, Kind, Purpose, Refusal, Reply},
+};
+
+/// It has this long to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The first pause after it has not, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// What wakes the thread that asks.
+#[derive(Default)]
+pub(super) struct Asking {
+    /// A witness that has made itself known in this term.
+    introduced: Mutex<Option<NodeId>>,
+    bell: Bell,
+}
+
+impl Asking {
+    fn introduced(&self) -> MutexGuard<'_, Option<NodeId>> {
+        self.introduced.lock().expect("no code panics under this mutex")
+    }
+
+    /// There is something to ask, or the term is over.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+}
+
+/// The witness thread.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let (mut pause, mut reported) = (PAUSE.0, String::new());
+    while !shared.stopping() && !shared.is_fenced() {
+        let Some((node, address)) = shared.asked_witness() else {
+            shared.witness.bell.sleep(None);
+            continue;
+        };
+        let Err(cause) = ask_on_one_connection(shared, node, &address, &mut pause);
+        shared.apply(Event::Left { standby: node });
+        if let CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. } = cause {
+            announce::fenced(shared, &address, highest, holder, primary);
+        } else if !shared.stopping() && cause.to_string() != reported {
+            reported = cause.to_string();
+            tracing::warn!(witness = %node, address, cause = reported, "the witness does not answer");
+        }
+        shared.witness.bell.sleep(Some(Instant::now() + pause));
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Returns when the connection ends, or there is to be none.
+fn ask_on_one_connection(
+    shared: &Shared,
+    node: NodeId,
+    address: &str,
+    pause: &mut Duration,
+) -> Result<std::convert::Infallible, CallError> {
+    let every = shared.config.feed.flow.keep_alive;
+    let over = || CallError::Unexpected { address: address.to_owned() };
+    let mut noted = None;
+    let ask = |noted| Ask {
+        cluster: shared.who.cluster,
+        living: Living { term: shared.who.term, node: shared.who.node },
+        sent: shared.commit.now(),
+        lease: shared.config.rule.lease.unwrap_or_default(),
+        set: shared.terms.get().set.filter(|set| Some(set.name()) != noted),
+    };
+    let hello = shared.hello(Purpose::Ask(ask(noted)));
+    let (mut reply, mut connection) = call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)?;
+    loop {
+        let Reply::Granted(Granted { node: witness, incarnation, noted: known, sent: observed }) = reply else {
+            return Err(over());
+        };
+        if witness != node {
+            return Err(over());
+        }
+        (noted, *pause) = (known, PAUSE.0);
+        shared.apply(Event::Witnessed { witness, incarnation, noted, observed });
+        if shared.terms.get().set.is_none_or(|set| Some(set.name()) == noted) {
+            shared.witness.bell.sleep(Some(Instant::now() + every));
+        }
+        let stays = shared.asked_witness().is_some_and(|(known, at)| known == node && at == address);
+        if shared.stopping() || shared.is_fenced() || shared.is_stuck() || !stays {
+            return Err(over());
+        }
+        connection.sender().send(Kind::Ask as u8, shared.who.term, &wire::encode(&ask(noted)))?;
+        reply = read_reply(&mut connection, address)?;
+    }
+}
+
+impl Shared {
+    /// The witness that this primary asks, and where it is reached, unless nothing becomes durable
+    /// here: then another node is to lead.
+    fn asked_witness(&self) -> Option<(NodeId, String)> {
+        let node = self.commit.witness().or(*self.witness.introduced())?;
+        let address = self.reached_at(node).filter(|_| !self.is_stuck())?;
+        Some((node, address))
+    }
+
+    /// Where `node` is reached, as it has said last, or was before this start.
+    pub(super) fn reached_at(&self, node: NodeId) -> Option<String> {
+        let known = self.known().into_iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address);
+        known.or_else(|| self.address_of(node))
+    }
+
+    /// How it is, as this primary sees it.
+    pub(super) fn witness_status(&self) -> Option<WitnessStatus> {
+        let place = self.commit.witness_place();
+        let node = self.commit.witness().or(place.map(|(node, _)| node))?;
+        let (member, address) = (place.map(|(_, member)| member), self.reached_at(node).unwrap_or_default());
+        let connected = member.is_some_and(|member| member.connected);
+        let votes = member.is_some_and(|member| member.place == Place::InSync);
+        let since = member.map(|member| self.commit.now().since(member.since));
+        Some(WitnessStatus { node, address, connected, votes, since })
+    }
+
+    /// A witness makes itself known.
+    ///
+    /// # Errors
+    /// [`Refusal`], to be sent to it.
+    pub(super) fn witness_comes(&self, hello: &Hello) -> Result<(), Refusal> {
+        if self.is_fenced() {
+            return Err(Refusal::NotPrimary { node: self.who.node, primary: None });
+        }
+        let safety = self.config.rule.safety;
+        if !self.config.rule.takes_witness() {
+            return Err(Refusal::Failed(format!(
+                "at the level {safety} a witness has no vote, since commits count nodes with data: it is of use at the \
+                 levels majority, and 2-safe without least-in-sync"
+            )));
+        }
+        if self.commit.voters().contains(&hello.node) || hello.address.is_empty() {
+            return Err(Refusal::Violation("a node with data is no witness, and a witness has an address".into()));
+        }
+        if let Some(other) = self.commit.witness().filter(|other| *other != hello.node) {
+            let at = self.reached_at(other).unwrap_or_default();
+            if at != hello.address {
+                return Err(Refusal::Failed(format!(
+                    "this cluster has the witness {other} at {at}: remove that one first (freshet remove {other}; with \
+                     --gone if it will never run again), or start this one at its address"
+                )));
+            }
+            self.commit.leave(other, Leaves::Replaced).expect("who is replaced may always leave");
+        }
+        *self.witness.introduced() = Some(hello.node);
+        Feeder::met(self, hello.node, &hello.address, false);
+        self.witness.ring();
+        Ok(())
+    }
+}
