@@ -1,7 +1,10 @@
 //! Witness: asks the cluster's witness for its word, again and again
 //! ([`freshet_cluster::witness`]).
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{
     NodeId,
@@ -48,19 +51,27 @@ impl Asking {
 
 /// The witness thread.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let (mut pause, mut reported) = (PAUSE.0, String::new());
+    let (mut pause, mut reported, mut turn) = (PAUSE.0, BTreeSet::new(), 0);
     while !shared.stopping() && !shared.is_fenced() {
-        let Some((node, address)) = shared.asked_witness() else {
+        let Some((node, addresses)) = shared.asked_witness() else {
             shared.witness.bell.sleep(None);
             continue;
         };
-        let Err(cause) = ask_on_one_connection(shared, node, &address, &mut pause);
+        // Of a witness that it has never met, it may know addresses alone. Each is tried in turn.
+        let Some(address) = addresses.get(turn % addresses.len().max(1)) else {
+            shared.witness.bell.sleep(Some(Instant::now() + PAUSE.1));
+            continue;
+        };
+        turn += 1;
+        let Err(cause) = ask_on_one_connection(shared, node, address, &mut pause);
+        if pause == PAUSE.0 {
+            reported.clear();
+        }
         shared.apply(Event::Left { standby: node });
         if let CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. } = cause {
-            announce::fenced(shared, &address, highest, holder, primary);
-        } else if !shared.stopping() && cause.to_string() != reported {
-            reported = cause.to_string();
-            tracing::warn!(witness = %node, address, cause = reported, "the witness does not answer");
+            announce::fenced(shared, address, highest, holder, primary);
+        } else if shared.is_missed(node) && reported.insert(cause.to_string()) {
+            tracing::warn!(witness = %node, address, %cause, "the witness does not answer");
         }
         shared.witness.bell.sleep(Some(Instant::now() + pause));
         pause = (pause * 2).min(PAUSE.1);
@@ -94,11 +105,12 @@ fn ask_on_one_connection(
             return Err(over());
         }
         (noted, *pause) = (known, PAUSE.0);
+        Feeder::met(shared, node, address, false);
         shared.apply(Event::Witnessed { witness, incarnation, noted, observed });
         if shared.terms.get().set.is_none_or(|set| Some(set.name()) == noted) {
             shared.witness.bell.sleep(Some(Instant::now() + every));
         }
-        let stays = shared.asked_witness().is_some_and(|(known, at)| known == node && at == address);
+        let stays = shared.asked_witness().is_some_and(|(known, at)| known == node && at == [address]);
         if shared.stopping() || shared.is_fenced() || shared.is_stuck() || !stays {
             return Err(over());
         }
@@ -108,12 +120,18 @@ fn ask_on_one_connection(
 }
 
 impl Shared {
-    /// The witness that this primary asks, and where it is reached, unless nothing becomes durable
-    /// here: then another node is to lead.
-    fn asked_witness(&self) -> Option<(NodeId, String)> {
+    /// The witness that this primary asks, and where it is reached, or may be; nowhere while
+    /// nothing becomes durable here: then another node is to lead.
+    fn asked_witness(&self) -> Option<(NodeId, Vec<String>)> {
         let node = self.commit.witness().or(*self.witness.introduced())?;
-        let address = self.reached_at(node).filter(|_| !self.is_stuck())?;
-        Some((node, address))
+        let unnamed = || self.known().into_iter().filter(|peer| peer.node.is_none()).map(|peer| peer.address);
+        let addresses = self.reached_at(node).map_or_else(|| unnamed().collect(), |address| vec![address]);
+        Some((node, if self.is_stuck() { Vec::new() } else { addresses }))
+    }
+
+    /// Whether the witness, which does not answer, should: it has been met, and this term lasts.
+    fn is_missed(&self, witness: NodeId) -> bool {
+        !self.stopping() && !self.is_fenced() && self.reached_at(witness).is_some()
     }
 
     /// Where `node` is reached, as it has said last, or was before this start.
