@@ -12,7 +12,7 @@ use crate::{
     demo::{self, DemoOptions},
     inspect, maintenance, members, membership, promote,
     promote::PromoteOptions,
-    serve, status, switch_over, verify,
+    restart, serve, status, switch_over, verify,
     witness::{self, WitnessOptions},
 };
 
@@ -84,13 +84,22 @@ pub(crate) enum Command {
     /// what is still open then fails with 40001, or with its connection. If the standby does not
     /// take the role in time, the primary continues as before, and nothing comes after that.
     SwitchOver(SwitchOverOptions),
+    /// Have a node start again, or with --rolling all nodes of a cluster, one after the other.
+    ///
+    /// The process stays the same, with its command line and addresses, and runs the program that
+    /// lies where it was started from: so a new version comes into use. --rolling restarts standbys
+    /// and the witness first, waits each time until all are in sync, has a standby take the role,
+    /// and restarts the node that had it. No acknowledged commit is lost, no outcome is open; open
+    /// transactions may get 40001, sessions on standbys end with 57P01. It begins only when all
+    /// nodes are in sync, and stops at the first that does not come back.
+    Restart(restart::RestartOptions),
     /// Have the primary take a node out of its cluster, for good.
     ///
     /// Commits no longer count on it, and it may not come back with what it has: its directory, its
     /// certificate, or a backup of them. The command is refused where commits need the node, or
     /// where the node could still be promoted without the others. Then let another node join first;
     /// or say with --gone that the node is gone for good. To add a node, start it with --join.
-    Remove(RemoveOptions),
+    Remove(members::RemoveOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -303,23 +312,6 @@ pub(crate) struct SwitchOverOptions {
     /// `advertise`), as the status shows them. Without it the nearest standby in sync leads.
     #[arg(value_name = "NODE")]
     pub(crate) to: Option<String>,
-    /// The primary's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
-}
-
-/// Options of `freshet remove`.
-#[derive(Debug, Args)]
-pub(crate) struct RemoveOptions {
-    /// The node that is to leave: its id, or the address where other nodes reach it (`listen`, or
-    /// `advertise`), as `freshet members` shows them.
-    #[arg(value_name = "NODE")]
-    pub(crate) node: String,
-    /// It does not run, and never will again with what it has: its promises count no more.
-    #[arg(long)]
-    pub(crate) gone: bool,
     /// The primary's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
@@ -578,6 +570,7 @@ impl Cli {
             Command::Promote(options) => promote::run(&options),
             Command::SwitchOver(options) => switch_over::run(&options),
             Command::Remove(options) => members::remove(&options),
+            Command::Restart(options) => restart::run(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),

@@ -331,6 +331,15 @@ impl Client {
         }
     }
 
+    /// Has the node start again, or another, by its id or the address where others reach it.
+    /// Returns the id when the order is taken.
+    pub fn restart(&self, node: Option<String>, patience: Duration) -> Result<NodeId, ClientError> {
+        match self.ask(Ask::Restart { node }, patience)? {
+            Answer::Restarts { node } => Ok(node),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Has a mirror give up what it holds more than the node that it is to follow.
     pub fn refill(&self, patience: Duration) -> Result<(), ClientError> {
         match self.ask(Ask::Refill, patience)? {

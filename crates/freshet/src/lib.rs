@@ -40,6 +40,7 @@ pub mod process;
 mod promote;
 pub mod protocol;
 mod reload;
+mod restart;
 pub mod serve;
 mod server;
 mod sql;

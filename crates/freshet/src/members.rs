@@ -2,11 +2,12 @@
 
 use std::{process::ExitCode, time::Duration};
 
+use clap::Args;
 use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{MembersOptions, RemoveOptions},
+    cli::{MembersOptions, Shows},
     messages::plain,
     status::{Health, number, text, time},
     units::{self, lasting},
@@ -25,6 +26,23 @@ pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
     Ok(health(&members).into())
 }
 
+/// Options of `freshet remove`.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveOptions {
+    /// The node that is to leave: its id, or the address where other nodes reach it (`listen`, or
+    /// `advertise`), as `freshet members` shows them.
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// It does not run, and never will again with what it has: its promises count no more.
+    #[arg(long)]
+    pub(crate) gone: bool,
+    /// The primary's control port (its `address`): host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
 /// How long a primary may take to accept a connection, and to have it on record that a node left.
 const CONNECT: Duration = Duration::from_secs(5);
 const RECORDED: Duration = Duration::from_secs(20);
@@ -37,12 +55,12 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn nodes(members: &Value) -> &[Value] {
+pub(crate) fn nodes(members: &Value) -> &[Value] {
     members["nodes"].as_array().map_or(&[][..], Vec::as_slice)
 }
 
 /// How well the cluster does its work.
-fn health(members: &Value) -> Health {
+pub(crate) fn health(members: &Value) -> Health {
     if members["primary"] != true {
         return Health::Failing;
     }

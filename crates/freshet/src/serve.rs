@@ -8,6 +8,7 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -139,7 +140,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
             tracing::error!(%cause, join, "this node begins again, and cannot start; it tries again in {JOIN_EVERY:?}");
             drop((prepared, reception));
             begun.join_next(&settings.node.directory)?;
-            return if ending.wait_for(JOIN_EVERY) { Err(cause) } else { Err(start_again(&[])) };
+            return if ending.wait_for(JOIN_EVERY) { Err(cause) } else { Err(start_over()) };
         }
         node => node?,
     };
@@ -233,7 +234,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = match &leaves {
         Leaves::ForGood => false,
         Leaves::Deposed => wait_for_successor(&node, &ending),
-        Leaves::BeginsAgain(_) | Leaves::Failed => true,
+        Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered => true,
     };
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
@@ -279,6 +280,8 @@ enum Leaves {
     Failed,
     /// It begins again, by joining the node there.
     BeginsAgain(String),
+    /// An operator wants it to start again.
+    Ordered,
 }
 
 impl Leaves {
@@ -287,6 +290,7 @@ impl Leaves {
         match again.due() {
             _ if node.is_deposed() => Some(Self::Deposed),
             _ if node.has_failed() => Some(Self::Failed),
+            _ if node.is_restart_ordered() => Some(Self::Ordered),
             join => join.map(Self::BeginsAgain),
         }
     }
@@ -298,6 +302,7 @@ impl Leaves {
             Self::Deposed => Some("another node has become the primary; starting again, to follow it"),
             Self::Failed => Some("this node could not become the primary; starting again"),
             Self::BeginsAgain(_) => Some("beginning again with what the primary has"),
+            Self::Ordered => Some("starting again, as an operator wants it"),
         }
     }
 
@@ -313,9 +318,13 @@ impl Leaves {
             Self::Failed => {
                 tracing::error!("this node could not become the primary when its term had begun: it starts again")
             }
+            Self::Ordered => tracing::info!("this node starts again, as an operator wants it"),
             _ => tracing::info!("another node has become the primary, so this one starts again, to follow it"),
         }
-        start_again(bound)
+        match self {
+            Self::Ordered => start_again(&program(), bound),
+            _ => start_again(Path::new(THIS_PROGRAM), bound),
+        }
     }
 }
 
@@ -330,12 +339,34 @@ fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
     true
 }
 
+/// The program that lies where this one was started from, which may be a newer version; or this one
+/// itself, if that is gone.
+pub(crate) fn program() -> PathBuf {
+    let own = env::current_exe().unwrap_or_default().into_os_string().into_string().unwrap_or_default();
+    // As Linux names a file that was replaced.
+    let path = PathBuf::from(own.strip_suffix(" (deleted)").unwrap_or(&own));
+    if path.is_file() { path } else { PathBuf::from(THIS_PROGRAM) }
+}
+
+/// [`start_again`] before there are addresses.
+fn start_over() -> Failure {
+    start_again(Path::new(THIS_PROGRAM), &[])
+}
+
+/// Also when its file was replaced.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// Becomes a new run of this program, with the same process number, command line and addresses; but
 /// it does not lead unasked again. Returns only when that fails.
-fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
-    let mut command = Command::new("/proc/self/exe");
+fn start_again(program: &Path, bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+    become_again(program, &["--force-primary=false"], bound)
+}
+
+/// The same for any process: `more` words come last.
+pub(crate) fn become_again(program: &Path, more: &[&str], bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+    let mut command = Command::new(program);
     let mut given = env::args_os();
-    command.arg0(given.next().unwrap_or_default()).args(given).arg("--force-primary=false");
+    command.arg0(given.next().unwrap_or_default()).args(given).args(more);
     // The last one of each counts. Where the system had chosen a port, it remains.
     for (flag, address) in bound {
         if let Some(address) = address {

@@ -20,11 +20,11 @@ use crate::{
     certificates::CertificateWatch,
     ending::Ending,
     messages::{self, Format, Levels},
-    notify,
+    notify, serve,
 };
 
-/// Its certificate is looked at so often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// It looks so often whether it is to start again, or its certificate ends.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of `freshet witness`.
 #[derive(Debug, Args)]
@@ -97,11 +97,18 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
     );
     notify::ready("ready");
     let mut certificate = CertificateWatch::new(witness.credentials().clone());
-    while !ending.wait_for(LOOK_EVERY) {
+    let mut starts_again = false;
+    while !starts_again && !ending.wait_for(LOOK_EVERY) {
         certificate.look();
+        starts_again = witness.is_restart_ordered();
     }
+    let bound = witness.bound_address();
     notify::stopping();
     drop(witness);
+    if starts_again {
+        tracing::info!("this witness starts again, as an operator wants it");
+        return Err(serve::become_again(&serve::program(), &[], &[("--listen", Some(bound))]));
+    }
     tracing::info!("the witness has stopped");
     Ok(ExitCode::SUCCESS)
 }

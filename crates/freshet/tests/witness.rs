@@ -149,3 +149,33 @@ fn a_witness_and_a_node_do_not_take_one_anothers_directory() {
     let Err(SpawnError::Ended { messages, .. }) = new else { panic!("{new:?}") };
     assert!(messages.contains("--join"), "{messages}");
 }
+
+/// All three start again under load, one after the other. No outcome is open, and nothing is lost.
+#[test]
+fn all_nodes_start_again_one_after_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let [a, b, w] = pair(directory.path());
+    let refused = run(&["restart", "--rolling", &b.ready().address]);
+    assert!(refused.0 == Some(1) && refused.1.contains("ask that one"), "{refused:?}");
+    let writer = Writer::start(connect(&a), 1);
+    writer.wait_for(100);
+    let (code, shown) = run(&["restart", "--rolling", &a.ready().address]);
+    assert!(code == Some(0) && shown.ends_with("all nodes have started again\n"), "{code:?}: {shown}");
+    let written = writer.join();
+    // Sessions of the old primary end, none of them within a commit.
+    assert!(written.open.iter().all(|(_, why)| why.starts_with("57P01")), "{shown}: {:?}", written.open);
+    for node in [&a, &b, &w] {
+        common::wait_for_message(node, "starts again, as an operator wants it");
+    }
+    let leads = wait_until(&b, "a pair with its witness", has_witness);
+    assert_eq!((leads["role"].as_str(), leads["pid"].as_u64()), (Some("primary"), Some(b.pid().into())));
+    for node in [&a, &b] {
+        assert_eq!(missing(&connect(node), &written.acknowledged), []);
+    }
+    // One by itself, and one by the word of another.
+    let (code, shown) = run(&["restart", &a.ready().address]);
+    assert_eq!(code, Some(0), "{shown}");
+    wait_until(&b, "a pair with its witness", has_witness);
+    let (code, shown) = run(&["restart", "--node", "nobody", &b.ready().address]);
+    assert!(code == Some(1) && shown.contains("no node of the cluster"), "{shown}");
+}

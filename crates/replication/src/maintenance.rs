@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshet_base::{
     NodeId, Term,
-    sync::{Mutex, MutexGuard},
+    sync::{AtomicBool, Mutex, MutexGuard, Ordering},
 };
 pub use freshet_cluster::maintenance::{LONGEST, Notice};
 use freshet_cluster::{Moment, handshake::Refusal, maintenance::Maintenance};
@@ -30,11 +30,13 @@ const MOST: usize = 64;
 pub struct Maintained {
     state: Mutex<Maintenance>,
     clock: Clock,
+    /// An operator wants the node to start again.
+    restart: AtomicBool,
 }
 
 impl Default for Maintained {
     fn default() -> Self {
-        Self { state: Mutex::default(), clock: Clock::start() }
+        Self { state: Mutex::default(), clock: Clock::start(), restart: AtomicBool::new(false) }
     }
 }
 
@@ -51,6 +53,17 @@ impl Maintained {
     /// No other mutex is taken under this one.
     fn state(&self) -> MutexGuard<'_, Maintenance> {
         self.state.lock().expect("no code panics under this mutex")
+    }
+
+    /// The node is to start again, as soon as its process looks.
+    pub fn order_restart(&self) {
+        tracing::info!("an operator wants this node to start again");
+        self.restart.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it is.
+    pub fn is_restart_ordered(&self) -> bool {
+        self.restart.load(Ordering::SeqCst)
     }
 
     /// What is left, while it lasts.
@@ -116,10 +129,13 @@ impl Maintained {
 }
 
 /// The node that gives an order.
-pub(crate) struct Caller<'c> {
+#[derive(Debug)]
+pub struct Caller<'c> {
+    /// The certificate that it shows.
     pub credentials: &'c Credentials,
     /// As whom, whatever the purpose.
     pub hello: Hello,
+    /// The latest term that it knows of.
     pub term: Term,
 }
 

@@ -295,6 +295,7 @@ impl Table {
             role: MemberRole::Witness,
             address: short(&witness.address),
             connected: Some(witness.connected),
+            connected_or_away_for: witness.connected_for,
             in_sync: Some(in_sync),
             in_sync_for: witness.since.filter(|_| in_sync),
             ..MemberStatus::unknown(witness.node)

@@ -86,6 +86,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Maintenance(_)
         | Purpose::Witness
         | Purpose::Ask(_)
+        | Purpose::Restart
         | Purpose::Session { .. }
         | Purpose::Cancel { .. } => caller == Caller::Node,
     }

@@ -81,6 +81,8 @@ pub struct WitnessStatus {
     pub votes: bool,
     /// For how long that has been so.
     pub since: Option<Duration>,
+    /// For how long it has answered.
+    pub connected_for: Option<Duration>,
 }
 
 /// One that holds more than the log of the node that it is to follow. Every node that is fed hears

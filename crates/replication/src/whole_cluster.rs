@@ -2,7 +2,28 @@
 
 use std::time::Duration;
 
-use crate::{maintenance::Ordered, members::Members};
+use freshet_base::NodeId;
+
+use crate::{
+    endpoint::{CallError, call},
+    maintenance::{Caller, Ordered},
+    members::Members,
+    wire::{Hello, Purpose, Reply},
+};
+
+/// A node has this long to take an order.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why a node was not ordered to start again.
+#[derive(Debug, thiserror::Error)]
+pub enum RestartError {
+    /// No node of the cluster has this name.
+    #[error("no node of the cluster that can be reached has the id or address {0}: see `freshet members`")]
+    Unknown(String),
+    /// It does not take the order.
+    #[error("the node did not take the order: {0}")]
+    Call(#[from] CallError),
+}
 
 /// A node that leads or follows. It asks others, for a time that is bounded: nothing is to be
 /// locked in the meantime.
@@ -12,4 +33,25 @@ pub trait WholeCluster: Send + Sync {
 
     /// Orders maintenance, for no time at all to end it: all other nodes hear of it.
     fn order_maintenance(&self, length: Duration) -> Ordered;
+
+    /// As whom this node asks others.
+    fn caller(&self) -> Caller<'_>;
+
+    /// Has the node `who` start again: its id, or the address where others reach it. Says which
+    /// that is.
+    ///
+    /// # Errors
+    /// [`RestartError`]
+    fn restart(&self, who: &str) -> Result<NodeId, RestartError> {
+        let nodes = self.members().nodes;
+        let is_it = |name: &NodeId, address: &str| address == who || name.to_string() == who;
+        let node = nodes.iter().find(|it| !it.address.is_empty() && is_it(&it.node, &it.address));
+        let node = node.ok_or_else(|| RestartError::Unknown(who.chars().take(256).collect()))?;
+        let Caller { credentials, hello, term } = self.caller();
+        let hello = Hello { purpose: Purpose::Restart, ..hello };
+        match call(credentials, &node.address, &hello, term, PATIENCE)? {
+            (Reply::Noted, _) => Ok(node.node),
+            _ => Err(CallError::Unexpected { address: node.address.clone() }.into()),
+        }
+    }
 }

@@ -164,6 +164,7 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
             | Purpose::Maintenance(_)
             | Purpose::Witness
             | Purpose::Ask(_)
+            | Purpose::Restart
             | Purpose::Session { .. }
             | Purpose::Cancel { .. },
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
@@ -306,6 +307,8 @@ pub enum Purpose {
     Witness,
     /// A primary asks its witness, and does so again on the same connection ([`Kind::Ask`]).
     Ask(Ask),
+    /// An operator wants this node to start again.
+    Restart,
     /// A node hands on the session of a client that it has let in. What follows on the connection
     /// is that session, in PostgreSQL's protocol.
     Session {
@@ -348,7 +351,7 @@ pub enum Reply {
     Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
-    /// To Announce, Passage, Cancel and Witness.
+    /// To Announce, Passage, Cancel, Witness and Restart.
     Noted,
     /// To Ask.
     Granted(Granted),

@@ -94,6 +94,11 @@ impl RunningWitness {
         Arc::new(WitnessService(Arc::clone(&self.shared)))
     }
 
+    /// Whether an operator wants it to start again.
+    pub fn is_restart_ordered(&self) -> bool {
+        self.shared.terms.maintained().is_restart_ordered()
+    }
+
     /// Whether a primary has asked since it started.
     pub fn was_asked(&self) -> bool {
         self.shared.asked.load(Ordering::SeqCst)
@@ -290,6 +295,10 @@ impl Service for WitnessService {
             Purpose::Maintenance(notice) => {
                 shared.terms.maintained().observe(notice);
                 answer(connection, Term(0), &Reply::Maintenance(shared.terms.maintained().notice()));
+            }
+            Purpose::Restart => {
+                shared.terms.maintained().order_restart();
+                answer(connection, Term(0), &Reply::Noted);
             }
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use freshet_base::NodeId;
+
 use freshet_replication::{
     maintenance::{LONGEST, Ordered},
     members::Members,
@@ -33,6 +35,26 @@ impl Node {
             return Err(format!("maintenance lasts for {} hours at most", LONGEST.as_secs() / 3600));
         }
         Ok(self.whole_cluster()?.order_maintenance(length))
+    }
+
+    /// Has this node start again, or the node `who`: its id, or the address where others reach it.
+    /// Says which that is, when the order is taken. Blocks for a few seconds at most.
+    ///
+    /// # Errors
+    /// Why no node has taken it.
+    pub fn restart(&self, who: Option<&str>) -> Result<NodeId, String> {
+        match who {
+            Some(who) => self.whole_cluster()?.restart(who).map_err(|cause| cause.to_string()),
+            None => {
+                self.terms.maintained().order_restart();
+                Ok(self.id)
+            }
+        }
+    }
+
+    /// Whether it is to start again, since an operator wants that.
+    pub fn is_restart_ordered(&self) -> bool {
+        self.terms.maintained().is_restart_ordered()
     }
 
     fn whole_cluster(&self) -> Result<Arc<dyn WholeCluster>, String> {

@@ -116,6 +116,11 @@ impl WitnessNode {
         self.endpoint.address()
     }
 
+    /// Whether an operator wants it to start again.
+    pub fn is_restart_ordered(&self) -> bool {
+        self.running.is_restart_ordered()
+    }
+
     /// Whether a primary has asked it since it was started.
     pub fn was_asked(&self) -> bool {
         self.running.was_asked()

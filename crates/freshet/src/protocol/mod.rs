@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -70,6 +70,11 @@ pub enum Ask {
         node: String,
         /// It does not run, and never will again.
         gone: bool,
+    },
+    /// Has a node start again. Answered by [`Answer::Restarts`] when it has taken that order.
+    Restart {
+        /// Its id, or the address where others reach it; none: this one.
+        node: Option<String>,
     },
     /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
     Checkpoint {
@@ -172,6 +177,11 @@ pub enum Answer {
     },
     /// A node does not belong to the cluster any more.
     Removed {
+        /// Its id.
+        node: NodeId,
+    },
+    /// A node is about to start again.
+    Restarts {
         /// Its id.
         node: NodeId,
     },

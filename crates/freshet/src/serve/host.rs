@@ -181,6 +181,10 @@ impl Host for NodeHost {
         }
     }
 
+    fn restart(&self, node: Option<&str>) -> Result<NodeId, String> {
+        self.node.restart(node)
+    }
+
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String> {
         self.node.remove(node, gone).map_err(|cause| cause.to_string())
     }

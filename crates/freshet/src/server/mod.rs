@@ -97,6 +97,9 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it still belongs to it, or what is open.
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String>;
+
+    /// Has this node start again, or another; says which.
+    fn restart(&self, node: Option<&str>) -> Result<NodeId, String>;
     /// Has a mirror begin again with what the node has that it is to follow, although that is less.
     ///
     /// # Errors

@@ -37,6 +37,10 @@ impl Host for Volatile {
     fn remove(&self, _: &str, _: bool) -> Result<NodeId, String> {
         Err("this node is not the primary".to_owned())
     }
+    fn restart(&self, _: Option<&str>) -> Result<NodeId, String> {
+        Err("this is no node".to_owned())
+    }
+
     fn switch_over(&self, _: Option<&str>) -> Result<SwitchedOver, String> {
         Err("this node is not the primary".to_owned())
     }

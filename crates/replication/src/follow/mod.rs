@@ -231,11 +231,14 @@ impl<S: Store> WholeCluster for Shared<S> {
     }
 
     fn order_maintenance(&self, length: Duration) -> Ordered {
-        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
-        let this = maintenance::Caller { credentials, hello, term: self.terms.fence().highest() };
-        let ordered = self.terms.maintained().order(length, &this, &self.peers());
+        let ordered = self.terms.maintained().order(length, &self.caller(), &self.peers());
         self.watching.look();
         ordered
+    }
+
+    fn caller(&self) -> maintenance::Caller<'_> {
+        let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
+        maintenance::Caller { credentials, hello, term: self.terms.fence().highest() }
     }
 }
 

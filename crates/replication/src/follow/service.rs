@@ -62,12 +62,8 @@ impl<S: Store> Service for FollowService<S> {
                 };
                 answer(connection, term, &reply);
             }
-            Purpose::Members { relays } => {
-                answer(connection, Term(0), &Reply::Members(Box::new(members::known(shared, relays, None))));
-            }
-            Purpose::Maintenance(notice) => {
-                shared.observe_maintenance(notice);
-                answer(connection, Term(0), &Reply::Maintenance(shared.terms.maintained().notice()));
+            Purpose::Members { .. } | Purpose::Maintenance(_) | Purpose::Restart => {
+                answer(connection, Term(0), &of_cluster(shared, &hello.purpose));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
             Purpose::Fetch { term, log } => match promise(shared, &hello, term) {
@@ -75,5 +71,21 @@ impl<S: Store> Service for FollowService<S> {
                 Err(refusal) => refuse(connection, refusal),
             },
         }
+    }
+}
+
+/// Answers who asks which nodes there are, speaks of maintenance, or passes an operator's order on.
+fn of_cluster<S: Store>(shared: &Shared<S>, purpose: &Purpose) -> Reply {
+    match purpose {
+        Purpose::Members { relays } => Reply::Members(Box::new(members::known(shared, *relays, None))),
+        Purpose::Maintenance(notice) => {
+            shared.observe_maintenance(*notice);
+            Reply::Maintenance(shared.terms.maintained().notice())
+        }
+        Purpose::Restart => {
+            shared.terms.maintained().order_restart();
+            Reply::Noted
+        }
+        _ => unreachable!("this is asked with those purposes only"),
     }
 }

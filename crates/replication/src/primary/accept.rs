@@ -66,7 +66,7 @@ impl Service for PrimaryService {
                 tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
                 answer(connection, shared.who.term, &Reply::Verdict(verdict));
             }
-            Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness => {
+            Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness | Purpose::Restart => {
                 answer(connection, shared.who.term, &shared.of_cluster(&hello));
             }
             Purpose::Originals => {

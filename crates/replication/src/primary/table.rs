@@ -17,6 +17,10 @@ impl Shared {
     /// Answers who asks which nodes there are, or is a witness, or speaks of maintenance.
     pub(super) fn of_cluster(&self, hello: &Hello) -> Reply {
         match &hello.purpose {
+            Purpose::Restart => {
+                self.terms.maintained().order_restart();
+                Reply::Noted
+            }
             Purpose::Witness => self.witness_comes(hello).map_or_else(Reply::Refused, |()| Reply::Noted),
             Purpose::Members { relays } => Reply::Members(Box::new(self.known_members(*relays))),
             Purpose::Maintenance(notice) => {
@@ -64,9 +68,12 @@ impl WholeCluster for Shared {
     }
 
     fn order_maintenance(&self, length: Duration) -> Ordered {
+        self.terms.maintained().order(length, &self.caller(), &self.known())
+    }
+
+    fn caller(&self) -> Caller<'_> {
         let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
-        let this = Caller { credentials, hello, term: self.who.term };
-        self.terms.maintained().order(length, &this, &self.known())
+        Caller { credentials, hello, term: self.who.term }
     }
 }
 

@@ -11,6 +11,7 @@ use freshet_base::{
     sync::{Arc, Mutex, MutexGuard},
 };
 use freshet_cluster::{
+    Moment,
     commit_rule::{Event, Leaves, Place},
     term::Living,
     witness::{Ask, Granted},
@@ -35,12 +36,18 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) struct Asking {
     /// A witness that has made itself known in this term.
     introduced: Mutex<Option<NodeId>>,
+    /// Since when it has answered on the present connection.
+    answers: Mutex<Option<Moment>>,
     bell: Bell,
 }
 
 impl Asking {
     fn introduced(&self) -> MutexGuard<'_, Option<NodeId>> {
         self.introduced.lock().expect("no code panics under this mutex")
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.answers.lock().expect("no code panics under this mutex")
     }
 
     /// There is something to ask, or the term is over.
@@ -67,6 +74,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if pause == PAUSE.0 {
             reported.clear();
         }
+        *shared.witness.answers() = None;
         shared.apply(Event::Left { standby: node });
         if let CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. } = cause {
             announce::fenced(shared, address, highest, holder, primary);
@@ -105,6 +113,7 @@ fn ask_on_one_connection(
             return Err(over());
         }
         (noted, *pause) = (known, PAUSE.0);
+        shared.witness.answers().get_or_insert(shared.commit.now());
         Feeder::met(shared, node, address, false);
         shared.apply(Event::Witnessed { witness, incarnation, noted, observed });
         if shared.terms.get().set.is_none_or(|set| Some(set.name()) == noted) {
@@ -148,7 +157,8 @@ impl Shared {
         let connected = member.is_some_and(|member| member.connected);
         let votes = member.is_some_and(|member| member.place == Place::InSync);
         let since = member.map(|member| self.commit.now().since(member.since));
-        Some(WitnessStatus { node, address, connected, votes, since })
+        let connected_for = self.witness.answers().map(|since| self.commit.now().since(since));
+        Some(WitnessStatus { node, address, connected, votes, since, connected_for })
     }
 
     /// A witness makes itself known.

@@ -1,0 +1,133 @@
+//! `freshet restart`: a node starts again, or all nodes of a cluster do, one after the other.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use freshet_base::wait::{self, Patience};
+use serde_json::Value;
+
+use crate::{
+    Failure,
+    cli::{Shows, SwitchOverOptions},
+    client::ClientError,
+    members::{health, nodes},
+    messages::plain,
+    status::{Health, text, time},
+    switch_over,
+};
+
+/// How long a node may take to accept a connection, and to take an order or say which nodes there
+/// are.
+const CONNECT: Duration = Duration::from_secs(5);
+const ORDER: Duration = Duration::from_secs(15);
+/// How often it is looked whether a node is back.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Options of `freshet restart`.
+#[derive(Debug, Args)]
+pub(crate) struct RestartOptions {
+    /// The control port of the node (its `address`), with --rolling of the primary: host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// Another node that is to start again, by the word of that one: its id, or the address where
+    /// other nodes reach it, as `freshet members` shows them.
+    #[arg(long, value_name = "NODE", conflicts_with = "rolling")]
+    pub(crate) node: Option<String>,
+    /// All nodes, one after the other.
+    #[arg(long)]
+    pub(crate) rolling: bool,
+    /// How long a node may take until it is back and all are in sync, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    patience: u64,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+impl RestartOptions {
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.patience)
+    }
+}
+
+/// Runs `freshet restart`.
+pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
+    if options.rolling {
+        return rolling(options);
+    }
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let node = client.restart(options.node.clone(), ORDER)?;
+    println!("{node} starts again");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the primary says of its cluster.
+fn table(options: &RestartOptions) -> Result<Value, ClientError> {
+    let json = options.shows.connect(&options.address, CONNECT)?.members(ORDER)?;
+    Ok(serde_json::from_str(&json).unwrap_or_default())
+}
+
+/// Each node but the primary, then a standby takes the role, and the node that had it starts again.
+fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
+    let members = table(options)?;
+    let is_primary = |node: &&Value| node["role"] == "primary";
+    let Some(own) = nodes(&members).iter().find(is_primary).filter(|_| members["primary"] == true) else {
+        return Err(Failure::new("nodes start again one after the other by the word of the primary: ask that one"));
+    };
+    if health(&members) != Health::Well {
+        return Err(Failure::new(
+            "not all nodes are here and in sync, and so none starts again now: see freshet members",
+        ));
+    }
+    let (own, others) = (text(&own["node"]), nodes(&members).iter().filter(|node| !is_primary(node)));
+    let others: Vec<_> = others.map(|node| [&node["node"], &node["role"], &node["address"]].map(text)).collect();
+    for [node, role, address] in &others {
+        println!("{role} {node} at {} starts again", plain(address));
+        let ordered = Instant::now();
+        options.shows.connect(&options.address, CONNECT)?.restart(Some(node.clone()), ORDER)?;
+        wait_until_back(options, node, ordered)?;
+    }
+    if others.iter().all(|[_, role, _]| role == "witness") {
+        println!("primary {own} starts again: there is no standby to take the role");
+    } else {
+        let (shows, address) = (options.shows.clone(), options.address.clone());
+        switch_over::run(&SwitchOverOptions { to: None, address, shows })?;
+        println!("{own}, which was the primary, starts again");
+    }
+    // It may be starting already, to follow the other, as what it was.
+    let patience = Patience::endless().until(Instant::now() + options.patience());
+    let order = || {
+        let client = options.shows.connect(&options.address, CONNECT).ok()?;
+        let status: Value = serde_json::from_str(&client.status(ORDER).ok()?).ok()?;
+        let is_ready = status["standing"]["standing"] != "fenced" && status["role"] != "starting";
+        is_ready.then(|| client.restart(None, ORDER).ok()).flatten()
+    };
+    wait::poll(LOOK, patience, order).map_err(|_| late(options, &own))?;
+    wait_until_back(options, &own, Instant::now())?;
+    println!("all nodes have started again");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Blocks until a node is connected again, and all are as they should be.
+fn wait_until_back(options: &RestartOptions, node: &str, ordered: Instant) -> Result<(), Failure> {
+    let is_new = |it: &Value| {
+        let lasts = it["connected_or_away_for"].is_object().then(|| time(it, "connected_or_away_for"));
+        it["connected"] == true && lasts.is_some_and(|lasts| lasts < ordered.elapsed())
+    };
+    let look = || {
+        let members = table(options).ok().filter(|members| health(members) == Health::Well)?;
+        nodes(&members).iter().find(|it| it["node"] == node).filter(|it| is_new(it)).map(|_| ())
+    };
+    let patience = Patience::endless().until(Instant::now() + options.patience());
+    wait::poll(LOOK, patience, look).map_err(|_| late(options, node))
+}
+
+fn late(options: &RestartOptions, node: &str) -> Failure {
+    let patience = options.patience().as_secs();
+    Failure::new(format!(
+        "{node} has not come back, with all others in sync, within {patience} s (--patience): the rest has not \
+         started again; see freshet members, and the log of that node"
+    ))
+}
