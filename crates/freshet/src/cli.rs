@@ -259,8 +259,11 @@ fn node_id(text: &str) -> Result<NodeId, String> {
 /// Options of `freshet status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
-    /// The node's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    /// The node's control port (its `address`): host:port. [default: 127.0.0.1:7400]
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) at: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400", hide = true, conflicts_with = "at")]
     pub(crate) address: String,
     /// Print the node's own JSON object instead of a table.
     #[arg(long)]

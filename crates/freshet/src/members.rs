@@ -30,9 +30,10 @@ pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveOptions {
     /// The node that is to leave: its id, or the address where other nodes reach it (`listen`, or
-    /// `advertise`), as `freshet members` shows them.
-    #[arg(value_name = "NODE")]
-    pub(crate) node: String,
+    /// `advertise`), as `freshet members` shows them. Of several that are gone, name all: none may
+    /// leave before the others do, as long as these might answer.
+    #[arg(value_name = "NODE", required = true)]
+    pub(crate) nodes: Vec<String>,
     /// It does not run, and never will again with what it has: its promises count no more.
     #[arg(long)]
     pub(crate) gone: bool,
@@ -50,8 +51,19 @@ const RECORDED: Duration = Duration::from_secs(20);
 /// Runs `freshet remove`.
 pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
-    let node = client.remove(options.node.clone(), options.gone, RECORDED)?;
-    println!("{node} does not belong to the cluster any more, and may not come back with what it has");
+    let remove = |node: &String| client.remove(node.clone(), options.gone, RECORDED);
+    let report =
+        |node| println!("{node} does not belong to the cluster any more, and may not come back with what it has");
+    let mut late = Vec::new();
+    for node in &options.nodes {
+        match remove(node) {
+            Ok(node) => report(node),
+            Err(_) if options.nodes.len() > 1 => late.push(node),
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    // It may be on record by now, since others have left.
+    late.into_iter().try_for_each(|node| remove(node).map(report))?;
     Ok(ExitCode::SUCCESS)
 }
 

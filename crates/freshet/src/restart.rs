@@ -23,6 +23,8 @@ use crate::{
 /// are.
 const CONNECT: Duration = Duration::from_secs(5);
 const ORDER: Duration = Duration::from_secs(15);
+/// How often the role is offered.
+const ATTEMPTS: u32 = 10;
 /// How often it is looked whether a node is back.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -92,8 +94,7 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     if others.iter().all(|[_, role, _]| role == "witness") {
         println!("primary {own} starts again: there is no standby to take the role");
     } else {
-        let (shows, address) = (options.shows.clone(), options.address.clone());
-        switch_over::run(&SwitchOverOptions { to: None, address, shows })?;
+        hand_over(options)?;
         println!("{own}, which was the primary, starts again");
     }
     // It may be starting already, to follow the other, as what it was.
@@ -108,6 +109,27 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     wait_until_back(options, &own, Instant::now())?;
     println!("all nodes have started again");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A standby on a busy machine may not take the role in time: then it stays where it is.
+fn hand_over(options: &RestartOptions) -> Result<(), Failure> {
+    let (shows, address) = (options.shows.clone(), options.address.clone());
+    let to_nearest = SwitchOverOptions { to: None, address, shows };
+    for _ in 1..ATTEMPTS {
+        match switch_over::run(&to_nearest) {
+            Ok(_) => return Ok(()),
+            Err(cause) => println!("{cause}; it is tried again"),
+        }
+        wait_until_well(options)?;
+    }
+    switch_over::run(&to_nearest).map(drop)
+}
+
+/// Blocks until all nodes are here and in sync.
+fn wait_until_well(options: &RestartOptions) -> Result<(), Failure> {
+    let look = || table(options).ok().filter(|members| health(members) == Health::Well).map(drop);
+    let patience = Patience::endless().until(Instant::now() + options.patience());
+    wait::poll(LOOK, patience, look).map_err(|_| late(options, "a standby"))
 }
 
 /// Blocks until a node is connected again, and all are as they should be.

@@ -70,7 +70,10 @@ impl Primary {
 impl Shared {
     /// The node of the cluster that has this id or address.
     fn named(&self, who: &str) -> Option<NodeId> {
-        let peers = self.known().into_iter().filter_map(|peer| Some((peer.node?, peer.address)));
+        let mut peers = self.known();
+        // Of some that it has not met in this term, it knows addresses alone.
+        self.terms.name(&mut peers);
+        let peers = peers.into_iter().filter_map(|peer| Some((peer.node?, peer.address)));
         let members = self.commit.places().into_keys().chain(self.commit.voters()).chain(self.commit.witness());
         let members = members.map(|node| (node, self.address_of(node).unwrap_or_default()));
         peers.chain(members).find(|(node, address)| is_named(who, *node, address)).map(|(node, _)| node)
