@@ -465,7 +465,12 @@ impl CommitRule {
         let Some(sets) = self.awaited() else { return false };
         // Who leaves and is named by the newest set may not be left out.
         let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
-        sets.binds(node) && member.stalls && !goes && (!member.witness || sets.is_changing())
+        if member.witness {
+            // A commit waits for it where that waits for one that is to be put out.
+            let waits = |(node, member): (&NodeId, &Member)| !member.witness && member.stalls && sets.binds(*node);
+            return sets.binds(node) && member.stalls && self.members.iter().any(waits);
+        }
+        sets.binds(node) && member.stalls && !goes
     }
 
     fn may_refuse(&self) -> bool {

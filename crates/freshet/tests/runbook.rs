@@ -174,7 +174,7 @@ impl Machines {
 }
 
 #[test]
-fn every_command_of_the_runbook_does_what_it_says() {
+fn every_command_of_the_runbook_does_its_part() {
     let place = tempfile::tempdir().unwrap();
     let mut machines = Machines::new(place.path());
     for (number, line) in RUNBOOK.lines().enumerate() {

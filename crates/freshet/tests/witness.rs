@@ -179,3 +179,47 @@ fn all_nodes_start_again_one_after_the_other() {
     let (code, shown) = run(&["restart", "--node", "nobody", &b.ready().address]);
     assert!(code == Some(1) && shown.contains("no node of the cluster"), "{shown}");
 }
+
+/// The new witness is certified by the standby, and no primary is there to hear of it.
+#[test]
+fn a_witness_that_is_replaced_while_no_primary_is_there_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut a, b, mut w] = pair(directory.path());
+    let lost = status(&a)["witness"]["node"].clone();
+    w.kill();
+    wait_until(&a, "the pair is one without a witness", |status| {
+        status["witness"]["votes"] == false && status["in_sync_set"]["before"] == Value::Array(vec![])
+    });
+    a.kill();
+    let at = ["--listen", &w.ready().listen, "--join", &b.ready().listen];
+    let _new = witness(&directory.path().join("x"), &at);
+    let a = node(&directory.path().join("a"), &["--listen", &a.ready().listen]);
+    wait_until(&a, "the new witness votes", |status| has_witness(status) && status["witness"]["node"] != lost);
+    // Both nodes are called by their names.
+    let lost = lost.as_str().unwrap();
+    let (_, shown) = run(&["members", &a.ready().address]);
+    assert!(shown.matches("witness").count() == 1 && !shown.contains(lost), "{shown}");
+}
+
+/// It knows whom to ask for its cluster, also where no primary has asked it before; or says that it
+/// does not.
+#[test]
+fn a_witness_remembers_whom_it_was_to_join() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let [a, b, mut w] = pair(directory.path());
+    let refused = witness(&path("v"), &["--join", &b.ready().listen]);
+    common::wait_for_message(&refused, "this cluster has the witness");
+    let listen = refused.ready().listen.clone();
+    drop(refused);
+    let again = witness(&path("v"), &["--listen", &listen]);
+    common::wait_for_message(&again, "this cluster has the witness");
+    w.kill();
+    let (code, shown) = run(&["remove", "--gone", "--address", &a.ready().address, &w.ready().listen]);
+    assert_eq!(code, Some(0), "{shown}");
+    wait_until(&a, "the other one votes", has_witness);
+    let everywhere =
+        NodeProcess::start_witness(&program(), witness_flags(&path("w"), &["--listen", "0.0.0.0:0"]), SOON);
+    let Err(SpawnError::Ended { messages, .. }) = everywhere else { panic!("{everywhere:?}") };
+    assert!(messages.contains("--advertise"), "{messages}");
+}

@@ -150,7 +150,12 @@ fn log_change(old: &TermState, new: &TermState) {
     }
     if let Some(set) = new.set.as_ref().filter(|set| old.set.as_ref() != Some(*set)) {
         let members: Vec<_> = set.nodes().map(|node| node.to_string()).collect();
-        tracing::info!(term = term.0, number = set.number, members = members.join(" "), "the in-sync set is recorded");
+        tracing::info!(
+            term = set.term.0,
+            number = set.number,
+            members = members.join(" "),
+            "the in-sync set is recorded"
+        );
     }
 }
 
@@ -202,6 +207,12 @@ impl Terms {
         all.remove(&peer.address);
         let others = all.into_iter().take(MOST - 1).map(|(address, node)| Peer { node, ..Peer::at(address) });
         self.remember(&others.chain([peer]).collect::<Vec<_>>(), "");
+    }
+
+    /// A node may be reached there.
+    pub fn remember_address(&self, address: String) {
+        let known = self.store.recall().get(&address).copied().flatten();
+        self.remember_one(Peer { node: known, ..Peer::at(address) });
     }
 
     /// Where `node` was reached last, before this start too.

@@ -203,6 +203,9 @@ impl Shared {
     fn serve_asks(&self, hello: &Hello, mut ask: Ask, mut connection: Connection) {
         loop {
             let (term, reply) = (ask.living.term, self.granted(hello, &ask));
+            if let Err(cause @ Refusal::Failed(_)) = &reply {
+                tracing::error!(%cause, "this witness cannot note what its primary asks, and has no vote for as long");
+            }
             let over = reply.is_err() || self.stopping();
             let reply = wire::encode_first(&reply.unwrap_or_else(Reply::Refused));
             if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() || over {

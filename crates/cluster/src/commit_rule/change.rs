@@ -1,8 +1,8 @@
 //! When the in-sync set changes: who leaves it, and who comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::NodeId;
+use freshet_base::{Lsn, NodeId};
 
 use super::{CommitRule, Member, Place};
 use crate::{Moment, in_sync::Holder};
@@ -29,28 +29,22 @@ impl CommitRule {
             };
             sets.roster().has_removed(node) || members.get(&node).is_none_or(unfit)
         };
+        let is_silent = |node: &NodeId| members.get(node).is_none_or(|member| member.stalls);
+        let silent: BTreeSet<_> = sets.members().map(|member| member.node).filter(is_silent).collect();
         let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
-        // As long as the floor keeps some, those that never answered go first.
-        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.answered));
+        // As long as the floor keeps some, those go first that are silent.
+        unfit.sort_by_key(|node| !silent.contains(node));
         // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
         // another who is worse.
         let committed = self.committed;
-        let level = |members: &BTreeMap<NodeId, Member>, place: Place| {
-            let fit = |member: &Member| {
-                let returns = member.place == Place::Leaving && !member.stalls && member.holds(member.must_reach);
-                let joins = member.place == Place::Joining && member.holds(committed);
-                member.connected && member.synchronous && member.place == place && (joins || returns)
-            };
-            let fit = members.iter().filter(|(_, member)| fit(member));
-            fit.map(|(node, member)| member.holder(*node)).collect::<Vec<_>>()
-        };
+        let level = |members: &BTreeMap<NodeId, Member>, place: Place| level_members(members, place, committed);
         // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
         let helps = |(node, member): &(&NodeId, &Member)| {
             member.connected && member.holds(committed) && sets.has_had(&member.holder(**node))
         };
         let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
         let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
-        for node in sets.remove(unfit, &helpers) {
+        for node in sets.remove(&unfit, &helpers, &silent) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Leaving;
                 member.must_reach = self.durable;
@@ -73,6 +67,8 @@ impl CommitRule {
                 member.move_to(if counts { Place::InSync } else { Place::Joining }, now);
             }
         }
+        // A set with one that cannot note it would not take effect.
+        let joining = if sets.is_newest_stuck(&silent) { Vec::new() } else { joining };
         for node in sets.add(&leaving, &joining) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Joining;
@@ -101,7 +97,7 @@ impl CommitRule {
             member.keeps_up() && member.synchronous && votes && !sets.names(&member.holder(*node))
         };
         let mut level: Vec<_> = members.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
-        sets.remove(going, &level);
+        sets.remove(&going, &level, &BTreeSet::new());
         level.retain(|member| !sets.names(member));
         sets.add(&[], &level);
     }
@@ -121,4 +117,15 @@ impl CommitRule {
             }
         }
     }
+}
+
+/// The synchronous standbys in this place that hold what members have to, where commits wait for
+/// all members.
+fn level_members(members: &BTreeMap<NodeId, Member>, place: Place, committed: Lsn) -> Vec<Holder> {
+    let fit = |member: &Member| {
+        let returns = member.place == Place::Leaving && !member.stalls && member.holds(member.must_reach);
+        let joins = member.place == Place::Joining && member.holds(committed);
+        member.connected && member.synchronous && member.place == place && (joins || returns)
+    };
+    members.iter().filter(|(_, member)| fit(member)).map(|(node, member)| member.holder(*node)).collect()
 }

@@ -98,11 +98,6 @@ impl Sets {
         self.newest().set.floor
     }
 
-    /// Whether a set is not in effect yet.
-    pub fn is_changing(&self) -> bool {
-        self.chain.len() > 1
-    }
-
     /// Who belongs to the cluster.
     pub fn roster(&self) -> &Roster {
         &self.roster
@@ -253,13 +248,13 @@ impl Sets {
     /// Begins a set without those members who are unfit, as far as the floor and the sets before
     /// allow, in the order in which they are given; says who goes. Where a member whose log is gone
     /// can go only if others come, those who are `level` come.
-    pub fn remove(&mut self, unfit: impl IntoIterator<Item = NodeId>, level: &[Holder]) -> Vec<NodeId> {
+    pub fn remove(&mut self, unfit: &[NodeId], level: &[Holder], silent: &BTreeSet<NodeId>) -> Vec<NodeId> {
         if self.to_write().is_some() {
             return Vec::new();
         }
         let mut next = self.newest().set.members.clone();
         let mut left = Vec::new();
-        for node in unfit {
+        for &node in unfit {
             let without: BTreeSet<_> = next.iter().filter(|member| member.node != node).copied().collect();
             let comes = |member: &&Holder| without.iter().all(|other| other.node != member.node);
             let with: BTreeSet<_> = without.iter().chain(level.iter().filter(comes)).copied().collect();
@@ -274,10 +269,26 @@ impl Sets {
                 next = members;
             }
         }
+        // All members have to note it before it takes effect: as long as one cannot, another might
+        // come back first that could.
+        let all = self.config.counting(&next).quorum.is_none();
+        if all && self.is_stuck(&next, silent) {
+            return Vec::new();
+        }
         if !left.is_empty() {
             self.push(next);
         }
         left
+    }
+
+    /// Whether one of these cannot note the set that they are: its log is gone, or its node silent.
+    fn is_stuck(&self, members: &BTreeSet<Holder>, silent: &BTreeSet<NodeId>) -> bool {
+        members.iter().any(|member| silent.contains(&member.node) || self.gone.contains(member))
+    }
+
+    /// The same of the newest set.
+    pub fn is_newest_stuck(&self, silent: &BTreeSet<NodeId>) -> bool {
+        self.is_stuck(&self.newest().set.members, silent)
     }
 
     /// Whether a set of these members may be the next.

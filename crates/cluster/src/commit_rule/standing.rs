@@ -122,7 +122,7 @@ impl CommitRule {
                 behind: self
                     .members
                     .iter()
-                    .filter(|(_, member)| member.synchronous)
+                    .filter(|(_, member)| member.synchronous && !member.witness)
                     .filter(|(_, member)| member.place != Place::InSync || !member.connected)
                     .map(|(id, _)| *id)
                     .collect(),
@@ -155,6 +155,10 @@ impl CommitRule {
             Some(_) => {
                 "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
                  one that is gone for good, start a node at its address"
+            }
+            None if self.members.iter().any(|(node, member)| member.witness && self.is_missed(*node, member)) => {
+                "start the witness again, or another one at its address; if it is gone for good, remove it (freshet \
+                 remove --gone), and with it the standbys that are gone for good"
             }
             None if is_missed() => {
                 "start the nodes again for which commits wait; if they are gone for good, and no other node is the \

@@ -201,9 +201,11 @@ pub fn reset_terms(directory: &Path) -> Result<ResetTerms, StartError> {
     let directory = Arc::new(LogDirectory::open(directory)?);
     let state = term_state(&directory.control(), directory.path()).map_err(StartError::Config)?;
     let before = state.fence.highest();
-    let last = state.history.entries().last();
-    let after = last.map_or(Term(0), |last| last.term);
-    let fence = Fence::new(after, last.map(|last| last.node));
+    // A witness has no log, but has noted who wrote its newest set.
+    let noted = state.set.as_ref().map(|set| (set.term, set.primary)).filter(|_| directory.control().witness);
+    let last = state.history.entries().last().map(|last| (last.term, last.node)).max(noted);
+    let after = last.map_or(Term(0), |(term, _)| term);
+    let fence = Fence::new(after, last.map(|(_, node)| node));
     let saved = ControlTerms(directory).save(&TermState { fence, ..state });
     saved.map_err(|cause| StartError::System(cause.to_string()))?;
     Ok(ResetTerms { before, after })

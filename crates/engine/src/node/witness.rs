@@ -1,6 +1,10 @@
 //! A witness: a node without data, that votes ([`freshet_cluster::witness`]).
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use freshet_base::{ClusterId, NodeId};
 use freshet_fabric::tcp::Listener;
@@ -38,6 +42,26 @@ impl fmt::Debug for WitnessNode {
     }
 }
 
+const NO_NODE: &str = "a witness has to know a node of its cluster: name one with --join";
+
+/// Whether others may reach a witness at this address, as far as it knows.
+fn reaches(config: &NodeConfig, address: &str) -> Result<(), StartError> {
+    let is_of =
+        |address: &str, is: fn(&IpAddr) -> bool| address.parse::<SocketAddr>().is_ok_and(|address| is(&address.ip()));
+    if is_of(address, IpAddr::is_unspecified) {
+        return Err(StartError::Config(format!(
+            "no node reaches a witness at {address}: say with --advertise where they do"
+        )));
+    }
+    if let Some(join) = &config.join
+        && is_of(address, IpAddr::is_loopback)
+        && !is_of(join, IpAddr::is_loopback)
+    {
+        tracing::warn!(address, join, "only this machine reaches this witness: say with --listen where others do");
+    }
+    Ok(())
+}
+
 impl WitnessNode {
     /// Starts a witness. Of `config` only `directory`, `listen`, `advertise`, `join`, `peers` and
     /// `member` count: who is to be joined certifies a new one, and one of them knows the primary.
@@ -65,7 +89,13 @@ impl WitnessNode {
         let endpoint = Endpoint::open(id, credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let mut known: Vec<_> = config.join.iter().chain(&config.peers).cloned().collect();
+        // Until a primary has asked, that is all that says where its cluster is.
+        config.join.iter().for_each(|join| terms.remember_address(join.clone()));
         known.extend(remembered_nodes(path));
+        if known.is_empty() {
+            return Err(StartError::Config(NO_NODE.into()));
+        }
+        reaches(config, &address)?;
         let who = WitnessId { node: id, credentials: credentials.clone(), address: address.clone(), known };
         let running = RunningWitness::start(who, terms).map_err(|cause| StartError::System(cause.to_string()))?;
         endpoint.set_service(Some(running.service()));
@@ -76,9 +106,7 @@ impl WitnessNode {
     fn made(config: &NodeConfig) -> Result<LogDirectory, StartError> {
         let path = &config.directory;
         if config.join.is_none() {
-            return Err(StartError::Config(
-                "a new witness has to know a node of its cluster: name one with --join".into(),
-            ));
+            return Err(StartError::Config(NO_NODE.into()));
         }
         LogDirectory::check_unused(path)?;
         let (id, cluster, credentials) = membership::of_new_node(config)?;

@@ -110,6 +110,10 @@ fn ask_on_one_connection(
             return Err(over());
         };
         if witness != node {
+            // It was started in the place of one that is lost.
+            shared
+                .witness_comes(&Hello { node: witness, address: address.to_owned(), ..hello.clone() })
+                .map_err(|refusal| CallError::Refused { address: address.to_owned(), refusal })?;
             return Err(over());
         }
         (noted, *pause) = (known, PAUSE.0);
