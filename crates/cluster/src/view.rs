@@ -62,11 +62,16 @@ impl ClusterView {
 
     /// The term under which this node lives, as far as that is known, and whether that is known
     /// only by hearsay: its primary sends the log here, or it was observed no longer ago than a
-    /// primary may be silent.
+    /// primary may be silent, and the log does not come from a relay.
     pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
         let living = Living { term: fence.highest(), node: fence.holder()? };
         if self.term == Some((living.term, false)) {
             return Some((living, false));
+        }
+        // Below a relay, where the primary announces itself now and then, others notice sooner that
+        // it is silent.
+        if self.term == Some((living.term, true)) {
+            return None;
         }
         let recent = |(observed, at): &(Living, Moment)| *observed == living && now.since(*at) < self.patience;
         self.observed.as_ref().is_some_and(recent).then_some((living, true))
@@ -85,6 +90,8 @@ mod tests {
         let living = Living { term: Term(1), node: NodeId(1) };
         it.linked(Term(1), true);
         assert_eq!(it.living(&fence, now), None, "a relay says nothing of its primary");
+        it.observe_primary(living, now);
+        assert_eq!(it.living(&fence, now), None, "it may have been silent since");
         it.linked(Term(1), false);
         assert_eq!(it.living(&fence, now), Some((living, false)));
         let later = Fence::new(Term(2), Some(NodeId(3)));

@@ -14,6 +14,11 @@ use freshet_base::{
     Term,
     sync::{Arc, AtomicBool, AtomicU64, Ordering},
 };
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+};
 
 pub mod queue;
 mod receiver;
@@ -84,14 +89,14 @@ fn drain(stream: &Stream, patience: Duration) {
 /// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     closed: Arc<AtomicBool>,
 }
 
 /// Ends a [`Listener`] from any thread.
 #[derive(Clone, Debug)]
 pub struct ListenerCloser {
-    address: SocketAddr,
+    listener: Arc<TcpListener>,
     closed: Arc<AtomicBool>,
 }
 
@@ -102,7 +107,7 @@ impl Listener {
     /// [`ListenError`] when the address is not ours or in use.
     pub fn bind(address: &str) -> Result<Self, ListenError> {
         TcpListener::bind(address)
-            .map(|listener| Self { listener, closed: Arc::new(AtomicBool::new(false)) })
+            .map(|listener| Self { listener: Arc::new(listener), closed: Arc::new(AtomicBool::new(false)) })
             .map_err(|source| ListenError { address: address.to_owned(), source })
     }
 
@@ -115,11 +120,8 @@ impl Listener {
     }
 
     /// The handle that ends it.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn closer(&self) -> io::Result<ListenerCloser> {
-        Ok(ListenerCloser { address: self.listener.local_addr()?, closed: Arc::clone(&self.closed) })
+    pub fn closer(&self) -> ListenerCloser {
+        ListenerCloser { listener: Arc::clone(&self.listener), closed: Arc::clone(&self.closed) }
     }
 
     /// Blocks until somebody connects; `None` once it is closed.
@@ -127,10 +129,11 @@ impl Listener {
     /// # Errors
     /// What the system says; a later call may succeed (too many open files, say).
     pub fn accept(&self) -> io::Result<Option<Connection>> {
-        let (stream, peer) = self.listener.accept()?;
+        let accepted = self.listener.accept();
         if self.closed.load(Ordering::SeqCst) {
             return Ok(None);
         }
+        let (stream, peer) = accepted?;
         Connection::over(stream, peer).map(Some)
     }
 }
@@ -139,15 +142,9 @@ impl ListenerCloser {
     /// Makes the present or next [`Listener::accept`] return `None`.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Knocks at the door, so that who waits there looks at the flag.
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(match address {
-                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+        // Linux wakes who waits there. A connection to it would not always: its address may be
+        // gone.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 }
 
@@ -188,15 +185,58 @@ impl Closer {
 /// # Errors
 /// [`ConnectError`] when the name means nothing or nobody answers.
 pub fn connect(address: &str, patience: Duration) -> Result<Connection, ConnectError> {
+    connect_until(address, patience, drop)
+}
+
+/// The same; each attempt gives `trying` what ends it, from any thread, and later its connection.
+///
+/// # Errors
+/// The same, and when the attempt is ended so.
+pub fn connect_until(
+    address: &str,
+    patience: Duration,
+    mut trying: impl FnMut(Closer),
+) -> Result<Connection, ConnectError> {
     let resolve = |source| ConnectError::Resolve { address: address.to_owned(), source };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "it stands for no address");
     for peer in address.to_socket_addrs().map_err(resolve)? {
-        match TcpStream::connect_timeout(&peer, patience).and_then(|stream| Connection::over(stream, peer)) {
+        match attempt(peer, patience, &mut trying) {
             Ok(connection) => return Ok(connection),
             Err(error) => last = error,
         }
     }
     Err(ConnectError::Connect { address: address.to_owned(), source: last })
+}
+
+/// Connects to one address. The system's own way cannot be interrupted while nobody answers.
+fn attempt(peer: SocketAddr, patience: Duration, trying: &mut impl FnMut(Closer)) -> io::Result<Connection> {
+    let deadline = Instant::now() + patience;
+    let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = TcpStream::from(socket_with(family, SocketType::STREAM, flags, None)?);
+    let started = rustix::net::connect(&socket, &peer);
+    let connection = Connection::over(socket.try_clone()?, peer)?;
+    trying(connection.closer());
+    match started {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => wait_connected(&socket, deadline)?,
+        Err(error) => return Err(error.into()),
+    }
+    socket.set_nonblocking(false)?;
+    Ok(connection)
+}
+
+fn wait_connected(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return socket.take_error()?.map_or(Ok(()), Err),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 impl Connection {

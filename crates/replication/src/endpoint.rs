@@ -108,7 +108,7 @@ impl Endpoint {
         let failed = |source: io::Error| ListenError { address: address.to_owned(), source };
         let listener = Listener::bind(address)?;
         let bound = listener.address().map_err(failed)?;
-        let closer = listener.closer().map_err(failed)?;
+        let closer = listener.closer();
         let local = LocalListener::bind(LOCAL, bound).map_err(failed)?;
         if local.is_hidden() {
             tracing::warn!(

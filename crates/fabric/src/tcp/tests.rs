@@ -101,6 +101,23 @@ fn another_thread_can_end_it() {
     drop(two);
 }
 
+/// Nobody answers: the queue of who listens is full.
+#[test]
+fn another_thread_can_end_an_attempt_to_connect() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let at_once = Duration::from_millis(50);
+    let _queued: Vec<_> = (0..3).map(|_| connect(&address, at_once)).collect();
+    let late = connect(&address, at_once).unwrap_err().to_string();
+    assert!(late.contains("timed out"), "{late}");
+    let (sender, closers) = std::sync::mpsc::channel();
+    let trying = move |closer| sender.send(closer).unwrap();
+    let waiting = std::thread::spawn(move || connect_until(&address, Duration::from_secs(3600), trying).is_err());
+    closers.recv().unwrap().close();
+    assert!(waiting.join().unwrap());
+}
+
 #[test]
 fn patience_ends() {
     let (mut one, mut two) = pair();
@@ -116,7 +133,7 @@ fn patience_ends() {
 #[test]
 fn a_closed_listener_lets_nobody_wait() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let closer = listener.closer().unwrap();
+    let closer = listener.closer();
     let waiting = std::thread::spawn(move || listener.accept().unwrap().is_none());
     closer.close();
     assert!(waiting.join().unwrap());

@@ -25,30 +25,29 @@ pub fn connect(credentials: &Credentials, address: &str, patience: Duration) -> 
     connect_until(credentials, address, patience, drop)
 }
 
-/// The same; `reached` gets what ends the connection as soon as the other machine has answered: its
-/// process may stand still.
+/// The same; `trying` gets what ends the attempt from the beginning: the other machine may not be
+/// reached, or its process stand still.
 pub(crate) fn connect_until(
     credentials: &Credentials,
     address: &str,
     patience: Duration,
-    reached: impl FnOnce(Closer),
+    trying: impl FnMut(Closer),
 ) -> Result<Connection, CallError> {
     let secure =
         |stream: Stream| stream.secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience);
-    secured(address, patience, reached, secure)
+    secured(address, patience, trying, secure)
 }
 
-/// A machine has this long to answer at all, which cannot be interrupted; who connects tries again.
+/// A machine has this long to answer at all; who connects tries again.
 const REACHES: Duration = Duration::from_secs(1);
 
 pub(super) fn secured(
     address: &str,
     patience: Duration,
-    reached: impl FnOnce(Closer),
+    trying: impl FnMut(Closer),
     secure: impl FnOnce(Stream) -> io::Result<Stream>,
 ) -> Result<Connection, CallError> {
-    let connection = freshet_fabric::tcp::connect(address, patience.min(REACHES))?;
-    reached(connection.closer());
+    let connection = freshet_fabric::tcp::connect_until(address, patience.min(REACHES), trying)?;
     let system = |source| CallError::System { address: address.to_owned(), source };
     let mut connection = connection.secured(secure).map_err(|error| match tls_error(&error) {
         Some(why) => CallError::Foreign { address: address.to_owned(), why: why.to_string() },

@@ -29,10 +29,10 @@ use crate::{
 
 /// Connects, unless this node is told to do something else in the meantime.
 pub(crate) fn connect<S: Store>(shared: &Shared<S>, address: &str, order: u64) -> Result<Connection, SessionError> {
-    let reached = |closer| {
+    let trying = |closer| {
         let _ = shared.follow.connected(order, closer);
     };
-    let connection = connect_until(&shared.who.credentials, address, shared.config.patience, reached)?;
+    let connection = connect_until(&shared.who.credentials, address, shared.config.patience, trying)?;
     if !shared.follow.connected(order, connection.closer()) {
         return Err(SessionError::Interrupted);
     }
