@@ -8,8 +8,9 @@ use std::{
 
 use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Register, Write};
 
-/// Without leases a primary that was stopped does not know for a moment that another leads. For so
-/// long after it was continued it may show what is old; it may not commit.
+/// Without leases a primary that was stopped or cut off does not know for a moment that another
+/// leads. For so long after it was continued, or healed, it may show what is old; it may not
+/// commit.
 const UNAWARE: Duration = Duration::from_secs(5);
 
 /// Violations of one kind that are shown.
@@ -353,17 +354,20 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     }
 }
 
-/// Whether a node stood still at this time, or had just done so, and may not know what that means.
+/// Whether a node stood still or was cut off at this time, or had just been, and may not know what
+/// that means.
 fn is_unaware(book: &Book, node: usize, time: Duration) -> bool {
     if book.leases {
         return false;
     }
     let mut stopped: Option<Duration> = None;
     for (at, _, deed) in book.deeds.iter().filter(|(_, whose, _)| *whose == node) {
-        if *deed == Deed::Stopped {
-            stopped = Some(*at);
+        if matches!(deed, Deed::Stopped | Deed::Cut) {
+            stopped = stopped.or(Some(*at));
         }
-        if *deed == Deed::Continued && stopped.take().is_some_and(|from| from <= time && time <= *at + UNAWARE) {
+        if matches!(deed, Deed::Continued | Deed::Healed)
+            && stopped.take().is_some_and(|from| from <= time && time <= *at + UNAWARE)
+        {
             return true;
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{
     fmt::Write as _,
-    fs,
+    fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -22,19 +22,18 @@ use tempfile::TempDir;
 
 use super::{
     history::{Deed, History},
+    net::Net,
     shape::Shape,
     witness::Witness,
 };
 use crate::processes::{self, AGAIN_AFTER, STATUS};
 use freshet::{
     Failure,
-    children::Process,
+    children::{Process, SERVE},
     client::{Client, ClientError},
     verify::state,
 };
 use freshet_engine::Consent;
-#[cfg(debug_assertions)]
-use freshet_engine::{Break, StateAnswer, StateAsk};
 
 /// How long a node may take to come up the first time.
 pub(super) const FIRST_START: Duration = Duration::from_secs(60);
@@ -89,13 +88,15 @@ pub(super) struct Cluster<'a> {
     /// Where the nodes have their Unix sockets.
     sockets: TempDir,
     slots: Vec<Mutex<Slot>>,
+    /// If cables are to be cut.
+    pub(super) net: Option<Net>,
     /// If there is one.
     pub(super) witness: Option<Witness>,
     /// Which node was the primary at the last look.
     last_primary: AtomicU64,
     over: AtomicBool,
     /// A node's memory was damaged on purpose.
-    damaged: AtomicBool,
+    pub(super) damaged: AtomicBool,
     /// How many nodes have ended by themselves.
     pub(super) ended_alone: AtomicU64,
 }
@@ -103,17 +104,20 @@ pub(super) struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     /// Prepares nodes below `directory`; none runs yet.
     pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
-        let ports = (0..3 * shape.nodes).map(|_| ports::reserve()).collect::<Result<Vec<_>, _>>()?;
+        let net = shape.cut.then(|| Net::prepare(shape.nodes + usize::from(shape.witness))).transpose()?;
+        let reserved = || Ok([ports::reserve()?, ports::reserve()?, ports::reserve()?]);
+        let addresses = |end| if net.is_some() { Ok(Net::addresses(end)) } else { reserved() };
+        let ports = (0..shape.nodes).map(addresses).collect::<io::Result<Vec<_>>>()?;
         // A short path, whatever the data's is: names of sockets have little room.
         let sockets = tempfile::tempdir()?;
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
         let spec = |node: usize| Spec {
             directory: directory.join(&names[node]),
             memory: directory.join(&names[node]).with_extension("memory"),
-            address: ports[3 * node],
-            listen: ports[3 * node + 1],
-            sql: ports[3 * node + 2],
-            socket: sockets.path().join(format!(".s.PGSQL.{}", ports[3 * node + 2].port())),
+            address: ports[node][0],
+            listen: ports[node][1],
+            sql: ports[node][2],
+            socket: sockets.path().join(format!(".s.PGSQL.{}", ports[node][2].port())),
         };
         Ok(Self {
             shape,
@@ -122,7 +126,11 @@ impl<'a> Cluster<'a> {
             sockets,
             slots: shape.mirrors.iter().map(|mirror| Mutex::new(Slot { mirror: *mirror, ..Slot::default() })).collect(),
             names,
-            witness: shape.witness.then(|| Witness::prepare(directory)).transpose()?,
+            witness: match shape.witness {
+                true => Some(Witness::prepare(directory, addresses(shape.nodes)?[1])),
+                false => None,
+            },
+            net,
             last_primary: AtomicU64::new(0),
             over: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
@@ -133,7 +141,7 @@ impl<'a> Cluster<'a> {
     /// Starts all nodes and blocks until they serve.
     pub(super) fn start(&self) -> Result<(), Failure> {
         for node in 0..self.names.len() {
-            let (process, ready) = Process::spawn(&std::env::current_exe()?, self.flags(node))?;
+            let (process, ready) = self.spawn(node, (SERVE, &self.specs[node].directory), self.flags(node))?;
             if ready.recv_timeout(FIRST_START).is_err() {
                 return Err(Failure::new(format!("node {} does not start: {}", self.names[node], process.messages())));
             }
@@ -148,6 +156,11 @@ impl<'a> Cluster<'a> {
 
     pub(super) fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Where a node listens for others.
+    pub(super) fn listens(&self, node: usize) -> SocketAddr {
+        self.specs[node].listen
     }
 
     /// Where each node's SQL sessions are.
@@ -248,11 +261,9 @@ impl<'a> Cluster<'a> {
                 let flags = self.flags(node);
                 let mut slot = self.slot(node);
                 if slot.wanted {
-                    match std::env::current_exe().map(|program| Process::spawn(&program, flags)) {
-                        Ok(Ok((process, _))) => {
-                            slot.began(process);
-                        }
-                        _ => slot.not_before = Some(Instant::now() + AGAIN_AFTER),
+                    match self.spawn(node, (SERVE, &self.specs[node].directory), flags) {
+                        Ok((process, _)) => slot.began(process),
+                        Err(_) => slot.not_before = Some(Instant::now() + AGAIN_AFTER),
                     }
                 }
             }
@@ -326,11 +337,14 @@ impl<'a> Cluster<'a> {
 
     /// What a node that is at work says of itself.
     pub(super) fn status(&self, node: usize) -> Option<Value> {
-        self.is_at_work(node).then(|| processes::status(&self.specs[node].address.to_string()))?
+        let address = self.specs[node].address.to_string();
+        self.is_at_work(node).then(|| self.at(node, || processes::status(&address)).ok()?)?
     }
 
     pub(super) fn client(&self, node: usize) -> Result<Client, ClientError> {
-        processes::client(&self.specs[node].address.to_string())
+        let address = self.specs[node].address.to_string();
+        let found = self.at(node, || processes::client(&address));
+        found.unwrap_or_else(|cause| Err(ClientError::Unreachable { address, cause: cause.to_string() }))
     }
 
     /// The node that leads, in the latest term of those who say so.
@@ -476,49 +490,6 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Damages something in a node's memory; what, if it was possible.
-    #[cfg(debug_assertions)]
-    pub(super) fn damage(&self, node: usize, what: Break, seed: u64) -> Result<Option<String>, Failure> {
-        // Relaxed: as where it is read.
-        self.damaged.store(true, Ordering::Relaxed);
-        match self.client(node)?.state(StateAsk::Break { what, seed }, STATUS)? {
-            StateAnswer::Broken(broken) => Ok(broken),
-            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
-        }
-    }
-
-    /// Has a node look through its memory; how much damage it has found since it started.
-    #[cfg(debug_assertions)]
-    pub(super) fn sweep(&self, node: usize, patience: Duration) -> Result<u64, Failure> {
-        let deadline_ms = patience.as_millis() as u64;
-        match self.client(node)?.state(StateAsk::Sweep { deadline_ms }, patience)? {
-            StateAnswer::Swept { damage, .. } => Ok(damage),
-            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
-        }
-    }
-
-    /// Helps a standby in doubt to begin again, as an operator does where the node does not do so
-    /// by itself; says whether it has, and what it had before is gone.
-    #[cfg(debug_assertions)]
-    pub(super) fn has_begun_again(&self, node: usize) -> bool {
-        let Some(status) = self.status(node) else { return false };
-        match status["role"].as_str() {
-            // It keeps it until it is rehearsed.
-            Some("mirror") => return status["whole"] == true,
-            Some("standby") if status["doubt"].is_null() => return status["kept_aside"].is_null(),
-            Some("standby") => {}
-            _ => return false,
-        }
-        let leads_to = status["doubt_leads_to"].as_str();
-        if leads_to.is_none_or(|leads_to| leads_to.starts_with("waits for an operator"))
-            && let Ok(client) = self.client(node)
-        {
-            // It may be told to wait; it is said again.
-            let _ = client.begin_again(false, STATUS);
-        }
-        false
-    }
-
     /// How many transactions the nodes have executed again since they started, and which of them
     /// have come to something else.
     pub(super) fn executed_again(&self) -> (u64, Vec<String>) {
@@ -546,6 +517,7 @@ impl<'a> Cluster<'a> {
             self.want(node);
         }
         self.witness.iter().for_each(Witness::want);
+        self.heal_net();
     }
 
     /// Ends all nodes in order, the supervisor before them, and looks whether their logs are whole.

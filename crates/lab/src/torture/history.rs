@@ -88,6 +88,10 @@ pub(super) enum Deed {
     Killed,
     Stopped,
     Continued,
+    /// Some of its cables are cut.
+    Cut,
+    /// None is any more.
+    Healed,
     Promoted,
 }
 

@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`shape`] | what clusters there are |
 //! | [`cluster`] | their processes, and the supervisor that starts them again |
-//! | [`nemesis`] | what is done to them |
+//! | [`net`] | the network that they are in, if cables are cut |
+//! | [`nemesis`] | what is done to them, and by [`cuts`] to their cables |
+//! | [`fault`] | of these, which faults there are |
 //! | [`sparing`] | whom it spares |
 //! | [`load`] | clients |
 //! | [`history`] | what those did, heard and saw |
@@ -14,9 +16,12 @@
 
 mod checks;
 mod cluster;
+mod cuts;
+mod fault;
 mod history;
 mod load;
 mod nemesis;
+mod net;
 mod outage;
 mod shape;
 mod sparing;
@@ -33,7 +38,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use freshet_base::{Certifier, Safety};
 #[cfg(debug_assertions)]
 use freshet_engine::Break;
@@ -44,6 +49,7 @@ use serde::Serialize;
 pub(crate) use self::outage::{OutageOptions, run as outage};
 use self::{
     cluster::Cluster,
+    fault::Fault,
     history::{History, Outcome},
     load::Load,
     nemesis::{Done, Nemesis},
@@ -54,61 +60,6 @@ use freshet::{Failure, interruption::Interruption, units::grouped};
 
 /// How long nodes may take to be in sync after the load has ended, and to answer when all is quiet.
 const QUIET: Duration = Duration::from_secs(60);
-
-/// What is done to nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Fault {
-    /// SIGKILL for the primary, which comes back as it was.
-    KillPrimary,
-    /// The same for a standby.
-    KillStandby,
-    /// The primary stands still for a while.
-    StopPrimary,
-    /// A standby does.
-    StopStandby,
-    /// SIGKILL for the primary; a standby is promoted; then the old one comes back as it was.
-    Failover,
-    /// The same, but the old one is already coming back when the standby is promoted.
-    FailoverAtOnce,
-    /// The primary stands still, a standby is promoted, and then the old one continues as if
-    /// nothing had happened.
-    Depose,
-    /// The same, but the old one is killed just when it continues, and comes back as it was.
-    DeposeAndKill,
-    /// A standby is promoted while the primary lives and works.
-    Promote,
-    /// SIGKILL for the primary and a standby at once; they come back as they were. Of mirrors whose
-    /// memory goes with their processes no more die at once than the level permits to lose.
-    KillTwo,
-    /// The same for all nodes, in any order.
-    KillAll,
-    /// A standby stands still while the primary is killed and comes back as it was.
-    StopAndKill,
-    /// SIGKILL for the primary, and for the standby that is just taking over; they come back as
-    /// they were.
-    KillCandidate,
-    /// A standby is promoted while the primary lives and works, and one of the two is killed on the
-    /// way, or both are; they come back as they were.
-    PromoteAndKill,
-    /// The primary hands its role to a standby while all work; one of the two may be killed on the
-    /// way, or both, and comes back as it was.
-    SwitchOver,
-    /// Where there are mirrors: a standby begins again with an empty directory and with what a
-    /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
-    /// on the way, and comes back as it was.
-    BeginAgain,
-    /// SIGKILL for all, and the primary's disk is gone for good: what the standbys have
-    /// acknowledged has to be there when they restart. One of them is promoted, and the old primary
-    /// begins again with an empty directory. Not where a mirror's memory would go with its process.
-    LosePrimary,
-    /// While a standby is away, rows are inserted, an index is dropped and another one made, a
-    /// table is truncated, and another one made and dropped. Then it executes all that again.
-    Define,
-    /// SIGKILL for the witness, if there is one, which comes back as it was.
-    KillWitness,
-    /// The witness stands still for a while.
-    StopWitness,
-}
 
 /// Options of `freshet-lab torture`.
 #[derive(Clone, Debug, Args)]
@@ -133,6 +84,10 @@ pub(crate) struct TortureOptions {
     /// A witness votes beside them. Of use with two nodes.
     #[arg(long)]
     witness: bool,
+    /// Cut cables, too, and let them flap and be slow: each node is in a network namespace of its
+    /// own. Over TCP only; needs root, unshare, ip and tc.
+    #[arg(long)]
+    cut: bool,
     /// The number of clients that write.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     clients: u8,
@@ -224,13 +179,7 @@ struct Summary {
 
 /// Runs clusters until something is wrong, or the time is over.
 pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
-    let kinds: Vec<Fault> = Fault::value_variants()
-        .iter()
-        .copied()
-        .filter(|fault| options.only.is_empty() || options.only.contains(fault))
-        .filter(|fault| !options.without.contains(fault))
-        .filter(|fault| options.witness || !matches!(fault, Fault::KillWitness | Fault::StopWitness))
-        .collect();
+    let kinds = Fault::drawn(options);
     if kinds.is_empty() {
         return Err(Failure::new("--only and --without leave no fault"));
     }
@@ -274,10 +223,11 @@ fn print(summary: &Summary) {
         grouped(summary.reads),
     );
     println!(
-        "{} kills, {} stops, {} failovers and {} refused, {} roles handed over, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
+        "{} kills, {} stops, {} cuts, {} failovers and {} refused, {} roles handed over, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
          {:.1} s after the last fault",
         summary.done.kills,
         summary.done.stops,
+        summary.done.cuts,
         summary.done.failovers,
         summary.done.refused,
         summary.done.switch_overs,

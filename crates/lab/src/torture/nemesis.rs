@@ -34,15 +34,15 @@ const LULL: Duration = Duration::from_secs(3);
 /// A fault with its times.
 #[derive(Clone, Debug)]
 pub(super) struct Deal {
-    fault: Fault,
+    pub(super) fault: Fault,
     /// The load before it.
-    before: Duration,
+    pub(super) before: Duration,
     /// From its beginning to its middle (the failover, the second node), and from there to its
     /// end.
-    first: Duration,
-    second: Duration,
+    pub(super) first: Duration,
+    pub(super) second: Duration,
     /// Chooses among the nodes that it could be done to.
-    dice: [u64; 2],
+    pub(super) dice: [u64; 2],
 }
 
 impl fmt::Display for Deal {
@@ -86,6 +86,8 @@ fn rotated(nodes: impl Iterator<Item = usize>, dice: u64) -> Vec<usize> {
 pub(super) struct Done {
     pub(super) kills: u64,
     pub(super) stops: u64,
+    /// How often cables were cut.
+    pub(super) cuts: u64,
     pub(super) failovers: u64,
     /// Roles that were handed over.
     pub(super) switch_overs: u64,
@@ -99,6 +101,7 @@ impl Done {
     pub(super) fn add(&mut self, other: &Self) {
         self.kills += other.kills;
         self.stops += other.stops;
+        self.cuts += other.cuts;
         self.failovers += other.failovers;
         self.switch_overs += other.switch_overs;
         self.refused += other.refused;
@@ -121,22 +124,22 @@ impl<'a> Nemesis<'a> {
         Self { cluster, history, interruption, done: Done::default(), whole: false }
     }
 
-    fn sleep(&self, time: Duration) -> Result<(), Failure> {
+    pub(super) fn sleep(&self, time: Duration) -> Result<(), Failure> {
         self.interruption.sleep_until(std::time::Instant::now() + time)
     }
 
-    fn name(&self, node: usize) -> &str {
+    pub(super) fn name(&self, node: usize) -> &str {
         &self.cluster.names()[node]
     }
 
-    fn kill(&mut self, node: usize) {
+    pub(super) fn kill(&mut self, node: usize) {
         self.history.log(&format!("SIGKILL {}", self.name(node)));
         self.cluster.kill(node);
         self.done.kills += 1;
     }
 
     /// Of nodes that are to die at once: those that may.
-    fn doomed(&self, nodes: &[usize]) -> Vec<usize> {
+    pub(super) fn doomed(&self, nodes: &[usize]) -> Vec<usize> {
         let [doomed, spared] = self.cluster.spare(nodes, self.whole);
         for node in spared {
             self.history.log(&format!("{} is spared: too much would go with its memory", self.name(node)));
@@ -158,7 +161,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    fn want(&self, node: usize) {
+    pub(super) fn want(&self, node: usize) {
         self.history.log(&format!("{} may start again", self.name(node)));
         self.cluster.want(node);
     }
@@ -190,7 +193,7 @@ impl<'a> Nemesis<'a> {
     /// In the place of `lost`, which is away, another node becomes the primary: this one is
     /// promoted, or none is, where nodes do it by themselves. When all were whole, that must not
     /// fail.
-    fn replace(&mut self, lost: usize, node: usize) -> Result<(), Failure> {
+    pub(super) fn replace(&mut self, lost: usize, node: usize) -> Result<(), Failure> {
         if !self.cluster.shape().automatic {
             drop(self.promote(node));
             return Ok(());
@@ -291,7 +294,7 @@ impl<'a> Nemesis<'a> {
     }
 
     /// Lets the load do something before the next fault.
-    fn wait_for_load(&self, time: Duration) -> Result<(), Failure> {
+    pub(super) fn wait_for_load(&self, time: Duration) -> Result<(), Failure> {
         let (before, begun) = (self.history.acknowledged(), self.history.now());
         self.sleep(time)?;
         while self.history.acknowledged() < before + 5 && self.history.now() < begun + time + LULL {
@@ -420,16 +423,17 @@ impl<'a> Nemesis<'a> {
                 self.sleep(deal.first / 4)?;
                 self.want(others[0]);
             }
-            Fault::KillWitness => self.without_witness(deal.first, Witness::kill)?,
-            Fault::StopWitness => self.without_witness(deal.first, Witness::stop)?,
+            Fault::KillWitness | Fault::StopWitness => self.without_witness(deal)?,
+            _ => self.cut(deal, [primary, standby, others[0]])?,
         }
         self.cluster.witness.iter().for_each(Witness::want);
         self.mend()
     }
 
-    fn without_witness(&self, time: Duration, deed: fn(&Witness)) -> Result<(), Failure> {
+    fn without_witness(&self, deal: &Deal) -> Result<(), Failure> {
+        let deed = if deal.fault == Fault::KillWitness { Witness::kill } else { Witness::stop };
         self.cluster.witness.iter().for_each(deed);
-        self.sleep(time)
+        self.sleep(deal.first)
     }
 
     /// Nothing is left of the primary, and its standbys restart, with much or little that they have

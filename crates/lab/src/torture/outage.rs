@@ -25,6 +25,7 @@ use super::{
     cluster::Cluster,
     history::{History, Id},
     load::{Load, USER},
+    net::Way,
     shape::Shape,
 };
 use freshet::{Failure, interruption::Interruption, sql_client::Session, units::grouped};
@@ -48,6 +49,24 @@ enum Cause {
     Stop,
     /// The order to hand its role to another node.
     SwitchOver,
+    /// It is cut from all others. As the next two, needs root, unshare, ip and tc.
+    Cut,
+    /// All that it sends to others is lost.
+    CutOut,
+    /// All that others send to it is lost.
+    CutIn,
+}
+
+impl Cause {
+    /// Whose packets are lost, if any are.
+    fn cut(self) -> Option<Way> {
+        match self {
+            Self::Kill | Self::Stop | Self::SwitchOver => None,
+            Self::Cut => Some(Way::Both),
+            Self::CutOut => Some(Way::Out),
+            Self::CutIn => Some(Way::In),
+        }
+    }
 }
 
 /// Options of `freshet-lab bench outage`.
@@ -114,7 +133,7 @@ pub(crate) fn run(options: &OutageOptions) -> Result<ExitCode, Failure> {
     let base = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let directory = tempfile::Builder::new().prefix("freshet-outage-").tempdir_in(base)?;
     let history = History::new(Instant::now(), options.json, true);
-    let shape = Shape::by_default(usize::from(options.nodes), options.witness);
+    let shape = Shape::by_default(usize::from(options.nodes), options.witness, options.fault.cut().is_some());
     let cluster = Cluster::prepare(directory.path(), &shape, &history)?;
     cluster.start()?;
     let sockets = cluster.sql();
@@ -234,10 +253,13 @@ impl Bench<'_> {
 
     /// The fault comes to the primary.
     fn strike(self, primary: usize, other: usize) -> Result<(), Failure> {
+        if let Some(way) = self.options.fault.cut() {
+            return self.cluster.cut(primary, &[], way);
+        }
         match self.options.fault {
             Cause::Kill => self.cluster.kill(primary),
             Cause::Stop => self.cluster.stop(primary),
-            Cause::SwitchOver => self.cluster.switch_over(primary, other, LONGEST)?,
+            _ => self.cluster.switch_over(primary, other, LONGEST)?,
         }
         Ok(())
     }

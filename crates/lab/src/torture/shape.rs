@@ -59,6 +59,8 @@ pub(super) struct Shape {
     pub(super) automatic: bool,
     /// A witness votes beside them.
     pub(super) witness: bool,
+    /// Each node has a cable to cut.
+    pub(super) cut: bool,
     /// Nodes have their default settings, whatever else is here.
     pub(super) by_default: bool,
 }
@@ -76,14 +78,10 @@ impl Shape {
     /// levels.
     pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
         let counted = usize::from(options.nodes);
-        let fabric = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
+        let fabric = fabric(seed, options)?;
         let mut random = Random::stream(seed, 0);
         let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
         let streams = if random.below(4) == 0 { 2 } else { 1 };
-        // What executes transactions again acknowledges by itself.
-        let asks = options.encoding.is_some_and(|encoding| encoding != Encoding::Bytes);
-        let fabric = if asks && fabric == Fabric::ShmAppliance { Fabric::Shm } else { fabric };
-        let fabric = options.fabric.unwrap_or(fabric);
         let mut random = Random::stream(seed, 3);
         let certifier = if random.below(3) == 0 { Certifier::Ssn } else { Certifier::Validation };
         let mixed = Mixed::draw(seed, options);
@@ -136,12 +134,13 @@ impl Shape {
             on_doubt: ["report", "withdraw"][Random::stream(seed, 7).below(2) as usize],
             automatic: is_automatic(seed, options),
             witness: options.witness,
+            cut: options.cut,
             by_default: false,
         })
     }
 
     /// Nodes that have directories, addresses and a node to join. The rest is as by default.
-    pub(super) fn by_default(nodes: usize, witness: bool) -> Self {
+    pub(super) fn by_default(nodes: usize, witness: bool, cut: bool) -> Self {
         Self {
             seed: 0,
             nodes,
@@ -163,6 +162,7 @@ impl Shape {
             on_doubt: "withdraw",
             automatic: true,
             witness,
+            cut,
             by_default: true,
         }
     }
@@ -312,8 +312,8 @@ impl Shape {
         if self.rejoin {
             command += " --rejoin";
         }
-        if self.witness {
-            command += " --witness";
+        for (name, is_set) in [(" --witness", self.witness), (" --cut", self.cut)] {
+            command += if is_set { name } else { "" };
         }
         command
     }
@@ -324,6 +324,19 @@ impl Shape {
 fn is_automatic(seed: u64, options: &TortureOptions) -> bool {
     let drawn = options.nodes + u8::from(options.witness) > 2 && Random::stream(seed, 9).below(2) == 0;
     options.failover.map_or(drawn, |failover| failover != Failover::Manual)
+}
+
+/// How standbys get the log.
+fn fabric(seed: u64, options: &TortureOptions) -> Result<Fabric, Failure> {
+    let drawn = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
+    // What executes transactions again acknowledges by itself.
+    let asks = options.encoding.is_some_and(|encoding| encoding != Encoding::Bytes);
+    let drawn = if asks && drawn == Fabric::ShmAppliance { Fabric::Shm } else { drawn };
+    let fabric = options.fabric.unwrap_or(if options.cut { Fabric::Tcp } else { drawn });
+    if options.cut && fabric != Fabric::Tcp {
+        return Err(Failure::new("only TCP has cables to cut: --cut is not for another --fabric"));
+    }
+    Ok(fabric)
 }
 
 /// The form in which each node asks for the log.
@@ -379,7 +392,7 @@ fn mirrors(
 
 #[cfg(test)]
 mod tests {
-    use clap::{Parser, ValueEnum};
+    use clap::Parser;
 
     use super::*;
     use crate::torture::{Fault, nemesis::draw};
@@ -403,7 +416,8 @@ mod tests {
         assert!((1..shapes.len()).contains(&automatic), "{automatic} with automatic failovers");
         let switch_overs = shapes.iter().filter(|shape| shape.mirror_count() + 1 < shape.counted).flat_map(|shape| {
             let mut random = Random::stream(shape.seed, 1);
-            let rounds = (0..options.rounds).flat_map(move |_| draw(&mut random, Fault::value_variants()));
+            let kinds = Fault::drawn(&options);
+            let rounds = (0..options.rounds).flat_map(move |_| draw(&mut random, &kinds));
             rounds.filter(|deal| deal.to_string().starts_with("switch-over"))
         });
         assert!(switch_overs.count() >= 2);

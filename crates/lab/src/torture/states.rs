@@ -1,5 +1,7 @@
 //! What nodes show, beside one another.
 
+#[cfg(debug_assertions)]
+use std::sync::atomic::Ordering;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -8,6 +10,10 @@ use std::{
 use freshet::{Failure, interruption::Interruption};
 
 use super::{QUIET, cluster::Cluster};
+#[cfg(debug_assertions)]
+use crate::processes::STATUS;
+#[cfg(debug_assertions)]
+use freshet_engine::{Break, StateAnswer, StateAsk};
 
 impl Cluster<'_> {
     /// Whether all nodes show the same records, by hash: what differs.
@@ -25,6 +31,49 @@ impl Cluster<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Damages something in a node's memory; what, if it was possible.
+    #[cfg(debug_assertions)]
+    pub(super) fn damage(&self, node: usize, what: Break, seed: u64) -> Result<Option<String>, Failure> {
+        // Relaxed: as where it is read.
+        self.damaged.store(true, Ordering::Relaxed);
+        match self.client(node)?.state(StateAsk::Break { what, seed }, STATUS)? {
+            StateAnswer::Broken(broken) => Ok(broken),
+            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Has a node look through its memory; how much damage it has found since it started.
+    #[cfg(debug_assertions)]
+    pub(super) fn sweep(&self, node: usize, patience: Duration) -> Result<u64, Failure> {
+        let deadline_ms = patience.as_millis() as u64;
+        match self.client(node)?.state(StateAsk::Sweep { deadline_ms }, patience)? {
+            StateAnswer::Swept { damage, .. } => Ok(damage),
+            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Helps a standby in doubt to begin again, as an operator does where the node does not do so
+    /// by itself; says whether it has, and what it had before is gone.
+    #[cfg(debug_assertions)]
+    pub(super) fn has_begun_again(&self, node: usize) -> bool {
+        let Some(status) = self.status(node) else { return false };
+        match status["role"].as_str() {
+            // It keeps it until it is rehearsed.
+            Some("mirror") => return status["whole"] == true,
+            Some("standby") if status["doubt"].is_null() => return status["kept_aside"].is_null(),
+            Some("standby") => {}
+            _ => return false,
+        }
+        let leads_to = status["doubt_leads_to"].as_str();
+        if leads_to.is_none_or(|leads_to| leads_to.starts_with("waits for an operator"))
+            && let Ok(client) = self.client(node)
+        {
+            // It may be told to wait; it is said again.
+            let _ = client.begin_again(false, STATUS);
+        }
+        false
     }
 
     /// Blocks until all nodes are in sync, for [`QUIET`] at most. Returns which one leads, or why

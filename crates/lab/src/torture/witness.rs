@@ -11,7 +11,6 @@ use freshet::{
     Failure,
     children::{Process, WITNESS},
 };
-use freshet_testing::ports;
 use serde_json::Value;
 
 use super::cluster::{Cluster, ENDING, FIRST_START};
@@ -34,8 +33,8 @@ struct State {
 
 impl Witness {
     /// Of a cluster whose nodes are below `directory`; it does not run yet.
-    pub(super) fn prepare(directory: &Path) -> std::io::Result<Self> {
-        Ok(Self { directory: directory.join("witness"), listen: ports::reserve()?, state: Mutex::default() })
+    pub(super) fn prepare(directory: &Path, listen: SocketAddr) -> Self {
+        Self { directory: directory.join("witness"), listen, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,7 +81,7 @@ impl Cluster<'_> {
     /// Starts the witness, if there is one, and blocks until it answers.
     pub(super) fn start_witness(&self, join: SocketAddr) -> Result<(), Failure> {
         let Some(witness) = &self.witness else { return Ok(()) };
-        let (process, ready) = Process::spawn_as(WITNESS, &std::env::current_exe()?, witness.flags(join))?;
+        let (process, ready) = self.spawn(self.names().len(), (WITNESS, &witness.directory), witness.flags(join))?;
         if ready.recv_timeout(FIRST_START).is_err() {
             return Err(Failure::new(format!("the witness does not start: {}", process.messages())));
         }
@@ -118,10 +117,9 @@ impl Cluster<'_> {
         }
         let due = state.not_before.is_none_or(|then| Instant::now() >= then);
         if state.wanted && state.process.is_none() && due {
-            let program = std::env::current_exe();
-            match program.map(|program| Process::spawn_as(WITNESS, &program, witness.flags(join))) {
-                Ok(Ok((process, _))) => state.process = Some(process),
-                _ => state.not_before = Some(Instant::now() + AGAIN_AFTER),
+            match self.spawn(self.names().len(), (WITNESS, &witness.directory), witness.flags(join)) {
+                Ok((process, _)) => state.process = Some(process),
+                Err(_) => state.not_before = Some(Instant::now() + AGAIN_AFTER),
             }
         }
     }
