@@ -102,10 +102,15 @@ impl LocalListener {
         self.hidden
     }
 
+    /// Makes the present call of [`LocalListener::accept`] and all later ones fail.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+
     /// Blocks until a process of this user, or of root, connects; others are refused.
     ///
     /// # Errors
-    /// What the system says; a later call may succeed.
+    /// What the system says; a later call may succeed, unless it is closed.
     pub fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.listener.accept()?;

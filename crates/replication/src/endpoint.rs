@@ -23,7 +23,7 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_fabric::{
-    local::{self, LocalListener},
+    local::LocalListener,
     tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
 };
 use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
@@ -66,6 +66,7 @@ pub struct Endpoint {
     shared: Arc<Shared>,
     address: SocketAddr,
     closer: ListenerCloser,
+    local: Arc<LocalListener>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -126,8 +127,9 @@ impl Endpoint {
             replicas: Mutex::default(),
             left: Condvar::new(),
         });
-        let mut endpoint = Self { shared, address: bound, closer, threads: Vec::new() };
+        let mut endpoint = Self { shared, address: bound, closer, local: Arc::new(local), threads: Vec::new() };
         let (far, near) = (Arc::clone(&endpoint.shared), Arc::clone(&endpoint.shared));
+        let local = Arc::clone(&endpoint.local);
         let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = thread::Builder::new().name(name.into()).spawn(run).map_err(failed)?;
             endpoint.threads.push(thread);
@@ -171,8 +173,7 @@ impl Drop for Endpoint {
         self.set_sessions(None);
         self.shared.strangers.close().iter().for_each(Closer::close);
         self.closer.close();
-        // Knocks at the other door.
-        drop(local::connect(LOCAL, self.address));
+        self.local.close();
         for thread in self.threads.drain(..) {
             // A panic there was reported already.
             let _ = thread.join();

@@ -244,6 +244,7 @@ impl Shared {
 pub(crate) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
+    doors: (Arc<TcpListener>, Arc<LocalListener>),
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -265,6 +266,7 @@ impl Server {
         open_status: bool,
     ) -> Result<Self, Failure> {
         let Doors { far, near, address } = doors;
+        let (far, near) = (Arc::new(far), Arc::new(near));
         let shared = Arc::new(Shared {
             host,
             credentials,
@@ -279,7 +281,7 @@ impl Server {
             clients: Mutex::new(HashMap::new()),
             strangers: Strangers::new(STRANGERS, FAIR),
         });
-        let mut server = Self { shared, address, threads: Vec::new() };
+        let mut server = Self { shared, address, doors: (Arc::clone(&far), Arc::clone(&near)), threads: Vec::new() };
         server.spawn("hash worker".to_owned(), |shared| work::run(&shared))?;
         server.spawn("commit answers".to_owned(), |shared| completion::answer_commits(&shared))?;
         server.spawn("view answers".to_owned(), |shared| completion::answer_views(&shared))?;
@@ -311,7 +313,9 @@ impl Drop for Server {
         for stranger in self.shared.strangers.close() {
             stranger.shut_down(Shutdown::Both);
         }
-        Doors::knock(self.address);
+        // A connection to itself would not always wake who accepts: the address may be gone.
+        let _ = rustix::net::shutdown(&*self.doors.0, rustix::net::Shutdown::Both);
+        self.doors.1.close();
         for client in self.shared.clients().values() {
             client.stream.shut_down(Shutdown::Both);
         }
