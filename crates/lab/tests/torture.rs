@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_testing::{Missing, skip};
+
 /// How long anything may take before a test gives up.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -26,19 +28,24 @@ fn processes(directory: &Path, except: u32) -> Vec<u32> {
     found
 }
 
-/// A torture whose primary has just been stopped.
-fn with_a_stopped_node(directory: &Path) -> Child {
+/// A torture that has just written a line with `event`.
+fn torture(directory: &Path, options: &[&str], event: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freshet-lab"));
-    command.args(["torture", "--only", "depose", "--fabric", "shm", "--safety", "quorum:2", "--dir"]);
+    command.arg("torture").args(options).arg("--dir");
     let mut child = command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let stopped = lines.any(|line| line.contains("SIGSTOP"));
+    let happened = lines.any(|line| line.contains(event));
     // It continues to tell its story.
     std::thread::spawn(move || lines.for_each(drop));
-    if !stopped {
-        panic!("it ended before it stopped a node: {:?}", child.wait());
+    if !happened {
+        panic!("it ended before {event}: {:?}", child.wait());
     }
     child
+}
+
+/// A torture whose primary has just been stopped.
+fn with_a_stopped_node(directory: &Path) -> Child {
+    torture(directory, &["--only", "depose", "--fabric", "shm", "--safety", "quorum:2"], "SIGSTOP")
 }
 
 #[track_caller]
@@ -59,6 +66,20 @@ fn nodes_end_with_a_torture_that_is_killed_those_that_stand_still_too() {
     let directory = tempfile::tempdir().unwrap();
     let mut torture = with_a_stopped_node(directory.path());
     assert!(processes(directory.path(), torture.id()).len() >= 3);
+    torture.kill().unwrap();
+    torture.wait().unwrap();
+    assert_all_end(directory.path(), torture.id());
+}
+
+/// Their addresses are gone with the cables, whose other ends were the torture's.
+#[test]
+fn nodes_whose_cables_are_cut_end_with_a_torture_that_is_killed() {
+    let probe = Command::new("unshare").args(["--net", "ip", "link"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return skip(Missing::Tool, "a torture that cuts cables", "only root can make network namespaces");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut torture = torture(directory.path(), &["--cut", "--only", "cut-primary", "--mirrors", "0"], "is cut from");
     torture.kill().unwrap();
     torture.wait().unwrap();
     assert_all_end(directory.path(), torture.id());
