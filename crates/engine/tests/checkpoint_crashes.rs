@@ -202,15 +202,15 @@ impl Scene {
         ((status.start, status.end) == (Some(end), Some(end))).then_some(scene)
     }
 
-    /// What the clean-up does to the log, one after the other: a stream's new note, or a segment
-    /// that goes.
+    /// What happens to the log, one after the other: a file is written, or a segment goes.
     fn removals(&self) -> Vec<(PathBuf, bool)> {
         let mut steps = Vec::new();
         let pairs = streams(self.before.path()).into_iter().zip(streams(self.after.path()));
         for (before, after) in pairs {
             let here = before.strip_prefix(self.before.path()).unwrap().to_owned();
-            steps.push((here.join("watermark"), true));
-            let left = names(&after);
+            let left: Vec<_> = names(&after).into_iter().filter(|name| name.ends_with(".segment")).collect();
+            // Nobody reads what may have come since, but the note counts it.
+            steps.extend(left.iter().map(String::as_str).chain(["watermark"]).map(|name| (here.join(name), true)));
             let gone = names(&before).into_iter().filter(|name| name.ends_with(".segment") && !left.contains(name));
             steps.extend(gone.map(|name| (here.join(name), false)));
         }

@@ -1,10 +1,6 @@
 //! A witness: a node without data, that votes ([`freshet_cluster::witness`]).
 
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use freshet_base::{ClusterId, NodeId};
 use freshet_fabric::tcp::Listener;
@@ -44,22 +40,18 @@ impl fmt::Debug for WitnessNode {
 
 const NO_NODE: &str = "a witness has to know a node of its cluster: name one with --join";
 
-/// Whether others may reach a witness at this address, as far as it knows.
-fn reaches(config: &NodeConfig, address: &str) -> Result<(), StartError> {
-    let is_of =
-        |address: &str, is: fn(&IpAddr) -> bool| address.parse::<SocketAddr>().is_ok_and(|address| is(&address.ip()));
-    if is_of(address, IpAddr::is_unspecified) {
-        return Err(StartError::Config(format!(
-            "no node reaches a witness at {address}: say with --advertise where they do"
-        )));
-    }
+/// Warns where only nodes of this machine reach a witness whose cluster is on others.
+fn look_at_address(config: &NodeConfig, address: &str) {
+    let is_here = |address: &str| {
+        let loopback = |address: SocketAddr| address.ip().is_loopback();
+        address.starts_with("localhost:") || address.parse().is_ok_and(loopback)
+    };
     if let Some(join) = &config.join
-        && is_of(address, IpAddr::is_loopback)
-        && !is_of(join, IpAddr::is_loopback)
+        && is_here(address)
+        && !is_here(join)
     {
         tracing::warn!(address, join, "only this machine reaches this witness: say with --listen where others do");
     }
-    Ok(())
 }
 
 impl WitnessNode {
@@ -70,6 +62,7 @@ impl WitnessNode {
     /// # Errors
     /// [`StartError`]
     pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
+        config.check_reached()?;
         drop(Listener::bind(&config.listen.to_string())?);
         let path = &config.directory;
         let directory = match LogDirectory::open(path) {
@@ -95,7 +88,7 @@ impl WitnessNode {
         if known.is_empty() {
             return Err(StartError::Config(NO_NODE.into()));
         }
-        reaches(config, &address)?;
+        look_at_address(config, &address);
         let who = WitnessId { node: id, credentials: credentials.clone(), address: address.clone(), known };
         let running = RunningWitness::start(who, terms).map_err(|cause| StartError::System(cause.to_string()))?;
         endpoint.set_service(Some(running.service()));

@@ -99,6 +99,7 @@ const MIRROR: [&str; 4] = ["--join", "127.0.0.1:7401", "--mirror-bytes", "107374
 fn absurd_values_are_refused_by_name() {
     for (args, setting) in [
         (&["--replay-threads", "1000"][..], "--replay-threads 1000: use a number from 1 to 64"),
+        (&["--listen", "0.0.0.0:7401"], "--listen 0.0.0.0:7401: no node reaches another one there"),
         (&["--log-segment-bytes", "1000000"], "--log-segment-bytes 1000000: use a multiple of 4096"),
         (&["--log-buffer-bytes", "65537"], "--log-buffer-bytes 65537: use a power of two, like 131072"),
         (&["--log-batch-bytes", "0"], "--log-batch-bytes 0: "),

@@ -16,15 +16,18 @@ pub enum NeedsOperator {
     /// No set was recorded yet, or this node knows of none.
     #[error("no in-sync set is known here yet")]
     Unknown,
+    /// Nothing is left without the primary.
+    #[error(
+        "commits count on one node, and no other has all that it acknowledges: two more are needed, or one and a \
+         witness"
+    )]
+    Alone,
     /// What is left without the primary is no majority.
     #[error(
-        "commits count on {votes} node(s), and of two neither can tell a lost node from a lost connection: a third one \
-         is needed, or a witness"
+        "commits count on two nodes, and neither can tell a lost node from a lost connection: a third one is needed, \
+         or a witness"
     )]
-    TooFew {
-        /// How many nodes vote.
-        votes: usize,
-    },
+    OfTwo,
     /// The primary may have gone on without those who would vote.
     #[error(
         "the primary may go on without its standbys, so that they cannot know whether they have all that was \
@@ -43,9 +46,10 @@ pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), N
         return Err(NeedsOperator::OneSafe);
     }
     let set = newest.ok_or(NeedsOperator::Unknown)?;
-    let votes = set.members.len();
-    if votes < 3 {
-        return Err(NeedsOperator::TooFew { votes });
+    match set.members.len() {
+        0 | 1 => return Err(NeedsOperator::Alone),
+        2 => return Err(NeedsOperator::OfTwo),
+        _ => {}
     }
     if set.floor == 0 { Err(NeedsOperator::MayGoOnAlone) } else { Ok(()) }
 }

@@ -417,6 +417,7 @@ impl NodeConfig {
         self.mirror.check(self)?;
         self.state_proof.check()?;
         self.member.files()?;
+        self.check_reached()?;
         if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
             return Err(SettingError::new("apply", self.apply, "set encoding to inputs: it executes these"));
         }
@@ -436,6 +437,15 @@ impl NodeConfig {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Whether other nodes may reach this one where it tells them to.
+    pub(crate) fn check_reached(&self) -> Result<(), SettingError> {
+        if self.advertise.is_none() && self.listen.ip().is_unspecified() {
+            let remedy = "no node reaches another one there: say with advertise (--advertise) where they do";
+            return Err(SettingError::new("listen", self.listen, remedy));
+        }
+        Ok(())
     }
 
     pub(crate) fn log_config(&self) -> LogConfig {
