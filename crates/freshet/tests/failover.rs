@@ -154,7 +154,7 @@ fn by_themselves(directory: &std::path::Path) -> [NodeProcess; 3] {
             |status: &serde_json::Value| status["failover"]["lacks"].as_str().unwrap_or("nothing").contains(wanted);
         wait_until(&old, "what is missing for failovers without an operator", says);
     };
-    lacks("a third one is needed");
+    lacks("two more are needed");
     let joins = |name| start(&path(name), &[&["--join", &old.ready().listen], &flags[..]].concat());
     let (second, third) = (joins("b"), joins("c"));
     wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
