@@ -165,7 +165,7 @@ fn all_nodes_start_again_one_after_the_other() {
     // Sessions of the old primary end, none of them within a commit.
     assert!(written.open.iter().all(|(_, why)| why.starts_with("57P01")), "{shown}: {:?}", written.open);
     for node in [&a, &b, &w] {
-        // On a busy machine a primary that has handed its role over may start again before it is told to.
+        // One that has handed its role over may start again before it is told to.
         common::wait_for_message(node, "starts again");
     }
     let leads = wait_until(&b, "a pair with its witness", has_witness);
