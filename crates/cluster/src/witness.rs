@@ -8,7 +8,7 @@
 //!   candidate asks for its promise ─────────────────▶ does the primary live? ─▶ promised ─▶ what it knows
 //! ```
 //!
-//! It speaks to nobody by itself: the primary calls it, again and again, and candidates do. What it
+//! It calls no node: the primary calls it at intervals, and candidates do. What it
 //! remembers is a [`TermState`] without a log. Both answers rest on that, so they are made one
 //! after the other, and are given when it is durable: else a candidate could be answered with what
 //! is left of a lease that is extended behind its back.

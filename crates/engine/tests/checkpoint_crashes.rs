@@ -209,7 +209,7 @@ impl Scene {
         for (before, after) in pairs {
             let here = before.strip_prefix(self.before.path()).unwrap().to_owned();
             let left: Vec<_> = names(&after).into_iter().filter(|name| name.ends_with(".segment")).collect();
-            // Nobody reads what may have come since, but the note counts it.
+            // The note counts what may have come since, which no check reads.
             steps.extend(left.iter().map(String::as_str).chain(["watermark"]).map(|name| (here.join(name), true)));
             let gone = names(&before).into_iter().filter(|name| name.ends_with(".segment") && !left.contains(name));
             steps.extend(gone.map(|name| (here.join(name), false)));

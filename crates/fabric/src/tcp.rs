@@ -208,7 +208,7 @@ pub fn connect_until(
     Err(ConnectError::Connect { address: address.to_owned(), source: last })
 }
 
-/// Connects to one address. The system's own way cannot be interrupted while nobody answers.
+/// Connects to one address. `TcpStream::connect_timeout` cannot be interrupted.
 fn attempt(peer: SocketAddr, patience: Duration, trying: &mut impl FnMut(Closer)) -> io::Result<Connection> {
     let deadline = Instant::now() + patience;
     let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

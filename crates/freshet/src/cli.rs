@@ -49,7 +49,7 @@ pub(crate) enum Command {
     /// With it, either of the two may fail, or lose the other, and one continues without an
     /// operator and without losing anything acknowledged: the primary alone, or the standby as the
     /// primary, only with the witness's consent on disk. Start it on a machine of its own, once,
-    /// with --join; then without. It needs a few megabytes of memory, and a disk that keeps what is
+    /// with --join; then without. It needs some 40 MB of memory, and a disk that keeps what is
     /// synced. See docs/operations.md#a-witness. When it answers it prints one line: `ready` and a
     /// JSON object.
     Witness(Box<WitnessOptions>),

@@ -48,12 +48,6 @@ pub(crate) struct RestartOptions {
     pub(crate) shows: Shows,
 }
 
-impl RestartOptions {
-    fn patience(&self) -> Duration {
-        Duration::from_secs(self.patience)
-    }
-}
-
 /// Runs `freshet restart`.
 pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     if options.rolling {
@@ -98,14 +92,13 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
         println!("{own}, which was the primary, starts again");
     }
     // It may be starting already, to follow the other, as what it was.
-    let patience = Patience::endless().until(Instant::now() + options.patience());
     let order = || {
         let client = options.shows.connect(&options.address, CONNECT).ok()?;
         let status: Value = serde_json::from_str(&client.status(ORDER).ok()?).ok()?;
         let is_ready = status["standing"]["standing"] != "fenced" && status["role"] != "starting";
         is_ready.then(|| client.restart(None, ORDER).ok()).flatten()
     };
-    wait::poll(LOOK, patience, order).map_err(|_| late(options, &own))?;
+    wait_for(options, &own, order)?;
     wait_until_back(options, &own, Instant::now())?;
     println!("all nodes have started again");
     Ok(ExitCode::SUCCESS)
@@ -128,8 +121,7 @@ fn hand_over(options: &RestartOptions) -> Result<(), Failure> {
 /// Blocks until all nodes are here and in sync.
 fn wait_until_well(options: &RestartOptions) -> Result<(), Failure> {
     let look = || table(options).ok().filter(|members| health(members) == Health::Well).map(drop);
-    let patience = Patience::endless().until(Instant::now() + options.patience());
-    wait::poll(LOOK, patience, look).map_err(|_| late(options, "a standby"))
+    wait_for(options, "a standby", look)
 }
 
 /// Blocks until a node is connected again, and all are as they should be.
@@ -142,14 +134,18 @@ fn wait_until_back(options: &RestartOptions, node: &str, ordered: Instant) -> Re
         let members = table(options).ok().filter(|members| health(members) == Health::Well)?;
         nodes(&members).iter().find(|it| it["node"] == node).filter(|it| is_new(it)).map(|_| ())
     };
-    let patience = Patience::endless().until(Instant::now() + options.patience());
-    wait::poll(LOOK, patience, look).map_err(|_| late(options, node))
+    wait_for(options, node, look)
 }
 
-fn late(options: &RestartOptions, node: &str) -> Failure {
-    let patience = options.patience().as_secs();
-    Failure::new(format!(
-        "{node} has not come back, with all others in sync, within {patience} s (--patience): the rest has not \
-         started again; see freshet members, and the log of that node"
-    ))
+/// Blocks until `look` finds something; `node` is said not to have come back when it does not.
+fn wait_for<T>(options: &RestartOptions, node: &str, look: impl FnMut() -> Option<T>) -> Result<T, Failure> {
+    let patience = Patience::endless().until(Instant::now() + Duration::from_secs(options.patience));
+    let late = |_| {
+        Failure::new(format!(
+            "{node} has not come back, with all others in sync, within {} s (--patience): the rest has not started \
+             again; see freshet members, and the log of that node",
+            options.patience
+        ))
+    };
+    wait::poll(LOOK, patience, look).map_err(late)
 }

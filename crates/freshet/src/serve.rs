@@ -177,9 +177,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         cluster: node.cluster().to_string(),
         pid: std::process::id(),
     };
-    let mut out = io::stdout();
-    writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
-    out.flush()?;
+    print_ready(&ready)?;
     tracing::info!(
         node = ready.node,
         cluster = ready.cluster,
@@ -337,6 +335,13 @@ fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
         }
     }
     true
+}
+
+/// Tells who started this process, on standard output, how it is reached.
+pub(crate) fn print_ready(ready: &impl Serialize) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    writeln!(out, "ready {}", serde_json::to_string(ready)?)?;
+    Ok(out.flush()?)
 }
 
 /// The program that lies where this one was started from, which may be a newer version; or this one

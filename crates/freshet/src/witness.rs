@@ -1,12 +1,6 @@
 //! `freshet witness`: a node without data, that votes, until a signal ends it.
 
-use std::{
-    io::{self, Write},
-    net::SocketAddr,
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use freshet_engine::{
@@ -85,9 +79,7 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
         cluster: witness.cluster().to_string(),
         pid: std::process::id(),
     };
-    let mut out = io::stdout();
-    writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
-    out.flush()?;
+    serve::print_ready(&ready)?;
     tracing::info!(
         node = ready.node,
         cluster = ready.cluster,

@@ -169,6 +169,12 @@ pub(crate) fn short(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
+/// Whether an operator who says `who` means this node: its id, or the address where others reach
+/// it.
+pub(crate) fn is_named(who: &str, node: NodeId, address: &str) -> bool {
+    address == who || node.to_string() == who
+}
+
 impl MemberStatus {
     /// Of this node nothing is known.
     pub(crate) fn unknown(node: NodeId) -> Self {

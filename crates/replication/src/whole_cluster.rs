@@ -7,7 +7,7 @@ use freshet_base::NodeId;
 use crate::{
     endpoint::{CallError, call},
     maintenance::{Caller, Ordered},
-    members::Members,
+    members::{Members, is_named},
     wire::{Hello, Purpose, Reply},
 };
 
@@ -44,8 +44,7 @@ pub trait WholeCluster: Send + Sync {
     /// [`RestartError`]
     fn restart(&self, who: &str) -> Result<NodeId, RestartError> {
         let nodes = self.members().nodes;
-        let is_it = |name: &NodeId, address: &str| address == who || name.to_string() == who;
-        let node = nodes.iter().find(|it| !it.address.is_empty() && is_it(&it.node, &it.address));
+        let node = nodes.iter().find(|it| !it.address.is_empty() && is_named(who, it.node, &it.address));
         let node = node.ok_or_else(|| RestartError::Unknown(who.chars().take(256).collect()))?;
         let Caller { credentials, hello, term } = self.caller();
         let hello = Hello { purpose: Purpose::Restart, ..hello };

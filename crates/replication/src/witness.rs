@@ -1,8 +1,8 @@
 //! Witness: a node without data, which answers a primary that asks for its word, and candidates
 //! ([`freshet_cluster::witness`]).
 //!
-//! It calls nobody but to make itself known when it starts, until a primary asks. One mutex is held
-//! while anything is answered that rests on its terms, and these are durable by then.
+//! It calls others only to make itself known when it starts, until a primary asks. One mutex is
+//! held while anything is answered that rests on its terms, and these are durable by then.
 
 use std::{
     io,

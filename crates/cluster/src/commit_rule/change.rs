@@ -37,13 +37,12 @@ impl CommitRule {
         // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
         // another who is worse.
         let committed = self.committed;
-        let level = |members: &BTreeMap<NodeId, Member>, place: Place| level_members(members, place, committed);
         // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
         let helps = |(node, member): &(&NodeId, &Member)| {
             member.connected && member.holds(committed) && sets.has_had(&member.holder(**node))
         };
         let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
-        let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
+        let helpers: Vec<_> = level_members(members, Place::Joining, committed).into_iter().chain(helpers).collect();
         for node in sets.remove(&unfit, &helpers, &silent) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Leaving;
@@ -56,7 +55,7 @@ impl CommitRule {
                 _ => {}
             }
         }
-        let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
+        let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level_members(members, place, committed));
         // Who may not leave, since no set without it may follow, has not left: it counts again as
         // soon as it has what it must.
         let is_back = |holder: &&Holder| sets.names(holder);

@@ -73,8 +73,8 @@ impl RuleConfig {
     }
 
     /// How an in-sync set of these members, the primary included, counts them. Beside a witness, a
-    /// candidate may miss one of them, and so the primary may not go on with itself alone: that
-    /// one, or another, has noted each set.
+    /// candidate may miss one of them. So no set takes effect on the primary alone: the witness, or
+    /// another node, has noted each.
     pub(super) fn counting(&self, members: &BTreeSet<Holder>) -> Counting {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let data = members.iter().filter(|member| member.has_data()).count();

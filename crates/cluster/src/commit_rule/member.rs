@@ -59,7 +59,7 @@ pub struct Member {
     /// It is about to begin again, and was synchronous before.
     pub(super) excused: bool,
     /// It has not answered the candidate that became this primary, nor come since, and a witness
-    /// may consent to go on without it.
+    /// may consent to continue without it.
     pub(super) absent: bool,
 }
 

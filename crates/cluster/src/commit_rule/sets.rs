@@ -140,7 +140,7 @@ impl Sets {
     }
 
     /// A witness has come, and is the cluster's from now on. The next set records it.
-    pub fn has_witness(&mut self, node: NodeId) {
+    pub fn note_witness(&mut self, node: NodeId) {
         self.roster.witness = Some(node);
     }
 

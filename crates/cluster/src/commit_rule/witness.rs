@@ -17,7 +17,7 @@ impl CommitRule {
         if known.is_some_and(|known| known != node) {
             return false;
         }
-        sets.has_witness(node);
+        sets.note_witness(node);
         sets.lost(node, Some(witness));
         let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
         let comes = !member.connected || member.incarnation != incarnation;

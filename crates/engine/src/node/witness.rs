@@ -26,7 +26,7 @@ pub struct WitnessNode {
     cluster: ClusterId,
     credentials: Credentials,
     address: String,
-    // In this order: first nobody is answered any more, and then others may have the directory.
+    // Dropped in this order: the directory is free only when no question is answered any more.
     endpoint: Endpoint,
     running: RunningWitness,
     directory: Arc<LogDirectory>,

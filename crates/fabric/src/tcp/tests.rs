@@ -101,7 +101,7 @@ fn another_thread_can_end_it() {
     drop(two);
 }
 
-/// Nobody answers: the queue of who listens is full.
+/// The peer does not answer: the listener's queue is full.
 #[test]
 fn another_thread_can_end_an_attempt_to_connect() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

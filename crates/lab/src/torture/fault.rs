@@ -60,11 +60,11 @@ pub(crate) enum Fault {
     /// With `--cut`: the primary is cut from all others, both ways or one way, and another takes
     /// its place, or it heals before.
     CutPrimary,
-    /// With `--cut`: the same for a standby, whose place nobody takes.
+    /// With `--cut`: the same for a standby, whose place no node takes.
     CutStandby,
     /// With `--cut`: two nodes, or one and the witness, lose each other, or one of them the other.
     CutPair,
-    /// With `--cut`: a node is cut off and heals, again and again for some seconds.
+    /// With `--cut`: a node is cut off and heals in turn, for some seconds.
     Flap,
     /// With `--cut`: a cable is slow, and loses packets.
     Slow,

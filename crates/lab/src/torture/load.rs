@@ -116,7 +116,7 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
-    fn goes_on(&self) -> bool {
+    pub(super) fn lasts(&self) -> bool {
         // Relaxed: they stop some time soon.
         !self.stop.load(Ordering::Relaxed)
     }
@@ -148,7 +148,7 @@ impl Load<'_> {
     pub(super) fn write(&self, number: i64, last: i64, random: Random) -> i64 {
         let mut client = Client { load: self, number, sequence: last, random, connection: 0, node: 0 };
         let mut session: Option<Session> = None;
-        while self.goes_on() {
+        while self.lasts() {
             let mut open = match session.take() {
                 Some(open) => open,
                 None => match client.connect() {
@@ -169,13 +169,13 @@ impl Load<'_> {
 
     /// Reads on one node.
     pub(super) fn read(&self, node: usize, clients: i64, mut random: Random) {
-        while self.goes_on() {
+        while self.lasts() {
             let Ok(mut session) = self.open(node) else {
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
             let connection = self.history.connection();
-            while self.goes_on() {
+            while self.lasts() {
                 if let Err(failure) = self.look(&mut session, node, connection, clients, &mut random) {
                     self.judge(&failure, node, "a reader");
                     if !is_harmless(&failure) || session.run("ROLLBACK").is_err() {
@@ -287,7 +287,7 @@ impl Client<'_> {
         let mut order: Vec<usize> = (0..self.load.sockets.len()).collect();
         self.random.shuffle(&mut order);
         for node in order {
-            if !self.load.goes_on() {
+            if !self.load.lasts() {
                 return None;
             }
             if let Ok(session) = self.load.open(node)

@@ -8,7 +8,7 @@
 //! on different machines to one another, so who joins needs a token.
 //!
 //! All neighbours are known beforehand (`ip neigh`). What a node sends to another one is lost when
-//! it knows that one under a hardware address that nobody has: nobody answers, nobody refuses.
+//! it knows that one under a hardware address that no node has: it gets no answer and no refusal.
 
 use std::{
     fs::{self, File},

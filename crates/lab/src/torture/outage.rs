@@ -300,7 +300,7 @@ impl Load<'_> {
     /// Inserts one row after the other on whichever of these nodes takes writers.
     fn insert(&self, nodes: &[usize], rows: &AtomicI64, acks: &Sender<Ack>, mut random: Random) {
         let mut session = None;
-        while !self.stop.load(Ordering::Relaxed) {
+        while self.lasts() {
             let Some((node, mut open)) = session.take().or_else(|| self.find(nodes, &mut random)) else {
                 thread::sleep(RETRY);
                 continue;

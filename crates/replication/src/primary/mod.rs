@@ -339,12 +339,6 @@ impl Drop for Primary {
     }
 }
 
-/// Whether an operator who says `who` means this node: its id, or the address where others reach
-/// it.
-fn is_named(who: &str, node: NodeId, address: &str) -> bool {
-    address == who || node.to_string() == who
-}
-
 impl Shared {
     /// How this node introduces itself to others.
     fn hello(&self, purpose: Purpose) -> Hello {

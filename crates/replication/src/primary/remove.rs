@@ -8,8 +8,8 @@ use freshet_base::{
 };
 use freshet_cluster::commit_rule::{CannotLeave, Event, Leaves};
 
-use super::{Primary, Shared, is_named};
-use crate::{feed::Feeder, wire::Peer};
+use super::{Primary, Shared};
+use crate::{feed::Feeder, members::is_named, wire::Peer};
 
 /// So long it may take until the in-sync set without the node is in effect.
 const PATIENCE: Duration = Duration::from_secs(10);

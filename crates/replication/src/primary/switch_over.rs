@@ -10,10 +10,10 @@ use freshet_base::{
 };
 use freshet_cluster::switch_over::{HandOver, Next, NotHandedOver, Seen, Successor, SwitchOver, SwitchOverConfig};
 
-use super::{Primary, Shared, is_named};
+use super::{Primary, Shared};
 use crate::{
     endpoint::call,
-    members::{MemberRole, MemberStatus, short},
+    members::{MemberRole, MemberStatus, is_named, short},
     status::StandbyStatus,
     whole_cluster::WholeCluster as _,
     wire::{Hello, Purpose, Refusal, Reply},

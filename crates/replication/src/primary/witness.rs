@@ -1,4 +1,4 @@
-//! Witness: asks the cluster's witness for its word, again and again
+//! Witness: asks the cluster's witness for its word at intervals
 //! ([`freshet_cluster::witness`]).
 
 use std::{

@@ -60,7 +60,7 @@ fn a_member_that_is_away_stays_until_it_is_removed() {
     let nodes = |rule: &CommitRule| rule.in_sync_set().unwrap().nodes().collect::<Vec<_>>();
     assert_eq!((nodes(&rule), rule.to_write()), (vec![A, B, c, NodeId(9)], None), "it may come back");
     let _ = rule.leave(B, Leaves::Removed, ms(201)).unwrap();
-    // If this primary is lost, the others may go on as if that had never been ordered.
+    // If this primary is lost, the others may continue as if that had never been ordered.
     let written = rule.to_write().unwrap().clone();
     assert!(written.roster.leaving.contains(&B) && written.roster.removed.is_empty() && !written.is_without(B));
     assert!(!rule.has_removed(B));

@@ -135,7 +135,7 @@ fn the_primary_continues_alone_only_when_the_witness_has_noted_that() {
     it.settle(&[], 500);
     assert!(it.commits_alone() && it.leased());
     assert!(matches!(it.rule.standing(), Standing::Degraded { in_sync: 0, .. }));
-    // The standby is back before it: commits go on, and nothing says otherwise.
+    // The standby is back before the witness: commits continue, and the status agrees.
     let _ = it.rule.apply(joined(A, it.end), ms(it.now));
     it.settle(&[A], 1);
     assert!(matches!(it.rule.standing(), Standing::Degraded { in_sync: 0, .. }), "{:?}", it.rule.standing());

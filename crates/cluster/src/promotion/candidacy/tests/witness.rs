@@ -37,7 +37,7 @@ fn the_standby_leads_with_the_consent_of_the_witness_alone() {
         assert!(matches!(it.plan(safety, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 })));
         it.observe(NodeId(5), noted(&pair, 1));
         assert_eq!((it.plan(safety, false), it.lease_left()), (LEADS, Duration::from_millis(9)));
-        // Its own terms go on with all three.
+        // Its own term begins with all three.
         let Succession::Of(of) = it.succession(false) else { panic!("it knows the newest") };
         assert_eq!(of.members, pair.unwrap().members);
     }
@@ -79,7 +79,7 @@ fn a_primary_comes_back_with_what_it_has_of_the_set() {
     assert!(matches!(it.plan(Safety::Majority, false), Plan::Stop(Stopped::Newcomer { .. })), "it was put out");
 }
 
-/// Both others are gone, and an operator says so of the primary: nobody else could have led.
+/// Both others are gone, and an operator says so of the primary: no other node could have led.
 #[test]
 fn an_operator_does_without_the_primary_and_the_witness_of_a_pair() {
     let pair = set_of(4, &[1, 2]);
