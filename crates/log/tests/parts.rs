@@ -226,8 +226,10 @@ fn a_control_file_of_another_format_is_refused() {
     let path = whole.path().join("log");
     drop(LogDirectory::create(&path, control(1)).unwrap());
     let text = fs::read_to_string(path.join("control")).unwrap();
-    fs::write(path.join("control"), text.replacen("freshet control 4", "freshet control 5", 1)).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert!(first.starts_with("freshet control "), "{first}");
+    fs::write(path.join("control"), format!("freshet control 4000\n{rest}")).unwrap();
     let error = LogDirectory::open(&path).unwrap_err();
-    assert!(matches!(&error, ControlError::Format { found, .. } if found == "5"), "{error}");
+    assert!(matches!(&error, ControlError::Format { found, .. } if found == "4000"), "{error}");
     assert!(error.to_string().contains("start the version that wrote it"), "{error}");
 }
