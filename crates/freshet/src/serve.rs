@@ -316,13 +316,17 @@ impl Leaves {
             Self::Failed => {
                 tracing::error!("this node could not become the primary when its term had begun: it starts again")
             }
-            Self::Ordered => tracing::info!("this node starts again, as an operator wants it"),
-            _ => tracing::info!("another node has become the primary, so this one starts again, to follow it"),
+            Self::Deposed => {
+                tracing::info!("another node has become the primary, so this one starts again, to follow it")
+            }
+            Self::ForGood | Self::Ordered => {}
         }
-        match self {
-            Self::Ordered => start_again(&program(), bound),
-            _ => start_again(Path::new(THIS_PROGRAM), bound),
+        // It may have left for another reason when the order came: that one counts all the same.
+        if node.is_restart_ordered() {
+            tracing::info!("this node starts again, as an operator wants it");
+            return start_again(&program(), bound);
         }
+        start_again(Path::new(THIS_PROGRAM), bound)
     }
 }
 

@@ -165,8 +165,8 @@ fn all_nodes_start_again_one_after_the_other() {
     // Sessions of the old primary end, none of them within a commit.
     assert!(written.open.iter().all(|(_, why)| why.starts_with("57P01")), "{shown}: {:?}", written.open);
     for node in [&a, &b, &w] {
-        // One that has handed its role over may start again before it is told to.
-        common::wait_for_message(node, "starts again");
+        // Also one that was leaving already, to follow the other: an order is never lost.
+        common::wait_for_message(node, "starts again, as an operator wants it");
     }
     let leads = wait_until(&b, "a pair with its witness", has_witness);
     assert_eq!((leads["role"].as_str(), leads["pid"].as_u64()), (Some("primary"), Some(b.pid().into())));
