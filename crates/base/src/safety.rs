@@ -27,6 +27,13 @@ pub enum Safety {
     Quorum(u32),
 }
 
+impl Safety {
+    /// Whether a commit waits for no standby: what is durable on the primary is committed.
+    pub fn counts_on_nobody(self) -> bool {
+        matches!(self, Self::OneSafe | Self::Quorum(0 | 1))
+    }
+}
+
 /// Levels that have no number.
 const LEVELS: [(&str, Safety); 4] = [
     ("1-safe", Safety::OneSafe),

@@ -35,8 +35,9 @@
 //! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing
 //! had happened.
 //!
-//! At every level but 1-safe the set is written into the log before it takes effect
-//! ([`crate::in_sync`]), if the rule is told to ([`CommitRule::recorded`]). Under 2-safe a standby
+//! The set is written into the log before it takes effect ([`crate::in_sync`]), if the rule is told
+//! to ([`CommitRule::recorded`]). It names its level, which an operator changes while the primary
+//! commits ([`CommitRule::change_level`]). Under 2-safe a standby
 //! that stalls is then at first [`Place::Leaving`], and one that is level stays Joining: both are
 //! waited for until the new set is in effect. A set that is written and not in effect binds as well
 //! as the one in effect.
@@ -67,6 +68,7 @@ mod config;
 mod event;
 mod law;
 mod lease;
+mod level;
 mod member;
 mod roster;
 mod sets;
@@ -81,7 +83,7 @@ use serde::{Deserialize, Serialize};
 use self::sets::Sets;
 pub use self::{
     config::{RuleConfig, WhenMissing},
-    event::{CannotLeave, Decision, Event, Leaves},
+    event::{CannotChange, CannotLeave, Decision, Event, Leaves},
     member::{Member, Place},
     standing::{Refusal, Standing},
 };
@@ -149,7 +151,7 @@ impl CommitRule {
     /// follow what the failover or the restart has found. All of those count as waited for, though
     /// they have yet to join; those who have `answered` are put out last. Where a witness votes, a
     /// standby that has not is put out as soon as the witness consents: a primary that took over
-    /// is not to wait for the one that it replaces. Without effect under 1-safe.
+    /// is not to wait for the one that it replaces.
     #[must_use]
     pub fn recorded(
         mut self,
@@ -159,10 +161,8 @@ impl CommitRule {
         answered: &BTreeSet<NodeId>,
         now: Moment,
     ) -> Self {
-        if !self.config.records() {
-            return self;
-        }
         let sets = Sets::new(me, term, self.config, succession);
+        self.config.safety = sets.level();
         let by_witness = sets.witnesses() > 0;
         self.settled = sets.counts() || by_witness;
         for Holder { node, incarnation, witness } in sets.members() {
@@ -534,8 +534,9 @@ impl CommitRule {
     /// Who holds what was committed in this term.
     pub fn acknowledged(&self) -> Acknowledged {
         match self.by_others {
-            _ if self.committed <= self.start || self.config.counts_on_nobody() => Acknowledged::Nothing,
+            _ if self.committed <= self.start => Acknowledged::Nothing,
             true => Acknowledged::ByOthers,
+            false if self.config.safety.counts_on_nobody() => Acknowledged::Nothing,
             false => Acknowledged::Alone,
         }
     }

@@ -1,9 +1,9 @@
 //! Records of the in-sync set: who holds what was committed, and who can know that.
 //!
-//! At every level but 1-safe, what a commit promises is a promise about a set of logs. The set
-//! changes: a standby stalls, loses its disk, or comes new. So every change is written down, where
-//! a candidate will look, before a commit relies on it. An answer to a candidate counts only if it
-//! comes from a log that the newest record names.
+//! What a commit promises is a promise about a set of logs. The set changes: a standby stalls,
+//! loses its disk, or comes new. So every change is written down, where a candidate will look,
+//! before a commit relies on it. An answer to a candidate counts only if it comes from a log that
+//! the newest record names.
 //!
 //! A set names *holders*: a node, and the incarnation of its log ([`Holder`]). A directory gets an
 //! incarnation when a log begins in it, and loses it with that log. So a node whose directory was
@@ -22,16 +22,22 @@
 //! finds to be the newest, all its members hold everything that is committed.
 //!
 //! Under quorum:K and very safe, any K members hold every commit ([`InSyncSet::quorum`]; very safe
-//! is a quorum of the primary and all its standbys). Members stay while they are away. Such a set
-//! is in effect when its block is persistent on the primary, on every member that is new, and on as
-//! many members of each set before it as a candidate may miss of that set, and one more. Until it
-//! is in effect, a commit waits for K members of each of the sets that may be. The `floor` of such
-//! a set is K - 1, and the rest of this page holds for both kinds.
+//! is a quorum of the primary and all its standbys, and 1-safe a quorum of one). Members stay while
+//! they are away. Such a set is in effect when its block is persistent on the primary, on every
+//! member that is new, and on as many members of each set before it, and of the set itself, as a
+//! candidate may miss of that set, and one more. Until it is in effect, a commit waits for K
+//! members of each of the sets that may be. The `floor` of such a set is K - 1, and the rest of
+//! this page holds for both kinds.
 //!
 //! A member whose log is known to be *gone* answers no candidate any more: its node came with
 //! another incarnation, or another node came to its address. It may have promised itself to a
 //! candidate before. So the next set needs as many of the others as it would without that, or all
 //! of the others.
+//!
+//! A set names its level, too. An operator changes that while the primary commits: the same members
+//! are recorded under the new level, and the rule above holds as for any other change. Until the
+//! new set is in effect a commit satisfies both levels. A candidate under 1-safe asks no other
+//! node; so a set that raises the level from there is in effect when all members have noted it.
 //!
 //! All that a candidate has heard may be gone by then. So, with a floor, the candidate must be a
 //! member itself, and is one of the others, unless its own log is gone, too; of a set that may be
@@ -82,7 +88,7 @@
 
 use std::collections::BTreeSet;
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::term::TermEntry;
@@ -130,6 +136,8 @@ pub struct InSyncSet {
     pub after: Term,
     /// The primary, and the standbys on which commits count.
     pub members: BTreeSet<Holder>,
+    /// What commits promise by this set, and by those that follow until an operator changes it.
+    pub level: Safety,
     /// How many members hold every commit; none: all of them do.
     pub quorum: Option<u32>,
     /// Each set that may follow has this number of its members, and one more, or all of them that
@@ -291,6 +299,13 @@ impl InSyncSet {
         Possible { members: &self.members, quorum: self.quorum, floor: self.floor }
     }
 
+    /// The level to which a failover keeps that finds this record: 1-safe only where no other level
+    /// may be in effect still.
+    pub fn kept_level(&self) -> Safety {
+        let others = || self.before.iter().any(|earlier| earlier.quorum != Some(1));
+        if self.level == Safety::OneSafe && others() { Safety::TwoSafe } else { self.level }
+    }
+
     /// Whether the primary may commit alone, by each set that may be in effect.
     pub fn may_go_on_alone(&self) -> bool {
         self.possible().all(Possible::may_go_on_alone)
@@ -390,9 +405,31 @@ impl Succession {
         Self::New { number: 1, roster: Roster::default() }
     }
 
-    /// The first set of a term: everybody of the set before, and the new primary. How it
-    /// counts its members `counting` says.
-    pub fn first(&self, term: Term, primary: Holder, counting: impl Fn(&BTreeSet<Holder>) -> Counting) -> InSyncSet {
+    /// The level of the cluster; `begins` where none is on record.
+    pub fn level(&self, begins: Safety) -> Safety {
+        match self {
+            Self::Of(set) => set.level,
+            Self::New { .. } => begins,
+        }
+    }
+
+    /// The level to which all that was committed before has kept; `begins` where none is on record.
+    pub fn kept_level(&self, begins: Safety) -> Safety {
+        match self {
+            Self::Of(set) => set.kept_level(),
+            Self::New { .. } => begins,
+        }
+    }
+
+    /// The first set of a term: everybody of the set before, and the new primary. What its commits
+    /// promise `level` says, and how it counts its members `counting`.
+    pub fn first(
+        &self,
+        term: Term,
+        primary: Holder,
+        level: Safety,
+        counting: impl Fn(&BTreeSet<Holder>) -> Counting,
+    ) -> InSyncSet {
         let (after, number, mut members, mut roster) = match self {
             Self::Of(set) => (set.term, set.number + 1, set.members.clone(), set.roster.clone()),
             Self::New { number, roster } => (Term(0), *number, BTreeSet::new(), roster.clone()),
@@ -403,7 +440,7 @@ impl Succession {
         roster.voters.insert(primary.node);
         let Counting { quorum, floor } = counting(&members);
         let (primary, first, before) = (primary.node, number, Vec::new());
-        let mut set = InSyncSet { term, primary, number, first, after, members, quorum, floor, before, roster };
+        let mut set = InSyncSet { term, primary, number, first, after, members, level, quorum, floor, before, roster };
         if let Self::Of(earlier) = self {
             set.before = InSyncSet::others(earlier.possible(), &set.own());
         }
@@ -419,7 +456,8 @@ pub(crate) mod tests {
     pub(crate) fn first_set(primary: NodeId, members: BTreeSet<Holder>) -> InSyncSet {
         let (quorum, floor, before, after) = (None, 0, Vec::new(), Term(0));
         let roster = Roster { voters: members.iter().map(|member| member.node).collect(), ..Roster::default() };
-        InSyncSet { term: Term(1), primary, number: 1, first: 1, after, members, quorum, floor, before, roster }
+        let level = Safety::TwoSafe;
+        InSyncSet { term: Term(1), primary, number: 1, first: 1, after, members, level, quorum, floor, before, roster }
     }
 
     /// A set that may have been in effect before: `quorum` members hold every commit, or all do.
@@ -460,12 +498,13 @@ pub(crate) mod tests {
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
         let [all, floored] = [0, 1].map(|floor| move |_: &_| Counting { quorum: None, floor });
-        let first = Succession::begin().first(Term(1), Holder::new(NodeId(1), 5), all);
-        let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), all);
+        let first = Succession::begin().first(Term(1), Holder::new(NodeId(1), 5), Safety::TwoSafe, all);
+        let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), Safety::TwoSafe, all);
         assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.own().to_earlier()][..]));
         let forced = Succession::New { number: 3, roster: first.roster.clone() }.first(
             Term(3),
             Holder::new(NodeId(2), 6),
+            Safety::TwoSafe,
             floored,
         );
         assert_eq!((forced.number, forced.members.len(), forced.before.len()), (3, 1, 0));
@@ -473,7 +512,7 @@ pub(crate) mod tests {
         assert_eq!(InSyncSet::newer(Some(forced.clone()), first.clone()), forced);
         let (rival, known) = (InSyncSet { primary: NodeId(7), number: 1, ..forced.clone() }, Some(forced));
         assert_eq!(InSyncSet::newer(known, rival.clone()), rival, "the same term of another primary is over");
-        let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), all);
+        let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), Safety::TwoSafe, all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
     }
 }

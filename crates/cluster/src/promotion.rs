@@ -35,16 +35,17 @@ const ROUNDS: u32 = 16;
 /// A candidate tries again this many times to fetch the end of another log.
 const FETCHES: u32 = 2;
 
-/// The level under which commits were made that must not be lost: the operator's word counts first,
-/// then what a primary has announced since this node started, then this node's own configuration.
-pub fn known_level(ordered: Option<Safety>, announced: Option<Safety>, configured: Option<Safety>) -> Safety {
-    ordered.or(announced).or(configured).unwrap_or(Safety::OneSafe)
+/// The level under which commits were made that must not be lost, as far as it is on no record that
+/// a candidate hears of: what a primary has announced since this node started, then this node's own
+/// configuration.
+pub fn known_level(announced: Option<Safety>, configured: Option<Safety>) -> Safety {
+    announced.or(configured).unwrap_or(Safety::OneSafe)
 }
 
 /// What a promotion is to keep to.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Rules {
-    /// What commits promised that must not be lost ([`known_level`]).
+    /// What commits promised that must not be lost, where no record says it ([`known_level`]).
     pub safety: Safety,
     /// What an operator has agreed to.
     pub consent: Consent,

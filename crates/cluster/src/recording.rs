@@ -253,6 +253,8 @@ macro_rules! recorded {
 
 recorded!(CommitRule, Rule, RuleEvent {
     Apply { event: commit_rule::Event, now: Moment } = apply -> commit_rule::Decision;
+    ChangeLevel { level: freshet_base::Safety, now: Moment } = change_level
+        -> Result<commit_rule::Decision, commit_rule::CannotChange>;
     Leave { standby: NodeId, how: commit_rule::Leaves, now: Moment } = leave
         -> Result<commit_rule::Decision, commit_rule::CannotLeave>;
 });

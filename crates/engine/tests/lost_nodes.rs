@@ -10,6 +10,7 @@ use freshet_base::{Consent, Term};
 use freshet_cluster::meeting::Yields;
 use freshet_engine::{Isolation, Lsn, Node, NodeConfig, Role, Safety, node::RoleStatus};
 use freshet_replication::status::{AheadStatus, PrimaryId, TwoPrimaries};
+use freshet_testing::copy;
 
 const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
@@ -28,18 +29,6 @@ fn directories() -> [tempfile::TempDir; 4] {
 
 fn stop(nodes: impl IntoIterator<Item = Arc<Node>>) {
     nodes.into_iter().for_each(|node| node.stop().unwrap());
-}
-
-/// Everything in a directory, as it is now.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to.join(entry.file_name())),
-            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-        }
-    }
 }
 
 fn empty(directory: &Path) {

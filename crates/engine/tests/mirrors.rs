@@ -15,6 +15,7 @@ use freshet_engine::{
     Role, Safety, Table, TableDefinition, node::RoleStatus,
 };
 use freshet_replication::status::MirrorStatus;
+use freshet_testing::copy;
 
 const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
 
@@ -779,17 +780,5 @@ fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {
     assert_eq!(hash(&mirror), all);
     for node in [primary, mirror] {
         node.stop().unwrap();
-    }
-}
-
-/// All of it.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        let to = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => _ = fs::copy(entry.path(), to).unwrap(),
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, maintenance, members, membership, promote,
+    inspect, level, maintenance, members, membership, promote,
     promote::PromoteOptions,
     restart, serve, status, switch_over, verify,
     witness::{self, WitnessOptions},
@@ -84,6 +84,11 @@ pub(crate) enum Command {
     /// what is still open then fails with 40001, or with its connection. If the standby does not
     /// take the role in time, the primary continues as before, and nothing comes after that.
     SwitchOver(SwitchOverOptions),
+    /// Have the primary change what a commit promises (the safety level), while it runs.
+    ///
+    /// The level is the cluster's, on record in its log, and counts in later terms, whatever the
+    /// nodes' own `safety` says. Until it is on record a commit keeps to the old level as well.
+    Level(level::LevelOptions),
     /// Have a node start again, or with --rolling all nodes of a cluster, one after the other.
     ///
     /// The process stays the same, with its command line and addresses, and runs the program that
@@ -573,6 +578,7 @@ impl Cli {
             Command::Promote(options) => promote::run(&options),
             Command::SwitchOver(options) => switch_over::run(&options),
             Command::Remove(options) => members::remove(&options),
+            Command::Level(options) => level::run(&options),
             Command::Restart(options) => restart::run(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Consent, Lsn, NodeId, lock};
+use freshet_base::{Consent, Lsn, NodeId, Safety, lock};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
@@ -327,6 +327,14 @@ impl Client {
     pub fn remove(&self, node: String, gone: bool, patience: Duration) -> Result<NodeId, ClientError> {
         match self.ask(Ask::Remove { node, gone }, patience)? {
             Answer::Removed { node } => Ok(node),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the primary change what commits promise; returns which level there was.
+    pub fn change_level(&self, level: Safety, patience: Duration) -> Result<Safety, ClientError> {
+        match self.ask(Ask::ChangeLevel { level }, patience)? {
+            Answer::LevelChanged { before } => Ok(before),
             other => Err(self.unexpected(&other)),
         }
     }

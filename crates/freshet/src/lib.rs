@@ -29,6 +29,7 @@ mod disk;
 mod ending;
 mod inspect;
 pub mod interruption;
+mod level;
 mod maintenance;
 mod members;
 mod membership;

@@ -464,7 +464,7 @@ fn table(status: &Value) -> String {
             if let Some(why) = standing["why"].as_str() {
                 let _ = write!(stands, ", nothing commits here: {why}");
             }
-            line("safety", format!("{}: {stands}", text(&status["safety"])));
+            line("safety", format!("{}: {stands}", failover::level(status)));
             if let Some(remedy) = standing["remedy"].as_str() {
                 line("to go on", remedy.to_owned());
             }

@@ -176,7 +176,7 @@ impl Shared {
     /// What `interrupted` says, and 57P01 when this node is the primary no more. The commit holds
     /// all the same.
     pub fn wait_until_shown(&self, until: Lsn, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
-        let wanted = Wanted::Visible(self.node.config().safety);
+        let wanted = Wanted::Visible(self.node.level());
         match waiting(interrupted, |patience| self.node.wait_for_standbys(wanted, until, patience)) {
             Ok(()) => Ok(()),
             Err(_) => interrupted().and(Err(succeeded())),

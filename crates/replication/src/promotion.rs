@@ -44,9 +44,8 @@ use crate::{
 /// How to take over.
 #[derive(Clone, Debug)]
 pub struct PromoteOptions {
-    /// The level under which the old primary committed; `None` for what it said itself.
-    pub safety: Option<Safety>,
-    /// What this node is configured with: counts before a primary has said anything.
+    /// The level with which this node is configured. It counts where no in-sync set is known, and
+    /// no primary has said anything.
     pub configured: Option<Safety>,
     /// What an operator has agreed to.
     pub consent: Consent,
@@ -63,7 +62,6 @@ pub struct PromoteOptions {
 impl Default for PromoteOptions {
     fn default() -> Self {
         Self {
-            safety: None,
             configured: None,
             consent: Consent::Nothing,
             standing: Standing::default(),
@@ -423,7 +421,7 @@ fn fetch<S: Store>(
 }
 
 fn rules<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Rules {
-    let safety = known_level(options.safety, shared.level(), options.configured);
+    let safety = known_level(shared.level(), options.configured);
     Rules { safety, consent: options.consent, standing: options.standing }
 }
 

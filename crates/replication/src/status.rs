@@ -29,6 +29,9 @@ pub struct PrimaryStatus {
     pub term: Term,
     /// What a commit promises.
     pub safety: Safety,
+    /// What an operator wants it to promise: another level only while the change is on its way to
+    /// the record.
+    pub wanted: Safety,
     /// How the promise stands.
     pub standing: Standing,
     /// Handed over by the group commit.

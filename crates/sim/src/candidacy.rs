@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Consent, Lsn, NodeId, Term};
+use freshet_base::{Consent, Lsn, NodeId, Safety, Term};
 use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Refusal, Welcome, consider},
-    in_sync::Succession,
+    in_sync::{InSyncSet, Succession},
     maintenance::Notice,
     promising::{self, Promising},
     promotion::{Answer, ComesBack, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, known_level},
@@ -85,9 +85,7 @@ impl World {
             return self.stands_later(node, standing);
         }
         let state = &self.nodes[node];
-        let configured = self.scenario.safety;
-        let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
-        let safety = known_level(None, state.view.level(), configured);
+        let safety = known_level(state.view.level(), Some(self.scenario.safety));
         let broken = self.scenario.broken;
         let comes_back = standing.is_unordered().then(|| state.disk.terms.fence.highest());
         let automatic = standing == Standing::Automatic;
@@ -97,7 +95,11 @@ impl World {
             standing => standing,
         };
         let rules = Rules { safety, consent, standing };
-        let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
+        let mut log = self.log_state_of(state);
+        if broken == Broken::LevelForgotten {
+            log.set = log.set.map(|set| InSyncSet { level: Safety::OneSafe, before: Vec::new(), ..set });
+        }
+        let promotion = Promotion::new(state.id, log, &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),
             fence: state.disk.terms.fence,

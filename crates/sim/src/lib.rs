@@ -46,6 +46,7 @@ mod entering;
 mod faults;
 mod feeding;
 mod following;
+mod levels;
 mod log;
 mod maintenance;
 mod mirror;
@@ -86,6 +87,8 @@ pub struct Report {
     pub handed_over: u64,
     /// Nodes that an operator has removed.
     pub removed: u64,
+    /// Levels that an operator has ordered.
+    pub levels: u64,
     /// Orders of maintenance, and ends of it.
     pub maintenance: u64,
     /// Failovers that were refused.

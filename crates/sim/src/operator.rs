@@ -53,7 +53,7 @@ impl World {
             return Ok(());
         }
         self.may_order_switch_over(&leading);
-        self.may_remove(&leading)?;
+        self.may_change_members(&leading)?;
         if let Some(node) = self.holder_of_more(leading.len()) {
             return self.promote(node, Consent::Nothing);
         }

@@ -27,8 +27,13 @@ impl World {
         self.nodes.iter().filter_map(|other| other.lead()).any(|lead| lead.rule.has_removed(name))
     }
 
-    /// In some runs the operator removes a node now and then.
-    pub(crate) fn may_remove(&mut self, leading: &[usize]) -> Result<(), Violation> {
+    /// In some runs the operator changes the level, or removes a node, now and then.
+    pub(crate) fn may_change_members(&mut self, leading: &[usize]) -> Result<(), Violation> {
+        self.may_remove(leading)?;
+        self.may_change_level(leading)
+    }
+
+    fn may_remove(&mut self, leading: &[usize]) -> Result<(), Violation> {
         let count = self.nodes.len() as u64;
         let ([primary], false, Some(dice)) = (leading, self.calm, &mut self.operators[1]) else { return Ok(()) };
         let (primary, node) = (*primary, dice.below(count) as usize);

@@ -56,7 +56,7 @@ pub enum Broken {
     MovedAtJoinOnly,
     /// A primary that comes back by itself takes the term from a living one.
     PrimaryPassedOver,
-    /// A standby that was started again takes the level for 1-safe before a primary has told it.
+    /// A candidate takes the level for 1-safe, whatever is on record.
     LevelForgotten,
     /// A candidate raises its fence as it was when it began, whatever it has promised since.
     OwnPromiseForgotten,
@@ -202,6 +202,8 @@ pub struct Scenario {
     pub witness: bool,
     /// Whether an operator removes nodes for good, in half of all runs.
     pub removes: bool,
+    /// Whether an operator changes the level, in a third of all runs.
+    pub levels: bool,
     /// Nodes die when this number of writes have landed in mirrors' memory.
     pub dying: Option<Dying>,
     /// What of this the seed says.
@@ -235,6 +237,7 @@ impl Scenario {
             maintenance: false,
             witness: false,
             removes: false,
+            levels: false,
             dying: None,
             draws: Draws::Nothing,
             chaos: 600_000,

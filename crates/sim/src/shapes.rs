@@ -123,7 +123,10 @@ impl Group {
 
 /// Clusters of these levels and numbers of synchronous standbys, and what else they have.
 fn of(shapes: &[(Safety, usize)], with: impl Fn(Scenario) -> Scenario) -> Vec<Scenario> {
-    shapes.iter().map(|(safety, synchronous)| with(Scenario::new(*safety, *synchronous))).collect()
+    shapes
+        .iter()
+        .map(|(safety, synchronous)| with(Scenario { levels: true, ..Scenario::new(*safety, *synchronous) }))
+        .collect()
 }
 
 /// All shapes, in an order that stays.

@@ -99,7 +99,7 @@ impl World {
             node == to && member.connected && member.synchronous && member.place == Place::InSync
         });
         let successor = host.and_then(|host| host.feed_of(to)).map(|(_, feed)| Successor {
-            in_sync: in_sync || lead.rule.config().counts_on_nobody(),
+            in_sync: in_sync || lead.rule.level().counts_on_nobody(),
             persisted: feed.acked(),
             replayed: feed.replayed,
         });

@@ -1,7 +1,7 @@
 //! The witness, if there is one: the last node. Drives [`freshet_cluster::witness`], and asks it
 //! for a primary.
 
-use freshet_base::{Lsn, Term};
+use freshet_base::{Lsn, Safety, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::Event,
@@ -115,9 +115,14 @@ impl World {
     /// Whether the witness votes, where the level of the primary `node` wants one.
     pub(crate) fn witness_votes(&self, node: usize) -> bool {
         let witness = self.nodes.len() - 1;
-        let Some(set) = self.nodes[node].lead().and_then(|lead| lead.rule.in_sync_set()) else { return true };
+        let Some(rule) = self.nodes[node].lead().map(|lead| &lead.rule) else { return true };
+        let Some(set) = rule.in_sync_set() else { return true };
         let data = set.members.iter().filter(|member| !member.witness).count();
-        let wanted = self.scenario.safety == freshet_base::Safety::TwoSafe || data < 3;
+        let wanted = match rule.wanted_level() {
+            Safety::TwoSafe => true,
+            Safety::Majority => data < 3,
+            _ => false,
+        };
         !self.scenario.witness
             || !wanted
             || self.is_removed(witness)

@@ -143,7 +143,7 @@ pub(crate) enum Writes {
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
-    pub operators: [Option<Dice>; 2],
+    pub operators: [Option<Dice>; 3],
     pub now: Moment,
     queue: Queue<What>,
     pub nodes: Vec<Node>,
@@ -181,7 +181,11 @@ impl World {
         Self {
             scenario,
             dice,
-            operators: [switching::dice(seed), crate::removing::dice(&scenario, seed)],
+            operators: [
+                switching::dice(seed),
+                crate::removing::dice(&scenario, seed),
+                crate::levels::dice(&scenario, seed),
+            ],
             cards,
             writes: 0,
             now: Moment(0),

@@ -218,7 +218,7 @@ fn a_leaf_that_stays_behind_its_relay() {
 }
 
 #[test]
-fn a_level_that_is_taken_for_one_safe_after_a_restart() {
+fn a_level_that_is_taken_for_one_safe() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let seen = [Property::Acknowledged, Property::InSync, Property::Views];
         println!("{safety}: {}", caught(Broken::LevelForgotten, Scenario::new(safety, 2), &seen, 1000));

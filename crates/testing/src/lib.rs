@@ -4,7 +4,32 @@
 
 pub mod ports;
 
-use std::{env, fmt::Display, fs::OpenOptions, io::Write};
+use std::{
+    env,
+    fmt::Display,
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// Copies a node's directory into another one as a crash would leave it, whatever the node does in
+/// the meantime: first what says how far the log is, then the log.
+///
+/// # Panics
+/// When it cannot.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    let is_segment = |path: &Path| path.extension().is_some_and(|it| it == "segment");
+    let mut entries: Vec<PathBuf> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort_by_key(|path| (is_segment(path), path.clone()));
+    for path in entries {
+        let target = to.join(path.file_name().expect("an entry has a name"));
+        match path.is_dir() {
+            true => copy(&path, &target),
+            false => _ = fs::copy(&path, &target).unwrap(),
+        }
+    }
+}
 
 /// What a test needs and does not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use super::{CommitRule, Member, Place};
 use crate::{Moment, in_sync::Holder};
 
 impl CommitRule {
-    /// Where members that are on record have to leave, or others have become level, there is
-    /// another set to write.
+    /// Where members that are on record have to leave, others have become level, or another level
+    /// is wanted, there is another set to write.
     pub(super) fn change_set(&mut self, now: Moment) {
+        self.begin_level();
         if self.counted().is_some() {
             self.change_counted();
         } else {
@@ -24,8 +25,11 @@ impl CommitRule {
         let Some(sets) = &mut self.sets else { return };
         let (members, wants) = (&mut self.members, sets.wants_witness());
         let is_unfit = |node: NodeId| {
+            // It may have come with another log while commits counted members.
             let unfit = |member: &Member| {
-                member.stalls || !member.synchronous || member.place == Place::Leaving || member.witness && !wants
+                let other_log = !sets.names(&member.holder(node));
+                let leaves = member.stalls || !member.synchronous || member.place == Place::Leaving;
+                leaves || other_log || member.witness && !wants
             };
             sets.roster().has_removed(node) || members.get(&node).is_none_or(unfit)
         };

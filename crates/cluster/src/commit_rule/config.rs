@@ -18,10 +18,10 @@ pub enum WhenMissing {
     RefuseAfter(Duration),
 }
 
-/// The rule's parameters, fixed for one term.
+/// The rule's parameters, fixed for one term but for the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleConfig {
-    /// What a commit promises.
+    /// What a commit promises where no set on record says it: in a cluster that begins.
     pub safety: Safety,
     /// How many standbys are expected where no sets are recorded, which say who belongs to the
     /// cluster: below a relay.
@@ -67,11 +67,6 @@ impl RuleConfig {
         }
     }
 
-    /// Whether in-sync sets are recorded.
-    pub(super) fn records(&self) -> bool {
-        self.safety != Safety::OneSafe
-    }
-
     /// How an in-sync set of these members, the primary included, counts them. Beside a witness, a
     /// candidate may miss one of them. So no set takes effect on the primary alone: the witness, or
     /// another node, has noted each.
@@ -81,7 +76,8 @@ impl RuleConfig {
         let (members, witnesses) = (count(data), count(members.len() - data));
         let of = |quorum: u32| Counting { quorum: Some(quorum), floor: quorum.saturating_sub(1) };
         match self.safety {
-            Safety::OneSafe | Safety::TwoSafe => Counting { quorum: None, floor: self.floor.max(witnesses) },
+            Safety::OneSafe => of(1),
+            Safety::TwoSafe => Counting { quorum: None, floor: self.floor.max(witnesses) },
             Safety::Majority if members < 3 => Counting { quorum: None, floor: witnesses },
             Safety::Majority => of(members / 2 + 1),
             Safety::VerySafe => of(members),
@@ -102,10 +98,5 @@ impl RuleConfig {
     /// Whether a witness may be of use at this level.
     pub fn takes_witness(&self) -> bool {
         self.wants_witness(2)
-    }
-
-    /// Whether a commit waits for no standby: what is durable on the primary is committed.
-    pub fn counts_on_nobody(&self) -> bool {
-        matches!(self.safety, Safety::OneSafe | Safety::Quorum(0 | 1))
     }
 }

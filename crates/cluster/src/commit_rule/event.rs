@@ -1,6 +1,6 @@
 //! What happens to a commit rule, and what that leads to.
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
@@ -106,9 +106,6 @@ pub enum Leaves {
 /// Why a standby cannot leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotLeave {
-    /// There is no record of who belongs to the cluster.
-    #[error("under 1-safe no record says who belongs to the cluster: stop that node, and keep it stopped")]
-    Unrecorded,
     /// The set without it could be taken for another.
     #[error(
         "of {members} nodes commits need {least} besides the primary, and while it may still answer a candidate, none \
@@ -121,6 +118,30 @@ pub enum CannotLeave {
         /// How many standbys have to keep up.
         least: u32,
     },
+}
+
+/// Why the level stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotChange {
+    /// Nothing would commit.
+    #[error(
+        "under {level} a commit is on {needed} nodes, and {in_sync} keep up at the moment, this one included: nothing \
+         would commit; let other nodes join first"
+    )]
+    TooFew {
+        /// The level.
+        level: Safety,
+        /// How many nodes with data a commit needs under it, the primary included.
+        needed: u32,
+        /// How many there are.
+        in_sync: u32,
+    },
+    /// A node knows of no other level than 1-safe, and could be promoted without asking the others.
+    #[error(
+        "node {0} is not connected, and under 1-safe it could be promoted without a question: start it first, or \
+             remove it"
+    )]
+    Away(NodeId),
 }
 
 /// What an event led to.

@@ -25,7 +25,7 @@ impl CommitRule {
     pub fn expected(&self) -> u32 {
         let all = match &self.sets {
             Some(sets) => sets.roster().voters.len().saturating_sub(1),
-            None if self.config.counts_on_nobody() => self.members.values().filter(|it| it.synchronous).count(),
+            None if self.config.safety.counts_on_nobody() => self.members.values().filter(|it| it.synchronous).count(),
             None => return self.config.standbys,
         };
         u32::try_from(all).unwrap_or(u32::MAX)
@@ -42,9 +42,7 @@ impl CommitRule {
     /// # Errors
     /// [`CannotLeave`]; then nothing has changed.
     pub fn leave(&mut self, standby: NodeId, how: Leaves, now: Moment) -> Result<Decision, CannotLeave> {
-        let removed = how != Leaves::Replaced;
         match &mut self.sets {
-            None if removed => return Err(CannotLeave::Unrecorded),
             Some(sets) if how == Leaves::Removed && !sets.may_do_without(standby) => {
                 return Err(CannotLeave::Needed { members: sets.members().count() + 1, least: self.least() });
             }

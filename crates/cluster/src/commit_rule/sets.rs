@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 use super::{Leaves, RuleConfig};
@@ -34,7 +34,8 @@ struct Link {
 
 impl Sets {
     pub fn new(me: Holder, term: Term, config: RuleConfig, succession: Succession) -> Self {
-        let first = succession.first(term, me, |members| config.counting(members));
+        let config = RuleConfig { safety: succession.level(config.safety), ..config };
+        let first = succession.first(term, me, config.safety, |members| config.counting(members));
         let before = match succession {
             Succession::Of(set) => {
                 let of = |Possible { members, quorum, floor }| InSyncSet {
@@ -86,6 +87,42 @@ impl Sets {
     /// Whether any K members hold every commit, not all of them.
     pub fn counts(&self) -> bool {
         self.newest().set.quorum.is_some()
+    }
+
+    /// What commits are to promise: the newest set, or the next one, is of this level.
+    pub fn level(&self) -> Safety {
+        self.config.safety
+    }
+
+    /// The next set is of this level.
+    pub fn set_level(&mut self, level: Safety) {
+        self.config.safety = level;
+    }
+
+    /// Begins a set of the level that is wanted, unless there is one or another change is on its
+    /// way. Where a commit is to wait for all of its members, those who are silent are left out if
+    /// they may be.
+    pub fn change_level(&mut self, silent: &BTreeSet<NodeId>) {
+        let newest = &self.newest().set;
+        if newest.level == self.config.safety || !self.begun || self.to_write().is_some() {
+            return;
+        }
+        let mut members = newest.members.clone();
+        if self.config.counting(&members).quorum.is_none() {
+            for node in silent {
+                let without: BTreeSet<_> = members.iter().filter(|member| member.node != *node).copied().collect();
+                if self.may_follow(&without) {
+                    members = without;
+                }
+            }
+        }
+        self.push(members);
+    }
+
+    /// How many nodes with data a commit would need under `level`, of the members of the newest
+    /// set; none: those that keep up.
+    pub fn needed_under(&self, level: Safety) -> Option<u32> {
+        RuleConfig { safety: level, ..self.config }.counting(&self.newest().set.members).quorum
     }
 
     /// How many members a commit waits for beside the primary; `None`: all of them.
@@ -229,9 +266,15 @@ impl Sets {
                 let knows = |member: &Holder| set.members.contains(member) || !forgets(member.node);
                 let holders = earlier.members.iter().filter(|member| knows(member) && holds(member));
                 let holders: BTreeSet<_> = holders.copied().collect();
-                earlier.own().meets(&holders, &self.gone)
+                // Who knows of 1-safe alone would not ask.
+                let asks = earlier.level != Safety::OneSafe || set.level == Safety::OneSafe;
+                let all_know = || earlier.members.iter().filter(answers).all(|member| holders.contains(member));
+                earlier.own().meets(&holders, &self.gone) && (asks || all_know())
             };
-            holds(&self.me) && set.members.iter().filter(is_new).all(holds) && before().all(is_met)
+            // Of the set itself, too, a candidate hears one that has what was committed before it.
+            let holders: BTreeSet<_> = set.members.iter().filter(|member| holds(member)).copied().collect();
+            let is_known = set.own().meets(&holders, &self.gone);
+            holds(&self.me) && is_known && set.members.iter().filter(is_new).all(holds) && before().all(is_met)
         };
         match (0..self.chain.len()).rev().find(|at| held(*at)) {
             None => false,
@@ -337,7 +380,9 @@ impl Sets {
         let here: Vec<_> = members.iter().filter(stays).collect();
         self.roster.voters.extend(here.into_iter().map(|member| member.node));
         let (last, roster, before) = (&self.newest().set, self.roster.clone(), Vec::new());
-        let mut set = InSyncSet { number: last.number + 1, members, quorum, floor, before, roster, ..last.clone() };
+        let level = self.config.safety;
+        let mut set =
+            InSyncSet { number: last.number + 1, members, level, quorum, floor, before, roster, ..last.clone() };
         set.before = InSyncSet::others(self.chain.iter().map(|link| link.set.own()), &set.own());
         self.chain.push_back(Link { set, end: None });
     }

@@ -1,6 +1,7 @@
 mod counted;
 mod gone;
 mod lease;
+mod level;
 mod witness;
 
 use std::time::Duration;
@@ -644,7 +645,7 @@ fn nothing_relies_on_a_standby_that_was_excused() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let quorum = (safety != Safety::TwoSafe).then_some(2);
         let members = both().into_iter().chain([me()]).collect();
-        let newest = InSyncSet { quorum, members, ..set(&[], u32::from(quorum.is_some())) };
+        let newest = InSyncSet { level: safety, quorum, members, ..set(&[], u32::from(quorum.is_some())) };
         let rule = rule(safety, 2);
         let mut rule = rule.recorded(me(), Term(1), Succession::Of(newest), &BTreeSet::new(), ms(0));
         for standby in [A, B] {
@@ -698,8 +699,7 @@ fn nothing_relies_on_a_standby_that_was_excused() {
         let with_another = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(0), synchronous: true };
         let _ = rule.apply(with_another, ms(8));
         assert!(!rule.relies_on(A), "{safety}");
-        let _ = rule.apply(acked(A, end), ms(9));
-        let _ = rule.apply(Event::Tick, ms(9));
+        let _ = [acked(A, end), Event::Tick].map(|event| rule.apply(event, ms(9)));
         settled(&mut rule, &[A, B], end, ms(10));
         let members = &rule.in_sync_set().unwrap().members;
         assert!(members.contains(&Holder::new(A, 2)) && members.contains(&Holder::new(B, 1)), "{safety}: {members:?}");

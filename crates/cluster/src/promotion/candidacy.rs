@@ -267,9 +267,10 @@ impl Candidacy {
         last.filter(unknown).max_by_key(|term_entry| term_entry.term)
     }
 
-    /// What to do, given the level under which the old primary committed. `force` continues
-    /// although acknowledged commits may be lost.
+    /// What to do, given the level under which the old primary committed if no record that was
+    /// heard of says it. `force` continues although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, force: bool) -> Plan {
+        let safety = self.newest_set().map_or(safety, |set| set.kept_level());
         if let (Some(_), Some(living)) = (self.comes_back, self.living) {
             return Plan::Stop(Stopped::Superseded { living, lives: true });
         }

@@ -17,7 +17,7 @@ fn log(end: u64) -> LogState {
 /// Any two of three hold every commit.
 fn set() -> InSyncSet {
     let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
-    InSyncSet { quorum: Some(2), floor: 1, ..first_set(NodeId(1), members) }
+    InSyncSet { level: Safety::Quorum(2), quorum: Some(2), floor: 1, ..first_set(NodeId(1), members) }
 }
 
 fn state() -> TermState {
@@ -171,8 +171,9 @@ fn a_former_primary_waits_for_all_while_there_is_time() {
     let waits_for_all = |waits_for_all| Standing::ComesBack(ComesBack { asks: false, waits_for_all });
     for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
         let rules = Rules { standing: waits_for_all(all), ..rules(Safety::OneSafe) };
-        let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
-        it.question(log(50));
+        let log = LogState { set: Some(InSyncSet { level: Safety::OneSafe, ..set() }), ..log(50) };
+        let mut it = Promotion::new(NodeId(1), log.clone(), &state(), rules);
+        it.question(log);
         let waits = Step::Stop(Stopped::TooFew { answered: 1, needed: 2 });
         assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
     }
@@ -219,8 +220,7 @@ fn no_more_is_committed_than_the_term_begins_with() {
 #[test]
 fn the_level_comes_from_the_nearest_source() {
     let (two, very) = (Some(Safety::TwoSafe), Some(Safety::VerySafe));
-    assert_eq!(known_level(None, two, very), Safety::TwoSafe);
-    assert_eq!(known_level(None, None, very), Safety::VerySafe);
-    assert_eq!(known_level(None, None, None), Safety::OneSafe);
-    assert_eq!(known_level(Some(Safety::OneSafe), two, very), Safety::OneSafe);
+    assert_eq!(known_level(two, very), Safety::TwoSafe);
+    assert_eq!(known_level(None, very), Safety::VerySafe);
+    assert_eq!(known_level(None, None), Safety::OneSafe);
 }

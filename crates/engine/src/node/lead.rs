@@ -132,9 +132,17 @@ impl Lead {
             role = "primary",
             term = term.0,
             lsn = start.0,
-            safety = %config.safety,
+            safety = %shipping.level(),
             "this node is the primary"
         );
+        if shipping.level() != config.safety {
+            tracing::warn!(
+                level = %shipping.level(),
+                configured = %config.safety,
+                "commits keep to the level that is on record; the one in this node's configuration counts where a \
+                 cluster begins: see freshet level"
+            );
+        }
         Ok(Self { log, shipping, watch, marks, garbage_collector })
     }
 

@@ -23,6 +23,7 @@ mod garbage_collector;
 mod ground;
 mod join;
 mod lead;
+mod level;
 mod members;
 mod membership;
 mod mirror;
@@ -83,6 +84,7 @@ pub use self::{
         ForceFenceBy, GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnMismatch, ProofSettings,
         SettingError, SweepSettings, headings,
     },
+    level::ChangeLevelError,
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
     remove::RemoveError,

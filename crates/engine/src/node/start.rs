@@ -359,7 +359,7 @@ impl Parts {
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> = self.ground.known(&self.config).into_iter().map(Peer::at).collect();
         let options = PromoteOptions {
-            safety: Some(self.config.safety),
+            configured: Some(self.config.safety),
             standing: Standing::ComesBack(ComesBack::default()),
             ..PromoteOptions::default()
         };

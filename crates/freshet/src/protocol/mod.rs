@@ -18,14 +18,14 @@ mod tests;
 
 use std::io::{self, Read};
 
-use freshet_base::{Consent, Lsn, NodeId};
+use freshet_base::{Consent, Lsn, NodeId, Safety};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -70,6 +70,11 @@ pub enum Ask {
         node: String,
         /// It does not run, and never will again.
         gone: bool,
+    },
+    /// Has this primary change what commits promise. Answered by [`Answer::LevelChanged`].
+    ChangeLevel {
+        /// The level.
+        level: Safety,
     },
     /// Has a node start again. Answered by [`Answer::Restarts`] when it has taken that order.
     Restart {
@@ -179,6 +184,11 @@ pub enum Answer {
     Removed {
         /// Its id.
         node: NodeId,
+    },
+    /// Commits promise something else now.
+    LevelChanged {
+        /// What they promised before.
+        before: Safety,
     },
     /// A node is about to start again.
     Restarts {

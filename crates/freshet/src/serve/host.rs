@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{
-    Consent, Lsn, NodeId,
+    Consent, Lsn, NodeId, Safety,
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
@@ -187,6 +187,10 @@ impl Host for NodeHost {
 
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String> {
         self.node.remove(node, gone).map_err(|cause| cause.to_string())
+    }
+
+    fn change_level(&self, level: Safety) -> Result<Safety, String> {
+        self.node.change_level(level).map_err(|cause| cause.to_string())
     }
 
     fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String> {

@@ -349,6 +349,7 @@ fn log_asked(who: &str, ask: &Ask) {
         Ask::Promote { consent } => tracing::info!(who, ?consent, "a client asks this node to take over"),
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
         Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
+        Ask::ChangeLevel { level } => tracing::info!(who, %level, "a client changes the safety level"),
         Ask::Restart { node } => tracing::info!(who, node, "a client has a node start again"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
@@ -384,6 +385,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }),
         Ask::Remove { node, gone } => aside(shared, reply, move |host| match host.remove(&node, gone) {
             Ok(node) => Answer::Removed { node },
+            Err(reason) => Answer::Refused { reason },
+        }),
+        Ask::ChangeLevel { level } => aside(shared, reply, move |host| match host.change_level(level) {
+            Ok(before) => Answer::LevelChanged { before },
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Restart { node } => aside(shared, reply, move |host| match host.restart(node.as_deref()) {

@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Consent, Lsn, NodeId, strangers::Strangers};
+use freshet_base::{Consent, Lsn, NodeId, Safety, strangers::Strangers};
 use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -97,6 +97,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it still belongs to it, or what is open.
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String>;
+    /// Has this primary change what commits promise ([`freshet_engine::Node::change_level`]); says
+    /// which level there was. May take ten seconds.
+    ///
+    /// # Errors
+    /// Why it stays, or what is open.
+    fn change_level(&self, level: Safety) -> Result<Safety, String>;
 
     /// Has this node start again, or another; says which.
     fn restart(&self, node: Option<&str>) -> Result<NodeId, String>;

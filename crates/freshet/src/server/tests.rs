@@ -7,7 +7,7 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use freshet_base::{ClusterId, Consent, NodeId};
+use freshet_base::{ClusterId, Consent, NodeId, Safety};
 use freshet_membership::{Enrolment, Identity, NewKey};
 
 use super::*;
@@ -35,6 +35,9 @@ impl Host for Volatile {
         Err("this node is not a standby".to_owned())
     }
     fn remove(&self, _: &str, _: bool) -> Result<NodeId, String> {
+        Err("this node is not the primary".to_owned())
+    }
+    fn change_level(&self, _: Safety) -> Result<Safety, String> {
         Err("this node is not the primary".to_owned())
     }
     fn restart(&self, _: Option<&str>) -> Result<NodeId, String> {

@@ -6,6 +6,15 @@ use serde_json::Value;
 use super::{text, time};
 use crate::units::lasting;
 
+/// What a commit promises, and what it is to promise.
+pub(super) fn level(status: &Value) -> String {
+    let (level, wanted) = (text(&status["safety"]), &status["wanted"]);
+    if wanted.is_null() || wanted == &status["safety"] {
+        return level;
+    }
+    format!("{level}, and {} as well, which is to replace it as soon as that is on record", text(wanted))
+}
+
 /// Who takes a lost primary's place, and between which nodes an operator has to choose.
 pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(by) = by(&status["failover"]) {

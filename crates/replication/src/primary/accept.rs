@@ -176,8 +176,7 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
 ///
 /// Others that have been here and are away count as well, since they may come back.
 pub(super) fn make_place(shared: &Shared, address: &str, replica: &ReplicaState) {
-    let rule = &shared.config.rule;
-    if !replica.synchronous || rule.counts_on_nobody() {
+    if !replica.synchronous {
         return;
     }
     let mut others = shared.commit.places();

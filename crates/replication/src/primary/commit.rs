@@ -7,13 +7,13 @@ use std::{
 };
 
 use freshet_base::{
-    CommitGate, Lsn, NodeId, NotAdmitted, OutcomeOpen, Stage, Term, WaitError, Watermark, check,
+    CommitGate, Lsn, NodeId, NotAdmitted, OutcomeOpen, Safety, Stage, Term, WaitError, Watermark, check,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
     wait::Patience,
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{CannotLeave, CommitRule, Event, Leaves, Member, Refusal, Standing},
+    commit_rule::{CannotChange, CannotLeave, CommitRule, Event, Leaves, Member, Refusal, Standing},
     host::ReplicaState,
     in_sync::InSyncSet,
     meeting::Acknowledged,
@@ -101,7 +101,8 @@ impl CommitStage {
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.
-        let known = if config.counts_on_nobody() { start } else { who.committed.min(start) };
+        let level = who.succession.as_ref().map_or(config.safety, |before| before.kept_level(config.safety));
+        let known = if level.counts_on_nobody() { start } else { who.committed.min(start) };
         let mut rule = CommitRule::new(config, start, now).known_committed(known);
         if let Some(succession) = &who.succession {
             rule = rule.recorded(who.holder, who.term, succession.clone(), &who.answered, now);
@@ -138,6 +139,29 @@ impl CommitStage {
     /// As for [`CommitRule::leave`].
     pub(crate) fn leave(&self, standby: NodeId, how: Leaves) -> Result<(), CannotLeave> {
         self.state().rule.leave(standby, how, self.clock.now()).map(drop)
+    }
+
+    /// An operator wants another level.
+    ///
+    /// # Errors
+    /// As for [`CommitRule::change_level`].
+    pub(crate) fn change_level(&self, level: Safety) -> Result<(), CannotChange> {
+        self.state().rule.change_level(level, self.clock.now()).map(drop)
+    }
+
+    /// [`CommitRule::level`].
+    pub fn level(&self) -> Safety {
+        self.state().rule.level()
+    }
+
+    /// [`CommitRule::wanted_level`].
+    pub(crate) fn wanted_level(&self) -> Safety {
+        self.state().rule.wanted_level()
+    }
+
+    /// Whether a witness may be of use at the level that is wanted.
+    pub(crate) fn takes_witness(&self) -> bool {
+        self.state().rule.config().takes_witness()
     }
 
     /// [`CommitRule::has_removed`].
@@ -499,7 +523,7 @@ impl Feeder for Shared {
     fn peers_message(&self) -> Peers {
         Peers {
             peers: self.known(),
-            safety: self.config.rule.safety,
+            safety: self.commit.level(),
             ahead: self.feeds.ahead(),
             two_primaries: self.meetings().clone(),
         }

@@ -7,6 +7,7 @@
 mod accept;
 mod announce;
 mod commit;
+mod level;
 mod meet;
 mod remove;
 mod report;
@@ -40,6 +41,7 @@ use freshet_membership::Credentials;
 use self::stuck::Progress;
 pub use self::{
     commit::CommitStage,
+    level::ChangeLevelError,
     remove::RemoveError,
     switch_over::{SwitchOverError, SwitchedOver, UnderWay, Unfit},
     waits::{StandbyWaits, VisibleWanted},
@@ -383,7 +385,7 @@ impl Shared {
     }
 
     fn note_committed(&self) {
-        if !self.config.rule.counts_on_nobody() {
+        if !self.commit.level().counts_on_nobody() {
             self.terms.note_committed(self.commit.committed());
         }
     }
@@ -521,7 +523,7 @@ impl Shared {
         };
         let cluster = Cluster {
             primary_in_doubt: self.config.proof.reason().is_some(),
-            safety: self.config.rule.safety,
+            safety: self.commit.level(),
             least: self.commit.least(),
             standbys: self.feeds.standbys(members, self.commit.committed()).into_iter().map(seen).collect(),
         };
@@ -564,7 +566,8 @@ impl Shared {
         PrimaryStatus {
             node: self.who.node,
             term: self.who.term,
-            safety: self.config.rule.safety,
+            safety: self.commit.level(),
+            wanted: self.commit.wanted_level(),
             standing,
             available,
             durable,

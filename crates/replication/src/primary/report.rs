@@ -57,7 +57,7 @@ impl Shared {
         let mut reported = self.reported.lock().expect("no code panics under this mutex");
         // Under the mutex, so that the last line is the present state.
         let (standing, _, members) = self.commit.reading();
-        let (term, safety) = (self.who.term.0, self.config.rule.safety);
+        let (term, safety) = (self.who.term.0, self.commit.level());
         for (node, member) in &members {
             let (place, acked) = (member.place, member.acked.0);
             let before = reported.places.insert(*node, place).unwrap_or(Place::Behind);

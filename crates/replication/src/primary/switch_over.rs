@@ -210,7 +210,7 @@ impl Shared {
 
     /// Whether commits count on this standby, or on none at all.
     fn counts(&self, standby: &StandbyStatus) -> bool {
-        standby.connected && standby.synchronous && (standby.in_sync || self.config.rule.counts_on_nobody())
+        standby.connected && standby.synchronous && (standby.in_sync || self.commit.level().counts_on_nobody())
     }
 
     fn seen(&self, to: NodeId, transactions: &dyn Fn() -> UnderWay) -> Seen {

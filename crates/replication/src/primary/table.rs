@@ -39,7 +39,7 @@ impl Shared {
         for standby in standbys.iter_mut().filter(|standby| standby.address.is_empty()) {
             standby.address = self.address_of(standby.node).unwrap_or_default();
         }
-        let votes = Votes { safety: Some(self.config.rule.safety), set: self.terms.get().set };
+        let votes = Votes { safety: Some(self.commit.level()), set: self.terms.get().set };
         let own = MemberStatus {
             role: if fenced { MemberRole::Deposed } else { MemberRole::Primary },
             lsn: Some(durable),

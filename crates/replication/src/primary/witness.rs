@@ -173,8 +173,8 @@ impl Shared {
         if self.is_fenced() {
             return Err(Refusal::NotPrimary { node: self.who.node, primary: None });
         }
-        let safety = self.config.rule.safety;
-        if !self.config.rule.takes_witness() {
+        let safety = self.commit.wanted_level();
+        if !self.commit.takes_witness() {
             return Err(Refusal::Failed(format!(
                 "at the level {safety} a witness has no vote, since commits count nodes with data: it is of use at the \
                  levels majority, and 2-safe without least-in-sync"

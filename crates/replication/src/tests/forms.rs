@@ -481,7 +481,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     assert_eq!(behind.standby.status().term, asked, "no node was asked for its promise");
     // Nor does another, as long as this one cannot say what it holds.
     let known = vec![Peer::at(standby.address())];
-    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), known, ..Default::default() };
+    let options = PromoteOptions { configured: Some(Safety::Quorum(2)), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &behind.terms)], 2);
     let refused = behind.standby.promote(&options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
@@ -497,7 +497,7 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     let (standby, bytes, end) = bereft(vec![candidate.address()]);
     standby.tape.toy.gate(None);
     let known = vec![Peer::at(standby.address())];
-    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), known, ..Default::default() };
+    let options = PromoteOptions { configured: Some(Safety::Quorum(2)), known, ..Default::default() };
     are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &candidate.terms)], 2);
     let promoted = candidate.standby.promote(&options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));

@@ -135,7 +135,7 @@ fn a_candidate_asks_whom_others_know() {
     let terms = Terms::new(state, Arc::new(VolatileTerms));
     let emptied = NewStandby::new(4).following(a.address()).terms(terms).start();
     let known = vec![Peer::at(a.address())];
-    let options = PromoteOptions { safety: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
+    let options = PromoteOptions { configured: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
     let promoted = emptied.standby.promote(&options).unwrap();
     assert_eq!(promoted.start, end);
     let has_answered = |node: &StandbyNode| promoted.answered_at.contains(&node.address());

@@ -30,9 +30,11 @@ impl World {
         let missing: Vec<_> = synchronous.clone().filter(|other| !holds(other)).map(|other| other.id.0).collect();
         let members = || set.iter().map(|member| &self.nodes[member.node.0 as usize]).filter(|member| holds(member));
         // No asynchronous node is a member, but under 2-safe one that was promoted.
-        let counted = members().filter(|member| member.synchronous).count();
-        let enough = match (self.scenario.safety, quorum) {
+        let counted = members().filter(|member| member.synchronous || self.scenario.levels).count();
+        let level = recorded.map_or(self.scenario.safety, |set| set.level);
+        let enough = match (level, quorum) {
             (Safety::OneSafe, _) => true,
+            (Safety::Quorum(k), _) if self.scenario.levels => counted >= k as usize,
             (Safety::Quorum(k), _) => synchronous.filter(|other| holds(other)).count() >= k as usize,
             (Safety::TwoSafe, _) => members().count() == set.len(),
             (Safety::VerySafe, _) | (Safety::Majority, None) => counted == set.len(),
@@ -41,8 +43,7 @@ impl World {
         // A failover that was forced may have cut off what an acknowledgement on its way tells of.
         if !enough && !self.scenario.force {
             return Property::Acknowledged.violated(format!(
-                "node {node} acknowledges {upto} under {}, but nodes {missing:?} do not hold it",
-                self.scenario.safety
+                "node {node} acknowledges {upto} under {level}, but nodes {missing:?} do not hold it"
             ));
         }
         self.check_one_primary(node, upto)?;

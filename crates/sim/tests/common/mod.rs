@@ -82,6 +82,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.switch_overs += report.switch_overs;
     total.handed_over += report.handed_over;
     total.removed += report.removed;
+    total.levels += report.levels;
     total.maintenance += report.maintenance;
     total.refused += report.refused;
     total.cuts += report.cuts;

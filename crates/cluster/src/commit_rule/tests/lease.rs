@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn a_primary_without_a_lease_commits_nothing() {
     let config = RuleConfig { lease: Some(Duration::from_millis(50)), ..RuleConfig::new(Safety::Quorum(2), 2) };
-    let set = InSyncSet { quorum: Some(2), ..set(&[NodeId(9), A, B], 1) };
+    let set = InSyncSet { level: config.safety, quorum: Some(2), ..set(&[NodeId(9), A, B], 1) };
     let none = BTreeSet::new();
     let mut rule = CommitRule::new(config, Lsn(0), ms(0)).recorded(me(), Term(2), Succession::Of(set), &none, ms(0));
     let acked = |standby, at, sent| Event::Acked { standby, persisted: Lsn(at), observed: Some(sent) };

@@ -37,12 +37,12 @@ pub enum NeedsOperator {
 }
 
 /// Whether any node of this set, the newest that is known, can be lost as a primary, and the others
-/// find a successor without an operator.
+/// find a successor without an operator. `safety` is the level where no set is known.
 ///
 /// # Errors
 /// [`NeedsOperator`] otherwise.
 pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), NeedsOperator> {
-    if safety == Safety::OneSafe {
+    if newest.map_or(safety, InSyncSet::kept_level) == Safety::OneSafe {
         return Err(NeedsOperator::OneSafe);
     }
     let set = newest.ok_or(NeedsOperator::Unknown)?;
@@ -65,7 +65,7 @@ impl Candidacy {
     }
 
     /// What is missing for a promotion that no operator has asked for. Others may hear a primary
-    /// that the candidate does not. Under 1-safe there are no sets, and no such promotion.
+    /// that the candidate does not. Under 1-safe there is no such promotion.
     pub(super) fn lacks_majority(&self, newest: Option<&InSyncSet>) -> Option<Stopped> {
         let Some(newest) = newest else {
             let answered = self.votes();

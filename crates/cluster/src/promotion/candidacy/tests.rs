@@ -42,7 +42,12 @@ fn logs(nodes: &[u64]) -> BTreeSet<Holder> {
 
 /// Of these members any `k` hold every commit.
 fn quorum(members: &[u64], k: u32) -> Option<InSyncSet> {
-    set(2, members, k - 1).map(|set| InSyncSet { quorum: Some(k), ..set })
+    set(2, members, k - 1).map(|set| InSyncSet { level: Safety::Quorum(k), quorum: Some(k), ..set })
+}
+
+/// The same set as this level records it.
+fn under_level(level: Safety, set: Option<InSyncSet>) -> Option<InSyncSet> {
+    set.map(|set| InSyncSet { level, ..set })
 }
 
 #[test]
@@ -216,8 +221,8 @@ fn a_living_term_outranks_who_comes_back_and_no_ordered_candidate() {
 fn who_comes_back_asks() {
     // Promised to another: that one has to answer where no number of others would do.
     let fence = Fence::new(Term(2), Some(NodeId(2)));
-    let all = || quorum(&[1, 2], 2);
-    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(false);
+    let all = |level| under_level(level, quorum(&[1, 2], 2));
+    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all(Safety::VerySafe)), &fence).comes_back(false);
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     back.promised(NodeId(3), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::Stop(Stopped::TooFew { answered: 2, needed: 3 }));
@@ -225,11 +230,12 @@ fn who_comes_back_asks() {
     assert_eq!(back.plan(Safety::VerySafe, false), Plan::Lead { term: Term(3) });
     // At least one other node, if it was made to join.
     let fence = Fence::new(Term(1), Some(NodeId(1)));
-    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
+    let of = |level| Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all(level)), &fence).comes_back(true);
+    let mut back = of(Safety::OneSafe);
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Stop(Stopped::TooFew { answered: 1, needed: 2 }));
     // Not where each commit needs all that are on record, so that none leads without this one.
-    assert_eq!(back.plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
-    let mut met = back.clone();
+    assert_eq!(of(Safety::Quorum(2)).plan(Safety::Quorum(2), false), Plan::Lead { term: Term(2) });
+    let mut met = of(Safety::VerySafe);
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, false), Plan::Lead { term: Term(2) });
     // A mirror that has lost its memory knows whether another leads, and has no vote.
@@ -327,7 +333,8 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     candidate.promised(NodeId(2), vain());
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(5) });
     let counting = |_: &_| Counting { quorum: None, floor: 1 };
-    let first = candidate.succession(false).first(candidate.term(), Holder::new(NodeId(1), 1), counting);
+    let first =
+        candidate.succession(false).first(candidate.term(), Holder::new(NodeId(1), 1), Safety::TwoSafe, counting);
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
     // As the candidate it has to give up its own tail, if all members are heard. Where one would do
     // it must be the candidate itself.
@@ -366,7 +373,12 @@ fn a_cluster_is_unattended_if_the_others_of_its_set_may_lead() {
         let found = members.iter().all(|lost| leads(*lost));
         assert_eq!(is_unattended(safety, set.as_ref()).is_ok(), found, "{nodes} nodes, floor {floor}, {k:?}");
     }
-    assert_eq!(is_unattended(Safety::OneSafe, set(2, &[1, 2, 3], 1).as_ref()), Err(NeedsOperator::OneSafe));
+    let one_safe = under_level(Safety::OneSafe, set(2, &[1, 2, 3], 1));
+    assert_eq!(is_unattended(Safety::TwoSafe, one_safe.as_ref()), Err(NeedsOperator::OneSafe));
+    // As long as another level may be in effect, a candidate asks.
+    let before = vec![earlier(logs(&[1, 2, 3]), Some(2))];
+    let changing = one_safe.map(|set| InSyncSet { before, ..set });
+    assert_eq!(changing.map(|set| set.kept_level()), Some(Safety::TwoSafe));
     assert_eq!(is_unattended(Safety::TwoSafe, None), Err(NeedsOperator::Unknown));
 }
 
@@ -493,28 +505,31 @@ fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
         history.begin(TermEntry { term: Term(2), start: Lsn(40), node: NodeId(9), nonce }).unwrap();
         history
     };
-    let of = |history: &TermHistory, end, committed| LogState {
+    let under = |level, history: &TermHistory, end, committed| LogState {
         history: history.clone(),
         committed: Lsn(committed),
-        ..log(&[], end, set(4, &[1, 2, 9], 0))
+        ..log(&[], end, under_level(level, set(4, &[1, 2, 9], 0)))
     };
+    let of = |history: &_, end, committed| under(Safety::OneSafe, history, end, committed);
     let (later, twice) = (history(&[(1, 0), (2, 40)]), begun(2));
     for (mine, other) in [(&history(&[(1, 0)]), &later), (&begun(1), &twice)] {
-        let candidate = |committed| {
-            let mut candidate = Candidacy::new(NodeId(1), of(mine, 50, committed), &Fence::new(Term(2), None));
-            candidate.promised(NodeId(9), of(other, 80, 45));
+        let candidate_under = |level, committed| {
+            let mine = under(level, mine, 50, committed);
+            let mut candidate = Candidacy::new(NodeId(1), mine, &Fence::new(Term(2), None));
+            candidate.promised(NodeId(9), under(level, other, 80, 45));
             candidate
         };
+        let candidate = |committed| candidate_under(Safety::OneSafe, committed);
         let entries = Plan::Lead { term: Term(3) };
         for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
-            let mut it = candidate(48);
+            let mut it = candidate_under(safety, 48);
             let holds_more = Plan::Stop(Stopped::HoldsMore { than: NodeId(9), at: Lsn(40), committed: Lsn(48) });
             assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, entries.clone()));
             // Another may have still more of that.
-            it.promised(NodeId(2), of(mine, 60, 48));
+            it.promised(NodeId(2), under(safety, mine, 60, 48));
             let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) });
             assert_eq!(it.plan(safety, true), fetch);
-            it.fetched(of(mine, 60, 48));
+            it.fetched(under(safety, mine, 60, 48));
             assert_eq!(it.plan(safety, true), entries);
         }
         // Nothing would be given up.

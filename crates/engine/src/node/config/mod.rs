@@ -129,13 +129,14 @@ pub struct NodeConfig {
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = COMMON)]
     pub peers: Vec<String>,
 
-    /// Where a commit must be persistent before its client hears of it. `majority`: on more than
-    /// half of the nodes that belong to the cluster, this one included, where there are three or
-    /// more; two are as under `2-safe`. `1-safe`: here. `2-safe`: here and on all standbys in sync;
-    /// without any the primary continues alone. `very-safe`: on all standbys. `quorum:K`: on K
-    /// nodes, this one included. See docs/operations.md#safety-levels.
+    /// Where a commit must be persistent before its client hears of it, in a cluster that begins;
+    /// later `freshet level` changes that for all nodes, and the record of it counts. `majority`:
+    /// on more than half of the nodes that belong to the cluster, this one included, where there
+    /// are three or more; two are as under `2-safe`. `1-safe`: here. `2-safe`: here and on all
+    /// standbys in sync; without any the primary continues alone. `very-safe`: on all standbys.
+    /// `quorum:K`: on K nodes, this one included. See docs/operations.md#safety-levels.
     ///
-    /// Choose it by what may be lost; the same on all nodes.
+    /// Choose it by what may be lost.
     #[arg(long, value_name = "LEVEL", help_heading = COMMON)]
     pub safety: Safety,
     /// How many milliseconds commits wait when the safety level cannot be kept. Then they are

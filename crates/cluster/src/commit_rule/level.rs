@@ -1,0 +1,54 @@
+//! What commits promise, and how an operator changes that while the primary commits.
+
+use std::collections::BTreeSet;
+
+use freshet_base::{NodeId, Safety};
+
+use super::{CannotChange, CommitRule, Decision, Event, Sets};
+use crate::Moment;
+
+impl CommitRule {
+    /// What commits promise now.
+    pub fn level(&self) -> Safety {
+        self.sets.as_ref().filter(|sets| sets.begun()).map_or(self.config.safety, |sets| sets.in_effect().level)
+    }
+
+    /// What they are to promise: another level than [`CommitRule::level`] while the record of a
+    /// change is on its way. Until then they keep to both.
+    pub fn wanted_level(&self) -> Safety {
+        self.sets.as_ref().map_or(self.config.safety, Sets::level)
+    }
+
+    /// An operator wants another level. It is in effect when the set is that is recorded under it.
+    ///
+    /// # Errors
+    /// [`CannotChange`]; then nothing has changed.
+    pub fn change_level(&mut self, level: Safety, now: Moment) -> Result<Decision, CannotChange> {
+        let in_sync = self.in_sync() + 1;
+        if let Some(sets) = &mut self.sets {
+            let needed = match level {
+                Safety::Quorum(nodes) => nodes,
+                _ => sets.needed_under(level).unwrap_or(0),
+            };
+            if needed > in_sync && level != sets.level() {
+                return Err(CannotChange::TooFew { level, needed, in_sync });
+            }
+            let is_away = |node| self.members.get(&node).is_none_or(|member| !member.connected);
+            let away = sets.members().map(|member| member.node).find(|node| is_away(*node));
+            if let Some(node) = away.filter(|_| sets.level() == Safety::OneSafe && level != Safety::OneSafe) {
+                return Err(CannotChange::Away(node));
+            }
+            sets.set_level(level);
+        }
+        self.config.safety = level;
+        Ok(self.apply(Event::Tick, now))
+    }
+
+    /// Writes a set of the level that is wanted, where the newest is of another.
+    pub(super) fn begin_level(&mut self) {
+        let Some(sets) = &mut self.sets else { return };
+        let stalls = |node: &NodeId| self.members.get(node).is_none_or(|member| member.stalls);
+        let silent: BTreeSet<_> = sets.members().map(|member| member.node).filter(stalls).collect();
+        sets.change_level(&silent);
+    }
+}

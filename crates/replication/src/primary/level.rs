@@ -1,0 +1,62 @@
+//! An operator changes what commits promise
+//! ([`freshet_cluster::commit_rule::CommitRule::change_level`]).
+
+use std::time::{Duration, Instant};
+
+use freshet_base::{
+    Safety,
+    wait::{self, Patience},
+};
+use freshet_cluster::commit_rule::{CannotChange, Event};
+
+use super::Primary;
+use crate::feed::Feeder;
+
+/// So long it may take until the in-sync set of the new level is in effect.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Why the level was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeLevelError {
+    /// See there.
+    #[error("the level is not changed to {level}: {cause}")]
+    Refused {
+        /// The level.
+        level: Safety,
+        /// Why.
+        cause: CannotChange,
+    },
+    /// The set of the new level is not in effect yet.
+    #[error(
+        "commits are to keep to {0} from now on, and to the level of before as well until that is on record: other \
+         nodes have yet to note it, or another one has taken over; see `freshet status`"
+    )]
+    NotRecorded(Safety),
+}
+
+impl Primary {
+    /// What commits promise.
+    pub fn level(&self) -> Safety {
+        self.shared.commit.level()
+    }
+
+    /// From its record on, commits keep to `level`, also in later terms. Says which level there was
+    /// before. Blocks until that is on record, ten seconds at most.
+    ///
+    /// # Errors
+    /// [`ChangeLevelError`]; if it is refused nothing has changed.
+    pub fn change_level(&self, level: Safety) -> Result<Safety, ChangeLevelError> {
+        let shared = &self.shared;
+        let before = shared.commit.level();
+        shared.commit.change_level(level).map_err(|cause| ChangeLevelError::Refused { level, cause })?;
+        tracing::warn!(%level, %before, term = shared.who.term.0, "an operator changes the safety level");
+        // The commit rule may have a set to write now.
+        shared.apply(Event::Tick);
+        let recorded = || (shared.commit.level() == level).then_some(());
+        let patience = Patience::endless().until(Instant::now() + PATIENCE);
+        wait::poll(LOOK, patience, recorded).map_err(|_| ChangeLevelError::NotRecorded(level))?;
+        shared.announce.ring();
+        Ok(before)
+    }
+}
