@@ -161,7 +161,7 @@ impl CommitRule {
         answered: &BTreeSet<NodeId>,
         now: Moment,
     ) -> Self {
-        let sets = Sets::new(me, term, self.config, succession);
+        let sets = Sets::new(me, (term, self.start), self.config, succession);
         self.config.safety = sets.level();
         let by_witness = sets.witnesses() > 0;
         self.settled = sets.counts() || by_witness;

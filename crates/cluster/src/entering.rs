@@ -266,7 +266,7 @@ mod tests {
         let may_be_committed = Err(NotEntered::Acknowledged { at: Lsn(90), committed: Lsn(100) });
         assert_eq!([90, 95].map(|start| follows(&led, start)), [may_be_committed.clone(), Ok(())]);
         let counting = |_: &_| Counting { quorum: None, floor: 0 };
-        let first = Succession::begin().first(Term(3), Holder::new(ME, 1), Safety::TwoSafe, counting);
+        let first = Succession::begin().first((Term(3), Lsn::ZERO), Holder::new(ME, 1), Safety::TwoSafe, counting);
         let settled = InSyncSet { number: 2, ..first.clone() };
         for (set, refused) in [(first, Ok(())), (settled, may_be_committed)] {
             let member = TermState { led: None, set: Some(set), ..led.clone() };

@@ -138,6 +138,8 @@ pub struct InSyncSet {
     pub members: BTreeSet<Holder>,
     /// What commits promise by this set, and by those that follow until an operator changes it.
     pub level: Safety,
+    /// What sets before this one have committed without its members ends here at the latest.
+    pub since: Lsn,
     /// How many members hold every commit; none: all of them do.
     pub quorum: Option<u32>,
     /// Each set that may follow has this number of its members, and one more, or all of them that
@@ -421,11 +423,11 @@ impl Succession {
         }
     }
 
-    /// The first set of a term: everybody of the set before, and the new primary. What its commits
-    /// promise `level` says, and how it counts its members `counting`.
+    /// The first set of a term, which begins at `start`: everybody of the set before, and the new
+    /// primary. What its commits promise `level` says, and how it counts its members `counting`.
     pub fn first(
         &self,
-        term: Term,
+        (term, start): (Term, Lsn),
         primary: Holder,
         level: Safety,
         counting: impl Fn(&BTreeSet<Holder>) -> Counting,
@@ -440,8 +442,13 @@ impl Succession {
         roster.voters.insert(primary.node);
         let Counting { quorum, floor } = counting(&members);
         let (primary, first, before) = (primary.node, number, Vec::new());
-        let mut set = InSyncSet { term, primary, number, first, after, members, level, quorum, floor, before, roster };
+        let since = start;
+        let mut set =
+            InSyncSet { term, primary, number, first, after, members, level, since, quorum, floor, before, roster };
         if let Self::Of(earlier) = self {
+            if earlier.own() == set.own() {
+                set.since = earlier.since;
+            }
             set.before = InSyncSet::others(earlier.possible(), &set.own());
         }
         set
@@ -456,8 +463,9 @@ pub(crate) mod tests {
     pub(crate) fn first_set(primary: NodeId, members: BTreeSet<Holder>) -> InSyncSet {
         let (quorum, floor, before, after) = (None, 0, Vec::new(), Term(0));
         let roster = Roster { voters: members.iter().map(|member| member.node).collect(), ..Roster::default() };
-        let level = Safety::TwoSafe;
-        InSyncSet { term: Term(1), primary, number: 1, first: 1, after, members, level, quorum, floor, before, roster }
+        let (level, since) = (Safety::TwoSafe, Lsn::ZERO);
+        let (term, number, first) = (Term(1), 1, 1);
+        InSyncSet { term, primary, number, first, after, members, level, since, quorum, floor, before, roster }
     }
 
     /// A set that may have been in effect before: `quorum` members hold every commit, or all do.
@@ -498,11 +506,12 @@ pub(crate) mod tests {
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
         let [all, floored] = [0, 1].map(|floor| move |_: &_| Counting { quorum: None, floor });
-        let first = Succession::begin().first(Term(1), Holder::new(NodeId(1), 5), Safety::TwoSafe, all);
-        let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), Safety::TwoSafe, all);
+        let first = Succession::begin().first((Term(1), Lsn::ZERO), Holder::new(NodeId(1), 5), Safety::TwoSafe, all);
+        let second =
+            Succession::Of(first.clone()).first((Term(2), Lsn::ZERO), Holder::new(NodeId(2), 6), Safety::TwoSafe, all);
         assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.own().to_earlier()][..]));
         let forced = Succession::New { number: 3, roster: first.roster.clone() }.first(
-            Term(3),
+            (Term(3), Lsn::ZERO),
             Holder::new(NodeId(2), 6),
             Safety::TwoSafe,
             floored,
@@ -512,7 +521,8 @@ pub(crate) mod tests {
         assert_eq!(InSyncSet::newer(Some(forced.clone()), first.clone()), forced);
         let (rival, known) = (InSyncSet { primary: NodeId(7), number: 1, ..forced.clone() }, Some(forced));
         assert_eq!(InSyncSet::newer(known, rival.clone()), rival, "the same term of another primary is over");
-        let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), Safety::TwoSafe, all);
+        let emptied =
+            Succession::Of(first).first((Term(4), Lsn::ZERO), Holder::new(NodeId(1), 7), Safety::TwoSafe, all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
     }
 }

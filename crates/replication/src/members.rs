@@ -518,11 +518,23 @@ mod tests {
     #[test]
     fn a_vote_is_that_of_a_log() {
         let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
-        let (level, quorum, floor, before) = (Safety::Quorum(2), Some(2), 1, Vec::new());
+        let (level, since, quorum, floor, before) = (Safety::Quorum(2), Lsn::ZERO, Some(2), 1, Vec::new());
         let (term, primary, after, roster) = (Term(1), NodeId(1), Term(0), Roster::default());
         let members = members.into();
-        let set =
-            InSyncSet { term, primary, number: 1, first: 1, after, members, level, quorum, floor, before, roster };
+        let set = InSyncSet {
+            term,
+            primary,
+            number: 1,
+            first: 1,
+            after,
+            members,
+            level,
+            since,
+            quorum,
+            floor,
+            before,
+            roster,
+        };
         let mut table = table(Safety::Quorum(2), Some(set));
         let with = |node, incarnation| StandbyStatus {
             connected: true,

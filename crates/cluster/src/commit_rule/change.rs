@@ -11,6 +11,9 @@ impl CommitRule {
     /// Where members that are on record have to leave, others have become level, or another level
     /// is wanted, there is another set to write.
     pub(super) fn change_set(&mut self, now: Moment) {
+        if let Some(sets) = &mut self.sets {
+            sets.note_committed(self.committed.max(self.start));
+        }
         self.begin_level();
         if self.counted().is_some() {
             self.change_counted();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use freshet_base::{NodeId, Safety};
 
-use super::{CannotChange, CommitRule, Decision, Event, Sets};
-use crate::Moment;
+use super::{CannotChange, CommitRule, Decision, Event, Member, Sets};
+use crate::{Moment, in_sync::Holder};
 
 impl CommitRule {
     /// What commits promise now.
@@ -47,8 +47,10 @@ impl CommitRule {
     /// Writes a set of the level that is wanted, where the newest is of another.
     pub(super) fn begin_level(&mut self) {
         let Some(sets) = &mut self.sets else { return };
-        let stalls = |node: &NodeId| self.members.get(node).is_none_or(|member| member.stalls);
-        let silent: BTreeSet<_> = sets.members().map(|member| member.node).filter(stalls).collect();
+        // It stalls, or has another log than the one on which commits count.
+        let is_away = |member: &Member, holder: &Holder| member.stalls || member.holder(holder.node) != *holder;
+        let is_silent = |it: &Holder| self.members.get(&it.node).is_none_or(|member| is_away(member, it));
+        let silent: BTreeSet<NodeId> = sets.members().filter(is_silent).map(|member| member.node).collect();
         sets.change_level(&silent);
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Sets {
     roster: Roster,
     /// Whether a set of this term is in effect.
     begun: bool,
+    /// What was committed by the sets up to the newest.
+    committed: Lsn,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,9 +35,10 @@ struct Link {
 }
 
 impl Sets {
-    pub fn new(me: Holder, term: Term, config: RuleConfig, succession: Succession) -> Self {
+    /// Of a term of `me` that begins at `start`.
+    pub fn new(me: Holder, (term, start): (Term, Lsn), config: RuleConfig, succession: Succession) -> Self {
         let config = RuleConfig { safety: succession.level(config.safety), ..config };
-        let first = succession.first(term, me, config.safety, |members| config.counting(members));
+        let first = succession.first((term, start), me, config.safety, |members| config.counting(members));
         let before = match succession {
             Succession::Of(set) => {
                 let of = |Possible { members, quorum, floor }| InSyncSet {
@@ -53,7 +56,7 @@ impl Sets {
         let earlier = |member: &&Holder| member.node == me.node && **member != me;
         let gone = chain.iter().flat_map(|link| &link.set.members).filter(earlier).copied().collect();
         let roster = chain.back().map(|link| link.set.roster.clone()).unwrap_or_default();
-        Self { me, config, chain, gone, roster, begun: false }
+        Self { me, config, chain, gone, roster, begun: false, committed: start }
     }
 
     /// The primary.
@@ -87,6 +90,11 @@ impl Sets {
     /// Whether any K members hold every commit, not all of them.
     pub fn counts(&self) -> bool {
         self.newest().set.quorum.is_some()
+    }
+
+    /// So much is committed, by all sets that there are.
+    pub fn note_committed(&mut self, committed: Lsn) {
+        self.committed = committed;
     }
 
     /// What commits are to promise: the newest set, or the next one, is of this level.
@@ -234,7 +242,10 @@ impl Sets {
     /// Whether the next set may be without this node, which may still answer a candidate.
     pub fn may_do_without(&self, node: NodeId) -> bool {
         let without: BTreeSet<_> = self.newest().set.members.iter().filter(|it| it.node != node).copied().collect();
-        without == self.newest().set.members || self.may_follow(&without)
+        // Without it there might be too few, now or under the level that is wanted.
+        let data = without.iter().filter(|member| member.has_data()).count();
+        let suffices = self.config.counting(&without).quorum.is_none_or(|quorum| quorum as usize <= data);
+        suffices && (without == self.newest().set.members || self.may_follow(&without))
     }
 
     /// `node` does not belong to the cluster any more.
@@ -383,6 +394,9 @@ impl Sets {
         let level = self.config.safety;
         let mut set =
             InSyncSet { number: last.number + 1, members, level, quorum, floor, before, roster, ..last.clone() };
+        if last.own() != set.own() {
+            set.since = self.committed;
+        }
         set.before = InSyncSet::others(self.chain.iter().map(|link| link.set.own()), &set.own());
         self.chain.push_back(Link { set, end: None });
     }

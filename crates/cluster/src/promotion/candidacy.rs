@@ -327,7 +327,11 @@ impl Candidacy {
         // The logs of others may have been written by a primary that restarted and committed
         // nothing, or hold less than was committed.
         let counts = |node: NodeId, log: &LogState| {
-            let named = |set: &&InSyncSet| set.members.contains(&Holder::new(node, log.incarnation));
+            let holder = Holder::new(node, log.incarnation);
+            // What was committed before the newest set may be with members of earlier ones alone.
+            let has_all = |set: &InSyncSet| matches!(self.agreement(log), Agreement::Upto(at) if at >= set.since);
+            let before = |set: &&InSyncSet| set.possible_members().any(|member| *member == holder) && !has_all(set);
+            let named = |set: &&InSyncSet| set.members.contains(&holder) || before(set);
             newest.as_ref().filter(|_| !force).is_none_or(|set| named(&set))
         };
         let mine = counts(self.me, &self.mine);
@@ -379,11 +383,13 @@ impl Candidacy {
             None => matches!(safety, Safety::VerySafe | Safety::Quorum(_)),
         };
         // Two nodes would be three with it, and are counted in another way then.
-        if (counts_members || safety == Safety::Majority) && !self.mine.synchronous {
+        let me = Holder::new(self.me, self.mine.incarnation);
+        // One that has led is a member, under whatever level that was.
+        let is_member = newest.is_some_and(|newest| newest.members.contains(&me));
+        if (counts_members || safety == Safety::Majority) && !self.mine.synchronous && !is_member {
             return Some(Stopped::Asynchronous);
         }
         let (answered, needed) = self.members_answered(newest);
-        let me = Holder::new(self.me, self.mine.incarnation);
         let is_outside = |set: &Earlier| {
             let answers = |member: &Holder| member.node == self.me || self.has_answer_of(member.node);
             set.floor > 0 && !set.members.contains(&me) && !set.members.iter().all(answers)
@@ -393,9 +399,7 @@ impl Candidacy {
             // All members that answer may lose their logs, and then nothing keeps the primary of
             // before, or another candidate, from going on without them. A candidate that is a
             // member would; and no other can stand if all have answered.
-            Some(newest) if newest.possible().any(|set| set.floor > 0) && !newest.members.contains(&me) => {
-                Some(newcomer(newest))
-            }
+            Some(newest) if newest.possible().any(|set| set.floor > 0) && !is_member => Some(newcomer(newest)),
             _ if answered >= needed => newest.filter(|set| set.before.iter().any(is_outside)).map(newcomer),
             Some(_) if counts_members => Some(Stopped::TooFew { answered, needed }),
             _ => Some(Stopped::SetUncertain { newest: newest.cloned(), answered, needed }),

@@ -52,7 +52,8 @@ pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
     let last = nodes.iter().flat_map(|(_, terms)| terms.get().history.entries().to_vec()).max_by_key(|it| it.term);
     let TermEntry { term, node: primary, .. } = last.unwrap();
     let (floor, quorum, before, after) = (quorum - 1, Some(quorum), Vec::new(), Term(0));
-    let (level, roster) = (Safety::Quorum(floor + 1), Roster::default());
-    let set = InSyncSet { term, primary, number: 1, first: 1, after, members, level, quorum, floor, before, roster };
+    let (level, since, roster) = (Safety::Quorum(floor + 1), Lsn::ZERO, Roster::default());
+    let set =
+        InSyncSet { term, primary, number: 1, first: 1, after, members, level, since, quorum, floor, before, roster };
     nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
 }

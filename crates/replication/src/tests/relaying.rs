@@ -274,6 +274,7 @@ fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
             after: Term(0),
             members: members.iter().map(|node| Holder::new(NodeId(*node), 0)).collect(),
             level: Safety::TwoSafe,
+            since: Lsn::ZERO,
             quorum: None,
             floor: 0,
             before: Vec::new(),

@@ -140,3 +140,34 @@ fn from_one_safe_all_know_before_anything_relies_on_it() {
     assert_eq!(rule.level(), Safety::OneSafe);
     expect(&mut rule, Event::Durable(Lsn(50)), ms(5), 50);
 }
+
+/// A node that has come with another log while commits counted members is none of those who have
+/// to note the next set.
+#[test]
+fn a_log_that_is_gone_holds_up_no_level() {
+    let mut rule = trio(Safety::Quorum(2));
+    let _ = rule.change_level(Safety::TwoSafe, ms(1)).unwrap();
+    record(&mut rule, 20, 1);
+    let with_another = |incarnation| Event::Joined { standby: B, incarnation, persisted: Lsn(0), synchronous: true };
+    let _ = rule.apply(with_another(2), ms(2));
+    let _ = rule.change_level(Safety::Quorum(2), ms(3)).unwrap();
+    let _ = rule.apply(with_another(3), ms(3));
+    let _ = rule.change_level(Safety::TwoSafe, ms(4)).unwrap();
+    for at in [30, 40, 50, 60] {
+        if rule.to_write().is_some() {
+            record(&mut rule, at, 4);
+        }
+        let _ = rule.apply(Event::Durable(Lsn(at)), ms(4));
+        let _ = rule.apply(acked(A, at), ms(4));
+    }
+    assert_eq!((rule.level(), rule.committed()), (Safety::TwoSafe, Lsn(60)));
+}
+
+#[test]
+fn a_node_stays_that_the_wanted_level_needs() {
+    let mut rule = trio(Safety::TwoSafe);
+    let _ = rule.change_level(Safety::Quorum(3), ms(1)).unwrap();
+    let refused = rule.leave(B, Leaves::Removed, ms(1)).map(drop);
+    assert!(matches!(refused, Err(CannotLeave::Needed { .. })), "{refused:?}");
+    assert!(trio(Safety::TwoSafe).leave(B, Leaves::Removed, ms(1)).is_ok());
+}

@@ -333,8 +333,12 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     candidate.promised(NodeId(2), vain());
     assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Lead { term: Term(5) });
     let counting = |_: &_| Counting { quorum: None, floor: 1 };
-    let first =
-        candidate.succession(false).first(candidate.term(), Holder::new(NodeId(1), 1), Safety::TwoSafe, counting);
+    let first = candidate.succession(false).first(
+        (candidate.term(), Lsn::ZERO),
+        Holder::new(NodeId(1), 1),
+        Safety::TwoSafe,
+        counting,
+    );
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
     // As the candidate it has to give up its own tail, if all members are heard. Where one would do
     // it must be the candidate itself.
@@ -472,6 +476,22 @@ fn no_term_begins_below_that_of_a_known_set() {
     let mut candidate = Candidacy::new(NodeId(2), known, &Fence::new(Term(2), None));
     candidate.met(NodeId(3), log(&[(1, 0)], 50, of_term(6)).testimony());
     assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::HigherTerm { at_least: Term(7) });
+}
+
+/// A set of two was written, after one of three. What was committed before that is with the third.
+#[test]
+fn who_is_to_leave_may_hold_what_was_committed() {
+    let plan = |since| {
+        let before = vec![earlier(logs(&[2, 3, 9]), Some(2))];
+        let newest = quorum(&[2, 9], 2).map(|set| InSyncSet { number: 3, since: Lsn(since), before, ..set });
+        let mine = log(&[(1, 0)], 50, quorum(&[2, 3, 9], 2));
+        let mut candidate = Candidacy::new(NodeId(2), mine, &Fence::new(Term(1), None));
+        candidate.promised(NodeId(3), log(&[(1, 0)], 80, newest));
+        candidate.plan(Safety::Quorum(2), false)
+    };
+    assert_eq!(plan(60), Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(80) }));
+    // What comes after that is committed with the two alone.
+    assert_eq!(plan(50), Plan::Lead { term: Term(2) });
 }
 
 /// A mirror that was cut within a batch may have acknowledged more than it has.
