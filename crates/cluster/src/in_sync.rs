@@ -80,7 +80,7 @@
 //! that were heard, which have raised their fences, at least one would be missing in any set with
 //! which the old primary could go on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
@@ -165,10 +165,38 @@ pub struct Roster {
     /// The nodes that an operator has removed, the last of them last: at most [`REMOVED`]. They may
     /// not join again.
     pub removed: Vec<NodeId>,
+    /// Counts the cluster's authorities. What an authority of an earlier number has signed counts
+    /// only where the key that it is for is among `keys`.
+    pub generation: u64,
+    /// The fingerprint of the certificate of that authority; none: it is yet to be made, or the
+    /// operator provides the certificates.
+    pub authority: Option<Fingerprint>,
+    /// The keys by which nodes are known, whichever authority has signed for them: at most
+    /// [`KEYS`]. Those of nodes that were removed are among them, so that they hear why they are
+    /// refused.
+    pub keys: BTreeMap<NodeId, Fingerprint>,
 }
+
+/// SHA-256 of a certificate, or of a public key.
+pub type Fingerprint = [u8; 32];
 
 /// How many removed nodes a cluster remembers.
 pub const REMOVED: usize = 256;
+
+/// How many keys a cluster remembers: those of all nodes that belong to it, and of the last that
+/// were removed.
+pub const KEYS: usize = 256;
+
+/// What is to be recorded of authorities and keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Noted {
+    /// These are the keys of these nodes.
+    Keys(BTreeMap<NodeId, Fingerprint>),
+    /// The present authority counts no more, by the word of an operator.
+    Retired,
+    /// The primary has made the authority of this generation, with this fingerprint.
+    Made(u64, Fingerprint),
+}
 
 impl Roster {
     /// Whether an operator removes this node, or has.
@@ -182,14 +210,44 @@ impl Roster {
         self.witness.take_if(|witness| *witness == node);
         if removed && !self.has_removed(node) {
             self.leaving.insert(node);
+            // It has the authority's key.
+            self.note(&Noted::Retired);
         }
+    }
+
+    pub(crate) fn note(&mut self, noted: &Noted) {
+        match noted {
+            Noted::Keys(keys) => {
+                self.keys.extend(keys);
+                while self.keys.len() > KEYS
+                    && let Some(node) = self.least_needed(keys)
+                {
+                    self.keys.remove(&node);
+                }
+            }
+            Noted::Retired => (self.generation, self.authority) = (self.generation + 1, None),
+            Noted::Made(generation, authority) => {
+                (self.generation, self.authority) = (*generation, Some(*authority));
+            }
+        }
+    }
+
+    /// Whose key is to be forgotten first: of a node that was removed, then of one on which no
+    /// commit counts. `new` has just come.
+    fn least_needed(&self, new: &BTreeMap<NodeId, Fingerprint>) -> Option<NodeId> {
+        let removed = self.removed.iter().copied().find(|node| self.keys.contains_key(node));
+        let stays = |node: &NodeId| self.voters.contains(node) || self.witness == Some(*node);
+        let others = || self.keys.keys().rev().filter(|node| !stays(node));
+        removed.or_else(|| others().find(|node| !new.contains_key(node)).or_else(|| others().next()).copied())
     }
 
     /// The record is in effect by which these leave.
     pub(crate) fn left(&mut self, left: &BTreeSet<NodeId>) {
         self.removed.extend(left.iter().filter(|node| self.leaving.remove(node)));
         let oldest = self.removed.len().saturating_sub(REMOVED);
-        self.removed.drain(..oldest);
+        for node in self.removed.drain(..oldest) {
+            self.keys.remove(&node);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use freshet_fabric::{
     local::LocalListener,
     tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
 };
-use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
+use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Token};
 
 pub use self::connect::connect;
 pub(crate) use self::connect::connect_until;
@@ -318,7 +318,8 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
     let peer = connection.peer();
     let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline));
     let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
-    let identity = connection.stream().certificate().map(|certificate| Identity::of(&certificate));
+    let certificate = connection.stream().certificate();
+    let identity = certificate.as_ref().map(Identity::of);
     let (hello, connection) = greeting(connection, deadline)?;
     let caller = Caller::of(identity, &hello);
     if !may(caller, &hello.purpose) {
@@ -327,7 +328,16 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
         refuse(connection, Refusal::NotMember(why));
         return None;
     }
+    if credentials.has_removed(hello.node) {
+        refuse(connection, Refusal::Removed { node: hello.node });
+        return None;
+    }
     match &hello.purpose {
+        Purpose::Renew => {
+            let certified = certificate.map(|certificate| credentials.certify_again(&certificate));
+            answer(connection, Term(0), &certified.map_or(Reply::Working, |certified| signed(certified, peer)));
+            None
+        }
         Purpose::Enrol(newcomer) => {
             answer(connection, Term(0), &certify(credentials, newcomer, false, peer));
             None
@@ -357,13 +367,17 @@ fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared
 
 fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, peer: SocketAddr) -> Reply {
     let from = if same_user { "a process of this user".to_owned() } else { peer.to_string() };
-    match credentials.enrol(newcomer, same_user) {
+    signed(credentials.enrol(newcomer, same_user), from)
+}
+
+fn signed(certified: Result<Enrolled, EnrolmentError>, from: impl std::fmt::Display) -> Reply {
+    match certified {
         Ok(enrolled) => {
-            tracing::info!(from, identity = %enrolled.identity, "a certificate is signed");
+            tracing::info!(%from, identity = %enrolled.identity, "a certificate is signed");
             Reply::Enrolled(enrolled)
         }
         Err(error) => {
-            tracing::warn!(from, cause = %error, "a certificate is refused");
+            tracing::warn!(%from, cause = %error, "a certificate is refused");
             Reply::Refused(Refusal::NotEnrolled(error.to_string()))
         }
     }

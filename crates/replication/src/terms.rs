@@ -14,6 +14,7 @@ use freshet_cluster::{
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
+use freshet_membership::{Credentials, OnRecord};
 
 use crate::{
     maintenance::Maintained,
@@ -88,6 +89,22 @@ struct Kept {
     leads: Option<Weak<dyn Leads>>,
     /// Where other nodes were reached last.
     remembered: BTreeMap<String, Option<NodeId>>,
+    /// What the newest set says of keys, these know.
+    credentials: Option<Credentials>,
+}
+
+impl Kept {
+    fn admit(&self) {
+        let Some(credentials) = &self.credentials else { return };
+        let on_record = self.state.set.as_ref().map(|set| {
+            let roster = &set.roster;
+            let (removed, leaves) = roster.removed.iter().partition(|node| set.is_without(**node));
+            let leaving = roster.leaving.union(&leaves).copied().collect();
+            let (generation, authority, keys) = (roster.generation, roster.authority, roster.keys.clone());
+            OnRecord { generation, authority, keys, removed, leaving }
+        });
+        credentials.know(on_record.unwrap_or_default());
+    }
 }
 
 impl std::fmt::Debug for Terms {
@@ -162,8 +179,19 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new() }));
+        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new(), credentials: None }));
         Self { kept, store, recorder: Recorder::default(), maintained: Arc::default() }
+    }
+
+    /// From now on these admit whom the newest in-sync set lets in.
+    #[must_use]
+    pub fn admitting(self, credentials: Credentials) -> Self {
+        {
+            let mut kept = self.lock();
+            kept.credentials = Some(credentials);
+            kept.admit();
+        }
+        self
     }
 
     /// What happens is recorded there.
@@ -444,7 +472,11 @@ impl Terms {
         log_change(&kept.state, &next);
         self.recorder.terms(&next);
         let (highest, is_later) = (next.fence.highest(), next.fence.highest() > kept.state.fence.highest());
+        let sets = kept.state.set != next.set;
         kept.state = next;
+        if sets {
+            kept.admit();
+        }
         let leads = kept.leads.clone().filter(|_| is_later);
         drop(kept);
         if let Some(leads) = leads.and_then(|leads| leads.upgrade()) {

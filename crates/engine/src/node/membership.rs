@@ -11,6 +11,7 @@ use freshet_base::{ClusterId, NodeId, Term, private};
 use freshet_membership::{BadToken, Credentials, Files, Token};
 use freshet_replication::{
     endpoint::{CallError, call, enrol},
+    terms::Terms,
     wire::{Hello, Purpose, Reply},
 };
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,7 @@ impl MembershipSettings {
                 key: key.clone(),
                 authority: authority.clone(),
                 authority_key: None,
+                directory: None,
             })),
             _ => {
                 let given = self.certificate.as_deref().map_or("none".into(), Path::to_string_lossy);
@@ -126,12 +128,13 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
 }
 
 /// The certificate of a node that already has an id, from its `directory` if it has one. A node
-/// that has lost it is certified again by the node that it is to join. `is_first`: it was restored
-/// from a backup, and knows of no other node.
+/// that has lost it is certified again by the node that it is to join. `terms` know what is on
+/// record. `is_first`: it was restored from a backup, and knows of no other node.
 pub(super) fn of_node(
     config: &NodeConfig,
     directory: &Path,
     (node, cluster): (NodeId, ClusterId),
+    terms: &Terms,
     is_first: bool,
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
@@ -146,12 +149,17 @@ pub(super) fn of_node(
         // A new cluster begins with it.
         (None, None) if is_first || config.force_primary => {
             tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no longer members");
-            let credentials = Credentials::found(cluster, node)?;
+            let generation = terms.get().set.map_or(0, |set| set.roster.generation + 1);
+            let credentials = Credentials::found_again(cluster, node, generation)?;
             credentials.write(directory)?;
             credentials
         }
         (None, None) => return Err(StartError::NoCertificate(directory.to_owned())),
     };
+    if credentials.are_due() {
+        // It was down for long. By its key it is known, whatever authority signs for that.
+        credentials.renew()?;
+    }
     match credentials.node()? {
         found if found == node => Ok(credentials),
         found => Err(freshet_membership::CredentialsError::OtherNode { found, expected: node }.into()),

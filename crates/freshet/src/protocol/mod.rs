@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -71,6 +71,8 @@ pub enum Ask {
         /// It does not run, and never will again.
         gone: bool,
     },
+    /// Has this primary give its cluster another authority. Answered by [`Answer::Rotated`].
+    Rotate,
     /// Has a node start again. Answered by [`Answer::Restarts`] when it has taken that order.
     Restart {
         /// Its id, or the address where others reach it; none: this one.
@@ -179,6 +181,11 @@ pub enum Answer {
     Removed {
         /// Its id.
         node: NodeId,
+    },
+    /// The cluster has another authority.
+    Rotated {
+        /// Which one.
+        generation: u64,
     },
     /// A node is about to start again.
     Restarts {

@@ -253,6 +253,12 @@ fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Caller, String
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
+    if let Some(Identity::Node(node)) =
+        identity.filter(|it| matches!(it, Identity::Node(node) if credentials.has_removed(*node)))
+    {
+        let why = format!("node {node} was removed from the cluster");
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
     let who = identity.map_or_else(|| "without a certificate".to_owned(), |identity| identity.to_string());
     Ok((stream, Caller::of(identity), who))
 }
@@ -349,6 +355,7 @@ fn log_asked(who: &str, ask: &Ask) {
         Ask::Promote { consent } => tracing::info!(who, ?consent, "a client asks this node to take over"),
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
         Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
+        Ask::Rotate => tracing::info!(who, "a client replaces the cluster's authority"),
         Ask::Restart { node } => tracing::info!(who, node, "a client has a node start again"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
@@ -384,6 +391,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }),
         Ask::Remove { node, gone } => aside(shared, reply, move |host| match host.remove(&node, gone) {
             Ok(node) => Answer::Removed { node },
+            Err(reason) => Answer::Refused { reason },
+        }),
+        Ask::Rotate => aside(shared, reply, move |host| match host.rotate() {
+            Ok(generation) => Answer::Rotated { generation },
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Restart { node } => aside(shared, reply, move |host| match host.restart(node.as_deref()) {

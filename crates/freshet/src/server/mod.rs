@@ -97,6 +97,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it still belongs to it, or what is open.
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String>;
+    /// Has this primary give its cluster another authority ([`freshet_engine::Node::rotate`]). May
+    /// take ten seconds.
+    ///
+    /// # Errors
+    /// Why it keeps this one, or what is open.
+    fn rotate(&self) -> Result<u64, String>;
 
     /// Has this node start again, or another; says which.
     fn restart(&self, node: Option<&str>) -> Result<NodeId, String>;

@@ -38,13 +38,20 @@ pub enum RemoveError {
          over; see `freshet status`, and remove it again"
     )]
     NotRecorded(NodeId),
+    /// It is removed, but has the key of the authority.
+    #[error(
+        "node {0} is removed, but the cluster's new authority is not on record yet: commits wait for other nodes, or \
+         another node has taken over; it comes as soon as that is over, and until then no node signs certificates"
+    )]
+    SameAuthority(NodeId),
 }
 
 impl Primary {
     /// Takes the node `who`, its id or the address where others reach it, out of the cluster: no
     /// commit counts on it, and it may not come back with what it has. `gone`: it does not run, and
     /// never will again, so that what it has promised to candidates counts no more. Blocks until
-    /// that is on record, ten seconds at most.
+    /// that is on record, ten seconds at most; then until the cluster's new authority is, ten
+    /// seconds at most.
     ///
     /// # Errors
     /// [`RemoveError`]; unless it says otherwise nothing has changed.
@@ -54,6 +61,8 @@ impl Primary {
         if node == shared.who.node {
             return Err(RemoveError::Primary);
         }
+        // They are on record with this: nodes that are away come back by their keys.
+        shared.note_all_keys();
         let how = if gone { Leaves::RemovedGone } else { Leaves::Removed };
         shared.commit.leave(node, how).map_err(|cause| RemoveError::Refused { node, cause })?;
         tracing::warn!(%node, gone, term = shared.who.term.0, "an operator removes a node from the cluster");
@@ -63,6 +72,7 @@ impl Primary {
         let patience = Patience::endless().until(Instant::now() + PATIENCE);
         wait::poll(LOOK, patience, recorded).map_err(|_| RemoveError::NotRecorded(node))?;
         shared.let_go(node);
+        shared.wait_for_authority(Instant::now() + PATIENCE).map_err(|_| RemoveError::SameAuthority(node))?;
         Ok(node)
     }
 }

@@ -37,7 +37,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Mix { .. }) => Ask::Promote { consent: Consent::Nothing },
         Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
         Some(Ask::SwitchOver { .. }) => Ask::Remove { node: "nobody".to_owned(), gone: false },
-        Some(Ask::Remove { .. }) => Ask::Restart { node: Some("nobody".to_owned()) },
+        Some(Ask::Remove { .. }) => Ask::Rotate,
+        Some(Ask::Rotate) => Ask::Restart { node: Some("nobody".to_owned()) },
         Some(Ask::Restart { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
         Some(Ask::BeginAgain { .. }) => Ask::Maintenance { for_s: 1 },
@@ -57,7 +58,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 17] = [
+const MAY: [(&str, [bool; 5]); 18] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -66,6 +67,7 @@ const MAY: [(&str, [bool; 5]); 17] = [
     ("promote", [true, true, false, false, false]),
     ("switch over", [true, true, false, false, false]),
     ("remove", [true, true, false, false, false]),
+    ("rotate", [true, true, false, false, false]),
     ("restart", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
