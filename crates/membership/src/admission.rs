@@ -75,6 +75,10 @@ impl Admission {
         self.read(|record| record.removed.contains(&node))
     }
 
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.read(|record| record.keys.contains_key(&node))
+    }
+
     pub fn may_be_signed_for(&self, node: NodeId) -> bool {
         self.read(|record| !record.removed.contains(&node) && !record.leaving.contains(&node))
     }

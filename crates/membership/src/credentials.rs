@@ -91,6 +91,14 @@ pub enum CredentialsError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
+    /// A member of another cluster has signed.
+    #[error("cluster {theirs} has signed a certificate, and this node belongs to cluster {ours}")]
+    OtherCluster {
+        /// Which.
+        theirs: ClusterId,
+        /// That of this node.
+        ours: ClusterId,
+    },
     /// What another node has signed does not count.
     #[error("the other node's authority is not the one that the cluster has on record")]
     Old,

@@ -36,6 +36,11 @@ impl Credentials {
         self.shown().chain.first().and_then(key_in).map(|key| fingerprint_of(&key))
     }
 
+    /// Whether the record, as far as this node has noted it, has a key of `node`.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.0.admission.knows(node)
+    }
+
     /// Whether the authority of these is the one that counts, so that it signs for others.
     pub fn is_current(&self) -> bool {
         self.shown().counts.by(&self.0.admission)
@@ -144,13 +149,31 @@ impl Credentials {
         let Enrolled { identity, certificate, authority, authority_key, .. } = certified;
         let pem = Pem { certificate, authority, authority_key, key: self.shown().pem.key.clone() };
         let newer = Self::assemble(self.cluster(), received(), pem.clone())?;
-        if identity != self.identity() {
-            return Err(CredentialsError::Nameless);
-        }
+        self.check_own(identity)?;
         self.fits(&newer)?;
         if matches!(newer.shown().counts, Counts::Always) || !newer.shown().counts.by(&self.0.admission) {
             return Err(CredentialsError::Old);
         }
         self.replace(pem)
+    }
+    /// Takes what a member has signed for a new key of this node, which was a stranger there.
+    /// Durable when this returns. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`CredentialsError`]: then nothing has changed.
+    pub fn take_enrolled(&self, enrolled: Enrolled, key: &NewKey) -> Result<(), CredentialsError> {
+        let _alone = self.0.replacing.lock().expect("no code panics under this mutex");
+        let Enrolled { cluster, identity, certificate, authority, authority_key } = enrolled;
+        self.check_own(identity)?;
+        if cluster != self.cluster() {
+            return Err(CredentialsError::OtherCluster { theirs: cluster, ours: self.cluster() });
+        }
+        let pem = Pem { certificate, authority, authority_key, key: key.to_pem() };
+        self.fits(&Self::assemble(cluster, received(), pem.clone())?)?;
+        self.replace(pem)
+    }
+
+    fn check_own(&self, identity: Identity) -> Result<(), CredentialsError> {
+        if identity == self.identity() { Ok(()) } else { Err(CredentialsError::Nameless) }
     }
 }

@@ -19,7 +19,7 @@ use ring::{
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, credentials::CredentialsError};
+use crate::{Credentials, CredentialsError, Identity};
 
 /// What a token begins with.
 const PREFIX: &str = "freshet-token-";
@@ -36,6 +36,11 @@ pub struct Token {
 }
 
 impl Token {
+    /// Whether the authority of these has given it out, or one that had the same.
+    pub fn is_of(&self, credentials: &Credentials) -> bool {
+        credentials.authority().is_some_and(|(_, fingerprint)| fingerprint == self.authority)
+    }
+
     /// The random half, which the member that gave out the token remembers.
     pub fn secret(&self) -> [u8; 16] {
         self.secret

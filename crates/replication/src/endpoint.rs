@@ -441,7 +441,8 @@ pub enum CallError {
     /// It has no certificate of this cluster's authority.
     #[error(
         "{address} has not shown a certificate of this node's cluster: {why}; check the address: another cluster, or \
-         another process, is there"
+         another process, may be there. If it is the right one, the cluster has another authority since: let this node \
+         start with --join and --member-token-file, and a token that `freshet token --node ID` makes for its id there"
     )]
     Foreign {
         /// Who.

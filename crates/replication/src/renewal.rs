@@ -4,6 +4,10 @@
 //! Each node has the authority's key, and so signs for itself before its certificate ends. When the
 //! record names another authority, it asks the nodes that it knows for that, and for a certificate
 //! by it: they know it by its key. Connections that there are continue.
+//!
+//! A node that the record does not know, such as a witness whose turn has not come, may be a stranger
+//! when the authority is another: it looks now and then. Where a member is a process of the same
+//! user on the same machine, that certifies it again; elsewhere it takes a token.
 
 use std::{
     io,
@@ -19,12 +23,14 @@ use freshet_membership::Credentials;
 
 use crate::{
     bell::Bell,
-    endpoint::{CallError, call},
+    endpoint::{CallError, call, enrol},
     wire::{Hello, Purpose, Reply},
 };
 
 /// Looks so often.
 const EVERY: Duration = Duration::from_millis(500);
+/// A node that is not on record looks so often whether it is let in.
+const KNOCKS: Duration = Duration::from_secs(2);
 /// Another node has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -86,8 +92,13 @@ impl Drop for Renewal {
 
 impl Shared {
     fn run(&self, known: &impl Fn() -> Vec<String>) {
+        let mut knocks = Instant::now();
         while !self.stopping.load(Ordering::SeqCst) {
-            let renewed = self.look(known);
+            let mut renewed = self.look(known);
+            if renewed.is_ok() && !self.credentials.knows(self.node) && knocks <= Instant::now() {
+                knocks = Instant::now() + KNOCKS;
+                renewed = self.knock(&known());
+            }
             let mut troubled = self.troubled.lock().expect("no code panics under this mutex");
             if let Err(cause) = &renewed
                 && troubled.is_none()
@@ -115,6 +126,37 @@ impl Shared {
         Ok(())
     }
 
+    /// Looks whether it is let in, and whether a member nearby certifies it where it is not.
+    fn knock(&self, known: &[String]) -> Result<(), String> {
+        let mut strangers = Ok(());
+        for address in known {
+            let cause = match self.call(address, Purpose::Identify) {
+                Err(cause @ CallError::Foreign { .. }) => cause,
+                // Who cannot be reached says nothing of the certificate.
+                Err(CallError::Connect(_)) => continue,
+                _ => return Ok(()),
+            };
+            let certified = enrol(address, None, Some(self.node), PATIENCE).map_err(|cause| cause.to_string());
+            let taken = certified.and_then(|(enrolled, key)| {
+                self.credentials.take_enrolled(enrolled, &key).map_err(|cause| cause.to_string())
+            });
+            match taken {
+                Ok(()) => {
+                    tracing::info!(address, "a member on this machine has certified this node again");
+                    return Ok(());
+                }
+                Err(why) => strangers = Err(format!("{cause}; {why}")),
+            }
+        }
+        strangers
+    }
+
+    fn call(&self, address: &str, purpose: Purpose) -> Result<Reply, CallError> {
+        let (cluster, node) = (Some(self.cluster), self.node);
+        let hello = Hello { cluster, node, address: String::new(), purpose };
+        call(&self.credentials, address, &hello, Term(0), PATIENCE).map(|(reply, _)| reply)
+    }
+
     /// Asks the others, one after the other.
     fn ask(&self, known: &[String]) -> Result<(), String> {
         let mut causes = Vec::new();
@@ -131,10 +173,8 @@ impl Shared {
     }
 
     fn ask_at(&self, address: &str) -> Result<(), String> {
-        let (cluster, node) = (Some(self.cluster), self.node);
-        let hello = Hello { cluster, node, address: String::new(), purpose: Purpose::Renew };
-        match call(&self.credentials, address, &hello, Term(0), PATIENCE) {
-            Ok((Reply::Enrolled(certified), _)) => {
+        match self.call(address, Purpose::Renew) {
+            Ok(Reply::Enrolled(certified)) => {
                 let taken = self.credentials.take_certificate(certified);
                 taken.map_err(|cause| format!("{address}: {cause}"))?;
                 let generation = self.credentials.authority().map(|(generation, _)| generation);

@@ -184,14 +184,10 @@ impl Terms {
     }
 
     /// From now on these admit whom the newest in-sync set lets in.
-    #[must_use]
-    pub fn admitting(self, credentials: Credentials) -> Self {
-        {
-            let mut kept = self.lock();
-            kept.credentials = Some(credentials);
-            kept.admit();
-        }
-        self
+    pub fn admit(&self, credentials: Credentials) {
+        let mut kept = self.lock();
+        kept.credentials = Some(credentials);
+        kept.admit();
     }
 
     /// What happens is recorded there.

@@ -166,7 +166,7 @@ impl Ground {
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
         let credentials = membership::of_node(config, directory.path(), (id, cluster), &terms, is_first)?;
-        let terms = terms.admitting(credentials.clone()).recording(recorder(config)?);
+        let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
@@ -179,7 +179,8 @@ impl Ground {
         let incarnation = store.as_ref().map(|_| random()).transpose()?.map(|number| number as u64);
         let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
-        let terms = terms.admitting(credentials.clone()).recording(recorder(config)?);
+        terms.admit(credentials.clone());
+        let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
 

@@ -140,7 +140,14 @@ pub(super) fn of_node(
     let own = Files::in_directory(directory);
     let credentials = match (config.member.files()?, &config.join) {
         (Some(files), _) => Credentials::read(&files, cluster)?,
-        (None, _) if own.exist() => Credentials::read(&own, cluster)?,
+        (None, _) if own.exist() => {
+            let credentials = Credentials::read(&own, cluster)?;
+            terms.admit(credentials.clone());
+            if config.member.token_file.is_some() {
+                certify_stranger(config, &credentials)?;
+            }
+            credentials
+        }
         (None, Some(primary)) => {
             let credentials = enrolled(config, primary, Some(node))?;
             credentials.write(directory)?;
@@ -160,10 +167,26 @@ pub(super) fn of_node(
         // It was down for long. By its key it is known, whatever authority signs for that.
         credentials.renew()?;
     }
+    terms.admit(credentials.clone());
     match credentials.node()? {
         found if found == node => Ok(credentials),
         found => Err(freshet_membership::CredentialsError::OtherNode { found, expected: node }.into()),
     }
+}
+
+/// Where the node to join takes one with these for a stranger, since its cluster has another
+/// authority and does not know its key, a token by that authority certifies it again.
+fn certify_stranger(config: &NodeConfig, credentials: &Credentials) -> Result<(), StartError> {
+    let (Some(primary), node) = (&config.join, credentials.node()?) else { return Ok(()) };
+    let hello =
+        Hello { cluster: Some(credentials.cluster()), node, address: String::new(), purpose: Purpose::Identify };
+    if let Err(CallError::Foreign { .. }) = call(credentials, primary, &hello, Term(0), PATIENCE)
+        && let Some(token) = config.member.token()?.filter(|token| !token.is_of(credentials))
+    {
+        let (enrolled, key) = enrol(primary, Some(&token), Some(node), PATIENCE)?;
+        credentials.take_enrolled(enrolled, &key)?;
+    }
+    Ok(())
 }
 
 /// Has a client of the control port certified by the member at `address`, where it listens for

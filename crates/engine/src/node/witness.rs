@@ -81,7 +81,6 @@ impl WitnessNode {
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let credentials = membership::of_node(config, path, (id, cluster), &terms, false)?;
-        let terms = terms.admitting(credentials.clone());
         let endpoint = Endpoint::open(id, credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let mut known: Vec<_> = config.join.iter().chain(&config.peers).cloned().collect();
