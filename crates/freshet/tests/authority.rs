@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use common::{SOON, connect, create_journal, in_sync, program, refused, start, status, wait_until, write};
@@ -19,6 +20,7 @@ use freshet::{
 };
 use freshet_base::{ClusterId, Consent, NodeId};
 use freshet_membership::{Authority, Credentials, Enrolled, Identity, NewKey};
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -282,4 +284,147 @@ fn what_a_removed_node_can_sign_lets_nobody_in() {
     fs::remove_dir_all(&operator.directory).unwrap();
     done(&["enrol", "--node", &primary.ready().listen, "--token-file", text(&token), text(&operator.directory)]);
     assert!(operator.asks(&primary.ready().address));
+}
+
+fn witness(directory: &Path, join: &str) -> NodeProcess {
+    let listen = freshet_testing::ports::reserve().unwrap().to_string();
+    let flags = ["--directory", text(directory), "--listen", &listen, "--join", join];
+    NodeProcess::start_witness(&program(), flags, SOON).unwrap()
+}
+
+/// An archive that ends with this value.
+struct Archive(std::process::Child);
+
+impl Archive {
+    fn start(directory: &Path, node: &str) -> Self {
+        let mut command = Command::new(program());
+        command.args(["archive", "--while-stdin", "--node", node, text(directory)]);
+        let null = std::process::Stdio::null;
+        Self(command.stdin(std::process::Stdio::piped()).stdout(null()).stderr(null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Blocks until all of these nodes have the authority of the first, and another than `before`.
+fn wait_for_same(primary: &NodeProcess, directories: &[PathBuf], before: &str) {
+    wait_until(primary, "all have the authority of the primary", |_| {
+        let own = authority(&directories[0]);
+        own != before && directories.iter().all(|directory| authority(directory) == own)
+    });
+}
+
+/// A witness, a relay, the node below it, a mirror, an archive; and no node has the authority that
+/// is on record: as if the one that had made it was lost before any other had it.
+#[test]
+fn each_kind_of_node_gets_the_authority_that_counts() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let primary = start(&path("a"), &[]);
+    create_journal(&connect(&primary));
+    let join = primary.ready().listen.clone();
+    let w = witness(&path("w"), &join);
+    wait_until(&primary, "a witness", |status| status["witness"]["connected"] == true);
+    let relay = start(&path("r"), &["--join", &join, "--relay-standbys", "1"]);
+    let mirror = start(&path("m"), &["--join", &join, "--mirror-bytes", "268435456"]);
+    wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    let below = start(&path("n"), &["--join", &relay.ready().listen, "--asynchronous"]);
+    wait_until(&primary, "a node below", |_| {
+        run(&["members", &primary.ready().address]).1.contains(&below.ready().listen)
+    });
+    let archive = Archive::start(&path("archive"), &join);
+    wait_until(&primary, "an archive", |status| status["observers"].as_array().is_some_and(|them| them.len() == 1));
+    let first = authority(&path("a"));
+    let names = ["a", "w", "r", "m", "n", "archive"];
+    let directories = names.map(path);
+    assert!(directories.iter().all(|directory| authority(directory) == first));
+    for name in names {
+        copy(&path(name).join("membership"), &path(&format!("{name}-membership")));
+    }
+    let (rotated, said) = run(&["rotate", "--address", &relay.ready().address]);
+    assert!(!rotated && said.contains("not the primary"), "{said}");
+    done(&["rotate", "--address", &primary.ready().address]);
+    wait_for_same(&primary, &directories, &first);
+    // New connections, in all directions.
+    let second = authority(&path("a"));
+    drop(archive);
+    let mut all = [primary, relay, mirror, below];
+    all.iter_mut().for_each(|node| node.kill());
+    drop(w);
+    for name in names {
+        fs::remove_dir_all(path(name).join("membership")).unwrap();
+        copy(&path(&format!("{name}-membership")), &path(name).join("membership"));
+    }
+    let [primary, relay, mirror, below] = all;
+    // It asks the others before it leads again.
+    let (directory, before) = (path("a"), primary);
+    let primary = std::thread::spawn(move || again(&before, &directory));
+    let _w = witness(&path("w"), &join);
+    let address = |node: &NodeProcess| [node.ready().address.clone(), node.ready().listen.clone()];
+    let restart = |node: &NodeProcess, name: &str, more: &[&str]| {
+        let [address, listen] = address(node);
+        start(&path(name), &[&["--address", &address, "--listen", &listen], more].concat())
+    };
+    let relay = restart(&relay, "r", &["--relay-standbys", "1"]);
+    let _mirror = restart(&mirror, "m", &["--join", &join, "--mirror-bytes", "268435456"]);
+    let below = restart(&below, "n", &["--join", &relay.ready().listen, "--asynchronous"]);
+    let primary = primary.join().unwrap();
+    let _archive = Archive::start(&path("archive"), &join);
+    wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    wait_for_authority(&primary, 2);
+    wait_for_same(&primary, &directories, &second);
+    wait_for_authority(&below, 2);
+    write(&connect(&primary), 1, 1, SOON).unwrap();
+}
+
+const DAY: u64 = 24 * 3600;
+
+fn now() -> u64 {
+    UnixTime::now().as_secs()
+}
+
+/// A certificate of `node` for the key in that file, by the authority of a directory, that is over.
+fn ended(by: &Path, node: NodeId, key: &Path) -> String {
+    let read = |path: &Path| KeyPair::from_pem(&fs::read_to_string(path).unwrap()).unwrap();
+    let mut subject = CertificateParams::default();
+    subject.distinguished_name = DistinguishedName::new();
+    subject.distinguished_name.push(DnType::OrganizationName, "Freshet cluster authority");
+    let mut certificate = CertificateParams::new(Identity::Node(node).names()).unwrap();
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    (certificate.not_before, certificate.not_after) = (at(now() - 400 * DAY).into(), at(now() - 35 * DAY).into());
+    let issuer = Issuer::new(subject, read(&by.join("membership/authority.key")));
+    certificate.signed_by(&read(key), &issuer).unwrap().pem()
+}
+
+/// A node that nobody knew by its key was away, and needs a token where it is not of the same user
+/// on the same machine; its certificate has ended, too.
+#[test]
+fn a_node_that_was_away_for_long_comes_back() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let primary = start(&path("a"), &[]);
+    let join = ["--join", primary.ready().listen.as_str()];
+    let mut away = start(&path("b"), &join);
+    wait_until(&primary, "it is in sync", |status| in_sync(status) == 1);
+    let node = id(&away);
+    away.kill();
+    // Signed for a key that the cluster has never seen, and over.
+    let other = Shows::signed(&path("a"), Identity::Node(node), path("other"));
+    let ended = ended(&path("a"), node, &other.file("node.key"));
+    for name in ["node.crt", "node.key"] {
+        fs::copy(other.file(name), path("b").join("membership").join(name)).unwrap();
+    }
+    fs::write(path("b").join("membership/node.crt"), ended).unwrap();
+    create_journal(&connect(&primary));
+    done(&["rotate", "--address", &primary.ready().address]);
+    let away = again(&away, &path("b"));
+    wait_for_authority(&away, 1);
+    wait_until(&primary, "it is back", |status| in_sync(status) == 1);
+    assert!(status(&away)["certificate_expires"].as_u64() > Some(now() + 300 * DAY));
 }

@@ -75,8 +75,8 @@ impl Admission {
         self.read(|record| record.removed.contains(&node))
     }
 
-    pub fn knows(&self, node: NodeId) -> bool {
-        self.read(|record| record.keys.contains_key(&node))
+    pub fn knows(&self, node: NodeId, key: &Fingerprint) -> bool {
+        self.read(|record| record.keys.get(&node) == Some(key))
     }
 
     pub fn may_be_signed_for(&self, node: NodeId) -> bool {
@@ -149,17 +149,14 @@ impl<V: ?Sized> Verifier<V> {
             Some(Identity::Node(node)) => key_in(certificate).map(|key| (node, fingerprint_of(&key))),
             _ => None,
         };
-        let on_record = || {
-            let (node, key) = known?;
-            self.admission.read(|record| record.keys.get(&node) == Some(&key)).then_some(())
-        };
+        let on_record = || known.is_some_and(|(node, key)| self.admission.knows(node, &key));
         let checked = match self.counts.by(&self.admission) {
             true => by_authority(&self.signed),
             // An authority of before.
             false => Err(Error::InvalidCertificate(CertificateError::Revoked)),
         };
         let checked = match checked {
-            Err(_) if on_record().is_some() => match validity::of(certificate) {
+            Err(_) if on_record() => match validity::of(certificate) {
                 Some(valid) if valid.until <= now.as_secs() => Err(CertificateError::Expired.into()),
                 _ => Ok(by_key),
             },

@@ -36,9 +36,10 @@ impl Credentials {
         self.shown().chain.first().and_then(key_in).map(|key| fingerprint_of(&key))
     }
 
-    /// Whether the record, as far as this node has noted it, has a key of `node`.
-    pub fn knows(&self, node: NodeId) -> bool {
-        self.0.admission.knows(node)
+    /// Whether the record, as far as it is known here, has the key of these.
+    pub fn are_on_record(&self) -> bool {
+        let own = self.node().ok().and_then(|node| Some((node, self.key_of(node)?)));
+        own.is_some_and(|(node, key)| self.0.admission.knows(node, &key))
     }
 
     /// Whether the authority of these is the one that counts, so that it signs for others.

@@ -24,7 +24,8 @@ use freshet_base::{
 };
 use freshet_fabric::{
     local::LocalListener,
-    tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
+    stream::tls_error,
+    tcp::{Closer, Connection, ListenError, Listener, ListenerCloser, ReceiveError},
 };
 use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Token};
 
@@ -441,13 +442,20 @@ pub enum CallError {
     /// It has no certificate of this cluster's authority.
     #[error(
         "{address} has not shown a certificate of this node's cluster: {why}; check the address: another cluster, or \
-         another process, may be there. If it is the right one, the cluster has another authority since: let this node \
-         start with --join and --member-token-file, and a token that `freshet token --node ID` makes for its id there"
+         another process, may be there. {OLD}"
     )]
     Foreign {
         /// Who.
         address: String,
         /// What is wrong with its certificate.
+        why: String,
+    },
+    /// It does not accept this node's certificate.
+    #[error("{address} does not accept the certificate of this node: {why}. {OLD}")]
+    NotLetIn {
+        /// Who.
+        address: String,
+        /// What it says.
         why: String,
     },
     /// A token is needed, and none was given.
@@ -498,6 +506,17 @@ pub enum CallError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What is to be done where certificates do not fit.
+const OLD: &str = "If it is of the same cluster, that has another authority since this node was there: start this node \
+                   with --join and --member-token-file, and a token that `freshet token --node ID` makes there";
+
+impl CallError {
+    /// Whether one of the two takes the other for a stranger, by its certificate.
+    pub fn is_of_strangers(&self) -> bool {
+        matches!(self, Self::Foreign { .. } | Self::NotLetIn { .. })
+    }
 }
 
 /// Has this process certified by the member at `address`: without a token if the member is of the
@@ -584,7 +603,13 @@ pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term
 /// # Errors
 /// [`CallError`]; a refusal is one.
 pub(crate) fn read_reply(connection: &mut Connection, address: &str) -> Result<Reply, CallError> {
-    let header = connection.receiver().receive()?;
+    let header = connection.receiver().receive().map_err(|error| match &error {
+        ReceiveError::Lost { source, .. } => match tls_error(source) {
+            Some(why) => CallError::NotLetIn { address: address.to_owned(), why: why.to_string() },
+            None => error.into(),
+        },
+        _ => error.into(),
+    })?;
     if header.kind != Kind::Reply as u8 || header.payload != 0 {
         return Err(CallError::Unexpected { address: address.to_owned() });
     }

@@ -95,7 +95,7 @@ impl Shared {
         let mut knocks = Instant::now();
         while !self.stopping.load(Ordering::SeqCst) {
             let mut renewed = self.look(known);
-            if renewed.is_ok() && !self.credentials.knows(self.node) && knocks <= Instant::now() {
+            if renewed.is_ok() && !self.credentials.are_on_record() && knocks <= Instant::now() {
                 knocks = Instant::now() + KNOCKS;
                 renewed = self.knock(&known());
             }
@@ -131,7 +131,7 @@ impl Shared {
         let mut strangers = Ok(());
         for address in known {
             let cause = match self.call(address, Purpose::Identify) {
-                Err(cause @ CallError::Foreign { .. }) => cause,
+                Err(cause) if cause.is_of_strangers() => cause,
                 // Who cannot be reached says nothing of the certificate.
                 Err(CallError::Connect(_)) => continue,
                 _ => return Ok(()),

@@ -180,7 +180,8 @@ fn certify_stranger(config: &NodeConfig, credentials: &Credentials) -> Result<()
     let (Some(primary), node) = (&config.join, credentials.node()?) else { return Ok(()) };
     let hello =
         Hello { cluster: Some(credentials.cluster()), node, address: String::new(), purpose: Purpose::Identify };
-    if let Err(CallError::Foreign { .. }) = call(credentials, primary, &hello, Term(0), PATIENCE)
+    let answer = call(credentials, primary, &hello, Term(0), PATIENCE);
+    if answer.is_err_and(|error| error.is_of_strangers())
         && let Some(token) = config.member.token()?.filter(|token| !token.is_of(credentials))
     {
         let (enrolled, key) = enrol(primary, Some(&token), Some(node), PATIENCE)?;
