@@ -534,4 +534,42 @@ pub(crate) mod tests {
         let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
     }
+
+    #[test]
+    fn an_authority_counts_until_a_node_is_removed() {
+        let mut roster = Roster { voters: [1, 2, 3].map(NodeId).into(), ..Roster::default() };
+        roster.note(&Noted::Made(0, [7; 32]));
+        roster.leave(NodeId(2), false);
+        assert_eq!((roster.generation, roster.authority), (0, Some([7; 32])));
+        roster.leave(NodeId(3), true);
+        assert_eq!((roster.generation, roster.authority), (1, None));
+        // Once more is no other removal.
+        roster.leave(NodeId(3), true);
+        roster.note(&Noted::Made(1, [8; 32]));
+        assert_eq!((roster.generation, roster.authority), (1, Some([8; 32])));
+        roster.note(&Noted::Retired);
+        assert_eq!((roster.generation, roster.authority), (2, None));
+    }
+
+    #[test]
+    fn the_keys_of_those_who_belong_to_a_cluster_are_kept() {
+        let keys = |nodes: std::ops::Range<u64>| Noted::Keys(nodes.map(|node| (NodeId(node), [1; 32])).collect());
+        let mut roster = Roster { voters: [1, 2].map(NodeId).into(), witness: Some(NodeId(3)), ..Roster::default() };
+        roster.note(&keys(1..4));
+        roster.note(&keys(1000..1100));
+        let removed: Vec<_> = (1000..1100).map(NodeId).collect();
+        removed.iter().for_each(|node| roster.leave(*node, true));
+        roster.left(&removed.iter().copied().collect());
+        assert_eq!(roster.keys.len(), 103, "who was removed hears why");
+        roster.note(&keys(2000..2000 + KEYS as u64));
+        assert_eq!(roster.keys.len(), KEYS);
+        assert!([1, 2, 3].iter().all(|node| roster.keys.contains_key(&NodeId(*node))));
+        assert!(removed.iter().all(|node| !roster.keys.contains_key(node)));
+        for node in 5000..5000 + REMOVED as u64 {
+            roster.leave(NodeId(node), true);
+            roster.note(&keys(node..node + 1));
+            roster.left(&[NodeId(node)].into());
+        }
+        assert_eq!((roster.removed.len(), roster.keys.len()), (REMOVED, KEYS));
+    }
 }

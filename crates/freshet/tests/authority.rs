@@ -19,7 +19,7 @@ use freshet::{
     client::Client,
 };
 use freshet_base::{ClusterId, Consent, NodeId};
-use freshet_membership::{Authority, Credentials, Enrolled, Identity, NewKey};
+use freshet_membership::{Authority, Credentials, Enrolled, Grant, Identity, NewKey};
 use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
@@ -226,6 +226,7 @@ fn what_a_removed_node_can_sign_lets_nobody_in() {
     assert!(operator.asks(&a.ready().address));
     let forged = forged(&path("c"), place.path(), &living);
     assert!(forged[0].is_let_in(&a.ready().listen) && forged[1].asks(&b.ready().address));
+    let open = Client::connect_with(&a.ready().address, Some(&forged[1].directory), SOON).unwrap();
     let late = done(&["token", "--address", &c.ready().address]);
     freshet_base::private::write(&token, late.as_bytes()).unwrap();
 
@@ -240,6 +241,8 @@ fn what_a_removed_node_can_sign_lets_nobody_in() {
     [&a, &b].into_iter().for_each(|node| wait_for_authority(node, 1));
     assert_eq!(authority(&path("a")), authority(&path("b")));
     none_is_let_in(&forged, &[&a, &b]);
+    let refusal = open.token(Grant::Node(None), Duration::from_secs(60), SOON).unwrap_err().to_string();
+    assert!(refusal.contains("another authority by now"), "{refusal}");
     assert!(!operator.asks(&a.ready().address) && !own.asks(&a.ready().address));
     // As nodes, with files of an operator and with a token of the one that was removed.
     let join = ["--join", a.ready().listen.as_str()];

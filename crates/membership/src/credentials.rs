@@ -501,6 +501,10 @@ impl Credentials {
         Ok(self.0.tokens.give(&shown.authority_certificate, grant, Instant::now(), valid)?)
     }
 
+    pub(crate) fn forget_tokens(&self) {
+        self.0.tokens.forget();
+    }
+
     /// Lets a newcomer in. `same_user`: it is on this machine, and of this user.
     ///
     /// # Errors

@@ -104,6 +104,10 @@ impl Credentials {
         let shown = Shown::new(received(), pem, &self.0.admission)?;
         let home = self.0.home.lock().expect("no code panics under this mutex").clone();
         home.map_or(Ok(()), |directory| shown.pem.write(&directory))?;
+        if shown.counts != self.shown().counts {
+            // Who has a token of the authority before need not be welcome any more.
+            self.forget_tokens();
+        }
         self.show(shown);
         Ok(())
     }
@@ -176,5 +180,146 @@ impl Credentials {
 
     fn check_own(&self, identity: Identity) -> Result<(), CredentialsError> {
         if identity == self.identity() { Ok(()) } else { Err(CredentialsError::Nameless) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, time::Duration};
+
+    use freshet_base::ClusterId;
+
+    use super::*;
+    use crate::{Enrolment, Files, Grant, TOLERANCE};
+
+    const CLUSTER: ClusterId = ClusterId(7);
+
+    fn member(of: &Credentials, node: u64) -> Credentials {
+        let key = NewKey::generate().unwrap();
+        let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(node)), secret: None };
+        Credentials::enrolled(of.enrol(&newcomer, true).unwrap(), &key).unwrap()
+    }
+
+    fn own_certificate(of: &Credentials) -> CertificateDer<'static> {
+        of.shown().chain[0].clone()
+    }
+
+    /// These keys are on record, and nobody was removed.
+    fn record(generation: u64, authority: Option<Fingerprint>, known: &[&Credentials]) -> OnRecord {
+        let key = |of: &&Credentials| (of.node().unwrap(), of.key_of(of.node().unwrap()).unwrap());
+        OnRecord { generation, authority, keys: known.iter().map(key).collect(), ..OnRecord::default() }
+    }
+
+    /// Whether `server` lets `client` in, by its certificate.
+    fn lets_in(server: &Credentials, client: &Credentials) -> bool {
+        let (server, client) = (server.server(), client.client());
+        let mut server = rustls::ServerConnection::new(server).unwrap();
+        let mut client = rustls::ClientConnection::new(client, Credentials::expected()).unwrap();
+        let mut wire = Vec::new();
+        for _ in 0..4 {
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut std::mem::take(&mut wire).as_slice()).unwrap();
+            if server.process_new_packets().is_err() {
+                return false;
+            }
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut std::mem::take(&mut wire).as_slice()).unwrap();
+            if client.process_new_packets().is_err() {
+                return false;
+            }
+        }
+        !server.is_handshaking() && !client.is_handshaking()
+    }
+
+    #[test]
+    fn a_certificate_bears_clocks_that_are_wrong_and_is_renewed_in_time() {
+        let own = Credentials::found(CLUSTER, NodeId(1)).unwrap();
+        let valid = validity::of(&own_certificate(&own)).unwrap();
+        let now = UnixTime::now().as_secs();
+        assert!(valid.from <= now - TOLERANCE.as_secs() && valid.until + 60 >= now + LIFETIME.as_secs());
+        assert!(!own.are_due() && !own.have_ended());
+        own.renew().unwrap();
+        assert_eq!(own.key_of(NodeId(1)), record(0, None, &[&own]).keys.get(&NodeId(1)).copied());
+    }
+
+    #[test]
+    fn an_authority_counts_as_long_as_the_record_says() {
+        let [first, second] = [1, 2].map(|node| Credentials::found_again(CLUSTER, NodeId(node), 3).unwrap());
+        let (_, fingerprint) = first.authority().unwrap();
+        for (generation, authority, counts) in [
+            (0, None, [true; 2]),
+            (2, Some([0; 32]), [true; 2]),
+            (3, None, [true; 2]),
+            (3, Some(fingerprint), [true, false]),
+            (4, None, [false; 2]),
+        ] {
+            let is_current = |credentials: &Credentials| {
+                credentials.know(record(generation, authority, &[]));
+                credentials.is_current()
+            };
+            assert_eq!([&first, &second].map(is_current), counts, "{generation} {authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_authority_lets_in_those_whose_keys_are_known() {
+        let primary = Credentials::found(CLUSTER, NodeId(1)).unwrap();
+        let [known, removed, stranger] = [2, 3, 4].map(|node| member(&primary, node));
+        let impostor = member(&primary, 2);
+        assert!(lets_in(&primary, &stranger));
+        let all = record(1, None, &[&primary, &known, &removed]);
+        known.know(record(0, None, &[&primary, &known, &removed]));
+        primary.know(OnRecord { leaving: BTreeSet::from([NodeId(3)]), ..all.clone() });
+        assert!(!primary.is_current());
+        assert!(matches!(primary.certify_again(&own_certificate(&known)), Err(EnrolmentError::Replaced)));
+        primary.know(OnRecord::default());
+        let token = primary.give_token(Grant::Node(None), Duration::from_secs(60)).unwrap();
+        primary.know(OnRecord { leaving: BTreeSet::from([NodeId(3)]), ..all.clone() });
+        primary.make_authority(1).unwrap();
+        // One that has heard nothing of it, in both directions.
+        assert!(lets_in(&primary, &known) && lets_in(&known, &primary));
+        assert!(!lets_in(&primary, &stranger) && !lets_in(&primary, &impostor));
+        assert!(matches!(primary.certify_again(&own_certificate(&removed)), Err(EnrolmentError::Removed(NodeId(3)))));
+        let newcomer = |node| Enrolment { public_key: NewKey::generate().unwrap().public(), node, secret: None };
+        assert!(primary.enrol(&newcomer(Some(NodeId(3))), true).is_err());
+        let late = Enrolment { secret: Some(token.secret()), ..newcomer(None) };
+        assert!(matches!(primary.enrol(&late, false), Err(EnrolmentError::NoToken)));
+        let certified = primary.certify_again(&own_certificate(&known)).unwrap();
+        known.know(all);
+        known.take_certificate(certified).unwrap();
+        assert!(known.is_current() && known.authority() == primary.authority());
+        assert!(lets_in(&known, &member(&known, 5)));
+        // Another's answer, and that of an authority that does not count.
+        let other = primary.certify_again(&own_certificate(&stranger)).unwrap();
+        assert!(removed.take_enrolled(other, &NewKey::generate().unwrap()).is_err());
+    }
+
+    /// Between any two steps of it there are credentials in the directory: the earlier, or these.
+    #[test]
+    fn a_crash_leaves_the_credentials_of_before_or_those_of_now() {
+        for (half, moved) in [(true, false), (false, false), (false, true)] {
+            let place = tempfile::tempdir().unwrap();
+            let path = |name: &str| place.path().join(name);
+            let own = Credentials::found(CLUSTER, NodeId(1)).unwrap();
+            own.write(place.path()).unwrap();
+            let read = || Credentials::read(&Files::in_directory(place.path()), CLUSTER).unwrap().authority();
+            let before = read();
+            // What is to come is being written, is written, or about to come in their place.
+            fs::create_dir(path("other")).unwrap();
+            Credentials::found(CLUSTER, NodeId(1)).unwrap().write(&path("other")).unwrap();
+            fs::rename(path("other/membership"), path("membership.new")).unwrap();
+            if half {
+                fs::remove_file(path("membership.new/node.key")).unwrap();
+            }
+            if moved {
+                fs::rename(path("membership"), path("membership.old")).unwrap();
+            }
+            assert!(Files::in_directory(place.path()).exist());
+            assert_eq!(read(), before);
+            own.make_authority(1).unwrap();
+            assert_eq!(read(), own.authority());
+            assert_ne!(read(), before);
+            assert!(!path("membership.old").exists() && !path("membership.new").exists());
+        }
     }
 }
