@@ -72,7 +72,7 @@ const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// Where a node keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

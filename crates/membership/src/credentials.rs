@@ -220,18 +220,20 @@ impl Shown {
     pub(crate) fn new(path: &Path, pem: Pem, admission: &Arc<Admission>) -> Result<Self, CredentialsError> {
         let own = certificates(&pem.certificate, path)?;
         let mut chain = own.clone();
-        let authority_certificate = certificates(&pem.authority, path)?.swap_remove(0);
+        // While an operator exchanges theirs, there may be several.
+        let mut authorities = certificates(&pem.authority, path)?;
         let authority = pem.authority_key.as_ref().map(|key| Authority::from_pem(&pem.authority, key)).transpose()?;
         let counts = match authority {
             None => Counts::Always,
             Some(_) => Counts::OnRecord {
-                generation: Authority::generation_in(&authority_certificate).unwrap_or(0),
-                fingerprint: fingerprint(&authority_certificate),
+                generation: Authority::generation_in(&authorities[0]).unwrap_or(0),
+                fingerprint: fingerprint(&authorities[0]),
             },
         };
         let mut roots = RootCertStore::empty();
-        roots.add(authority_certificate.clone())?;
+        authorities.iter().try_for_each(|authority| roots.add(authority.clone()))?;
         let roots = Arc::new(roots);
+        let authority_certificate = authorities.swap_remove(0);
         let checks = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
         let callers = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
         let verifier = |signed| Arc::new(Verifier { admission: Arc::clone(admission), counts, signed });

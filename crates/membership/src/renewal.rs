@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_counts_as_long_as_the_record_says() {
+    fn an_authority_counts_as_the_record_has_it() {
         let [first, second] = [1, 2].map(|node| Credentials::found_again(CLUSTER, NodeId(node), 3).unwrap());
         let (_, fingerprint) = first.authority().unwrap();
         for (generation, authority, counts) in [

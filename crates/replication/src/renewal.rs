@@ -5,9 +5,9 @@
 //! record names another authority, it asks the nodes that it knows for that, and for a certificate
 //! by it: they know it by its key. Connections that there are continue.
 //!
-//! A node that the record does not know, such as a witness whose turn has not come, may be a stranger
-//! when the authority is another: it looks now and then. Where a member is a process of the same
-//! user on the same machine, that certifies it again; elsewhere it takes a token.
+//! A node that the record does not know, such as a witness whose turn has not come, may be a
+//! stranger when the authority is another: it looks now and then. Where a member is a process of
+//! the same user on the same machine, that certifies it again; elsewhere it takes a token.
 
 use std::{
     io,

@@ -34,7 +34,8 @@ pub struct MembershipSettings {
     /// A file with the token that `freshet token` has printed on the member that this node is to
     /// `join`.
     ///
-    /// Set it for a new node on another machine.
+    /// Set it for a new node on another machine, and for one that its cluster does not know any
+    /// more.
     #[arg(id = "member-token-file", long, value_name = "FILE", help_heading = COMMON)]
     pub token_file: Option<PathBuf>,
     /// This node's certificate, in PEM, with the intermediate ones up to the authority's. None:
@@ -48,7 +49,8 @@ pub struct MembershipSettings {
     /// Set it with the certificate.
     #[arg(id = "member-key", long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// The certificate of the authority that has signed all members' certificates, in PEM.
+    /// The certificate of the authority that has signed all members' certificates, in PEM; of
+    /// several, each counts.
     ///
     /// Set it with the certificate.
     #[arg(id = "member-authority", long, value_name = "FILE")]

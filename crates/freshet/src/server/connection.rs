@@ -37,8 +37,8 @@ const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// To one whose certificate has counted when it came.
-const REPLACED: &str = "the cluster has another authority by now, and this certificate counts no more: get another with \
-                        `freshet enrol`";
+const REPLACED: &str = "the cluster has another authority by now, and this certificate counts no more: get another \
+                        with `freshet enrol`";
 /// The answer to a client over TCP without a certificate.
 pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which \
                                  `freshet enrol` makes, or ask on the node's own machine as its own user";
