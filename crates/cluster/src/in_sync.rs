@@ -165,6 +165,13 @@ pub struct Roster {
     /// The nodes that an operator has removed, the last of them last: at most [`REMOVED`]. They may
     /// not join again.
     pub removed: Vec<NodeId>,
+    /// By what its nodes are known.
+    pub known: Box<Known>,
+}
+
+/// By what the nodes of a cluster are known to one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
     /// Counts the cluster's authorities. What an authority of an earlier number has signed counts
     /// only where the key that it is for is among `keys`.
     pub generation: u64,
@@ -216,28 +223,27 @@ impl Roster {
     }
 
     pub(crate) fn note(&mut self, noted: &Noted) {
+        let Known { generation, authority, keys } = &mut *self.known;
         match noted {
-            Noted::Keys(keys) => {
-                self.keys.extend(keys);
-                while self.keys.len() > KEYS
-                    && let Some(node) = self.least_needed(keys)
+            Noted::Keys(new) => {
+                keys.extend(new);
+                while self.known.keys.len() > KEYS
+                    && let Some(node) = self.least_needed(new)
                 {
-                    self.keys.remove(&node);
+                    self.known.keys.remove(&node);
                 }
             }
-            Noted::Retired => (self.generation, self.authority) = (self.generation + 1, None),
-            Noted::Made(generation, authority) => {
-                (self.generation, self.authority) = (*generation, Some(*authority));
-            }
+            Noted::Retired => (*generation, *authority) = (*generation + 1, None),
+            Noted::Made(number, made) => (*generation, *authority) = (*number, Some(*made)),
         }
     }
 
     /// Whose key is to be forgotten first: of a node that was removed, then of one on which no
     /// commit counts. `new` has just come.
     fn least_needed(&self, new: &BTreeMap<NodeId, Fingerprint>) -> Option<NodeId> {
-        let removed = self.removed.iter().copied().find(|node| self.keys.contains_key(node));
+        let removed = self.removed.iter().copied().find(|node| self.known.keys.contains_key(node));
         let stays = |node: &NodeId| self.voters.contains(node) || self.witness == Some(*node);
-        let others = || self.keys.keys().rev().filter(|node| !stays(node));
+        let others = || self.known.keys.keys().rev().filter(|node| !stays(node));
         removed.or_else(|| others().find(|node| !new.contains_key(node)).or_else(|| others().next()).copied())
     }
 
@@ -246,7 +252,7 @@ impl Roster {
         self.removed.extend(left.iter().filter(|node| self.leaving.remove(node)));
         let oldest = self.removed.len().saturating_sub(REMOVED);
         for node in self.removed.drain(..oldest) {
-            self.keys.remove(&node);
+            self.known.keys.remove(&node);
         }
     }
 }
@@ -540,15 +546,15 @@ pub(crate) mod tests {
         let mut roster = Roster { voters: [1, 2, 3].map(NodeId).into(), ..Roster::default() };
         roster.note(&Noted::Made(0, [7; 32]));
         roster.leave(NodeId(2), false);
-        assert_eq!((roster.generation, roster.authority), (0, Some([7; 32])));
+        assert_eq!((roster.known.generation, roster.known.authority), (0, Some([7; 32])));
         roster.leave(NodeId(3), true);
-        assert_eq!((roster.generation, roster.authority), (1, None));
+        assert_eq!((roster.known.generation, roster.known.authority), (1, None));
         // Once more is no other removal.
         roster.leave(NodeId(3), true);
         roster.note(&Noted::Made(1, [8; 32]));
-        assert_eq!((roster.generation, roster.authority), (1, Some([8; 32])));
+        assert_eq!((roster.known.generation, roster.known.authority), (1, Some([8; 32])));
         roster.note(&Noted::Retired);
-        assert_eq!((roster.generation, roster.authority), (2, None));
+        assert_eq!((roster.known.generation, roster.known.authority), (2, None));
     }
 
     #[test]
@@ -560,16 +566,16 @@ pub(crate) mod tests {
         let removed: Vec<_> = (1000..1100).map(NodeId).collect();
         removed.iter().for_each(|node| roster.leave(*node, true));
         roster.left(&removed.iter().copied().collect());
-        assert_eq!(roster.keys.len(), 103, "who was removed hears why");
+        assert_eq!(roster.known.keys.len(), 103, "who was removed hears why");
         roster.note(&keys(2000..2000 + KEYS as u64));
-        assert_eq!(roster.keys.len(), KEYS);
-        assert!([1, 2, 3].iter().all(|node| roster.keys.contains_key(&NodeId(*node))));
-        assert!(removed.iter().all(|node| !roster.keys.contains_key(node)));
+        assert_eq!(roster.known.keys.len(), KEYS);
+        assert!([1, 2, 3].iter().all(|node| roster.known.keys.contains_key(&NodeId(*node))));
+        assert!(removed.iter().all(|node| !roster.known.keys.contains_key(node)));
         for node in 5000..5000 + REMOVED as u64 {
             roster.leave(NodeId(node), true);
             roster.note(&keys(node..node + 1));
             roster.left(&[NodeId(node)].into());
         }
-        assert_eq!((roster.removed.len(), roster.keys.len()), (REMOVED, KEYS));
+        assert_eq!((roster.removed.len(), roster.known.keys.len()), (REMOVED, KEYS));
     }
 }

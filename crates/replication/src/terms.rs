@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     handshake::{Welcome, check_belongs},
-    in_sync::{InSyncSet, Succession},
+    in_sync::{InSyncSet, Known, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
@@ -100,7 +100,7 @@ impl Kept {
             let roster = &set.roster;
             let (removed, leaves) = roster.removed.iter().partition(|node| set.is_without(**node));
             let leaving = roster.leaving.union(&leaves).copied().collect();
-            let (generation, authority, keys) = (roster.generation, roster.authority, roster.keys.clone());
+            let Known { generation, authority, keys } = (*roster.known).clone();
             OnRecord { generation, authority, keys, removed, leaving }
         });
         credentials.know(on_record.unwrap_or_default());

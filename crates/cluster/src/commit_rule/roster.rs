@@ -83,8 +83,8 @@ impl CommitRule {
     /// effect has it; none where sets are not recorded, or none of this term is in effect yet.
     pub fn authority(&self) -> Option<(u64, Option<Fingerprint>)> {
         let sets = self.sets.as_ref().filter(|sets| sets.begun())?;
-        let roster = &sets.in_effect().roster;
-        Some((roster.generation, roster.authority))
+        let known = &sets.in_effect().roster.known;
+        Some((known.generation, known.authority))
     }
 
     /// Who belongs to the cluster, where sets are recorded.

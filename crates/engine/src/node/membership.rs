@@ -158,7 +158,7 @@ pub(super) fn of_node(
         // A new cluster begins with it.
         (None, None) if is_first || config.force_primary => {
             tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no longer members");
-            let generation = terms.get().set.map_or(0, |set| set.roster.generation + 1);
+            let generation = terms.get().set.map_or(0, |set| set.roster.known.generation + 1);
             let credentials = Credentials::found_again(cluster, node, generation)?;
             credentials.write(directory)?;
             credentials

@@ -158,10 +158,11 @@ impl CommitStage {
     ) -> (BTreeMap<NodeId, Fingerprint>, Vec<NodeId>) {
         let state = self.state();
         let Some(roster) = state.rule.roster() else { return Default::default() };
-        let is_new =
-            |(node, key): &(NodeId, Fingerprint)| roster.keys.get(node) != Some(key) && !roster.has_removed(*node);
+        let is_new = |(node, key): &(NodeId, Fingerprint)| {
+            roster.known.keys.get(node) != Some(key) && !roster.has_removed(*node)
+        };
         let news: BTreeMap<_, _> = keys.into_iter().filter(is_new).collect();
-        let changed = news.keys().filter(|node| roster.keys.contains_key(node)).copied().collect();
+        let changed = news.keys().filter(|node| roster.known.keys.contains_key(node)).copied().collect();
         (news, changed)
     }
 
