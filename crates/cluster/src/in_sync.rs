@@ -86,7 +86,7 @@
 //! that were heard, which have raised their fences, at least one would be missing in any set with
 //! which the old primary could go on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
@@ -175,10 +175,45 @@ pub struct Roster {
     /// The nodes that an operator has removed, the last of them last: at most [`REMOVED`]. They may
     /// not join again.
     pub removed: Vec<NodeId>,
+    /// By what its nodes are known.
+    pub known: Box<Known>,
 }
+
+/// By what the nodes of a cluster are known to one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Counts the cluster's authorities. What an authority of an earlier number has signed counts
+    /// only where the key that it is for is among `keys`.
+    pub generation: u64,
+    /// The fingerprint of the certificate of that authority; none: it is yet to be made, or the
+    /// operator provides the certificates.
+    pub authority: Option<Fingerprint>,
+    /// The keys by which nodes are known, whichever authority has signed for them: at most
+    /// [`KEYS`]. Those of nodes that were removed are among them, so that they hear why they are
+    /// refused.
+    pub keys: BTreeMap<NodeId, Fingerprint>,
+}
+
+/// SHA-256 of a certificate, or of a public key.
+pub type Fingerprint = [u8; 32];
 
 /// How many removed nodes a cluster remembers.
 pub const REMOVED: usize = 256;
+
+/// How many keys a cluster remembers: those of all nodes that belong to it, and of the last that
+/// were removed.
+pub const KEYS: usize = 256;
+
+/// What is to be recorded of authorities and keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Noted {
+    /// These are the keys of these nodes.
+    Keys(BTreeMap<NodeId, Fingerprint>),
+    /// The present authority counts no more, by the word of an operator.
+    Retired,
+    /// The primary has made the authority of this generation, with this fingerprint.
+    Made(u64, Fingerprint),
+}
 
 impl Roster {
     /// Whether an operator removes this node, or has.
@@ -192,14 +227,43 @@ impl Roster {
         self.witness.take_if(|witness| *witness == node);
         if removed && !self.has_removed(node) {
             self.leaving.insert(node);
+            // It has the authority's key.
+            self.note(&Noted::Retired);
         }
+    }
+
+    pub(crate) fn note(&mut self, noted: &Noted) {
+        let Known { generation, authority, keys } = &mut *self.known;
+        match noted {
+            Noted::Keys(new) => {
+                keys.extend(new);
+                while self.known.keys.len() > KEYS
+                    && let Some(node) = self.least_needed(new)
+                {
+                    self.known.keys.remove(&node);
+                }
+            }
+            Noted::Retired => (*generation, *authority) = (*generation + 1, None),
+            Noted::Made(number, made) => (*generation, *authority) = (*number, Some(*made)),
+        }
+    }
+
+    /// Whose key is to be forgotten first: of a node that was removed, then of one on which no
+    /// commit counts. `new` has just come.
+    fn least_needed(&self, new: &BTreeMap<NodeId, Fingerprint>) -> Option<NodeId> {
+        let removed = self.removed.iter().copied().find(|node| self.known.keys.contains_key(node));
+        let stays = |node: &NodeId| self.voters.contains(node) || self.witness == Some(*node);
+        let others = || self.known.keys.keys().rev().filter(|node| !stays(node));
+        removed.or_else(|| others().find(|node| !new.contains_key(node)).or_else(|| others().next()).copied())
     }
 
     /// The record is in effect by which these leave.
     pub(crate) fn left(&mut self, left: &BTreeSet<NodeId>) {
         self.removed.extend(left.iter().filter(|node| self.leaving.remove(node)));
         let oldest = self.removed.len().saturating_sub(REMOVED);
-        self.removed.drain(..oldest);
+        for node in self.removed.drain(..oldest) {
+            self.known.keys.remove(&node);
+        }
     }
 }
 
@@ -524,5 +588,43 @@ pub(crate) mod tests {
         let emptied =
             Succession::Of(first).first((Term(4), Lsn::ZERO), Holder::new(NodeId(1), 7), Safety::TwoSafe, all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
+    }
+
+    #[test]
+    fn an_authority_counts_until_a_node_is_removed() {
+        let mut roster = Roster { voters: [1, 2, 3].map(NodeId).into(), ..Roster::default() };
+        roster.note(&Noted::Made(0, [7; 32]));
+        roster.leave(NodeId(2), false);
+        assert_eq!((roster.known.generation, roster.known.authority), (0, Some([7; 32])));
+        roster.leave(NodeId(3), true);
+        assert_eq!((roster.known.generation, roster.known.authority), (1, None));
+        // Once more is no other removal.
+        roster.leave(NodeId(3), true);
+        roster.note(&Noted::Made(1, [8; 32]));
+        assert_eq!((roster.known.generation, roster.known.authority), (1, Some([8; 32])));
+        roster.note(&Noted::Retired);
+        assert_eq!((roster.known.generation, roster.known.authority), (2, None));
+    }
+
+    #[test]
+    fn the_keys_of_those_who_belong_to_a_cluster_are_kept() {
+        let keys = |nodes: std::ops::Range<u64>| Noted::Keys(nodes.map(|node| (NodeId(node), [1; 32])).collect());
+        let mut roster = Roster { voters: [1, 2].map(NodeId).into(), witness: Some(NodeId(3)), ..Roster::default() };
+        roster.note(&keys(1..4));
+        roster.note(&keys(1000..1100));
+        let removed: Vec<_> = (1000..1100).map(NodeId).collect();
+        removed.iter().for_each(|node| roster.leave(*node, true));
+        roster.left(&removed.iter().copied().collect());
+        assert_eq!(roster.known.keys.len(), 103, "who was removed hears why");
+        roster.note(&keys(2000..2000 + KEYS as u64));
+        assert_eq!(roster.known.keys.len(), KEYS);
+        assert!([1, 2, 3].iter().all(|node| roster.known.keys.contains_key(&NodeId(*node))));
+        assert!(removed.iter().all(|node| !roster.known.keys.contains_key(node)));
+        for node in 5000..5000 + REMOVED as u64 {
+            roster.leave(NodeId(node), true);
+            roster.note(&keys(node..node + 1));
+            roster.left(&[NodeId(node)].into());
+        }
+        assert_eq!((roster.removed.len(), roster.known.keys.len()), (REMOVED, KEYS));
     }
 }

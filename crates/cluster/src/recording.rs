@@ -33,6 +33,7 @@ use crate::{
     follower::{self, Ack, Follower, Piece, Room, Seen},
     handshake::Welcome,
     host::{Acked, FeedId, Host, Joined, Note, ReplicaState},
+    in_sync::Noted,
     mirror::{Cut, MirrorFeed, MirrorState},
     promotion::{Answer, LogState, Promotion, Question, Step},
     term::{Fence, LastTerm, TermState},
@@ -257,6 +258,7 @@ recorded!(CommitRule, Rule, RuleEvent {
         -> Result<commit_rule::Decision, commit_rule::CannotChange>;
     Leave { standby: NodeId, how: commit_rule::Leaves, now: Moment } = leave
         -> Result<commit_rule::Decision, commit_rule::CannotLeave>;
+    Note { noted: Noted => &Noted, now: Moment } = note -> commit_rule::Decision;
 });
 
 recorded!(Host, Host, HostEvent {

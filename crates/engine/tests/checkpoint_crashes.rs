@@ -527,7 +527,6 @@ fn a_log_ends_with_the_persistent_epoch_or_where_all_streams_have_noted() {
         let node = start(settings.clone());
         let cut = node.torn().map(|torn| torn.at);
         if streams == 1 || notes_are_older {
-            // The time may have been noted once more.
             assert!(cut.is_some_and(|cut| (end..models[1].0).contains(&cut)), "{context}: {cut:?}, not {end}");
         }
         let (_, known) = models.into_iter().rfind(|(end, _)| cut.is_none_or(|cut| *end <= cut)).unwrap();

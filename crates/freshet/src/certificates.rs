@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use freshet_membership::Credentials;
+use serde_json::Value;
 
 use crate::units;
 
@@ -41,6 +42,32 @@ fn level(expires: Option<u64>, now: u64) -> Level {
     }
 }
 
+/// What is to be done about one that ends. `own`: Freshet signs it.
+pub(crate) fn remedy(own: bool) -> &'static str {
+    if own {
+        "this node renews it by itself: its messages say what hinders it"
+    } else {
+        "replace the files that member.certificate, member.key and member.authority name, and send SIGHUP"
+    }
+}
+
+/// What a status says of it.
+pub(crate) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
+    if let Some(expires) = status["certificate_expires"].as_u64()
+        && expires < now() + SOON
+    {
+        let remedy = remedy(status["authority"].is_u64());
+        let shown = match expires.checked_sub(now()) {
+            Some(left) => format!("ends in {} days: {remedy}", left / DAY),
+            None => format!("HAS ENDED: no other node can connect; {remedy}"),
+        };
+        line("certificate", shown);
+    }
+    if let Some(trouble) = status["certificate_trouble"].as_str() {
+        line("certificate", format!("is not by the authority that counts yet: {trouble}"));
+    }
+}
+
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
     units::now_micros() / 1_000_000
@@ -63,7 +90,7 @@ impl CertificateWatch {
         if self.reported.replace((expires, level)) == Some((expires, level)) {
             return;
         }
-        let remedy = "replace the files that member.certificate, member.key and member.authority name, and send SIGHUP";
+        let remedy = remedy(self.credentials.authority().is_some());
         match level {
             Level::Valid => {}
             Level::Soon { days } if days * DAY < VERY_SOON => tracing::error!(

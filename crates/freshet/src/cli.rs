@@ -105,6 +105,13 @@ pub(crate) enum Command {
     /// where the node could still be promoted without the others. Then let another node join first;
     /// or say with --gone that the node is gone for good. To add a node, start it with --join.
     Remove(members::RemoveOptions),
+    /// Have the primary give its cluster another authority, as after a key has leaked.
+    ///
+    /// What the authority of before has signed counts no more, tokens included. Nodes get new
+    /// certificates by themselves, also those that are away, when they are back. Certificates of
+    /// operators and monitors are void: `freshet enrol` makes new ones. A node whose own key has
+    /// leaked is to be removed instead, which does this too.
+    Rotate(members::RotateOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -579,6 +586,7 @@ impl Cli {
             Command::SwitchOver(options) => switch_over::run(&options),
             Command::Remove(options) => members::remove(&options),
             Command::Level(options) => level::run(&options),
+            Command::Rotate(options) => members::rotate(&options),
             Command::Restart(options) => restart::run(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),

@@ -102,6 +102,10 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
     };
     let credentials = Credentials::read(&Files::in_directory(credentials), freshet_base::ClusterId(0));
     let credentials = credentials.map_err(io::Error::other)?;
+    if credentials.have_ended() {
+        let why = "the certificate that --credentials names has ended: get another with `freshet enrol`";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
     let stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_nodelay(true)?;
     Stream::from(stream).secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience)
@@ -335,6 +339,14 @@ impl Client {
     pub fn change_level(&self, level: Safety, patience: Duration) -> Result<Safety, ClientError> {
         match self.ask(Ask::ChangeLevel { level }, patience)? {
             Answer::LevelChanged { before } => Ok(before),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the primary give its cluster another authority. Returns its generation.
+    pub fn rotate(&self, patience: Duration) -> Result<u64, ClientError> {
+        match self.ask(Ask::Rotate, patience)? {
+            Answer::Rotated { generation } => Ok(generation),
             other => Err(self.unexpected(&other)),
         }
     }

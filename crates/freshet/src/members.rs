@@ -46,7 +46,7 @@ pub(crate) struct RemoveOptions {
 
 /// How long a primary may take to accept a connection, and to have it on record that a node left.
 const CONNECT: Duration = Duration::from_secs(5);
-const RECORDED: Duration = Duration::from_secs(20);
+const RECORDED: Duration = Duration::from_secs(40);
 
 /// Runs `freshet remove`.
 pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
@@ -64,6 +64,24 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
     }
     // It may be on record by now, since others have left.
     late.into_iter().try_for_each(|node| remove(node).map(report))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Options of `freshet rotate`.
+#[derive(Debug, Args)]
+pub(crate) struct RotateOptions {
+    /// The primary's control port (its `address`): host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+/// Runs `freshet rotate`.
+pub(crate) fn rotate(options: &RotateOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let generation = client.rotate(RECORDED)?;
+    println!("the cluster has a new authority ({generation}); what the one before has signed counts no more");
     Ok(ExitCode::SUCCESS)
 }
 

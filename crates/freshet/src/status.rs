@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Failure,
-    certificates::{DAY, SOON, now},
+    certificates::{self, SOON, now},
     cli::StatusOptions,
     units,
 };
@@ -327,15 +327,7 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
             format!("{out_of_space}; new transactions that write are refused until there is room, reads are answered"),
         );
     }
-    if let Some(expires) = status["certificate_expires"].as_u64()
-        && expires < now() + SOON
-    {
-        let shown = match expires.checked_sub(now()) {
-            Some(left) => format!("ends in {} days: replace its files, and send SIGHUP", left / DAY),
-            None => "HAS ENDED: no other node can connect; replace its files, and send SIGHUP".to_owned(),
-        };
-        line("certificate", shown);
-    }
+    certificates::show(status, line);
     if let Some(hang) = status["log_hangs"].as_str() {
         line("LOG HANGS", format!("{hang}; what needs it does not commit: promote a standby if it does not come back"));
     }

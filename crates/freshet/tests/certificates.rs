@@ -113,7 +113,17 @@ fn the_end_of_a_certificate_is_no_surprise() {
     let refusal = connect(&standby).promote(Consent::Nothing, SOON).unwrap_err().to_string();
     assert!(refusal.contains("do not force the promotion") && refusal.contains("certificate"), "{refusal}");
     assert!(!refusal.contains("or force"), "{refusal}");
-    authority.write(&second, 2, 100 * DAY as i64);
+    // An operator exchanges authorities without a stop: both count, then the new one alone.
+    let both = [authority.pem.as_str(), &another.pem].concat();
+    for (files, node) in [(&first, &primary), (&second, &standby)] {
+        let number = if files.0 == first.0 { 1 } else { 2 };
+        authority.write(files, number, 100 * DAY as i64);
+        std::fs::write(&files.0[2], &both).unwrap();
+        reload(node, "the certificate of this node was read again");
+    }
+    another.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
+    another.write(&first, 1, 100 * DAY as i64);
+    reload(&primary, "the certificate of this node was read again");
     connect(&standby).promote(Consent::Nothing, SOON).unwrap();
 }

@@ -12,15 +12,12 @@ use std::{
 use freshet_base::{
     ClusterId, NodeId,
     private::{self, OpenKey},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, RootCertStore, ServerConfig,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::{
         CryptoProvider,
         ring::{
@@ -35,6 +32,7 @@ use rustls::{
 use thiserror::Error;
 
 use crate::{
+    admission::{Admission, Counts, Verifier},
     authority::{Authority, NewKey},
     identity::{Identity, NODE},
     token::{Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens, fingerprint},
@@ -93,6 +91,17 @@ pub enum CredentialsError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
+    /// A member of another cluster has signed.
+    #[error("cluster {theirs} has signed a certificate, and this node belongs to cluster {ours}")]
+    OtherCluster {
+        /// Which.
+        theirs: ClusterId,
+        /// That of this node.
+        ours: ClusterId,
+    },
+    /// What another node has signed does not count.
+    #[error("the other node's authority is not the one that the cluster has on record")]
+    Old,
     /// The system has no randomness.
     #[error("the system's random source failed")]
     NoRandomness,
@@ -112,6 +121,8 @@ pub struct Files {
     pub authority: PathBuf,
     /// The authority's private key, if this node may sign.
     pub authority_key: Option<PathBuf>,
+    /// The directory in which Freshet keeps them, if it does.
+    pub directory: Option<PathBuf>,
 }
 
 /// The folder in a node's directory.
@@ -126,37 +137,165 @@ impl Files {
             key: folder.join("node.key"),
             authority: folder.join("authority.crt"),
             authority_key: Some(folder.join("authority.key")),
+            directory: Some(directory.to_owned()),
         }
     }
 
     /// Whether there is a certificate at its place: the node was enrolled.
     pub fn exist(&self) -> bool {
-        self.certificate.exists()
+        self.certificate.exists() || self.directory.as_ref().is_some_and(|directory| aside(directory).exists())
+    }
+}
+
+/// Where those that are being replaced lie for a moment.
+fn aside(directory: &Path) -> PathBuf {
+    directory.join("membership.old")
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CredentialsError {
+    let path = path.to_owned();
+    move |source| CredentialsError::Io { doing, path, source }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), CredentialsError> {
+    match fs::remove_dir_all(folder) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(io_error("remove", folder)(source)),
+        _ => Ok(()),
+    }
+}
+
+fn sync(path: &Path) -> Result<(), CredentialsError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
+}
+
+/// A crash while they were replaced leaves the earlier ones aside: they are used again.
+fn settle(directory: &Path) -> Result<(), CredentialsError> {
+    let (folder, aside) = (directory.join(FOLDER), aside(directory));
+    if folder.exists() || !aside.exists() {
+        return Ok(());
+    }
+    fs::rename(&aside, &folder).map_err(io_error("name", &folder))?;
+    sync(directory)
+}
+
+impl Pem {
+    /// Writes all of it, durably, into the folder in a node's directory: it is as before, or as it
+    /// is to be. Blocks on the disk.
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), CredentialsError> {
+        let (folder, unfinished, aside) = (directory.join(FOLDER), directory.join("membership.new"), aside(directory));
+        settle(directory)?;
+        remove_folder(&unfinished)?;
+        private::create_directory(&unfinished).map_err(io_error("make", &unfinished))?;
+        let contents = [
+            ("node.crt", Some(&self.certificate)),
+            ("node.key", Some(&self.key)),
+            ("authority.crt", Some(&self.authority)),
+            ("authority.key", self.authority_key.as_ref()),
+        ];
+        for (name, content) in contents {
+            let Some(content) = content else { continue };
+            let path = unfinished.join(name);
+            let written = private::create(&path).and_then(|mut file| {
+                file.write_all(content.as_bytes())?;
+                file.sync_all()
+            });
+            written.map_err(io_error("write", &path))?;
+        }
+        sync(&unfinished)?;
+        remove_folder(&aside)?;
+        match fs::rename(&folder, &aside) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error("replace", &folder)(source));
+            }
+            _ => {}
+        }
+        fs::rename(&unfinished, &folder).map_err(io_error("name", &folder))?;
+        sync(directory)?;
+        remove_folder(&aside)
+    }
+}
+
+impl Shown {
+    /// What comes of it, for a node that knows `admission`.
+    pub(crate) fn new(path: &Path, pem: Pem, admission: &Arc<Admission>) -> Result<Self, CredentialsError> {
+        let own = certificates(&pem.certificate, path)?;
+        let mut chain = own.clone();
+        // While an operator exchanges theirs, there may be several.
+        let mut authorities = certificates(&pem.authority, path)?;
+        let authority = pem.authority_key.as_ref().map(|key| Authority::from_pem(&pem.authority, key)).transpose()?;
+        let counts = match authority {
+            None => Counts::Always,
+            Some(_) => Counts::OnRecord {
+                generation: Authority::generation_in(&authorities[0]).unwrap_or(0),
+                fingerprint: fingerprint(&authorities[0]),
+            },
+        };
+        let mut roots = RootCertStore::empty();
+        authorities.iter().try_for_each(|authority| roots.add(authority.clone()))?;
+        let roots = Arc::new(roots);
+        let authority_certificate = authorities.swap_remove(0);
+        let checks = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
+        let callers = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
+        let verifier = |signed| Arc::new(Verifier { admission: Arc::clone(admission), counts, signed });
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier {
+                admission: Arc::clone(admission),
+                counts,
+                signed: Arc::clone(&checks),
+            }))
+            .with_client_auth_cert(chain.clone(), private_key(&pem.key, path)?)?;
+        // A newcomer knows the authority by its fingerprint only.
+        chain.push(authority_certificate.clone());
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier(callers))
+            .with_single_cert(chain, private_key(&pem.key, path)?)?;
+        // Connections last long and are never resumed.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        Ok(Self { chain: own, verifier: checks, authority_certificate, counts, authority, pem, server, client })
     }
 }
 
 /// The certificate that a node shows, and the authority by which it checks others. Cheap to clone.
 #[derive(Clone)]
-pub struct Credentials(Arc<Inner>);
+pub struct Credentials(pub(crate) Arc<Inner>);
 
-struct Inner {
-    cluster: ClusterId,
-    identity: Identity,
+pub(crate) struct Inner {
+    pub(crate) cluster: ClusterId,
+    pub(crate) identity: Identity,
     shown: RwLock<Arc<Shown>>,
     tokens: Tokens,
+    pub(crate) admission: Arc<Admission>,
+    /// The directory in which they lie, if they are Freshet's own.
+    pub(crate) home: Mutex<Option<PathBuf>>,
+    /// Held while they are being replaced.
+    pub(crate) replacing: Mutex<()>,
+}
+
+/// All of it in PEM form.
+#[derive(Clone)]
+pub(crate) struct Pem {
+    pub certificate: String,
+    pub key: String,
+    pub authority: String,
+    pub authority_key: Option<String>,
 }
 
 /// What can be replaced by something newer.
-struct Shown {
+pub(crate) struct Shown {
     /// The certificate, and those between it and the authority's.
-    chain: Vec<CertificateDer<'static>>,
+    pub chain: Vec<CertificateDer<'static>>,
     /// Whether the chain ends in the authority, now, as one who is connected to sees it.
     verifier: Arc<WebPkiServerVerifier>,
     authority_certificate: CertificateDer<'static>,
-    authority: Option<Authority>,
-    certificate: String,
-    key: String,
-    authority_pem: String,
+    /// Whether that counts.
+    pub counts: Counts,
+    pub authority: Option<Authority>,
+    pub pem: Pem,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -168,7 +307,7 @@ impl fmt::Debug for Credentials {
 }
 
 /// TLS 1.3 with the cheapest cipher first: 128 bits are enough for what goes over a wire.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256],
         ..default_provider()
@@ -192,7 +331,7 @@ fn private_key(pem: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Credent
 }
 
 /// Stands in errors for the path of what did not come from a file.
-fn received() -> &'static Path {
+pub(crate) fn received() -> &'static Path {
     Path::new("what was received")
 }
 
@@ -202,7 +341,15 @@ impl Credentials {
     /// # Errors
     /// When the system's random source failed.
     pub fn found(cluster: ClusterId, node: NodeId) -> Result<Self, CredentialsError> {
-        let authority = Authority::new(cluster)?;
+        Self::found_again(cluster, node, 0)
+    }
+
+    /// The same, where the cluster has had authorities of earlier generations.
+    ///
+    /// # Errors
+    /// When the system's random source failed.
+    pub fn found_again(cluster: ClusterId, node: NodeId, generation: u64) -> Result<Self, CredentialsError> {
+        let authority = Authority::new(cluster, generation)?;
         let key = NewKey::generate()?;
         let identity = Identity::Node(node);
         let certificate = authority.issue(identity, &key.public())?;
@@ -216,7 +363,7 @@ impl Credentials {
     /// [`CredentialsError`] when they do not fit.
     pub fn enrolled(enrolled: Enrolled, key: &NewKey) -> Result<Self, CredentialsError> {
         let Enrolled { cluster, identity, certificate, authority, authority_key } = enrolled;
-        Self::assemble(cluster, received(), certificate, key.to_pem(), authority, authority_key)
+        Self::assemble(cluster, received(), Pem { certificate, key: key.to_pem(), authority, authority_key })
             .and_then(|it| if it.identity() == identity { Ok(it) } else { Err(CredentialsError::Nameless) })
     }
 
@@ -232,62 +379,32 @@ impl Credentials {
                 source,
             })
         };
+        if let Some(directory) = &files.directory {
+            settle(directory)?;
+        }
         private::check_key(&files.key)?;
         let (certificate, key, authority) = (read(&files.certificate)?, read(&files.key)?, read(&files.authority)?);
         let authority_key = files.authority_key.as_deref().filter(|path| path.exists()).map(read).transpose()?;
-        Self::assemble(cluster, &files.certificate, certificate, key, authority, authority_key)
+        let read = Self::assemble(cluster, &files.certificate, Pem { certificate, key, authority, authority_key })?;
+        *read.0.home.lock().expect("no code panics under this mutex") = files.directory.clone();
+        Ok(read)
     }
 
-    fn assemble(
-        cluster: ClusterId,
-        path: &Path,
-        certificate: String,
-        key: String,
-        authority_pem: String,
-        authority_key: Option<String>,
-    ) -> Result<Self, CredentialsError> {
-        let own = certificates(&certificate, path)?;
-        let mut chain = own.clone();
-        let identity = Identity::of(&chain[0]).ok_or(CredentialsError::Nameless)?;
-        let authority_certificate = certificates(&authority_pem, path)?.swap_remove(0);
-        let authority = authority_key.map(|key| Authority::from_pem(&authority_pem, &key)).transpose()?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority_certificate.clone())?;
-        let roots = Arc::new(roots);
-        let checks = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
-        // A caller without a certificate can ask for one, and for nothing else.
-        let verifier = verifier.allow_unauthenticated().build()?;
-        let client = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain.clone(), private_key(&key, path)?)?;
-        // A newcomer knows the authority by its fingerprint only.
-        chain.push(authority_certificate.clone());
-        let mut server = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, private_key(&key, path)?)?;
-        // Connections last long and are never resumed.
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
-        let shown = Shown {
-            chain: own,
-            verifier: checks,
-            authority_certificate,
-            authority,
-            certificate,
-            key,
-            authority_pem,
-            server: Arc::new(server),
-            client: Arc::new(client),
-        };
+    pub(crate) fn assemble(cluster: ClusterId, path: &Path, pem: Pem) -> Result<Self, CredentialsError> {
+        let admission = Arc::default();
+        let shown = Shown::new(path, pem, &admission)?;
+        let identity = Identity::of(&shown.chain[0]).ok_or(CredentialsError::Nameless)?;
         let (shown, tokens) = (RwLock::new(Arc::new(shown)), Tokens::default());
-        Ok(Self(Arc::new(Inner { cluster, identity, shown, tokens })))
+        let (home, replacing) = Default::default();
+        Ok(Self(Arc::new(Inner { cluster, identity, shown, tokens, admission, home, replacing })))
     }
 
-    fn shown(&self) -> Arc<Shown> {
+    pub(crate) fn shown(&self) -> Arc<Shown> {
         Arc::clone(&self.0.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn show(&self, shown: Shown) {
+        *self.0.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
     }
 
     /// Whether `newer` can come in place of these.
@@ -309,7 +426,8 @@ impl Credentials {
     /// is made, with all clones of these. Connections that there are go on. To be
     /// [checked](Self::fits) before.
     pub fn take(&self, newer: &Self) {
-        *self.0.shown.write().unwrap_or_else(PoisonError::into_inner) = newer.shown();
+        let shown = Shown::new(received(), newer.shown().pem.clone(), &self.0.admission);
+        self.show(shown.expect("it was put together before"));
     }
 
     /// Whether the certificate is no longer valid, by this machine's clock.
@@ -320,7 +438,7 @@ impl Credentials {
     /// When the certificate, or one between it and the authority's, is no longer valid, in seconds
     /// since 1970; none when none says so.
     pub fn expire(&self) -> Option<u64> {
-        self.shown().chain.iter().filter_map(validity::expires).min()
+        self.shown().chain.iter().filter_map(validity::of).map(|valid| valid.until).min()
     }
 
     /// Writes them to a node's directory, durably, and all or none. Blocks on the disk.
@@ -328,43 +446,9 @@ impl Credentials {
     /// # Errors
     /// [`CredentialsError::Io`].
     pub fn write(&self, directory: &Path) -> Result<(), CredentialsError> {
-        let (folder, unfinished) = (directory.join(FOLDER), directory.join("membership.new"));
-        let io = |doing, path: &Path| {
-            let path = path.to_owned();
-            move |source| CredentialsError::Io { doing, path, source }
-        };
-        match fs::remove_dir_all(&unfinished) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(io("remove", &unfinished)(source));
-            }
-            _ => {}
-        }
-        private::create_directory(&unfinished).map_err(io("make", &unfinished))?;
-        let shown = self.shown();
-        let key = shown.authority.as_ref().map(Authority::key);
-        let contents = [
-            ("node.crt", Some(&shown.certificate)),
-            ("node.key", Some(&shown.key)),
-            ("authority.crt", Some(&shown.authority_pem)),
-            ("authority.key", key.as_ref()),
-        ];
-        for (name, content) in contents {
-            let Some(content) = content else { continue };
-            let path = unfinished.join(name);
-            let written = private::create(&path).and_then(|mut file| {
-                file.write_all(content.as_bytes())?;
-                file.sync_all()
-            });
-            written.map_err(io("write", &path))?;
-        }
-        let sync = |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(io("sync", path));
-        sync(&unfinished)?;
-        match fs::remove_dir_all(&folder) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(io("replace", &folder)(source)),
-            _ => {}
-        }
-        fs::rename(&unfinished, &folder).map_err(io("name", &folder))?;
-        sync(directory)
+        self.shown().pem.write(directory)?;
+        *self.0.home.lock().expect("no code panics under this mutex") = Some(directory.to_owned());
+        Ok(())
     }
 
     /// Who the certificate says that its holder is.
@@ -403,20 +487,6 @@ impl Credentials {
         ServerName::try_from(NODE).expect("it is a name")
     }
 
-    /// For a newcomer without a certificate, which knows the authority only from its token.
-    ///
-    /// # Errors
-    /// [`CredentialsError::Unusable`].
-    pub fn of_newcomer(token: &Token) -> Result<Arc<ClientConfig>, CredentialsError> {
-        let verifier = ByFingerprint { authority: token.authority, provider: provider() };
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth();
-        Ok(Arc::new(config))
-    }
-
     /// Gives out a token that may be used once, on this node, until `valid` has passed or the node
     /// restarts.
     ///
@@ -427,7 +497,14 @@ impl Credentials {
         if shown.authority.is_none() {
             return Err(EnrolmentError::NotAuthorised);
         }
+        if !self.is_current() {
+            return Err(EnrolmentError::Replaced);
+        }
         Ok(self.0.tokens.give(&shown.authority_certificate, grant, Instant::now(), valid)?)
+    }
+
+    pub(crate) fn forget_tokens(&self) {
+        self.0.tokens.forget();
     }
 
     /// Lets a newcomer in. `same_user`: it is on this machine, and of this user.
@@ -437,6 +514,9 @@ impl Credentials {
     pub fn enrol(&self, newcomer: &Enrolment, same_user: bool) -> Result<Enrolled, EnrolmentError> {
         let shown = self.shown();
         let Some(authority) = &shown.authority else { return Err(EnrolmentError::NotAuthorised) };
+        if !self.is_current() {
+            return Err(EnrolmentError::Replaced);
+        }
         let grant = match newcomer.secret {
             Some(secret) => self.0.tokens.take(&secret, Instant::now())?,
             // A process of this user could read the authority's key and sign for itself.
@@ -455,9 +535,10 @@ impl Credentials {
                 None => Identity::Node(NodeId(random()?)),
             },
         };
+        self.check_belongs(identity)?;
         let certificate = authority.issue(identity, &newcomer.public_key)?;
         let authority_key = matches!(identity, Identity::Node(_)).then(|| authority.key());
-        let authority = shown.authority_pem.clone();
+        let authority = shown.pem.authority.clone();
         Ok(Enrolled { cluster: self.0.cluster, identity, certificate, authority, authority_key })
     }
 }
@@ -470,53 +551,4 @@ pub fn random() -> Result<u64, CredentialsError> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).map_err(|_| CredentialsError::NoRandomness)?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// Accepts a server whose chain ends in the authority with this fingerprint.
-#[derive(Debug)]
-struct ByFingerprint {
-    authority: [u8; 32],
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for ByFingerprint {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let authority = intermediates.iter().find(|it| fingerprint(it) == self.authority).ok_or(unknown)?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone().into_owned())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
-        let verifier = verifier.build().map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is not spoken here".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }

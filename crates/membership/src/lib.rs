@@ -12,22 +12,35 @@
 //! | brought by the operator | the files: then the cluster's nodes sign nothing |
 //!
 //! A node that joins gets the authority's key too, so that after a failover every node can let
-//! others in. So members trust one another about membership. The id in a certificate keeps a node
-//! from speaking for another by mistake or because of a defect.
+//! others in, and each renews its own certificate before that ends. So members trust one another
+//! about membership. The id in a certificate keeps a node from speaking for another by mistake or
+//! because of a defect.
 //!
-//! Certificates that Freshet makes do not expire: a node that returns after years must not be kept
-//! out by a clock. Those that the operator brings may, and can be replaced while a node runs.
+//! A node that is removed knows the authority's key. So the cluster gets another authority then,
+//! and has on record which one that is, and by which keys its nodes are known ([`OnRecord`]). A
+//! node keeps its own key for as long as it has its directory; what the new authority signs for it
+//! is for that key.
+//!
+//! The certificates that Freshet makes for nodes and clients are valid for [`LIFETIME`]. Nodes
+//! renew theirs while they run; those that the operator brings can be replaced while a node runs.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod authority;
 mod credentials;
 mod identity;
+mod newcomer;
+mod renewal;
 mod token;
 mod validity;
 
 pub use self::{
-    authority::{Authority, NewKey},
+    admission::OnRecord,
+    authority::{Authority, LIFETIME, NewKey, TOLERANCE},
     credentials::{Credentials, CredentialsError, Files, random},
     identity::Identity,
-    token::{BadToken, Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens},
+    token::{
+        BadToken, Enrolled, Enrolment, EnrolmentError, Fingerprint, Grant, Token, Tokens, fingerprint_of_text,
+        fingerprint_text,
+    },
 };

@@ -19,7 +19,7 @@ use ring::{
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, credentials::CredentialsError};
+use crate::{Credentials, CredentialsError, Identity};
 
 /// What a token begins with.
 const PREFIX: &str = "freshet-token-";
@@ -36,6 +36,11 @@ pub struct Token {
 }
 
 impl Token {
+    /// Whether the authority of these has given it out, or one that had the same.
+    pub fn is_of(&self, credentials: &Credentials) -> bool {
+        credentials.authority().is_some_and(|(_, fingerprint)| fingerprint == self.authority)
+    }
+
     /// The random half, which the member that gave out the token remembers.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
@@ -47,13 +52,30 @@ impl Token {
 #[error("not a valid token: make one with `freshet token` on a member of the cluster")]
 pub struct BadToken;
 
-/// The fingerprint of a certificate: SHA-256.
-pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
-    digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes")
+/// SHA-256 of a certificate, or of a public key.
+pub type Fingerprint = [u8; 32];
+
+/// The fingerprint of a certificate.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
+    fingerprint_of(certificate)
+}
+
+pub(crate) fn fingerprint_of(bytes: &[u8]) -> Fingerprint {
+    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A fingerprint as text: hexadecimal digits.
+pub fn fingerprint_text(fingerprint: &Fingerprint) -> String {
+    hex(fingerprint)
+}
+
+/// What [`fingerprint_text`] has written.
+pub fn fingerprint_of_text(text: &str) -> Option<Fingerprint> {
+    unhex(text)
 }
 
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
@@ -151,6 +173,15 @@ pub enum EnrolmentError {
     /// The token is not for this id.
     #[error("the token is not one for node {0}: make one with `freshet token --node {0}`")]
     Taken(NodeId),
+    /// An operator has taken the node out of the cluster.
+    #[error("node {0} was removed from the cluster: let it join with a new directory, and so with another id")]
+    Removed(NodeId),
+    /// The authority of this node counts no more.
+    #[error(
+        "this node has yet to get its cluster's new authority, and signs nothing until then: try again in a moment; \
+         `freshet status` of the node says what keeps it"
+    )]
+    Replaced,
     /// This cluster's certificates are made elsewhere.
     #[error("this cluster's operator provides its certificates: this node signs none")]
     NotAuthorised,
@@ -198,6 +229,11 @@ impl Tokens {
         }
         given.insert(hash(&secret), (grant, now + valid));
         Ok(Token { authority: fingerprint(authority), secret })
+    }
+
+    /// None that was given out counts any more.
+    pub(crate) fn forget(&self) {
+        self.given.lock().expect("no code panics under this mutex").clear();
     }
 
     /// Uses a token up.

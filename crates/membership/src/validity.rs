@@ -1,4 +1,4 @@
-//! Until when a certificate is valid. Reads no more of it than that, and trusts nothing in it.
+//! When a certificate is valid. Reads no more of it than that, and trusts nothing in it.
 
 use rustls::pki_types::CertificateDer;
 
@@ -9,8 +9,17 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xA0;
 
-/// When it ends, in seconds since 1970; none when it does not say.
-pub(crate) fn expires(certificate: &CertificateDer<'_>) -> Option<u64> {
+/// Both in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Valid {
+    /// From then on.
+    pub from: u64,
+    /// When it ends.
+    pub until: u64,
+}
+
+/// When it is valid; none when it does not say.
+pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Valid> {
     let (whole, _) = element(certificate, SEQUENCE)?;
     let (content, _) = element(whole, SEQUENCE)?;
     let rest = element(content, VERSION).map_or(content, |(_, rest)| rest);
@@ -19,9 +28,14 @@ pub(crate) fn expires(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, rest) = element(rest, SEQUENCE)?;
     let (_, rest) = element(rest, SEQUENCE)?;
     let (validity, _) = element(rest, SEQUENCE)?;
-    let (_, until) = any(validity)?;
-    let (tag, text, _) = first(until)?;
-    seconds(tag, std::str::from_utf8(text).ok()?)
+    let (from, until) = time(validity)?;
+    Some(Valid { from, until: time(until)?.0 })
+}
+
+/// A time, and what follows. What is before 1970 is taken for 1970.
+fn time(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (tag, text, rest) = first(bytes)?;
+    Some((seconds(tag, std::str::from_utf8(text).ok()?)?, rest))
 }
 
 /// The first element: its tag, its content, and what follows.
@@ -38,10 +52,6 @@ fn first(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     };
     let (content, rest) = rest.split_at_checked(length)?;
     Some((*tag, content, rest))
-}
-
-fn any(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    first(bytes).map(|(_, content, rest)| (content, rest))
 }
 
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
@@ -61,8 +71,11 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
     };
     let part = |at: usize| rest[2 * at..2 * at + 2].parse::<u64>().ok();
     let (month, day, hour, minute, second) = (part(0)?, part(1)?, part(2)?, part(3)?, part(4)?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || year < 1970 {
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
+    }
+    if year < 1970 {
+        return Some(0);
     }
     // Days since 1970, by years that begin in March, so that a leap day comes last.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
@@ -93,7 +106,8 @@ mod tests {
             (4096, 1, 1, 67_090_118_400),
         ] {
             let der = until(year, month, day);
-            assert_eq!(expires(&CertificateDer::from(der)), Some(seconds), "{year}-{month}-{day}");
+            let valid = Valid { from: 157_766_400, until: seconds };
+            assert_eq!(of(&CertificateDer::from(der)), Some(valid), "{year}-{month}-{day}");
         }
     }
 
@@ -101,12 +115,12 @@ mod tests {
     fn what_is_no_certificate_has_no_end() {
         let whole = until(2030, 1, 1);
         for length in 0..whole.len() {
-            let _ = expires(&CertificateDer::from(whole[..length].to_vec()));
+            let _ = of(&CertificateDer::from(whole[..length].to_vec()));
             let mut changed = whole.clone();
             changed[length] ^= 0xFF;
-            let _ = expires(&CertificateDer::from(changed));
+            let _ = of(&CertificateDer::from(changed));
         }
-        assert_eq!(expires(&CertificateDer::from(Vec::new())), None);
-        assert_eq!(expires(&CertificateDer::from(whole[..60].to_vec())), None);
+        assert_eq!(of(&CertificateDer::from(Vec::new())), None);
+        assert_eq!(of(&CertificateDer::from(whole[..60].to_vec())), None);
     }
 }

@@ -7,6 +7,7 @@
 //! are certified without a token, and pass the descriptors of shared memory.
 
 mod connect;
+mod error;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,16 +25,17 @@ use freshet_base::{
 };
 use freshet_fabric::{
     local::LocalListener,
-    tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
+    stream::tls_error,
+    tcp::{Closer, Connection, ListenError, Listener, ListenerCloser, ReceiveError},
 };
-use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
+use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Token};
 
-pub use self::connect::connect;
 pub(crate) use self::connect::connect_until;
 use self::connect::{near, secured};
+pub use self::{connect::connect, error::CallError};
 use crate::{
     rights::{Caller, may},
-    wire::{self, DecodeError, Hello, Join, Kind, Purpose, Refusal, Reply},
+    wire::{self, Hello, Join, Kind, Purpose, Refusal, Reply},
 };
 
 /// The purpose of the socket for processes of this user.
@@ -318,7 +320,8 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
     let peer = connection.peer();
     let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline));
     let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
-    let identity = connection.stream().certificate().map(|certificate| Identity::of(&certificate));
+    let certificate = connection.stream().certificate();
+    let identity = certificate.as_ref().map(Identity::of);
     let (hello, connection) = greeting(connection, deadline)?;
     let caller = Caller::of(identity, &hello);
     if !may(caller, &hello.purpose) {
@@ -327,7 +330,16 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
         refuse(connection, Refusal::NotMember(why));
         return None;
     }
+    if credentials.has_removed(hello.node) {
+        refuse(connection, Refusal::Removed { node: hello.node });
+        return None;
+    }
     match &hello.purpose {
+        Purpose::Renew => {
+            let certified = certificate.map(|certificate| credentials.certify_again(&certificate));
+            answer(connection, Term(0), &certified.map_or(Reply::Working, |certified| signed(certified, peer)));
+            None
+        }
         Purpose::Enrol(newcomer) => {
             answer(connection, Term(0), &certify(credentials, newcomer, false, peer));
             None
@@ -357,13 +369,17 @@ fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared
 
 fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, peer: SocketAddr) -> Reply {
     let from = if same_user { "a process of this user".to_owned() } else { peer.to_string() };
-    match credentials.enrol(newcomer, same_user) {
+    signed(credentials.enrol(newcomer, same_user), from)
+}
+
+fn signed(certified: Result<Enrolled, EnrolmentError>, from: impl std::fmt::Display) -> Reply {
+    match certified {
         Ok(enrolled) => {
-            tracing::info!(from, identity = %enrolled.identity, "a certificate is signed");
+            tracing::info!(%from, identity = %enrolled.identity, "a certificate is signed");
             Reply::Enrolled(enrolled)
         }
         Err(error) => {
-            tracing::warn!(from, cause = %error, "a certificate is refused");
+            tracing::warn!(%from, cause = %error, "a certificate is refused");
             Reply::Refused(Refusal::NotEnrolled(error.to_string()))
         }
     }
@@ -416,73 +432,6 @@ pub fn refuse(connection: Connection, refusal: Refusal) {
 pub fn answer(mut connection: Connection, term: Term, reply: &Reply) {
     // If it cannot be told, it will notice.
     let _ = connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(reply));
-}
-
-/// Why a call to another node had no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// It cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] freshet_fabric::tcp::ConnectError),
-    /// It has no certificate of this cluster's authority.
-    #[error(
-        "{address} has not shown a certificate of this node's cluster: {why}; check the address: another cluster, or \
-         another process, is there"
-    )]
-    Foreign {
-        /// Who.
-        address: String,
-        /// What is wrong with its certificate.
-        why: String,
-    },
-    /// A token is needed, and none was given.
-    #[error(
-        "{address} is not a process of this user on this machine, so joining takes a token: put what `freshet token` \
-         prints on a member into a file, and name it with --member-token-file"
-    )]
-    NoToken {
-        /// Where the member is.
-        address: String,
-    },
-    /// Credentials cannot be made or used.
-    #[error(transparent)]
-    Credentials(#[from] freshet_membership::CredentialsError),
-    /// It went away.
-    #[error(transparent)]
-    Send(#[from] freshet_fabric::tcp::SendError),
-    /// It went away, or is silent.
-    #[error(transparent)]
-    Receive(#[from] freshet_fabric::tcp::ReceiveError),
-    /// It speaks another language.
-    #[error("{address}: {source}")]
-    Decode {
-        /// Who.
-        address: String,
-        /// What is wrong.
-        source: DecodeError,
-    },
-    /// It refuses.
-    #[error("{address} refuses: {refusal}")]
-    Refused {
-        /// Who.
-        address: String,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// It answers something else.
-    #[error("{address} gave an unexpected answer")]
-    Unexpected {
-        /// Who.
-        address: String,
-    },
-    /// The system.
-    #[error("cannot set up a connection to {address}: {source}")]
-    System {
-        /// To whom.
-        address: String,
-        /// What the system says.
-        source: io::Error,
-    },
 }
 
 /// Has this process certified by the member at `address`: without a token if the member is of the
@@ -569,7 +518,13 @@ pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term
 /// # Errors
 /// [`CallError`]; a refusal is one.
 pub(crate) fn read_reply(connection: &mut Connection, address: &str) -> Result<Reply, CallError> {
-    let header = connection.receiver().receive()?;
+    let header = connection.receiver().receive().map_err(|error| match &error {
+        ReceiveError::Lost { source, .. } => match tls_error(source) {
+            Some(why) => CallError::NotLetIn { address: address.to_owned(), why: why.to_string() },
+            None => error.into(),
+        },
+        _ => error.into(),
+    })?;
     if header.kind != Kind::Reply as u8 || header.payload != 0 {
         return Err(CallError::Unexpected { address: address.to_owned() });
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::in_sync::{Holder, InSyncSet};
-use freshet_membership::Credentials;
+use freshet_membership::{Credentials, fingerprint_text};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -98,6 +98,8 @@ pub struct MemberStatus {
     pub no_vote: Option<String>,
     /// Whom it follows, where that is known.
     pub follows: Option<NodeId>,
+    /// The fingerprint of the key with which it has come, or that it has itself, as text.
+    pub key: Option<String>,
 }
 
 /// The nodes of a cluster.
@@ -193,6 +195,7 @@ impl MemberStatus {
             vote: false,
             no_vote: None,
             follows: None,
+            key: None,
         }
     }
 
@@ -368,6 +371,9 @@ impl Table {
     /// Asks the relays among those that are here which nodes they feed. Blocks for a time that is
     /// bounded.
     pub fn ask_relays(&mut self, credentials: &Credentials, hello: &Hello, relays: u8) {
+        for status in &mut self.members.nodes {
+            status.key = credentials.key_of(status.node).as_ref().map(fingerprint_text);
+        }
         let relays = relays.min(RELAYS);
         let Some(below) = relays.checked_sub(1) else { return };
         let hello = Hello { purpose: Purpose::Members { relays: below }, ..hello.clone() };

@@ -568,7 +568,7 @@ impl Round {
                     return;
                 }
                 self.late |= matches!(error, CallError::System { .. });
-                self.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.who.credentials.have_ended();
+                self.uncertified |= error.is_of_strangers() || shared.who.credentials.have_ended();
                 error.to_string()
             }
         };

@@ -66,6 +66,7 @@ impl Caller {
 /// | Passage | [`Caller::Owner`] | nothing |
 /// | Checkpoint | [`Caller::Node`], [`Caller::Operator`]: a backup changes nothing | all rows |
 /// | Session, Cancel | [`Caller::Node`]: it has let the client in | what the client's role may see |
+/// | Renew | [`Caller::Node`]: the cluster knows its key | a certificate, and the authority's key |
 /// | all others | [`Caller::Node`] | terms, sets, the log |
 pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
     match purpose {
@@ -87,6 +88,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Witness
         | Purpose::Ask(_)
         | Purpose::Restart
+        | Purpose::Renew
         | Purpose::Session { .. }
         | Purpose::Cancel { .. } => caller == Caller::Node,
     }

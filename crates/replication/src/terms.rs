@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     handshake::{Welcome, check_belongs},
-    in_sync::{InSyncSet, Succession},
+    in_sync::{InSyncSet, Known, Succession},
     promotion::{LogState, Promotion, Rules},
     recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
@@ -14,6 +14,7 @@ use freshet_cluster::{
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
+use freshet_membership::{Credentials, OnRecord};
 
 use crate::{
     maintenance::Maintained,
@@ -88,6 +89,22 @@ struct Kept {
     leads: Option<Weak<dyn Leads>>,
     /// Where other nodes were reached last.
     remembered: BTreeMap<String, Option<NodeId>>,
+    /// What the newest set says of keys, these know.
+    credentials: Option<Credentials>,
+}
+
+impl Kept {
+    fn admit(&self) {
+        let Some(credentials) = &self.credentials else { return };
+        let on_record = self.state.set.as_ref().map(|set| {
+            let roster = &set.roster;
+            let (removed, leaves) = roster.removed.iter().partition(|node| set.is_without(**node));
+            let leaving = roster.leaving.union(&leaves).copied().collect();
+            let Known { generation, authority, keys } = (*roster.known).clone();
+            OnRecord { generation, authority, keys, removed, leaving }
+        });
+        credentials.know(on_record.unwrap_or_default());
+    }
 }
 
 impl std::fmt::Debug for Terms {
@@ -162,8 +179,15 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new() }));
+        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new(), credentials: None }));
         Self { kept, store, recorder: Recorder::default(), maintained: Arc::default() }
+    }
+
+    /// From now on these admit whom the newest in-sync set lets in.
+    pub fn admit(&self, credentials: Credentials) {
+        let mut kept = self.lock();
+        kept.credentials = Some(credentials);
+        kept.admit();
     }
 
     /// What happens is recorded there.
@@ -444,7 +468,11 @@ impl Terms {
         log_change(&kept.state, &next);
         self.recorder.terms(&next);
         let (highest, is_later) = (next.fence.highest(), next.fence.highest() > kept.state.fence.highest());
+        let sets = kept.state.set != next.set;
         kept.state = next;
+        if sets {
+            kept.admit();
+        }
         let leads = kept.leads.clone().filter(|_| is_later);
         drop(kept);
         if let Some(leads) = leads.and_then(|leads| leads.upgrade()) {

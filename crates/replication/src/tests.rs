@@ -11,6 +11,7 @@ mod joining;
 mod keeping;
 mod mirroring;
 mod relaying;
+mod renewing;
 mod replaying;
 mod rights;
 mod storm;

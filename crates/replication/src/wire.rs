@@ -51,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 26;
+pub const PROTOCOL: u16 = 27;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,7 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
             | Purpose::Witness
             | Purpose::Ask(_)
             | Purpose::Restart
+            | Purpose::Renew
             | Purpose::Session { .. }
             | Purpose::Cancel { .. },
         ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
@@ -309,6 +310,8 @@ pub enum Purpose {
     Ask(Ask),
     /// An operator wants this node to start again.
     Restart,
+    /// A node that the cluster knows by its key wants a certificate by the authority that counts.
+    Renew,
     /// A node hands on the session of a client that it has let in. What follows on the connection
     /// is that session, in PostgreSQL's protocol.
     Session {
@@ -357,7 +360,7 @@ pub enum Reply {
     Granted(Granted),
     /// To Announce, by another primary: both know then which of them yields.
     Leads(Claim),
-    /// To Enrol.
+    /// To Enrol and Renew.
     Enrolled(Enrolled),
     /// To anything.
     Refused(Refusal),

@@ -304,7 +304,11 @@ impl Service for WitnessService {
                 answer(connection, Term(0), &Reply::Noted);
             }
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
+            Purpose::Enrol(_)
+            | Purpose::Renew
+            | Purpose::Passage { .. }
+            | Purpose::Session { .. }
+            | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Join(_)

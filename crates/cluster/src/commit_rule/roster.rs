@@ -5,7 +5,7 @@ use freshet_base::NodeId;
 use super::{CannotLeave, CommitRule, Decision, Event, Leaves, Sets};
 use crate::{
     Moment,
-    in_sync::{InSyncSet, Roster},
+    in_sync::{Fingerprint, InSyncSet, Noted, Roster},
 };
 
 impl CommitRule {
@@ -67,6 +67,22 @@ impl CommitRule {
     pub fn has_removed(&self, node: NodeId) -> bool {
         let removed = |set: &InSyncSet| set.roster.removed.contains(&node);
         self.sets.as_ref().is_some_and(|sets| removed(sets.in_effect()) && !sets.binds(node))
+    }
+
+    /// Something is to be recorded of authorities and keys; nothing is where sets are not.
+    pub fn note(&mut self, noted: &Noted, now: Moment) -> Decision {
+        if let Some(sets) = &mut self.sets {
+            sets.note(noted);
+        }
+        self.apply(Event::Tick, now)
+    }
+
+    /// The generation of the authority that counts, and its fingerprint, as a record that is in
+    /// effect has it; none where sets are not recorded, or none of this term is in effect yet.
+    pub fn authority(&self) -> Option<(u64, Option<Fingerprint>)> {
+        let sets = self.sets.as_ref().filter(|sets| sets.begun())?;
+        let known = &sets.in_effect().roster.known;
+        Some((known.generation, known.authority))
     }
 
     /// Who belongs to the cluster, where sets are recorded.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Leaves, RuleConfig};
 use crate::{
     Moment,
-    in_sync::{Counting, Holder, InSyncSet, Possible, Roster, SetName, Succession},
+    in_sync::{Counting, Holder, InSyncSet, Noted, Possible, Roster, SetName, Succession},
 };
 
 /// The in-sync sets of a term that matter: the one in effect, and those after it.
@@ -92,7 +92,7 @@ impl Sets {
         self.newest().set.quorum.is_some()
     }
 
-    /// So much is committed, by all sets that there are.
+    /// What is committed, by all sets that there are, ends here.
     pub fn note_committed(&mut self, committed: Lsn) {
         self.committed = committed;
     }
@@ -187,6 +187,11 @@ impl Sets {
     /// A witness has come, and is the cluster's from now on. The next set records it.
     pub fn note_witness(&mut self, node: NodeId) {
         self.roster.witness = Some(node);
+    }
+
+    /// The next set records this.
+    pub fn note(&mut self, noted: &Noted) {
+        self.roster.note(noted);
     }
 
     /// Where the block of this set ends, if it is in the log of this term.

@@ -13,7 +13,7 @@ use freshet_cluster::term::{Fence, TermState};
 use freshet_log::{LogDirectory, LogStore};
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
-use freshet_replication::{checkpoints::KnownLog, status::OwnStatus, terms::TermStore};
+use freshet_replication::{checkpoints::KnownLog, renewal::Renewal, status::OwnStatus, terms::TermStore};
 
 use super::{
     adapters::{ControlTerms, term_state},
@@ -96,6 +96,7 @@ fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -
 /// wait for it.
 pub struct Archive {
     observer: Observer,
+    _renewal: Renewal,
     /// Keeps other processes out.
     _ground: Ground,
 }
@@ -124,7 +125,8 @@ impl Archive {
             },
         };
         let observer = Observer::start(&ground, &settings, &config.node, from)?;
-        Ok(Self { observer, _ground: ground })
+        let renewal = ground.renewal(&settings)?;
+        Ok(Self { observer, _renewal: renewal, _ground: ground })
     }
 
     /// As things stand.

@@ -17,6 +17,7 @@ use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
     follow::{FollowConfig, FollowerId},
+    renewal::Renewal,
     tape,
     terms::{Terms, VolatileTerms},
 };
@@ -93,6 +94,16 @@ pub(super) fn random() -> Result<u128, StartError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// Where other nodes may be: as configured, and as a node in this directory has noted.
+pub(super) fn known(config: &NodeConfig, directory: Option<&Path>) -> Vec<String> {
+    let mut known = config.peers.clone();
+    known.extend(config.join.clone());
+    known.extend(directory.into_iter().flat_map(remembered_nodes));
+    known.sort();
+    known.dedup();
+    known
+}
+
 /// Where it is recorded what happens, if it is to be.
 fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
     let opened = config.record_events.as_deref().map(|path| {
@@ -154,7 +165,7 @@ impl Ground {
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
-        let credentials = membership::of_node(config, directory.path(), (id, cluster), is_first)?;
+        let credentials = membership::of_node(config, directory.path(), (id, cluster), &terms, is_first)?;
         let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
@@ -168,6 +179,7 @@ impl Ground {
         let incarnation = store.as_ref().map(|_| random()).transpose()?.map(|number| number as u64);
         let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
+        terms.admit(credentials.clone());
         let terms = terms.recording(recorder(config)?);
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
@@ -250,11 +262,15 @@ impl Ground {
 
     /// Where other nodes may be: as configured, and as it was when this node ran last.
     pub fn known(&self, config: &NodeConfig) -> Vec<String> {
-        let mut known = config.peers.clone();
-        known.extend(config.join.clone());
-        known.extend(self.directory.iter().flat_map(|directory| remembered_nodes(directory.path())));
-        known.sort();
-        known.dedup();
-        known
+        known(config, self.directory.as_deref().map(LogDirectory::path))
+    }
+
+    /// Keeps this node's certificate valid, and by the authority that counts.
+    pub fn renewal(&self, config: &NodeConfig) -> Result<Renewal, StartError> {
+        let path = self.directory.as_ref().map(|directory| directory.path().to_owned());
+        let config = config.clone();
+        let known = move || known(&config, path.as_deref());
+        let renewal = Renewal::start(self.credentials.clone(), self.cluster, self.id, known);
+        renewal.map_err(|cause| StartError::System(cause.to_string()))
     }
 }

@@ -11,6 +11,7 @@ use freshet_base::{ClusterId, NodeId, Term, private};
 use freshet_membership::{BadToken, Credentials, Files, Token};
 use freshet_replication::{
     endpoint::{CallError, call, enrol},
+    terms::Terms,
     wire::{Hello, Purpose, Reply},
 };
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,8 @@ pub struct MembershipSettings {
     /// A file with the token that `freshet token` has printed on the member that this node is to
     /// `join`.
     ///
-    /// Set it for a new node on another machine.
+    /// Set it for a new node on another machine, and for one that its cluster does not know any
+    /// more.
     #[arg(id = "member-token-file", long, value_name = "FILE", help_heading = COMMON)]
     pub token_file: Option<PathBuf>,
     /// This node's certificate, in PEM, with the intermediate ones up to the authority's. None:
@@ -47,7 +49,8 @@ pub struct MembershipSettings {
     /// Set it with the certificate.
     #[arg(id = "member-key", long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// The certificate of the authority that has signed all members' certificates, in PEM.
+    /// The certificate of the authority that has signed all members' certificates, in PEM; of
+    /// several, each counts.
     ///
     /// Set it with the certificate.
     #[arg(id = "member-authority", long, value_name = "FILE")]
@@ -67,6 +70,7 @@ impl MembershipSettings {
                 key: key.clone(),
                 authority: authority.clone(),
                 authority_key: None,
+                directory: None,
             })),
             _ => {
                 let given = self.certificate.as_deref().map_or("none".into(), Path::to_string_lossy);
@@ -126,18 +130,26 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
 }
 
 /// The certificate of a node that already has an id, from its `directory` if it has one. A node
-/// that has lost it is certified again by the node that it is to join. `is_first`: it was restored
-/// from a backup, and knows of no other node.
+/// that has lost it is certified again by the node that it is to join. `terms` know what is on
+/// record. `is_first`: it was restored from a backup, and knows of no other node.
 pub(super) fn of_node(
     config: &NodeConfig,
     directory: &Path,
     (node, cluster): (NodeId, ClusterId),
+    terms: &Terms,
     is_first: bool,
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
     let credentials = match (config.member.files()?, &config.join) {
         (Some(files), _) => Credentials::read(&files, cluster)?,
-        (None, _) if own.exist() => Credentials::read(&own, cluster)?,
+        (None, _) if own.exist() => {
+            let credentials = Credentials::read(&own, cluster)?;
+            terms.admit(credentials.clone());
+            if config.member.token_file.is_some() {
+                certify_stranger(config, &credentials)?;
+            }
+            credentials
+        }
         (None, Some(primary)) => {
             let credentials = enrolled(config, primary, Some(node))?;
             credentials.write(directory)?;
@@ -146,16 +158,38 @@ pub(super) fn of_node(
         // A new cluster begins with it.
         (None, None) if is_first || config.force_primary => {
             tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no longer members");
-            let credentials = Credentials::found(cluster, node)?;
+            let generation = terms.get().set.map_or(0, |set| set.roster.known.generation + 1);
+            let credentials = Credentials::found_again(cluster, node, generation)?;
             credentials.write(directory)?;
             credentials
         }
         (None, None) => return Err(StartError::NoCertificate(directory.to_owned())),
     };
+    if credentials.are_due() {
+        // It was down for long. By its key it is known, whatever authority signs for that.
+        credentials.renew()?;
+    }
+    terms.admit(credentials.clone());
     match credentials.node()? {
         found if found == node => Ok(credentials),
         found => Err(freshet_membership::CredentialsError::OtherNode { found, expected: node }.into()),
     }
+}
+
+/// Where the node to join takes one with these for a stranger, since its cluster has another
+/// authority and does not know its key, a token by that authority certifies it again.
+fn certify_stranger(config: &NodeConfig, credentials: &Credentials) -> Result<(), StartError> {
+    let (Some(primary), node) = (&config.join, credentials.node()?) else { return Ok(()) };
+    let hello =
+        Hello { cluster: Some(credentials.cluster()), node, address: String::new(), purpose: Purpose::Identify };
+    let answer = call(credentials, primary, &hello, Term(0), PATIENCE);
+    if answer.is_err_and(|error| error.is_of_strangers())
+        && let Some(token) = config.member.token()?.filter(|token| !token.is_of(credentials))
+    {
+        let (enrolled, key) = enrol(primary, Some(&token), Some(node), PATIENCE)?;
+        credentials.take_enrolled(enrolled, &key)?;
+    }
+    Ok(())
 }
 
 /// Has a client of the control port certified by the member at `address`, where it listens for

@@ -64,7 +64,7 @@ use freshet_log::{
 use freshet_membership::Credentials;
 use freshet_replay::Replay;
 use freshet_replication::{
-    endpoint::Endpoint, primary::Primary, promotion::PromoteOptions, restart::Threshold, terms::Terms,
+    endpoint::Endpoint, primary::Primary, promotion::PromoteOptions, renewal::Renewal, restart::Threshold, terms::Terms,
 };
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
@@ -87,7 +87,7 @@ pub use self::{
     level::ChangeLevelError,
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
-    remove::RemoveError,
+    remove::{RemoveError, RotateError},
     start::{PhaseStatus, StartError, StartPhase},
     status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
@@ -168,6 +168,7 @@ pub struct Node {
     _directory: Option<Arc<LogDirectory>>,
     /// The live replay of a node that is or was a standby.
     replay: Option<Arc<Replay>>,
+    renewal: Renewal,
     endpoint: Endpoint,
     /// What speaks against what it has in memory.
     proof: Arc<StateProof>,
@@ -232,6 +233,11 @@ impl Node {
     /// The certificate that it shows to others.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// What keeps it from having a certificate of the authority that counts.
+    pub fn certificate_trouble(&self) -> Option<String> {
+        self.renewal.trouble()
     }
 
     /// What speaks against what it has in memory.

@@ -1,7 +1,7 @@
 //! Remove: this primary takes a node out of its cluster ([`freshet_replication::primary`]).
 
 use freshet_base::NodeId;
-use freshet_replication::primary::RemoveError as Failed;
+use freshet_replication::primary::{RemoveError as Failed, RotateError as NotRotated};
 
 use super::{Node, switch_over::at};
 
@@ -16,7 +16,27 @@ pub enum RemoveError {
     Failed(#[from] Failed),
 }
 
+/// Why the authority was not replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum RotateError {
+    /// Only a primary replaces it.
+    #[error("this node is not the primary{}: ask that one", at(.0))]
+    NotPrimary(Option<String>),
+    /// See there.
+    #[error(transparent)]
+    Failed(#[from] NotRotated),
+}
+
 impl Node {
+    /// Gives the cluster of this primary another authority, and returns its generation. Blocks
+    /// until that is on record, ten seconds at most.
+    ///
+    /// # Errors
+    /// [`RotateError`]
+    pub fn rotate(&self) -> Result<u64, RotateError> {
+        Ok(self.shipping().map_err(RotateError::NotPrimary)?.rotate()?)
+    }
+
     /// Takes the node `who`, its id or the address where others reach it, out of the cluster of
     /// this primary: no commit counts on it, and it may not come back with what it has. `gone`: it
     /// does not run, and never will again. Blocks until that is on record, ten seconds at most.

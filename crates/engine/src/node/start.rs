@@ -447,8 +447,8 @@ impl Parts {
             proof: Arc::clone(&proof),
             executes_again: scheme.replaying.again().is_some(),
         };
-        let sweep = Sweep::start(sweep).map_err(StartError::System)?;
         Ok(Node {
+            renewal: ground.renewal(&config)?,
             id: ground.id,
             credentials: ground.credentials,
             cluster: ground.cluster,
@@ -466,7 +466,7 @@ impl Parts {
             torn,
             passed_over: None,
             checkpointing: checkpointing.map(OnceLock::from).unwrap_or_default(),
-            sweep,
+            sweep: Sweep::start(sweep).map_err(StartError::System)?,
             views: StateViews::default(),
             returning: Mutex::new(None),
             restart: Default::default(),

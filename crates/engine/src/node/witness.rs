@@ -8,6 +8,7 @@ use freshet_log::{Control, ControlError, LogDirectory};
 use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
+    renewal::Renewal,
     terms::Terms,
     witness::{RunningWitness, WitnessId},
 };
@@ -15,7 +16,7 @@ use freshet_replication::{
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
     config::NodeConfig,
-    ground::random,
+    ground::{self, random},
     membership,
     start::StartError,
 };
@@ -26,6 +27,7 @@ pub struct WitnessNode {
     cluster: ClusterId,
     credentials: Credentials,
     address: String,
+    renewal: Renewal,
     // Dropped in this order: the directory is free only when no question is answered any more.
     endpoint: Endpoint,
     running: RunningWitness,
@@ -76,9 +78,9 @@ impl WitnessNode {
         }
         let (id, cluster) = (control.node, control.cluster);
         let state = term_state(&control, path).map_err(StartError::Config)?;
-        let credentials = membership::of_node(config, path, (id, cluster), false)?;
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
+        let credentials = membership::of_node(config, path, (id, cluster), &terms, false)?;
         let endpoint = Endpoint::open(id, credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let mut known: Vec<_> = config.join.iter().chain(&config.peers).cloned().collect();
@@ -89,10 +91,14 @@ impl WitnessNode {
             return Err(StartError::Config(NO_NODE.into()));
         }
         look_at_address(config, &address);
+        let (others, at) = (config.clone(), path.clone());
+        let known_now = move || ground::known(&others, Some(&at));
+        let renewal = Renewal::start(credentials.clone(), cluster, id, known_now);
+        let renewal = renewal.map_err(|cause| StartError::System(cause.to_string()))?;
         let who = WitnessId { node: id, credentials: credentials.clone(), address: address.clone(), known };
         let running = RunningWitness::start(who, terms).map_err(|cause| StartError::System(cause.to_string()))?;
         endpoint.set_service(Some(running.service()));
-        Ok(Self { id, cluster, credentials, address, endpoint, running, directory })
+        Ok(Self { id, cluster, credentials, address, renewal, endpoint, running, directory })
     }
 
     /// A new one's directory.
@@ -125,6 +131,11 @@ impl WitnessNode {
     /// The certificate that it shows to others.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// What keeps it from having a certificate of the authority that counts.
+    pub fn certificate_trouble(&self) -> Option<String> {
+        self.renewal.trouble()
     }
 
     /// Where other nodes reach it.

@@ -76,6 +76,8 @@ pub enum Ask {
         /// The level.
         level: Safety,
     },
+    /// Has this primary give its cluster another authority. Answered by [`Answer::Rotated`].
+    Rotate,
     /// Has a node start again. Answered by [`Answer::Restarts`] when it has taken that order.
     Restart {
         /// Its id, or the address where others reach it; none: this one.
@@ -189,6 +191,11 @@ pub enum Answer {
     LevelChanged {
         /// What they promised before.
         before: Safety,
+    },
+    /// The cluster has another authority.
+    Rotated {
+        /// Which one.
+        generation: u64,
     },
     /// A node is about to start again.
     Restarts {

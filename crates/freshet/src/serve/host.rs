@@ -81,6 +81,10 @@ struct FullStatus {
     log_hangs: Option<String>,
     /// When the certificate ends that it shows to other nodes, in seconds since 1970.
     certificate_expires: Option<u64>,
+    /// What keeps it from having one by the authority that counts.
+    certificate_trouble: Option<String>,
+    /// Which of the cluster's authorities has signed it, where Freshet does.
+    authority: Option<u64>,
     descriptors: Descriptors,
     resident_bytes: u64,
     peak_resident_bytes: u64,
@@ -141,6 +145,8 @@ impl Host for NodeHost {
             log_waits: self.node.log_out_of_space().map(|out_of_space| out_of_space.to_string()),
             log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
             certificate_expires: self.node.credentials().expire(),
+            certificate_trouble: self.node.certificate_trouble(),
+            authority: self.node.credentials().authority().map(|(generation, _)| generation),
             descriptors: Descriptors::now(),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),
@@ -191,6 +197,10 @@ impl Host for NodeHost {
 
     fn change_level(&self, level: Safety) -> Result<Safety, String> {
         self.node.change_level(level).map_err(|cause| cause.to_string())
+    }
+
+    fn rotate(&self) -> Result<u64, String> {
+        self.node.rotate().map_err(|cause| cause.to_string())
     }
 
     fn switch_over(&self, to: Option<&str>) -> Result<SwitchedOver, String> {

@@ -21,7 +21,7 @@ use std::{
 use freshet_base::strangers::Place;
 use freshet_engine::{CheckpointKind, StateAsk, node::SwitchedOver};
 use freshet_fabric::stream::Stream;
-use freshet_membership::Identity;
+use freshet_membership::{Credentials, Fingerprint, Identity};
 
 use super::{Host, Shared, completion::Pending, rights::Caller, work::Work};
 use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
@@ -36,6 +36,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
+/// To one whose certificate has counted when it came.
+const REPLACED: &str = "the cluster has another authority by now, and this certificate counts no more: get another \
+                        with `freshet enrol`";
 /// The answer to a client over TCP without a certificate.
 pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which \
                                  `freshet enrol` makes, or ask on the node's own machine as its own user";
@@ -248,18 +251,43 @@ pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: b
     });
 }
 
+/// The client at the other end.
+struct Known {
+    caller: Caller,
+    /// For messages.
+    who: String,
+    /// By which authority it was known, over TCP.
+    by: Option<(u64, Fingerprint)>,
+}
+
+impl Known {
+    /// Whether it still is who it was. Another authority may count by now, and what the one before
+    /// has signed counts no more.
+    fn counts(&self, shared: &Shared) -> bool {
+        let of_now = |credentials: &Credentials| credentials.is_current() && credentials.authority() == self.by;
+        matches!(self.caller, Caller::Owner | Caller::Anyone) || shared.credentials.as_ref().is_some_and(of_now)
+    }
+}
+
 /// Has a client over TCP show who it is.
-fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Caller, String)> {
+fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Known)> {
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
+    let by = credentials.authority();
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
+    if let Some(Identity::Node(node)) =
+        identity.filter(|it| matches!(it, Identity::Node(node) if credentials.has_removed(*node)))
+    {
+        let why = format!("node {node} was removed from the cluster");
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
     let who = identity.map_or_else(|| "without a certificate".to_owned(), |identity| identity.to_string());
-    Ok((stream, Caller::of(identity), who))
+    Ok((stream, Known { caller: Caller::of(identity), who, by }))
 }
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place: Place<Stream>) -> io::Result<()> {
-    let near = |stream| (stream, Caller::Owner, "a process of this user".to_owned());
-    let (stream, caller, who) = if is_near { near(stream) } else { secure(shared, stream)? };
+    let near = |stream| (stream, Known { caller: Caller::Owner, who: "a process of this user".to_owned(), by: None });
+    let (stream, known) = if is_near { near(stream) } else { secure(shared, stream)? };
     let stream = &stream;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let connection = Arc::new(Connection::new());
@@ -267,7 +295,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place
     let (response, greeted) = greet(&mut frames)?;
     let mut bytes = Vec::new();
     let refused = |reason: &str| Some(Answer::Refused { reason: reason.to_owned() });
-    let refusal = match caller.is_served(shared.open_status) {
+    let refusal = match known.caller.is_served(shared.open_status) {
         _ if !greeted => Some(response.answer.clone()),
         false => refused(NOBODY),
         true if !shared.enter(number, stream, &connection) => refused(FULL),
@@ -291,7 +319,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place
             writing.shut_down(Shutdown::Both);
         })?
     };
-    read(shared, caller, &connection, &mut frames, &who);
+    read(shared, &known, &connection, &mut frames);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
@@ -321,7 +349,7 @@ fn hello(version: u32) -> Result<Answer, String> {
 }
 
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>, who: &str) {
+fn read(shared: &Arc<Shared>, known: &Known, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
@@ -329,8 +357,11 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
                 Ok(answer) => reply(id).send(answer),
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
-            Ok(Request { id, ask }) if caller.may(&ask) => {
-                log_asked(who, &ask);
+            Ok(Request { id, .. }) if !known.counts(shared) => {
+                return reply(id).send(Answer::Refused { reason: REPLACED.to_owned() });
+            }
+            Ok(Request { id, ask }) if known.caller.may(&ask) => {
+                log_asked(&known.who, &ask);
                 dispatch(shared, reply(id), ask);
             }
             Ok(Request { id, .. }) => reply(id).send(Answer::Refused { reason: LOOKS_ONLY.to_owned() }),
@@ -350,6 +381,7 @@ fn log_asked(who: &str, ask: &Ask) {
         Ask::SwitchOver { to } => tracing::info!(who, to, "a client asks this node to hand its role over"),
         Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
         Ask::ChangeLevel { level } => tracing::info!(who, %level, "a client changes the safety level"),
+        Ask::Rotate => tracing::info!(who, "a client replaces the cluster's authority"),
         Ask::Restart { node } => tracing::info!(who, node, "a client has a node start again"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
@@ -389,6 +421,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }),
         Ask::ChangeLevel { level } => aside(shared, reply, move |host| match host.change_level(level) {
             Ok(before) => Answer::LevelChanged { before },
+            Err(reason) => Answer::Refused { reason },
+        }),
+        Ask::Rotate => aside(shared, reply, move |host| match host.rotate() {
+            Ok(generation) => Answer::Rotated { generation },
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Restart { node } => aside(shared, reply, move |host| match host.restart(node.as_deref()) {

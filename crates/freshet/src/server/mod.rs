@@ -103,6 +103,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it stays, or what is open.
     fn change_level(&self, level: Safety) -> Result<Safety, String>;
+    /// Has this primary give its cluster another authority ([`freshet_engine::Node::rotate`]). May
+    /// take ten seconds.
+    ///
+    /// # Errors
+    /// Why it keeps this one, or what is open.
+    fn rotate(&self) -> Result<u64, String>;
 
     /// Has this node start again, or another; says which.
     fn restart(&self, node: Option<&str>) -> Result<NodeId, String>;

@@ -92,6 +92,7 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
         Ask::SwitchOver { .. } => ("switch over", Operators, "who leads then, or why the role stays where it is"),
         Ask::Remove { .. } => ("remove", Operators, "which node left the cluster, or why it did not"),
+        Ask::Rotate => ("rotate", Operators, "how many authorities the cluster has had, or why it keeps this one"),
         Ask::ChangeLevel { .. } => ("level", Operators, "which level there was before, or why it stays"),
         Ask::Restart { .. } => ("restart", Operators, "which node starts again, or why no node took the order"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),

@@ -34,6 +34,9 @@ impl Host for Volatile {
     fn promote(&self, _consent: Consent) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
     }
+    fn rotate(&self) -> Result<u64, String> {
+        Err("this node is not the primary".to_owned())
+    }
     fn remove(&self, _: &str, _: bool) -> Result<NodeId, String> {
         Err("this node is not the primary".to_owned())
     }

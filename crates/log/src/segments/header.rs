@@ -19,7 +19,7 @@
 use freshet_base::{ClusterId, Lsn};
 
 /// The format of files that this version reads and writes.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// Length of the header in bytes.
 pub(crate) const SEGMENT_HEADER: u64 = 4096;
 const MAGIC: [u8; 8] = *b"FRESHLOG";

@@ -41,7 +41,11 @@ impl<S: Store> Service for FollowService<S> {
                 None => refuse(connection, shared.not_primary()),
             },
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
+            Purpose::Enrol(_)
+            | Purpose::Renew
+            | Purpose::Passage { .. }
+            | Purpose::Session { .. }
+            | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             // Of those below a relay, the primary knows nothing; and no primary asks a node with

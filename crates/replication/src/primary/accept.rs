@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{CommitGate, Lsn, Term, sync::Arc};
+use freshet_base::{CommitGate, Lsn, NodeId, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Leaves},
     handshake::{Agreed, Sender, check_gives_way},
@@ -54,18 +54,18 @@ impl Service for PrimaryService {
             Purpose::HandOver(_) | Purpose::Ask(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
-            Purpose::Enrol(_) | Purpose::Passage { .. } | Purpose::Session { .. } | Purpose::Cancel { .. } => {
+            Purpose::Enrol(_)
+            | Purpose::Renew
+            | Purpose::Passage { .. }
+            | Purpose::Session { .. }
+            | Purpose::Cancel { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { claim, .. } => {
                 answer(connection, shared.who.term, &shared.announced(&hello, &claim));
             }
-            Purpose::BeginAgain { since } => {
-                let verdict = shared.may_begin_again(hello.node, since);
-                tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
-                answer(connection, shared.who.term, &Reply::Verdict(verdict));
-            }
+            Purpose::BeginAgain { since } => begin_again(shared, hello.node, since, connection),
             Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness | Purpose::Restart => {
                 answer(connection, shared.who.term, &shared.of_cluster(&hello));
             }
@@ -87,6 +87,12 @@ impl Service for PrimaryService {
             }
         }
     }
+}
+
+fn begin_again(shared: &Shared, standby: NodeId, since: Lsn, connection: Connection) {
+    let verdict = shared.may_begin_again(standby, since);
+    tracing::debug!(%standby, ?verdict, "a standby in doubt asks whether it may begin again");
+    answer(connection, shared.who.term, &Reply::Verdict(verdict));
 }
 
 /// Whether this node may answer one that introduces itself so.

@@ -15,6 +15,7 @@ use super::Shared;
 use crate::{
     endpoint::{CallError, call},
     promotion::ask_all,
+    terms::Leads,
     wire::{Purpose, Refusal, Reply},
 };
 
@@ -102,4 +103,11 @@ fn introduce(shared: &Shared, address: &str) -> Result<Reply, CallError> {
     let claim = Purpose::Announce { claim: shared.claim(), address: shared.who.address.clone() };
     let hello = shared.hello(claim);
     call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE).map(|(reply, _)| reply)
+}
+
+/// It ends, whichever listener was asked for the promise.
+impl Leads for Shared {
+    fn promised(&self, by: Term) {
+        self.fence(by);
+    }
 }

@@ -15,7 +15,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{CannotChange, CannotLeave, CommitRule, Event, Leaves, Member, Refusal, Standing},
     host::ReplicaState,
-    in_sync::InSyncSet,
+    in_sync::{Fingerprint, InSyncSet, Noted},
     meeting::Acknowledged,
     recording::{Recorded, Recorder},
 };
@@ -162,6 +162,32 @@ impl CommitStage {
     /// Whether a witness may be of use at the level that is wanted.
     pub(crate) fn takes_witness(&self) -> bool {
         self.state().rule.config().takes_witness()
+    }
+
+    /// [`CommitRule::note`].
+    pub(crate) fn note(&self, noted: &Noted) {
+        let _ = self.state().rule.note(noted, self.clock.now());
+    }
+
+    /// [`CommitRule::authority`].
+    pub(crate) fn authority(&self) -> Option<(u64, Option<Fingerprint>)> {
+        self.state().rule.authority()
+    }
+
+    /// Of these keys, those that are not on record, nor on their way; and the nodes that are known
+    /// by another one.
+    pub(crate) fn unknown_keys(
+        &self,
+        keys: BTreeMap<NodeId, Fingerprint>,
+    ) -> (BTreeMap<NodeId, Fingerprint>, Vec<NodeId>) {
+        let state = self.state();
+        let Some(roster) = state.rule.roster() else { return Default::default() };
+        let is_new = |(node, key): &(NodeId, Fingerprint)| {
+            roster.known.keys.get(node) != Some(key) && !roster.has_removed(*node)
+        };
+        let news: BTreeMap<_, _> = keys.into_iter().filter(is_new).collect();
+        let changed = news.keys().filter(|node| roster.known.keys.contains_key(node)).copied().collect();
+        (news, changed)
     }
 
     /// [`CommitRule::has_removed`].

@@ -2,10 +2,12 @@
 //!
 //! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit
 //! rule, one `announce` that makes a new term known to nodes which are not connected, one `witness`
-//! that asks the cluster's witness. All of them sleep unless there is something to do.
+//! that asks the cluster's witness, one `authority` that sees to who signs certificates. All of
+//! them sleep unless there is something to do.
 
 mod accept;
 mod announce;
+mod authority;
 mod commit;
 mod level;
 mod meet;
@@ -40,6 +42,7 @@ use freshet_membership::Credentials;
 
 use self::stuck::Progress;
 pub use self::{
+    authority::RotateError,
     commit::CommitStage,
     level::ChangeLevelError,
     remove::RemoveError,
@@ -52,7 +55,7 @@ use crate::{
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
-    terms::{Leads, Terms},
+    terms::Terms,
     whole_cluster::WholeCluster,
     wire::{self, Hello, Peer, Purpose},
 };
@@ -130,6 +133,8 @@ pub(crate) struct Shared {
     commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
+    /// Wakes the thread that sees to the cluster's authority.
+    authority: Bell,
     witness: witness::Asking,
     record: Mutex<Option<RecordSet>>,
     /// Whether it was said that the term is contested.
@@ -226,6 +231,7 @@ impl Primary {
             commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
+            authority: Bell::default(),
             witness: Default::default(),
             record: Mutex::new(None),
             contested: AtomicBool::new(false),
@@ -248,6 +254,7 @@ impl Primary {
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         primary.shared.spawn("witness".into(), |shared| witness::run(&shared))?;
+        primary.shared.spawn("authority".into(), |shared| authority::run(&shared))?;
         Ok(primary)
     }
 
@@ -547,6 +554,7 @@ impl Shared {
         self.commit.end();
         self.announce.ring();
         self.witness.ring();
+        self.authority.ring();
         self.feeds.stop();
         self.note_committed();
     }
@@ -586,12 +594,5 @@ impl Shared {
             ahead: feeds.ahead(),
             two_primaries: self.meetings().clone(),
         }
-    }
-}
-
-/// It ends, whichever listener was asked for the promise.
-impl Leads for Shared {
-    fn promised(&self, by: Term) {
-        self.fence(by);
     }
 }

@@ -44,7 +44,8 @@ impl Primary {
     /// Takes the node `who`, its id or the address where others reach it, out of the cluster: no
     /// commit counts on it, and it may not come back with what it has. `gone`: it does not run, and
     /// never will again, so that what it has promised to candidates counts no more. Blocks until
-    /// that is on record, ten seconds at most.
+    /// that is on record, ten seconds at most; then until the cluster's new authority is, ten
+    /// seconds at most.
     ///
     /// # Errors
     /// [`RemoveError`]; unless it says otherwise nothing has changed.
@@ -54,6 +55,8 @@ impl Primary {
         if node == shared.who.node {
             return Err(RemoveError::Primary);
         }
+        // They are on record with this: nodes that are away come back by their keys.
+        shared.note_all_keys();
         let how = if gone { Leaves::RemovedGone } else { Leaves::Removed };
         shared.commit.leave(node, how).map_err(|cause| RemoveError::Refused { node, cause })?;
         tracing::warn!(%node, gone, term = shared.who.term.0, "an operator removes a node from the cluster");
@@ -63,6 +66,10 @@ impl Primary {
         let patience = Patience::endless().until(Instant::now() + PATIENCE);
         wait::poll(LOOK, patience, recorded).map_err(|_| RemoveError::NotRecorded(node))?;
         shared.let_go(node);
+        // What it can sign counts nowhere from now on. The next authority may come later.
+        if let Err(cause) = shared.wait_for_authority(Instant::now() + PATIENCE) {
+            tracing::warn!(%cause, "no node lets new ones in until the cluster has another authority");
+        }
         Ok(node)
     }
 }

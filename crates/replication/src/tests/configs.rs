@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::{
     in_sync::{InSyncSet, Roster},
     term::TermEntry,

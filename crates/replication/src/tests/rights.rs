@@ -64,7 +64,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
             set: None,
         }),
         Some(Purpose::Ask(_)) => Purpose::Restart,
-        Some(Purpose::Restart) => Purpose::Session { pid: 1 },
+        Some(Purpose::Restart) => Purpose::Renew,
+        Some(Purpose::Renew) => Purpose::Session { pid: 1 },
         Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
         Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
@@ -82,13 +83,14 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 18] = [
+const MAY: [[bool; 7]; 19] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
     // Identify, consult, hand over, announce, join, fetch, original, begin again, members,
-    // maintenance, witness, ask, restart, session, cancel.
+    // maintenance, witness, ask, restart, renew, session, cancel.
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

@@ -37,7 +37,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Mix { .. }) => Ask::Promote { consent: Consent::Nothing },
         Some(Ask::Promote { .. }) => Ask::SwitchOver { to: None },
         Some(Ask::SwitchOver { .. }) => Ask::Remove { node: "nobody".to_owned(), gone: false },
-        Some(Ask::Remove { .. }) => Ask::ChangeLevel { level: Safety::TwoSafe },
+        Some(Ask::Remove { .. }) => Ask::Rotate,
+        Some(Ask::Rotate) => Ask::ChangeLevel { level: Safety::TwoSafe },
         Some(Ask::ChangeLevel { .. }) => Ask::Restart { node: Some("nobody".to_owned()) },
         Some(Ask::Restart { .. }) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
@@ -58,7 +59,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 18] = [
+const MAY: [(&str, [bool; 5]); 19] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -67,6 +68,7 @@ const MAY: [(&str, [bool; 5]); 18] = [
     ("promote", [true, true, false, false, false]),
     ("switch over", [true, true, false, false, false]),
     ("remove", [true, true, false, false, false]),
+    ("rotate", [true, true, false, false, false]),
     ("level", [true, true, false, false, false]),
     ("restart", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
