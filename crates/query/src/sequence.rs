@@ -397,6 +397,11 @@ fn read_only(function: &str) -> SqlError {
 }
 
 impl SessionSequences {
+    /// Whether it has got any number.
+    pub fn has_given(&self) -> bool {
+        self.last_of_any.borrow().is_some()
+    }
+
     /// `nextval`: see [`Sequences::next`].
     ///
     /// # Errors

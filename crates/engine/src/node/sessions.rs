@@ -1,5 +1,5 @@
 //! Sessions that one node hands on to another: of clients that it has let in, and that want the
-//! primary.
+//! primary, or a standby to read on.
 //!
 //! The connection is one of the node port's: both ends have proved that they are members of the
 //! cluster, and only members may ask for it. Which role a client is, its primary believes the node
@@ -61,15 +61,17 @@ pub trait TakeSession: Send + Sync {
     fn cancel(&self, pid: i32, key: &[u8]);
 }
 
-/// The way to a primary.
+/// The way to a primary, or to a standby.
 #[derive(Debug)]
 pub struct Way {
     /// On which the session follows.
     pub connection: Raw,
     /// The primary's term.
     pub term: Term,
-    /// Where the primary is.
+    /// Where the node is that serves it.
     pub address: String,
+    /// Whether that is this node itself.
+    pub own: bool,
 }
 
 /// Answers nodes that hand sessions on.
@@ -85,12 +87,17 @@ impl Service for Sessions {
         if let Err(refusal) = belongs.and_then(|()| check_hello(node.id, Some(node.cluster), &hello)) {
             return refuse(connection, refusal);
         }
-        if !node.leads() {
+        let wants_standby = matches!(hello.purpose, Purpose::Session { reads: true, .. });
+        let cancels = matches!(hello.purpose, Purpose::Cancel { .. });
+        if wants_standby && node.leads() {
+            return refuse(connection, Refusal::Failed("this node is the primary, and a standby is wanted".into()));
+        }
+        if !wants_standby && !cancels && !node.leads() {
             return refuse(connection, Refusal::NotPrimary { node: node.id, primary: node.primary_address() });
         }
         let term = node.term();
         let pid = match &hello.purpose {
-            Purpose::Session { pid } => *pid,
+            Purpose::Session { pid, .. } => *pid,
             Purpose::Cancel { pid, key } => {
                 self.takes.cancel(*pid, key);
                 return answer(connection, term, &Reply::Noted);
@@ -154,10 +161,11 @@ impl Node {
         let _place = OnTheWay::enter().ok_or("too many sessions are on their way to the primary")?;
         let mut address = self.primary_address().ok_or(NONE)?;
         for _ in 0..HOPS {
-            match self.ask_primary(&address, Purpose::Session { pid }, patience) {
+            match self.ask_node(&address, Purpose::Session { pid, reads: false }, patience) {
                 Ok((Reply::Session { term }, connection)) => {
                     let connection = connection.into_raw().map_err(|cause| cause.to_string())?;
-                    return Ok(Way { connection, term, address });
+                    let own = address == self.address;
+                    return Ok(Way { connection, term, address, own });
                 }
                 Err(CallError::Refused { refusal: Refusal::NotPrimary { primary: Some(other), .. }, .. })
                     if other != address =>
@@ -171,6 +179,51 @@ impl Node {
         Err(format!("the node at {address} is not the primary"))
     }
 
+    /// Connects to a standby, for a session with this number that reads there: this node itself,
+    /// if it is one that shows what it has, else one of its own; `turn` says which, where there are
+    /// several. Blocks as [`Node::way_to_primary`] does.
+    ///
+    /// # Errors
+    /// Why there is no way, for people.
+    pub fn way_to_reader(&self, pid: i32, turn: usize, patience: Duration) -> Result<Way, String> {
+        let _place = OnTheWay::enter().ok_or("too many sessions are on their way to a standby")?;
+        let readers = self.readers();
+        // Sessions are divided among them; when one does not answer, the next one is asked.
+        let first = usize::try_from(pid.unsigned_abs()).unwrap_or(0).wrapping_add(turn);
+        let mut why = "there is no standby that shows what it has".to_owned();
+        for place in 0..readers.len().min(HOPS) {
+            let address = readers[first.wrapping_add(place) % readers.len()].clone();
+            match self.ask_node(&address, Purpose::Session { pid, reads: true }, patience) {
+                Ok((Reply::Session { term }, connection)) => {
+                    let connection = connection.into_raw().map_err(|cause| cause.to_string())?;
+                    let own = address == self.address;
+                    return Ok(Way { connection, term, address, own });
+                }
+                Ok(_) => why = CallError::Unexpected { address }.to_string(),
+                Err(cause) => why = cause.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    /// The addresses of the standbys that sessions of this node may read on.
+    fn readers(&self) -> Vec<String> {
+        let Some(composition) = self.unless_taking_over() else { return Vec::new() };
+        match &*composition {
+            Composition::Standby(_) if self.replay.is_some() => vec![self.address.clone()],
+            Composition::Primary(lead) => {
+                let all = lead.shipping.status().standbys.into_iter();
+                all.filter(|it| it.connected && !it.mirror && !it.in_doubt).map(|it| it.address).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the standby at this address is one no more that sessions of this node may read on.
+    pub fn is_no_reader(&self, address: &str) -> bool {
+        !self.readers().iter().any(|reader| reader == address)
+    }
+
     /// Cancels what a session does that was handed on to the node at `address`. Blocks for
     /// `patience` at most for each step.
     ///
@@ -178,15 +231,10 @@ impl Node {
     /// Why that was not passed on, for people.
     pub fn cancel_session(&self, address: &str, pid: i32, key: &[u8], patience: Duration) -> Result<(), String> {
         let purpose = Purpose::Cancel { pid, key: key.to_vec() };
-        self.ask_primary(address, purpose, patience).map(drop).map_err(|cause| cause.to_string())
+        self.ask_node(address, purpose, patience).map(drop).map_err(|cause| cause.to_string())
     }
 
-    fn ask_primary(
-        &self,
-        address: &str,
-        purpose: Purpose,
-        patience: Duration,
-    ) -> Result<(Reply, Connection), CallError> {
+    fn ask_node(&self, address: &str, purpose: Purpose, patience: Duration) -> Result<(Reply, Connection), CallError> {
         let (cluster, own) = (Some(self.cluster), self.address.clone());
         let hello = Hello { cluster, node: self.id, address: own, purpose };
         endpoint::call(&self.credentials, address, &hello, self.term(), patience)

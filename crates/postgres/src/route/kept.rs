@@ -2,11 +2,12 @@
 //! others ask of it.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{LONGEST, Moved, Note, Statement, size_of};
+use super::{Ask, Asks, LONGEST, Moved, Note, Statement, size_of};
 use crate::{
     backend::{Interrupt, Why},
     bell::Bell,
@@ -39,11 +40,20 @@ impl Interrupt for Asked {
     }
 }
 
+/// A prepared statement of a session.
+pub(super) struct Known {
+    pub statement: Statement,
+    /// Of which state of the session it is.
+    since: u64,
+    /// What it asks for, if somebody had to know.
+    pub asks: OnceCell<Asks>,
+}
+
 /// What a session takes to the next primary.
 #[derive(Default)]
 pub(super) struct Kept {
-    pub settings: Vec<(String, String)>,
-    pub statements: BTreeMap<String, Statement>,
+    settings: Vec<(String, String)>,
+    pub statements: BTreeMap<String, Known>,
     /// What the statements take.
     bytes: usize,
     /// Why it cannot be moved.
@@ -52,19 +62,65 @@ pub(super) struct Kept {
     overflown: bool,
     /// The primary has said that what it has not answered was not begun.
     pub left: bool,
+    /// Its transactions are READ ONLY unless they say otherwise.
+    pub read_only: bool,
+    /// It has taken numbers from sequences.
+    pub numbers: bool,
+    /// What it has read or written, and what it has read on standbys, is below these LSNs.
+    pub seen: u64,
+    pub seen_on_standbys: u64,
+    /// Counts the changes of settings, and of statements.
+    settings_state: u64,
+    statements_state: u64,
+}
+
+/// What one of the nodes knows of a session that works on two.
+#[derive(Default)]
+pub(super) struct Knows {
+    settings_state: u64,
+    statements_state: u64,
+    statements: BTreeMap<String, u64>,
+    show: u64,
 }
 
 impl Kept {
-    pub fn note(&mut self, note: Note) {
+    /// A session's part says something of itself; `knows` is what its node knows.
+    pub fn note(&mut self, note: Note, reads: bool, knows: &mut Knows) {
         match note {
-            Note::Settings(settings) => self.settings = settings,
+            Note::Settings(settings) if settings == self.settings => {}
+            Note::Settings(settings) => {
+                self.settings = settings;
+                self.settings_state += 1;
+                knows.settings_state = self.settings_state;
+            }
+            // Of what binds a session nothing is done where it only reads.
+            Note::Bound(_) | Note::Left { .. } | Note::Numbers if reads => {}
             Note::Bound(bound) => self.bound = bound,
             Note::Left { batch } => self.left = !batch,
-            Note::Forgotten(name) => self.forget(&name),
+            Note::Numbers => self.numbers = true,
+            Note::ReadOnly(read_only) => self.read_only = read_only,
+            Note::Seen(lsn) => {
+                self.seen = self.seen.max(lsn);
+                if reads {
+                    self.seen_on_standbys = self.seen_on_standbys.max(lsn);
+                    knows.show = knows.show.max(lsn);
+                }
+            }
+            Note::Ready | Note::Declined => {}
+            Note::Forgotten(name) => {
+                self.forget(&name);
+                self.statements_state += 1;
+                knows.statements.remove(&name);
+                knows.statements_state = self.statements_state;
+            }
             Note::Prepared(statement) => {
                 self.forget(&statement.name);
                 self.bytes += statement.size();
-                self.statements.insert(statement.name.clone(), statement);
+                self.statements_state += 1;
+                knows.statements_state = self.statements_state;
+                knows.statements.insert(statement.name.clone(), self.statements_state);
+                let known = Known { since: self.statements_state, asks: OnceCell::new(), statement };
+                self.statements.insert(known.statement.name.clone(), known);
             }
         }
         if size_of(&self.settings) + self.bytes > LONGEST {
@@ -74,9 +130,58 @@ impl Kept {
     }
 
     fn forget(&mut self, name: &str) {
-        if let Some(statement) = self.statements.remove(name) {
-            self.bytes -= statement.size();
+        if let Some(known) = self.statements.remove(name) {
+            self.bytes -= known.statement.size();
         }
+    }
+
+    /// What a node has to be asked for that knows this, before the session works there; from then
+    /// on it knows it.
+    pub fn ask(&self, knows: &mut Knows, reads: bool) -> Ask {
+        let mut ask = Ask { show: self.show(reads), ..Ask::default() };
+        if knows.settings_state != self.settings_state {
+            knows.settings_state = self.settings_state;
+            ask.settings = Some(self.settings.clone());
+        }
+        if knows.statements_state != self.statements_state {
+            knows.statements_state = self.statements_state;
+            let gone = knows
+                .statements
+                .extract_if(.., |name, since| self.statements.get(name).is_none_or(|known| known.since != *since));
+            ask.forget = gone.map(|(name, _)| name).collect();
+            for (name, known) in &self.statements {
+                if knows.statements.insert(name.clone(), known.since) != Some(known.since) {
+                    ask.prepare.push(known.statement.clone());
+                }
+            }
+        }
+        ask
+    }
+
+    /// What a node must show. A primary shows what it has shown itself.
+    fn show(&self, reads: bool) -> u64 {
+        if reads { self.seen } else { self.seen_on_standbys }
+    }
+
+    /// What a node knows where the session begins with [`Kept::moved`].
+    pub fn known(&self) -> Knows {
+        Knows {
+            settings_state: self.settings_state,
+            statements_state: self.statements_state,
+            statements: self.statements.iter().map(|(name, known)| (name.clone(), known.since)).collect(),
+            show: 0,
+        }
+    }
+
+    /// Whether a node that knows this has to be asked for nothing.
+    pub fn is_known(&self, knows: &Knows, reads: bool) -> bool {
+        (knows.settings_state, knows.statements_state) == (self.settings_state, self.statements_state)
+            && knows.show >= self.show(reads)
+    }
+
+    /// Whether it has had more than is kept.
+    pub fn is_overflown(&self) -> bool {
+        self.overflown
     }
 
     pub fn bound(&self) -> Option<&str> {
@@ -86,8 +191,9 @@ impl Kept {
         }
     }
 
-    pub fn moved(&self) -> Moved {
-        Moved { settings: self.settings.clone(), statements: self.statements.values().cloned().collect() }
+    pub fn moved(&self, reads: bool) -> Moved {
+        let statements = self.statements.values().map(|known| known.statement.clone()).collect();
+        Moved { settings: self.settings.clone(), statements, show: self.show(reads) }
     }
 }
 /// Name and value of a setting that a primary reports.

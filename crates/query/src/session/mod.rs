@@ -45,7 +45,7 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Lsn, Worker};
-use freshet_postgres::{Out, Report, Severity, TransactionStatus};
+use freshet_postgres::{Out, Part, Report, Severity, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
@@ -103,6 +103,8 @@ pub struct Session<'w> {
     around: record::Around,
     /// What the node knows of it that has handed it on, if one has.
     handed: Option<Noted>,
+    /// Of such a session: what it has read or written is below this LSN.
+    seen: Lsn,
 }
 
 /// A setting that a function wants to have changed, its value, or none for that of the start, and
@@ -159,6 +161,9 @@ pub struct State {
     pub wanted: RefCell<Vec<Wanted>>,
     /// What functions want the client to be warned of.
     pub warnings: RefCell<Vec<&'static str>>,
+    /// Whether it reads on this standby for a client whose session is on another node as well:
+    /// nothing of it may stay here that is not moved there.
+    pub reads_for_others: bool,
 }
 
 /// A statement with its parameters, in the middle of being run or before.
@@ -330,6 +335,7 @@ impl<'w> Session<'w> {
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
                 warnings: RefCell::default(),
+                reads_for_others: opening.handed == Some(Part::Reads),
             },
             statements: Statements::default(),
             portals: HashMap::new(),
@@ -344,7 +350,8 @@ impl<'w> Session<'w> {
             standby,
             rested: Instant::now(),
             around: None,
-            handed: opening.handed.then(Noted::default),
+            handed: opening.handed.map(Noted::of),
+            seen: Lsn::ZERO,
             shared,
         };
         session.state.flag.heed(&session.shared.old_snapshots, worker.place());

@@ -338,6 +338,7 @@ impl<'w> Session<'w> {
     /// what the engine says.
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
         self.check_not_given_up(out)?;
+        self.note_view();
         if self.block.as_ref().is_some_and(|block| !block.failed && !block.deferred.is_empty())
             && let Err(error) = self.check_deferred(true)
         {
@@ -398,6 +399,7 @@ impl<'w> Session<'w> {
                     self.wait_until_shown(ticket.until, out)?;
                 }
                 self.state.last_commit = Some(lsn);
+                self.seen = self.seen.max(ticket.until);
                 if self.state.settings.ready.commit_lsns {
                     out.parameter_status("freshet.last_commit", &lsn.0.to_string());
                 }
@@ -442,6 +444,7 @@ impl<'w> Session<'w> {
 
     /// Rolls the transaction back.
     pub(super) fn roll_back(&mut self, out: &mut Out) {
+        self.note_view();
         if self.block.take().is_some() {
             self.end_portals(false);
             self.ended(false, out);
@@ -472,6 +475,7 @@ impl<'w> Session<'w> {
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the
     /// transaction back.
     pub(super) fn fail(&mut self) {
+        self.note_view();
         // What its functions wanted to have set, or said, is void.
         self.state.wanted.take();
         self.state.warnings.take();

@@ -64,7 +64,7 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
             set: None,
         }),
         Some(Purpose::Ask(_)) => Purpose::Restart,
-        Some(Purpose::Restart) => Purpose::Session { pid: 1 },
+        Some(Purpose::Restart) => Purpose::Session { pid: 1, reads: false },
         Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
         Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
