@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use common::{Sql, in_sync, start, wait_until};
+use common::{Sql, in_sync, start, status, wait_until};
 use freshet::children::NodeProcess;
 use routed::{again, all_in_sync, cluster, code, switch_over, until, while_it_sleeps};
 
@@ -63,7 +63,7 @@ fn statements_go_where_they_can_be_done() {
             ("SELECT pg_is_in_recovery() || '' || count(*) FROM pg_stat_activity", "primary"),
             ("SELECT 1; SHOW in_hot_standby; SELECT pg_is_in_recovery()", "primary"),
             ("BEGIN; SELECT pg_is_in_recovery(); COMMIT", "primary"),
-            ("BEGIN READ ONLY; SELECT pg_is_in_recovery(); COMMIT", "primary"),
+            ("BEGIN READ ONLY; SELECT pg_is_in_recovery(); COMMIT", "standby"),
         ] {
             // What is bound to its session on the primary stays there.
             session.run("SELECT pg_advisory_unlock_all()").unwrap();
@@ -121,7 +121,7 @@ fn a_session_is_the_same_on_both_nodes() {
     let [primary, standby, _third] = cluster(directory.path(), &[]);
     for node in [&standby, &primary] {
         let session = divided(node);
-        session.run("DROP TABLE IF EXISTS a.t; DROP SCHEMA IF EXISTS a; DROP ROLE IF EXISTS r").unwrap();
+        session.run("DROP SCHEMA IF EXISTS a CASCADE; DROP ROLE IF EXISTS r").unwrap();
         session
             .run("CREATE ROLE r; CREATE SCHEMA a; CREATE TABLE a.t (a integer); INSERT INTO a.t VALUES (7)")
             .unwrap();
@@ -156,6 +156,15 @@ fn a_session_is_the_same_on_both_nodes() {
         assert_eq!(session.run(names).unwrap(), ["q"]);
         assert_eq!(code(&session.run("EXECUTE p (1)").unwrap_err()), "26000");
 
+        // Numbers of sequences.
+        session.run("DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START 42").unwrap();
+        assert_eq!(session.run("SELECT nextval('s')").unwrap(), ["42"]);
+        let last = "BEGIN READ ONLY; SELECT pg_is_in_recovery() || ' ' || currval('s') || ' ' || lastval(); COMMIT";
+        assert_eq!(session.run(last).unwrap(), ["true 42 42"]);
+        session.run("DISCARD SEQUENCES").unwrap();
+        assert_eq!(code(&session.run(last).unwrap_err()), "55000");
+        session.run("ROLLBACK").unwrap();
+
         // What only the primary's session has.
         session.run("LISTEN news").unwrap();
         assert_eq!(place(&session, HERE), "primary");
@@ -171,6 +180,8 @@ fn drivers_prepare_and_run_on_both_nodes() {
     let session = divided(&standby);
     session.run("CREATE TABLE t (a integer PRIMARY KEY, b text)").unwrap();
     until_it_reads(&session);
+    let counted = |what: &str| status(&standby)["divided"][what].as_u64().unwrap();
+    assert!(counted("by_primary") > 0 && counted("by_standbys") > 0);
     let (client, runtime) = session.parts();
     runtime.block_on(async {
         let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();

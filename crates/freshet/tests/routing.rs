@@ -92,6 +92,7 @@ fn a_session_outlives_its_primary() {
     session.run("BEGIN; SET my.own = 'taken back'; ROLLBACK; BEGIN; SET LOCAL my.own = 'local'; COMMIT").unwrap();
     session.run("SET datestyle = 'German'; SET ROLE r; PREPARE p (integer) AS SELECT b FROM t WHERE a = $1").unwrap();
     session.run("PREPARE gone AS SELECT 1; DEALLOCATE gone").unwrap();
+    session.run("RESET ROLE; CREATE SEQUENCE public.s START 5; SELECT nextval('public.s'); SET ROLE r").unwrap();
     let (client, runtime) = session.parts();
     let insert = runtime.block_on(client.prepare("INSERT INTO t VALUES ($1, $2)")).unwrap();
     let mut rows = 0;
@@ -106,6 +107,9 @@ fn a_session_outlives_its_primary() {
         assert_eq!(session.run("SELECT current_user || ' ' || session_user").unwrap(), ["r freshet"]);
         let names = session.run("SELECT name FROM pg_prepared_statements WHERE name IN ('p', 'gone')").unwrap();
         assert_eq!(names, ["p"]);
+        let [last, of_any] =
+            ["currval('public.s')", "lastval()"].map(|it| session.run(&format!("RESET ROLE; SELECT {it}; SET ROLE r")));
+        assert_eq!([last.unwrap(), of_any.unwrap()], [["5"], ["5"]]);
         assert_eq!(session.run("SELECT count(*) FROM t").unwrap(), [rows.to_string()]);
     };
     check(&session);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use freshet_base::Term;
 use freshet_engine::{
     Node,
-    node::sessions::{Raw, Way},
+    node::sessions::{DoneBy, Raw, Way},
 };
 use freshet_postgres::{Asks, Hop, Link, Report, Route, Served, Startup};
 use freshet_sql::{SqlError, SqlState};
@@ -84,6 +84,14 @@ impl Route for ByCluster {
             tracing::debug!(cause, "a session reads on the primary");
         })?;
         Ok((hop(connection)?, Box::new(Reader { node: Arc::clone(&self.0), address, own })))
+    }
+
+    fn goes(&self, reads: bool, again: bool) {
+        self.0.count_divided(match (reads, again) {
+            (true, _) => DoneBy::Standby,
+            (false, false) => DoneBy::Primary,
+            (false, true) => DoneBy::PrimaryInstead,
+        });
     }
 
     fn asks(&self, sql: &str) -> Vec<Asks> {

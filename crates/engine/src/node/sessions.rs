@@ -8,9 +8,9 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::Term;
@@ -20,6 +20,7 @@ use freshet_replication::{
     endpoint::{self, CallError, Service, answer, refuse},
     wire::{Hello, Kind, Purpose, Refusal, Reply, check_hello, encode_first},
 };
+use serde::Serialize;
 
 use super::{Composition, Node};
 
@@ -74,6 +75,55 @@ pub struct Way {
     pub own: bool,
 }
 
+/// What a node has had done for clients whose reads go to standbys, in units: simple queries, and
+/// what drivers send up to a Sync, outside of transactions or as their beginnings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Divided {
+    /// By standbys.
+    pub by_standbys: u64,
+    /// By the primary.
+    pub by_primary: u64,
+    /// By the primary after a standby was asked in vain: it lagged, was lost, or the unit did more
+    /// than to read.
+    pub put_back: u64,
+}
+
+/// Who does such a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoneBy {
+    /// A standby.
+    Standby,
+    /// The primary.
+    Primary,
+    /// The primary, after a standby was asked in vain.
+    PrimaryInstead,
+}
+
+/// What a node has counted since it began.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub since: Instant,
+    divided: [AtomicU64; 3],
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self { since: Instant::now(), divided: Default::default() }
+    }
+}
+
+impl Counted {
+    pub fn divided(&self) -> Divided {
+        let count = |by: DoneBy| self.divided[by as usize].load(Ordering::Relaxed);
+        Divided {
+            // What was put back was counted before.
+            by_standbys: count(DoneBy::Standby).saturating_sub(count(DoneBy::PrimaryInstead)),
+            by_primary: count(DoneBy::Primary),
+            put_back: count(DoneBy::PrimaryInstead),
+        }
+    }
+}
+
 /// Answers nodes that hand sessions on.
 struct Sessions {
     node: Weak<Node>,
@@ -122,6 +172,11 @@ impl Node {
     pub fn serve_sessions(self: &Arc<Self>, takes: Option<Arc<dyn TakeSession>>) {
         let service = takes.map(|takes| Arc::new(Sessions { node: Arc::downgrade(self), takes }) as Arc<dyn Service>);
         self.endpoint.set_sessions(service);
+    }
+
+    /// Counts a unit of a client whose reads go to standbys.
+    pub fn count_divided(&self, by: DoneBy) {
+        self.counted.divided[by as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether it leads, as far as it knows.

@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{Ask, Asks, LONGEST, Moved, Note, Statement, size_of};
+use super::{Ask, Asks, LONGEST, Moved, Note, Numbers, Statement, size_of as size_of_settings};
 use crate::{
     backend::{Interrupt, Why},
     bell::Bell,
@@ -53,6 +53,7 @@ pub(super) struct Known {
 #[derive(Default)]
 pub(super) struct Kept {
     settings: Vec<(String, String)>,
+    numbers: Numbers,
     pub statements: BTreeMap<String, Known>,
     /// What the statements take.
     bytes: usize,
@@ -64,13 +65,12 @@ pub(super) struct Kept {
     pub left: bool,
     /// Its transactions are READ ONLY unless they say otherwise.
     pub read_only: bool,
-    /// It has taken numbers from sequences.
-    pub numbers: bool,
     /// What it has read or written, and what it has read on standbys, is below these LSNs.
     pub seen: u64,
     pub seen_on_standbys: u64,
-    /// Counts the changes of settings, and of statements.
+    /// Counts the changes of settings, numbers and statements.
     settings_state: u64,
+    numbers_state: u64,
     statements_state: u64,
 }
 
@@ -78,6 +78,7 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Knows {
     settings_state: u64,
+    numbers_state: u64,
     statements_state: u64,
     statements: BTreeMap<String, u64>,
     show: u64,
@@ -94,10 +95,14 @@ impl Kept {
                 knows.settings_state = self.settings_state;
             }
             // Of what binds a session nothing is done where it only reads.
-            Note::Bound(_) | Note::Left { .. } | Note::Numbers if reads => {}
+            Note::Bound(_) | Note::Left { .. } if reads => {}
             Note::Bound(bound) => self.bound = bound,
             Note::Left { batch } => self.left = !batch,
-            Note::Numbers => self.numbers = true,
+            Note::Numbers(numbers) => {
+                self.numbers = numbers;
+                self.numbers_state += 1;
+                knows.numbers_state = self.numbers_state;
+            }
             Note::ReadOnly(read_only) => self.read_only = read_only,
             Note::Seen(lsn) => {
                 self.seen = self.seen.max(lsn);
@@ -123,7 +128,7 @@ impl Kept {
                 self.statements.insert(known.statement.name.clone(), known);
             }
         }
-        if size_of(&self.settings) + self.bytes > LONGEST {
+        if size_of_settings(&self.settings) + size_of_numbers(&self.numbers) + self.bytes > LONGEST {
             // Once something is not known there is nothing to begin again with.
             *self = Self { overflown: true, bound: self.bound.take(), ..Self::default() };
         }
@@ -142,6 +147,10 @@ impl Kept {
         if knows.settings_state != self.settings_state {
             knows.settings_state = self.settings_state;
             ask.settings = Some(self.settings.clone());
+        }
+        if knows.numbers_state != self.numbers_state {
+            knows.numbers_state = self.numbers_state;
+            ask.numbers = Some(self.numbers.clone());
         }
         if knows.statements_state != self.statements_state {
             knows.statements_state = self.statements_state;
@@ -167,6 +176,7 @@ impl Kept {
     pub fn known(&self) -> Knows {
         Knows {
             settings_state: self.settings_state,
+            numbers_state: self.numbers_state,
             statements_state: self.statements_state,
             statements: self.statements.iter().map(|(name, known)| (name.clone(), known.since)).collect(),
             show: 0,
@@ -175,7 +185,9 @@ impl Kept {
 
     /// Whether a node that knows this has to be asked for nothing.
     pub fn is_known(&self, knows: &Knows, reads: bool) -> bool {
-        (knows.settings_state, knows.statements_state) == (self.settings_state, self.statements_state)
+        knows.settings_state == self.settings_state
+            && knows.numbers_state == self.numbers_state
+            && knows.statements_state == self.statements_state
             && knows.show >= self.show(reads)
     }
 
@@ -193,9 +205,14 @@ impl Kept {
 
     pub fn moved(&self, reads: bool) -> Moved {
         let statements = self.statements.values().map(|known| known.statement.clone()).collect();
-        Moved { settings: self.settings.clone(), statements, show: self.show(reads) }
+        let (settings, numbers) = (self.settings.clone(), self.numbers.clone());
+        Moved { settings, statements, numbers, show: self.show(reads) }
     }
 }
+fn size_of_numbers(numbers: &Numbers) -> usize {
+    numbers.values.len() * size_of::<(u32, i64)>()
+}
+
 /// Name and value of a setting that a primary reports.
 pub(super) fn setting(body: &[u8]) -> Option<(String, String)> {
     let mut texts = body.split(|byte| *byte == 0);

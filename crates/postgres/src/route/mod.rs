@@ -90,8 +90,19 @@ pub struct Moved {
     pub settings: Vec<(String, String)>,
     /// Prepared statements.
     pub statements: Vec<Statement>,
+    /// What it has got of sequences.
+    pub numbers: Numbers,
     /// The node has to show everything below this LSN first.
     pub show: u64,
+}
+
+/// What a session has got of sequences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// The last one of each, by object ids.
+    pub values: Vec<(u32, i64)>,
+    /// Of which sequence the last of all is.
+    pub last: Option<u32>,
 }
 
 /// What a session is told before it goes on for its client, who has worked on another node.
@@ -99,6 +110,8 @@ pub struct Moved {
 pub struct Ask {
     /// If they have changed there, all settings that have other values than at the start.
     pub settings: Option<Vec<(String, String)>>,
+    /// If it has got others there, what it has got of sequences.
+    pub numbers: Option<Numbers>,
     /// Statements that are there no more.
     pub forget: Vec<String>,
     /// Statements that were prepared there.
@@ -157,8 +170,8 @@ pub enum Note {
     Bound(Option<String>),
     /// Whether its transactions are READ ONLY unless they say otherwise.
     ReadOnly(bool),
-    /// It has taken numbers from sequences: a transaction may ask which.
-    Numbers,
+    /// What it has got of sequences.
+    Numbers(Numbers),
     /// Of a part: what it has read or written is below this LSN.
     Seen(u64),
     /// It does what it was asked for: see [`Ask`].
@@ -202,6 +215,10 @@ pub trait Route: Send + Sync {
     fn connect_reader(&self, _pid: i32, _turn: usize, _patience: Duration) -> Result<(Hop, Box<dyn Link>), String> {
         Err("there are no standbys".to_owned())
     }
+
+    /// A unit goes to a standby if `reads`, else to the primary; `again` says that a standby was
+    /// asked in vain. For counting.
+    fn goes(&self, _reads: bool, _again: bool) {}
 
     /// What the statements of a text ask for. It costs about as much as parsing them.
     fn asks(&self, _sql: &str) -> Vec<Asks> {

@@ -15,7 +15,7 @@ use crate::{
     bind::name_of,
     session::{
         parse::{Parsed, parse},
-        syntax::{Channel, Control, Cursor, SessionStatement},
+        syntax::{Channel, Control, Cursor, SessionStatement, Setting},
     },
 };
 
@@ -26,17 +26,8 @@ const HARMLESS: &[&str] =
 const OF_PRIMARY: &[&str] = &["pg_backend_pid", "pg_postmaster_start_time", "pg_conf_load_time"];
 /// Functions that need the session on the primary even in a READ ONLY transaction: what they do, or
 /// tell of, is of that session, or of its node.
-const OF_SESSION: &[&str] = &[
-    "nextval",
-    "currval",
-    "lastval",
-    "setval",
-    "pg_notify",
-    "pg_listening_channels",
-    "pg_export_snapshot",
-    "freshet_last_commit",
-    "freshet_transaction_token",
-];
+const OF_SESSION: &[&str] =
+    &["pg_notify", "pg_listening_channels", "pg_export_snapshot", "freshet_last_commit", "freshet_transaction_token"];
 /// How the names of further ones begin.
 const OF_SESSION_TOO: &[&str] = &["pg_advisory_", "pg_try_advisory_"];
 /// How the names of relations begin that show what is on a node.
@@ -93,6 +84,9 @@ fn of_session(statement: &SessionStatement) -> Asks {
             _ => Asks::Other,
         },
         SessionStatement::Channel(Channel::Listen(_) | Channel::Unlisten(_) | Channel::Notify(..)) => Asks::Session,
+        SessionStatement::Setting(Setting::Show(name)) if name.eq_ignore_ascii_case("freshet.last_commit") => {
+            Asks::Session
+        }
         SessionStatement::Cursor(_) | SessionStatement::Setting(_) => Asks::Other,
     }
 }
@@ -196,6 +190,8 @@ mod tests {
             "WITH d AS (DELETE FROM t RETURNING a) SELECT a FROM d",
             "SELECT set_config('a.b', 'c', false)",
             "SELECT pg_terminate_backend(1)",
+            "SELECT nextval('s')",
+            "SELECT currval('s') FROM t WHERE a IN (SELECT lastval())",
             "SELECT pg_relation_size('t')",
             "SELECT pg_backend_pid()",
             "SELECT pid FROM pg_stat_activity",
@@ -211,8 +207,6 @@ mod tests {
             "what is this",
         ];
         let session = [
-            "SELECT nextval('s')",
-            "SELECT currval('s') FROM t WHERE a IN (SELECT lastval())",
             "SELECT a FROM t WHERE pg_try_advisory_xact_lock(a)",
             "SELECT * FROM pg_listening_channels()",
             "SELECT pg_catalog.pg_notify('a', 'b')",
@@ -220,8 +214,9 @@ mod tests {
             "LISTEN a",
             "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
             "SET TRANSACTION SNAPSHOT '1'",
-            "EXPLAIN ANALYZE SELECT nextval('s')",
-            "EXECUTE p (nextval('s'))",
+            "EXPLAIN ANALYZE SELECT pg_advisory_lock(1)",
+            "EXECUTE p (pg_notify('a', 'b'))",
+            "SHOW freshet.last_commit",
         ];
         for (texts, expected) in [(&rows[..], Asks::Rows), (&primary, Asks::Other), (&session, Asks::Session)] {
             for sql in texts {

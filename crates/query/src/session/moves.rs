@@ -1,5 +1,5 @@
 //! What a session takes along when its client's node hands it on to another primary, or has it work
-//! on two nodes: settings and prepared statements. And what keeps it from that.
+//! on two nodes: settings, prepared statements, numbers of sequences. And what keeps it from that.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -63,7 +63,7 @@ pub(super) struct Noted {
     statements: HashMap<String, Arc<Prepared>>,
     bound: Option<&'static str>,
     read_only: bool,
-    numbers: bool,
+    numbers: u64,
     seen: Lsn,
 }
 
@@ -128,6 +128,10 @@ impl Session<'_> {
             noted.bound = bound;
             notes.push(Note::Bound(bound.map(str::to_owned)));
         }
+        if noted.numbers != self.state.sequences.generation() {
+            noted.numbers = self.state.sequences.generation();
+            notes.push(Note::Numbers(self.state.sequences.numbers()));
+        }
         if noted.part != Part::Whole {
             self.note_part(&mut noted, notes);
         }
@@ -140,10 +144,6 @@ impl Session<'_> {
         let read_only = self.state.settings.ready.read_only;
         if std::mem::replace(&mut noted.read_only, read_only) != read_only {
             notes.push(Note::ReadOnly(read_only));
-        }
-        if !noted.numbers && self.state.sequences.has_given() {
-            noted.numbers = true;
-            notes.push(Note::Numbers);
         }
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let seen = transaction.map_or(self.seen, |transaction| self.seen.max(transaction.snapshot()));
@@ -189,6 +189,7 @@ impl Session<'_> {
         for (name, value) in &moved.settings {
             self.set(name, Some(value), false, out).map_err(report)?;
         }
+        self.state.sequences.take(&moved.numbers);
         self.prepare_moved(&moved.statements, out);
         self.sync(out)?;
         self.note_nothing();
@@ -203,6 +204,9 @@ impl Session<'_> {
         self.wait_shown(ask.show, ask.patience).map_err(report)?;
         if let Some(settings) = &ask.settings {
             self.take_settings(settings, out).map_err(report)?;
+        }
+        if let Some(numbers) = &ask.numbers {
+            self.state.sequences.take(numbers);
         }
         for name in &ask.forget {
             self.statements.remove(name);
@@ -239,6 +243,7 @@ impl Session<'_> {
         if let Some(noted) = &mut self.handed {
             noted.settings = self.state.settings.generation;
             noted.generation = self.statements.generation;
+            noted.numbers = self.state.sequences.generation();
             let named = self.statements.iter().filter(|(name, _)| !name.is_empty());
             noted.statements = named.map(|(name, prepared)| (name.clone(), Arc::clone(prepared))).collect();
         }

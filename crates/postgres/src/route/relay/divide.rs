@@ -93,13 +93,13 @@ struct Goes {
 const TO_PRIMARY: Goes = Goes { to: On::Primary, begins: false };
 
 /// Where what comes between transactions goes, if they are READ ONLY without saying so or not.
-fn place(asks: &[Asks], read_only: bool, numbers: bool) -> Goes {
+fn place(asks: &[Asks], read_only: bool) -> Goes {
     if !asks.is_empty() && asks.iter().all(|it| *it == Asks::Rows) {
         return Goes { to: On::Reader, begins: false };
     }
     let Some((Asks::Begins(said), rest)) = asks.split_first() else { return TO_PRIMARY };
     let (read_only, rest) = modes(said.unwrap_or(read_only), rest);
-    let to = if read_only && !numbers && stays(rest) { On::Reader } else { On::Primary };
+    let to = if read_only && stays(rest) { On::Reader } else { On::Primary };
     Goes { to, begins: rest.is_empty() }
 }
 
@@ -153,7 +153,7 @@ impl Relay<'_> {
         };
         match self.flight.status() {
             TransactionStatus::Idle => {
-                let goes = asks.map_or(TO_PRIMARY, |asks| place(&asks, self.kept.read_only, self.kept.numbers));
+                let goes = asks.map_or(TO_PRIMARY, |asks| place(&asks, self.kept.read_only));
                 let reads = goes.to == On::Reader && self.kept.bound().is_none() && self.has_reader();
                 if reads {
                     self.turn_to_reader(whole, unnamed);
@@ -178,7 +178,7 @@ impl Relay<'_> {
         let (read_only, rest) = modes(on == On::Reader, asks);
         let says = rest.len() < asks.len();
         let moves = match on {
-            On::Primary => says && read_only && !self.kept.numbers && stays(rest) && self.kept.bound().is_none(),
+            On::Primary => says && read_only && stays(rest) && self.kept.bound().is_none(),
             On::Reader => !read_only || rest.contains(&Asks::Session),
         };
         if moves && self.move_to(begun.clone(), answers) {
@@ -247,6 +247,7 @@ impl Relay<'_> {
     fn turn_to_reader(&mut self, whole: &[u8], unnamed: Unnamed<'_>) {
         self.on = On::Reader;
         self.waits_since = None;
+        self.route.goes(true, false);
         self.ask(On::Reader, None);
         let before = self.flight.clone();
         let Some(division) = &mut self.division else { return };
@@ -265,7 +266,7 @@ impl Relay<'_> {
         if self.primary.is_none() {
             return;
         }
-        division.put_back = false;
+        self.route.goes(false, mem::take(&mut division.put_back));
         let there = match unnamed {
             Unnamed::Kept => None,
             Unnamed::Used => division.unnamed.take(),
@@ -499,9 +500,7 @@ mod tests {
             (vec![Ends], true, PRIMARY, false),
             (vec![Other], true, PRIMARY, false),
         ] {
-            assert_eq!(place(&asks, read_only, false), Goes { to, begins }, "{asks:?}");
+            assert_eq!(place(&asks, read_only), Goes { to, begins }, "{asks:?}");
         }
-        assert_eq!(place(&[Begins(Some(true))], false, true).to, PRIMARY, "it may ask for its numbers");
-        assert_eq!(place(&[Rows], false, true).to, READER);
     }
 }
