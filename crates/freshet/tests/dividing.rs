@@ -43,7 +43,11 @@ fn statements_go_where_they_can_be_done() {
     let directory = tempfile::tempdir().unwrap();
     let [primary, standby, _third] = cluster(directory.path(), &[]);
     Sql::connect(&primary)
-        .run("CREATE TABLE t (a integer PRIMARY KEY); INSERT INTO t VALUES (1); CREATE SEQUENCE s; CREATE VIEW n AS SELECT nextval('s') AS v; CREATE VIEW l AS SELECT pg_try_advisory_lock(1) AS v")
+        .run(
+            "CREATE TABLE t (a integer PRIMARY KEY); INSERT INTO t VALUES (1); CREATE SEQUENCE s; \
+              CREATE VIEW n AS SELECT nextval('s') AS v; \
+              CREATE VIEW l AS SELECT pg_try_advisory_lock(1) AS v",
+        )
         .unwrap();
     for node in [&standby, &primary] {
         let session = divided(node);
@@ -221,7 +225,8 @@ fn drivers_prepare_and_run_on_both_nodes() {
 fn reads_back(session: &Sql, client: u64, stop: &AtomicBool, count: &AtomicU64) -> (u64, u64) {
     let (mut written, mut seen, mut on_standby) = (0, 0, 0);
     let read = format!(
-        "SELECT pg_is_in_recovery() || ' ' || count(*) || ' ' || (SELECT count(*) FROM j) FROM j WHERE client = {client}"
+        "SELECT pg_is_in_recovery() || ' ' || count(*) || ' ' || (SELECT count(*) FROM j) \
+         FROM j WHERE client = {client}"
     );
     while !stop.load(Ordering::Relaxed) {
         match session.run(&format!("INSERT INTO j VALUES ({client})")) {
@@ -250,7 +255,7 @@ fn reads_back(session: &Sql, client: u64, stop: &AtomicBool, count: &AtomicU64) 
 }
 
 /// Has sessions write and read through nodes, while `then` does something; it gets what blocks
-/// until so many more reads were done.
+/// until this number of further reads was done.
 fn while_they_read(nodes: &[&NodeProcess], then: impl FnOnce(&dyn Fn(u64))) -> u64 {
     let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let threads: Vec<_> = nodes
@@ -334,7 +339,7 @@ fn a_standby_that_is_lost_is_replaced() {
     let [primary, second, third] = cluster(directory.path(), &[]);
     let session = Arc::new(divided(&primary));
     session.run("CREATE TABLE t (a integer); INSERT INTO t VALUES (1)").unwrap();
-    let [mut reader, other] = reads_on(&session, [second, third]);
+    let [reader, other] = reads_on(&session, [second, third]);
 
     // It stands still: what it was to read the primary reads, after a while.
     reader.pause();
@@ -343,29 +348,29 @@ fn a_standby_that_is_lost_is_replaced() {
     until_it_reads(&session);
     all_in_sync(&primary);
 
-    // In the middle of a read of which the client has heard nothing: another one does it.
-    let [reader_again, other] = reads_on(&session, [reader, other]);
-    reader = reader_again;
+    // In the middle of a read, before the client has got anything of it: the primary does it.
+    let [mut reader, other] = reads_on(&session, [reader, other]);
+    let sleeps = Arc::clone(&session);
+    let sleeping = thread::spawn(move || place(&sleeps, "SELECT pg_is_in_recovery() FROM (SELECT pg_sleep(3)) q"));
+    let there = Sql::connect(&reader);
+    let active = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(3)%' \
+                  AND pid <> pg_backend_pid()";
+    until("it sleeps", || !there.run(active).unwrap().is_empty());
+    reader.kill();
+    assert_eq!(sleeping.join().unwrap(), "primary");
+
+    // A transaction fails that was on it, and its session continues.
+    until_it_reads(&session);
     session.run("BEGIN READ ONLY").unwrap();
     assert_eq!(place(&session, HERE), "standby");
-    let sleeper = Arc::new(divided(&primary));
-    let waits = Arc::clone(&sleeper);
-    let sleeping = thread::spawn(move || waits.run("SELECT pg_is_in_recovery() FROM (SELECT pg_sleep(3)) q"));
-    let active = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(3)%' AND pid <> pg_backend_pid()";
-    let all = [&reader, &other].map(|node| Sql::connect(node));
-    until("it sleeps", || all.iter().any(|node| !node.run(active).unwrap().is_empty()));
-    drop(all);
-    reader.kill();
-    assert_eq!(sleeping.join().unwrap().unwrap().len(), 1);
-
-    // A transaction that was on it has failed, and its session continues.
-    assert_eq!(code(&session.run("SELECT a FROM t").unwrap_err()), "40001");
+    let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'a reader'";
+    assert_eq!(Sql::connect(&other).run(all).unwrap(), ["t"]);
+    until("its end is known", || session.run("SELECT a FROM t").is_err_and(|error| code(&error) == "40001"));
     assert_eq!(code(&session.run("SELECT a FROM t").unwrap_err()), "25P02");
     session.run("ROLLBACK").unwrap();
     session.run("INSERT INTO t VALUES (2)").unwrap();
     assert_eq!(session.run("SELECT count(*) FROM t").unwrap(), ["2"]);
     until_it_reads(&session);
-    drop(other);
 }
 
 #[test]

@@ -264,18 +264,8 @@ impl Talk<'_> {
     }
 
     fn handle(&mut self, frame: &Frame) -> Next {
-        if self.handed && frame.kind == NOTE {
-            return self.catch_up(frame);
-        }
-        if self.declined && frame.kind != b'X' {
-            if !matches!(frame.kind, b'Q' | b'F' | b'S') {
-                return ControlFlow::Continue(());
-            }
-            self.declined = false;
-            return self.after_simple(Ok(()));
-        }
-        if self.skipping && !matches!(frame.kind, b'S' | b'X') {
-            return ControlFlow::Continue(());
+        if let Some(next) = self.passes_over(frame) {
+            return next;
         }
         let Self { session, input, out, text, longest, .. } = self;
         let body = input.body(frame);
@@ -344,6 +334,19 @@ impl Talk<'_> {
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => ControlFlow::Continue(()),
             Message::Terminate => ControlFlow::Break(End::Quiet),
         }
+    }
+
+    /// What comes of a message that the session does not get; none when it gets it.
+    fn passes_over(&mut self, frame: &Frame) -> Option<Next> {
+        if self.handed && frame.kind == NOTE {
+            return Some(self.catch_up(frame));
+        }
+        if self.declined && frame.kind != b'X' {
+            let ends = matches!(frame.kind, b'Q' | b'F' | b'S');
+            self.declined = !ends;
+            return Some(if ends { self.after_simple(Ok(())) } else { ControlFlow::Continue(()) });
+        }
+        (self.skipping && !matches!(frame.kind, b'S' | b'X')).then_some(ControlFlow::Continue(()))
     }
 
     /// The session's client has worked on another node.

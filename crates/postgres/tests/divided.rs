@@ -44,8 +44,8 @@ enum Act {
 struct Standby {
     /// What it does next; when nothing is left, it answers.
     script: Mutex<VecDeque<Act>>,
-    /// What it was told: the kinds of messages, unit by unit.
-    told: Mutex<Vec<String>>,
+    /// What it was received: the kinds of messages, unit by unit.
+    received: Mutex<Vec<String>>,
 }
 
 fn error(state: &str) -> Vec<u8> {
@@ -75,7 +75,7 @@ impl Standby {
                 stream.read_exact(&mut vec![0; length]).ok()?;
                 kinds.push(char::from(head[0]));
             }
-            self.told.lock().unwrap().push(kinds);
+            self.received.lock().unwrap().push(kinds);
             let act = self.script.lock().unwrap().pop_front().unwrap_or(Act::Answer);
             let row = message(b'D', b"\0\0");
             let columns = message(b'T', b"\0\0");
@@ -197,8 +197,8 @@ impl Cluster {
         self.standby.script.lock().unwrap().extend(acts);
     }
 
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.standby.told.lock().unwrap())
+    fn received(&self) -> Vec<String> {
+        std::mem::take(&mut self.standby.received.lock().unwrap())
     }
 }
 
@@ -229,7 +229,7 @@ fn reads_go_to_the_standby_and_the_rest_to_the_primary() {
     let begins = [parse("", "BEGIN READ ONLY"), bind("", "", &[]), execute("", 0), batch("ROWS 1")].concat();
     assert_eq!(wire.ask(&begins), "C ZT", "as the script has it");
     assert_eq!(wire.ask(&query("ROWS 1")), BY_STANDBY);
-    assert_eq!(cluster.told(), ["=Q", "=PBES", "=PBEPBES", "Q"]);
+    assert_eq!(cluster.received(), ["=Q", "=PBES", "=PBEPBES", "Q"]);
     // All together, and piece by piece.
     let all = [query("ROWS 1"), query("SELECT 2"), batch("SELECT 3"), query("SELECT 4")].concat();
     wire.send(&all[..11]);
@@ -243,7 +243,7 @@ fn reads_go_to_the_standby_and_the_rest_to_the_primary() {
 }
 
 #[test]
-fn what_a_client_has_heard_nothing_of_the_primary_does_instead() {
+fn what_a_client_has_not_seen_the_primary_does_instead() {
     for (act, at_least) in [
         (Act::Decline, Duration::ZERO),
         (Act::Write, Duration::ZERO),
@@ -271,7 +271,7 @@ fn what_a_client_has_heard_nothing_of_the_primary_does_instead() {
 }
 
 #[test]
-fn what_a_client_has_heard_of_fails_and_its_session_continues() {
+fn what_a_client_has_seen_fails_and_its_session_continues() {
     let cluster = Cluster::new();
     let mut wire = cluster.open();
     until_it_reads(&mut wire);
@@ -290,7 +290,7 @@ fn what_a_client_has_heard_of_fails_and_its_session_continues() {
     until_it_reads(&mut wire);
     cluster.script(&[Act::Begin, Act::Go]);
     assert_eq!(wire.ask(&query("BEGIN READ ONLY")), "C ZT");
-    assert_eq!(wire.ask(&query("COMMIT")), "E40001 ZI");
+    assert_eq!(wire.ask(&query("COMMIT")), "T E40001 ZI");
     assert_eq!(wire.ask(&query("ROWS 1")), BY_PRIMARY);
 }
 
@@ -299,19 +299,19 @@ fn a_transaction_moves_that_has_only_begun() {
     let cluster = Cluster::new();
     let mut wire = cluster.open();
     until_it_reads(&mut wire);
-    cluster.told();
+    cluster.received();
     // To the standby, which gets its beginning, and the primary its end.
     cluster.script(&[Act::Begin, Act::Begin, Act::End]);
     assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
     assert_eq!(wire.ask(&query("LISTEN")), "C ZT");
     assert_eq!(wire.ask(&query("COMMIT")), "C ZI");
-    assert_eq!(cluster.told(), ["=Q", "Q", "Q"]);
+    assert_eq!(cluster.received(), ["=Q", "Q", "Q"]);
     // To the primary.
     cluster.script(&[Act::Begin, Act::End]);
     assert_eq!(wire.ask(&query("BEGIN READ ONLY")), "C ZT");
     assert_eq!(wire.ask(&query("ECHO")), "T D C ZT", "the primary's");
     assert_eq!(wire.ask(&query("COMMIT")), "C ZI");
-    assert_eq!(cluster.told(), ["=Q", "Q"], "its beginning and its end");
+    assert_eq!(cluster.received(), ["=Q", "Q"], "its beginning and its end");
     // Nowhere, when there is nowhere to go, or after something was done.
     cluster.script(&[Act::Decline]);
     assert_eq!(wire.ask(&query("BEGIN")), "C ZT");

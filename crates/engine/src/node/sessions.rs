@@ -83,8 +83,8 @@ pub struct Divided {
     pub by_standbys: u64,
     /// By the primary.
     pub by_primary: u64,
-    /// By the primary after a standby was asked in vain: it lagged, was lost, or the unit did more
-    /// than to read.
+    /// By the primary after a standby was asked without success: it lagged, was lost, or the unit
+    /// did more than to read.
     pub put_back: u64,
 }
 
@@ -95,7 +95,7 @@ pub enum DoneBy {
     Standby,
     /// The primary.
     Primary,
-    /// The primary, after a standby was asked in vain.
+    /// The primary, after a standby was asked without success.
     PrimaryInstead,
 }
 

@@ -1,5 +1,5 @@
-//! The connection to a node that serves a session, by the node that hands it on. Nothing here blocks but the
-//! waits that say so.
+//! The connection to a node that serves a session, by the node that hands it on. Nothing here
+//! blocks but the waits that say so.
 
 use std::{
     io::{self, ErrorKind, Read, Write},

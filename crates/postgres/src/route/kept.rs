@@ -43,7 +43,7 @@ impl Interrupt for Asked {
 /// A prepared statement of a session.
 pub(super) struct Known {
     pub statement: Statement,
-    /// Of which state of the session it is.
+    /// The state of the session since when it is so.
     since: u64,
     /// What it asks for, if somebody had to know.
     pub asks: OnceCell<Asks>,

@@ -101,11 +101,11 @@ pub struct Moved {
 pub struct Numbers {
     /// The last one of each, by object ids.
     pub values: Vec<(u32, i64)>,
-    /// Of which sequence the last of all is.
+    /// The sequence that has given the last one of all.
     pub last: Option<u32>,
 }
 
-/// What a session is told before it goes on for its client, who has worked on another node.
+/// What a session is told before it continues for its client, who has worked on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// If they have changed there, all settings that have other values than at the start.
@@ -217,7 +217,7 @@ pub trait Route: Send + Sync {
     }
 
     /// A unit goes to a standby if `reads`, else to the primary; `again` says that a standby was
-    /// asked in vain. For counting.
+    /// asked without success. For counting.
     fn goes(&self, _reads: bool, _again: bool) {}
 
     /// What the statements of a text ask for. It costs about as much as parsing them.

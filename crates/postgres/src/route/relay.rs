@@ -54,6 +54,9 @@ const PIECE: usize = 32 << 10;
 /// Settings whose values a client knows, at most.
 const REPORTED: usize = 256;
 
+/// Names and values of settings.
+type Settings = Vec<(String, String)>;
+
 /// What is done next, or the end.
 type Next<T = ()> = Result<T, End>;
 
@@ -272,7 +275,7 @@ impl Relay<'_> {
         part: Part,
         failed: bool,
         deadline: Instant,
-    ) -> Result<(Far, Vec<(String, String)>), Option<End>> {
+    ) -> Result<(Far, Settings), Option<End>> {
         let (reads, origin) = (part == Part::Reads, self.peer.origin);
         let moved = self.kept.moved(reads);
         let handed = Handed { startup: self.startup.clone(), origin, moved, failed, part };
@@ -325,7 +328,7 @@ impl Relay<'_> {
     }
 
     /// The client gets what it does not know yet.
-    fn began(&mut self, settings: Vec<(String, String)>) -> Next {
+    fn began(&mut self, settings: Settings) -> Next {
         let first = self.reported.is_none();
         let reported = self.reported.get_or_insert_default();
         for (name, value) in settings {
@@ -359,7 +362,7 @@ impl Relay<'_> {
                 return Err(End::Quiet);
             }
             drop(primary);
-            self.tell_lost(left, lost)?;
+            self.report_lost(left, lost)?;
         }
         if let Some(why) = self.kept.bound() {
             let message = format!("the primary was lost, and this session cannot go on with another one: {why}");
@@ -370,7 +373,7 @@ impl Relay<'_> {
 
     /// The client hears what became of what was under way; `left` says that nothing of it was
     /// begun.
-    fn tell_lost(&mut self, left: bool, report: impl Fn(SqlState) -> Report) -> Next {
+    fn report_lost(&mut self, left: bool, report: impl Fn(SqlState) -> Report) -> Next {
         let lost = self.flight.lose(left);
         let report = report(lost.state);
         for unit in 0..lost.units {

@@ -131,7 +131,7 @@ pub(crate) fn begin_again(
     Ok(())
 }
 
-/// What a session is asked for before it goes on; none when that makes no sense.
+/// What a session is asked for before it continues; none when that makes no sense.
 pub(crate) fn read_ask(body: &[u8]) -> Option<Ask> {
     postcard::from_bytes(body).ok()
 }

@@ -220,13 +220,13 @@ mod tests {
         ];
         for (texts, expected) in [(&rows[..], Asks::Rows), (&primary, Asks::Other), (&session, Asks::Session)] {
             for sql in texts {
-                assert_eq!(asks(sql), [expected.clone()], "{sql}");
+                assert_eq!(asks(sql), std::slice::from_ref(&expected), "{sql}");
             }
         }
     }
 
     #[test]
-    fn transactions_say_whether_they_write() {
+    fn transactions_state_whether_they_write() {
         for (sql, expected) in [
             ("BEGIN", Asks::Begins(None)),
             ("begin isolation level repeatable read, read only", Asks::Begins(Some(true))),

@@ -271,6 +271,9 @@ impl Session<'_> {
     ) -> Result<Tag, SqlError> {
         Ok(Tag(match cursor {
             Cursor::Declare(declared) => {
+                if declared.hold {
+                    self.state.must_not_read_for_others("DECLARE CURSOR WITH HOLD")?;
+                }
                 self.declare(declared, types, values, client)?;
                 "DECLARE CURSOR".to_owned()
             }
@@ -350,9 +353,6 @@ impl Session<'_> {
     ) -> Result<(), SqlError> {
         let Declare { name, binary, scroll, hold, query } = declared;
         let explicit = self.block.as_ref().is_some_and(|block| block.explicit);
-        if *hold {
-            self.state.must_not_read_for_others("DECLARE CURSOR WITH HOLD")?;
-        }
         if !hold && !explicit {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(SqlError::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));

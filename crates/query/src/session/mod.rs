@@ -103,8 +103,6 @@ pub struct Session<'w> {
     around: record::Around,
     /// What the node knows of it that has handed it on, if one has.
     handed: Option<Noted>,
-    /// Of such a session: what it has read or written is below this LSN.
-    seen: Lsn,
 }
 
 /// A setting that a function wants to have changed, its value, or none for that of the start, and
@@ -280,8 +278,7 @@ impl<'w> Session<'w> {
         opening: &freshet_postgres::Opening<'_>,
         database: &str,
     ) -> Result<Self, SqlError> {
-        let user = opening.startup.user().to_owned();
-        let common = shared.catalog.shared(&worker.begin_read_only())?;
+        let (user, common) = (opening.startup.user().to_owned(), shared.catalog.shared(&worker.begin_read_only())?);
         let role = common.role(&user).ok_or_else(|| {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
@@ -305,8 +302,8 @@ impl<'w> Session<'w> {
             database: (opened.oid, database),
             peer: &opening.peer,
         }));
-        let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
-        let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
+        let found = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
+        let schema = found.ok_or_else(|| crate::ddl::no_database(database))?;
         let session = Self {
             worker,
             block: None,
@@ -351,7 +348,6 @@ impl<'w> Session<'w> {
             rested: Instant::now(),
             around: None,
             handed: opening.handed.map(Noted::of),
-            seen: Lsn::ZERO,
             shared,
         };
         session.state.flag.heed(&session.shared.old_snapshots, worker.place());

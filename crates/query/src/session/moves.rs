@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::Lsn;
+use freshet_engine::{Lsn, Transaction};
 use freshet_postgres::{
     Ask, Moved, Note, Out, Part, Report, Session as _, TransactionStatus, Types,
     route::{LONGEST, Statement, size_of},
@@ -64,14 +64,32 @@ pub(super) struct Noted {
     bound: Option<&'static str>,
     read_only: bool,
     numbers: u64,
+    /// What it has read or written is below this LSN, and the other node knows that of this one.
     seen: Lsn,
+    seen_noted: Lsn,
 }
 
 impl Noted {
     /// Of a session that begins as this part of its client's.
     pub fn of(part: Part) -> Self {
         let (settings, generation, statements, bound, read_only, numbers) = Default::default();
-        Self { part, settings, generation, statements, bound, read_only, numbers, seen: Lsn::ZERO }
+        Self {
+            part,
+            settings,
+            generation,
+            statements,
+            bound,
+            read_only,
+            numbers,
+            seen: Lsn::ZERO,
+            seen_noted: Lsn::ZERO,
+        }
+    }
+}
+
+impl Noted {
+    fn sees(&mut self, until: Lsn) {
+        self.seen = self.seen.max(until);
     }
 }
 
@@ -136,7 +154,6 @@ impl Session<'_> {
             self.note_part(&mut noted, notes);
         }
         self.handed = Some(noted);
-        self.note_view();
     }
 
     /// What has changed that the other part has to know.
@@ -146,19 +163,27 @@ impl Session<'_> {
             notes.push(Note::ReadOnly(read_only));
         }
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
-        let seen = transaction.map_or(self.seen, |transaction| self.seen.max(transaction.snapshot()));
-        if noted.seen < seen {
-            noted.seen = seen;
-            notes.push(Note::Seen(seen.0));
+        noted.sees(transaction.map_or(Lsn::ZERO, Transaction::snapshot));
+        if noted.seen_noted < noted.seen {
+            noted.seen_noted = noted.seen;
+            notes.push(Note::Seen(noted.seen.0));
         }
     }
 
     /// What its transaction sees is something that the session has seen.
     pub(super) fn note_view(&mut self) {
-        if self.handed.is_some()
+        if let Some(noted) = &mut self.handed
             && let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref())
         {
-            self.seen = self.seen.max(transaction.snapshot());
+            noted.sees(transaction.snapshot());
+        }
+    }
+
+    /// It has committed at this LSN, and that ends before `until`.
+    pub(super) fn note_commit(&mut self, lsn: Lsn, until: Lsn) {
+        self.state.last_commit = Some(lsn);
+        if let Some(noted) = &mut self.handed {
+            noted.sees(until);
         }
     }
 

@@ -307,6 +307,7 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 72000.
     fn check_not_given_up(&mut self, out: &mut Out) -> Result<(), SqlError> {
+        self.note_view();
         if self.block.as_ref().is_some_and(|block| block.condemned.take()) {
             self.roll_back(out);
             return Err(too_old());
@@ -338,7 +339,6 @@ impl<'w> Session<'w> {
     /// what the engine says.
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
         self.check_not_given_up(out)?;
-        self.note_view();
         if self.block.as_ref().is_some_and(|block| !block.failed && !block.deferred.is_empty())
             && let Err(error) = self.check_deferred(true)
         {
@@ -398,8 +398,7 @@ impl<'w> Session<'w> {
                 if is_shown {
                     self.wait_until_shown(ticket.until, out)?;
                 }
-                self.state.last_commit = Some(lsn);
-                self.seen = self.seen.max(ticket.until);
+                self.note_commit(lsn, ticket.until);
                 if self.state.settings.ready.commit_lsns {
                     out.parameter_status("freshet.last_commit", &lsn.0.to_string());
                 }

@@ -56,18 +56,18 @@ impl Relay<'_> {
                     self.write_run(on, run.take())?;
                     return self.lose_one(on).map(|()| true);
                 }
-                Came::Piece(kind, range) => (self.hears_piece(on, kind)?, range),
+                Came::Piece(kind, range) => (self.receives_piece(on, kind)?, range),
                 Came::Whole(b'E', range) if field(far.hop.body(&range), b'V') == Some(b"FATAL") => {
                     self.write_run(on, run.take())?;
-                    self.hears_end(on, range)?;
+                    self.receives_end(on, range)?;
                     return Ok(true);
                 }
                 Came::Whole(NOTE, range) => {
                     let note = postcard::from_bytes(far.hop.body(&range)).ok();
-                    note.map_or(Ok(()), |note| self.hears_note(on, note))?;
+                    note.map_or(Ok(()), |note| self.receives_note(on, note))?;
                     (false, range)
                 }
-                Came::Whole(kind, range) => (self.hears(on, kind, range.clone())?, range),
+                Came::Whole(kind, range) => (self.receives(on, kind, range.clone())?, range),
             };
             any = true;
             match run {
@@ -85,7 +85,7 @@ impl Relay<'_> {
     }
 
     /// Whether a piece of a long message, which begins if its kind is known, is for the client.
-    fn hears_piece(&mut self, on: On, kind: Option<u8>) -> Next<bool> {
+    fn receives_piece(&mut self, on: On, kind: Option<u8>) -> Next<bool> {
         if on != self.on || self.far(on).as_ref().is_none_or(|far| far.muted > 0) {
             return Ok(false);
         }
@@ -97,7 +97,7 @@ impl Relay<'_> {
     }
 
     /// Whether a message is for the client.
-    fn hears(&mut self, on: On, kind: u8, range: Range<usize>) -> Next<bool> {
+    fn receives(&mut self, on: On, kind: u8, range: Range<usize>) -> Next<bool> {
         let working = on == self.on;
         let Some(far) = self.far(on) else { return Ok(false) };
         let body = far.hop.body(&range);
@@ -125,7 +125,7 @@ impl Relay<'_> {
             b'E' => self.flight.failed(),
             b'S' => {
                 let Some((name, value)) = setting(body) else { return Ok(true) };
-                if self.division.is_some() && self.is_told(on, &name, &value) {
+                if self.division.is_some() && self.is_known_to_client(on, &name, &value) {
                     return Ok(false);
                 }
                 if let Some(reported) = &mut self.reported
@@ -141,13 +141,13 @@ impl Relay<'_> {
 
     /// Whether the client knows that a setting has this value, or is not to know what it is on a
     /// standby.
-    fn is_told(&self, on: On, name: &str, value: &str) -> bool {
+    fn is_known_to_client(&self, on: On, name: &str, value: &str) -> bool {
         on == On::Reader && name == "in_hot_standby"
             || self.reported.as_ref().and_then(|reported| reported.get(name)).is_some_and(|told| told == value)
     }
 
     /// A node ends the session there, for a reason of its own.
-    fn hears_end(&mut self, on: On, range: Range<usize>) -> Next {
+    fn receives_end(&mut self, on: On, range: Range<usize>) -> Next {
         let Some(far) = self.far(on) else { return Ok(()) };
         let state = field(far.hop.body(&range), b'C').unwrap_or_default();
         let idle = IDLE_FOR_TOO_LONG.contains(&state);
@@ -164,7 +164,7 @@ impl Relay<'_> {
         self.lose_one(on)
     }
 
-    fn hears_note(&mut self, on: On, note: Note) -> Next {
+    fn receives_note(&mut self, on: On, note: Note) -> Next {
         match note {
             Note::Declined => {
                 self.kept.left = on == On::Primary;

@@ -193,8 +193,8 @@ impl Relay<'_> {
         Choice::Goes
     }
 
-    /// Begins the transaction once more, on the other node; that goes on when it has. Says whether
-    /// that is under way.
+    /// Begins the transaction once more, on the other node; that continues when it has. Says
+    /// whether that is under way.
     fn move_to(&mut self, begun: Vec<u8>, answers: u32) -> bool {
         let (to, is_there) = match self.on {
             On::Primary => (On::Reader, self.has_reader()),
@@ -224,7 +224,7 @@ impl Relay<'_> {
             return;
         }
         let from = mem::replace(&mut self.on, on);
-        self.say_muted(from, &["ROLLBACK"]);
+        self.send_muted(from, &["ROLLBACK"]);
     }
 
     /// The transaction that was moving to this node stays where it is.
@@ -234,7 +234,7 @@ impl Relay<'_> {
         }
     }
 
-    fn say_muted(&mut self, on: On, texts: &[&str]) {
+    fn send_muted(&mut self, on: On, texts: &[&str]) {
         for text in texts {
             let length = u32::try_from(text.len() + 5).unwrap_or(u32::MAX);
             self.send_to(on, &[b"Q", &length.to_be_bytes()[..], text.as_bytes(), b"\0"].concat());
@@ -420,11 +420,11 @@ impl Relay<'_> {
         drop(hop);
         self.on = On::Primary;
         if self.flight.is_busy() || self.flight.status() != TransactionStatus::Idle {
-            self.tell_lost(true, lost_reader)?;
+            self.report_lost(true, lost_reader)?;
         }
         if self.flight.status() == TransactionStatus::Failed {
             // No savepoint has that name.
-            self.say_muted(On::Primary, &["BEGIN", "ROLLBACK TO SAVEPOINT lost_with_its_standby"]);
+            self.send_muted(On::Primary, &["BEGIN", "ROLLBACK TO SAVEPOINT lost_with_its_standby"]);
         }
         Ok(())
     }
