@@ -34,6 +34,9 @@ const AT_ONCE: usize = 8;
 /// How many are on their way, of all nodes of this process.
 static ON_THE_WAY: AtomicUsize = AtomicUsize::new(0);
 
+/// A standby that shows nothing newer than this reads for no session of another node's.
+const OLDEST: Duration = Duration::from_secs(5);
+
 /// A session that is on its way.
 struct OnTheWay;
 
@@ -243,29 +246,28 @@ impl Node {
     pub fn way_to_reader(&self, pid: i32, turn: usize, patience: Duration) -> Result<Way, String> {
         let _place = OnTheWay::enter().ok_or("too many sessions are on their way to a standby")?;
         let readers = self.readers();
-        // Sessions are divided among them; when one does not answer, the next one is asked.
         let first = usize::try_from(pid.unsigned_abs()).unwrap_or(0).wrapping_add(turn);
-        let mut why = "there is no standby that shows what it has".to_owned();
-        for place in 0..readers.len().min(HOPS) {
-            let address = readers[first.wrapping_add(place) % readers.len()].clone();
-            match self.ask_node(&address, Purpose::Session { pid, reads: true }, patience) {
-                Ok((Reply::Session { term }, connection)) => {
-                    let connection = connection.into_raw().map_err(|cause| cause.to_string())?;
-                    let own = address == self.address;
-                    return Ok(Way { connection, term, address, own });
-                }
-                Ok(_) => why = CallError::Unexpected { address }.to_string(),
-                Err(cause) => why = cause.to_string(),
+        let place = first.checked_rem(readers.len()).ok_or("there is no standby that shows what it has")?;
+        let address = readers[place].clone();
+        match self.ask_node(&address, Purpose::Session { pid, reads: true }, patience) {
+            Ok((Reply::Session { term }, connection)) => {
+                let connection = connection.into_raw().map_err(|cause| cause.to_string())?;
+                let own = address == self.address;
+                Ok(Way { connection, term, address, own })
             }
+            Ok(_) => Err(CallError::Unexpected { address }.to_string()),
+            Err(cause) => Err(cause.to_string()),
         }
-        Err(why)
     }
 
     /// The addresses of the standbys that sessions of this node may read on.
     fn readers(&self) -> Vec<String> {
         let Some(composition) = self.unless_taking_over() else { return Vec::new() };
         match &*composition {
-            Composition::Standby(_) if self.replay.is_some() => vec![self.address.clone()],
+            Composition::Standby(following) if self.replay.is_some() => {
+                let age = following.standby.status().age;
+                age.filter(|age| *age <= OLDEST).map(|_| self.address.clone()).into_iter().collect()
+            }
             Composition::Primary(lead) => {
                 let all = lead.shipping.status().standbys.into_iter();
                 all.filter(|it| it.connected && !it.mirror && !it.in_doubt).map(|it| it.address).collect()

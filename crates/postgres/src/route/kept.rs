@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{Ask, Asks, LONGEST, Moved, Note, Numbers, Statement, size_of as size_of_settings};
+use super::{Ask, Asks, LONGEST, Modes, Moved, Note, Numbers, Statement, size_of as size_of_settings};
 use crate::{
     backend::{Interrupt, Why},
     bell::Bell,
@@ -63,8 +63,8 @@ pub(super) struct Kept {
     overflown: bool,
     /// The primary has said that what it has not answered was not begun.
     pub left: bool,
-    /// Its transactions are READ ONLY unless they say otherwise.
-    pub read_only: bool,
+    /// How its transactions are that do not say it.
+    pub modes: Modes,
     /// What it has read or written, and what it has read on standbys, is below these LSNs.
     pub seen: u64,
     pub seen_on_standbys: u64,
@@ -103,7 +103,7 @@ impl Kept {
                 self.numbers_state += 1;
                 knows.numbers_state = self.numbers_state;
             }
-            Note::ReadOnly(read_only) => self.read_only = read_only,
+            Note::Modes(modes) => self.modes = modes,
             Note::Seen(lsn) => {
                 self.seen = self.seen.max(lsn);
                 if reads {

@@ -124,6 +124,35 @@ pub struct Ask {
     pub answers: bool,
 }
 
+/// How a transaction is to be, as far as it is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// READ ONLY, or READ WRITE.
+    pub read_only: Option<bool>,
+    /// SERIALIZABLE, or another level.
+    pub serializable: Option<bool>,
+}
+
+/// How transactions are that do not say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modes {
+    /// READ ONLY.
+    pub read_only: bool,
+    /// SERIALIZABLE.
+    pub serializable: bool,
+}
+
+impl Modes {
+    /// How one is of which this is said besides.
+    #[must_use]
+    pub fn with(self, said: Said) -> Self {
+        Self {
+            read_only: said.read_only.unwrap_or(self.read_only),
+            serializable: said.serializable.unwrap_or(self.serializable),
+        }
+    }
+}
+
 /// What a statement asks for, as far as which node may do it depends on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asks {
@@ -131,10 +160,10 @@ pub enum Asks {
     Rows,
     /// What the prepared statement of this name asks for.
     Prepared(String),
-    /// To begin a transaction, said to be READ ONLY or not, if it is said.
-    Begins(Option<bool>),
+    /// To begin a transaction that is to be so.
+    Begins(Said),
     /// SET TRANSACTION, likewise.
-    Modes(Option<bool>),
+    Modes(Said),
     /// To end a transaction, with no other one to follow.
     Ends,
     /// Something of its session on the primary, even in a READ ONLY transaction.
@@ -168,8 +197,8 @@ pub enum Note {
     Forgotten(String),
     /// Why it cannot be moved now; none when it can.
     Bound(Option<String>),
-    /// Whether its transactions are READ ONLY unless they say otherwise.
-    ReadOnly(bool),
+    /// How its transactions are that do not say it.
+    Modes(Modes),
     /// What it has got of sequences.
     Numbers(Numbers),
     /// Of a part: what it has read or written is below this LSN.

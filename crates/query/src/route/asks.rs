@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_postgres::route::Asks;
+use freshet_postgres::route::{Asks, Said};
 use freshet_sql::functions::{self, Volatility};
 use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query, Select, Statement, TableFactor, Visit, Visitor};
 
@@ -15,7 +15,7 @@ use crate::{
     bind::name_of,
     session::{
         parse::{Parsed, parse},
-        syntax::{Channel, Control, Cursor, SessionStatement, Setting},
+        syntax::{Channel, Control, Cursor, Modes, SessionStatement, Setting},
     },
 };
 
@@ -67,8 +67,8 @@ fn of_sql(statement: &Statement) -> Asks {
 fn of_session(statement: &SessionStatement) -> Asks {
     match statement {
         SessionStatement::Control(control) => match control {
-            Control::Begin(modes, _) => Asks::Begins(modes.read_only),
-            Control::Set(modes) => Asks::Modes(modes.read_only),
+            Control::Begin(modes, _) => Asks::Begins(said(*modes)),
+            Control::Set(modes) => Asks::Modes(said(*modes)),
             Control::Commit(false) | Control::Rollback(false) => Asks::Ends,
             // Who reads a snapshot finds it where it was exported.
             Control::Import(_) => Asks::Session,
@@ -89,6 +89,10 @@ fn of_session(statement: &SessionStatement) -> Asks {
         }
         SessionStatement::Cursor(_) | SessionStatement::Setting(_) => Asks::Other,
     }
+}
+
+fn said(modes: Modes) -> Said {
+    Said { read_only: modes.read_only, serializable: modes.isolation.map(|level| level == "serializable") }
 }
 
 /// What a query asks for, or expressions do: rows, unless something in them needs more.
@@ -227,12 +231,13 @@ mod tests {
 
     #[test]
     fn transactions_state_whether_they_write() {
+        let said = |read_only, serializable| Said { read_only, serializable };
         for (sql, expected) in [
-            ("BEGIN", Asks::Begins(None)),
-            ("begin isolation level repeatable read, read only", Asks::Begins(Some(true))),
-            ("START TRANSACTION READ WRITE", Asks::Begins(Some(false))),
-            ("SET TRANSACTION READ ONLY", Asks::Modes(Some(true))),
-            ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", Asks::Modes(None)),
+            ("BEGIN", Asks::Begins(said(None, None))),
+            ("begin isolation level repeatable read, read only", Asks::Begins(said(Some(true), Some(false)))),
+            ("START TRANSACTION READ WRITE", Asks::Begins(said(Some(false), None))),
+            ("SET TRANSACTION READ ONLY", Asks::Modes(said(Some(true), None))),
+            ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", Asks::Modes(said(None, Some(true)))),
             ("COMMIT", Asks::Ends),
             ("ROLLBACK", Asks::Ends),
             ("EXECUTE \"P\" (1, upper('a'))", Asks::Prepared("P".to_owned())),

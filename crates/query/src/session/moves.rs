@@ -11,7 +11,7 @@ use std::{
 use freshet_engine::{Lsn, Transaction};
 use freshet_postgres::{
     Ask, Moved, Note, Out, Part, Report, Session as _, TransactionStatus, Types,
-    route::{LONGEST, Statement, size_of},
+    route::{LONGEST, Modes, Statement, size_of},
 };
 use freshet_sql::{SqlError, SqlState, Type};
 
@@ -62,7 +62,7 @@ pub(super) struct Noted {
     generation: u64,
     statements: HashMap<String, Arc<Prepared>>,
     bound: Option<&'static str>,
-    read_only: bool,
+    modes: Modes,
     numbers: u64,
     /// What it has read or written is below this LSN, and the other node knows that of this one.
     seen: Lsn,
@@ -72,18 +72,8 @@ pub(super) struct Noted {
 impl Noted {
     /// Of a session that begins as this part of its client's.
     pub fn of(part: Part) -> Self {
-        let (settings, generation, statements, bound, read_only, numbers) = Default::default();
-        Self {
-            part,
-            settings,
-            generation,
-            statements,
-            bound,
-            read_only,
-            numbers,
-            seen: Lsn::ZERO,
-            seen_noted: Lsn::ZERO,
-        }
+        let (settings, generation, statements, bound, modes, numbers) = Default::default();
+        Self { part, settings, generation, statements, bound, modes, numbers, seen: Lsn::ZERO, seen_noted: Lsn::ZERO }
     }
 }
 
@@ -158,9 +148,10 @@ impl Session<'_> {
 
     /// What has changed that the other part has to know.
     fn note_part(&self, noted: &mut Noted, notes: &mut Vec<Note>) {
-        let read_only = self.state.settings.ready.read_only;
-        if std::mem::replace(&mut noted.read_only, read_only) != read_only {
-            notes.push(Note::ReadOnly(read_only));
+        let ready = &self.state.settings.ready;
+        let modes = Modes { read_only: ready.read_only, serializable: ready.isolation == "serializable" };
+        if std::mem::replace(&mut noted.modes, modes) != modes {
+            notes.push(Note::Modes(modes));
         }
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         noted.sees(transaction.map_or(Lsn::ZERO, Transaction::snapshot));
@@ -218,6 +209,10 @@ impl Session<'_> {
         self.prepare_moved(&moved.statements, out);
         self.sync(out)?;
         self.note_nothing();
+        if let Some(noted) = self.handed.as_mut().filter(|noted| noted.part == Part::Writes) {
+            // What other sessions had done by then its client may have heard of.
+            noted.sees(self.shared.node.database().core().snapshots.current());
+        }
         Ok(())
     }
 

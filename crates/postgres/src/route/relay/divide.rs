@@ -17,12 +17,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BEGINS, Far, LOOK_EVERY, Next, On, Relay};
+use super::{Far, LOOK_EVERY, Next, On, Relay};
 use crate::{
     backend::TransactionStatus,
     report::{Report, SqlState},
     route::{
-        Asks, Part, Statement,
+        Asks, Modes, Part, Statement,
         flight::{Flight, lost_reader},
         front::Front,
         kept::field,
@@ -37,8 +37,8 @@ const LAG: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_secs(1);
 /// So long a session does not ask for a standby again after that has failed.
 const REST: Duration = Duration::from_secs(1);
-/// How long a step on the way to a standby may take, and how long that may take to begin.
-const STEP: Duration = Duration::from_secs(1);
+/// How long a step on the way to a standby may take.
+const STEP: Duration = Duration::from_millis(500);
 /// How long a primary may take to show what the session has seen on a standby.
 const PRIMARY_LAG: Duration = Duration::from_secs(10);
 /// Messages that only announce others.
@@ -56,9 +56,8 @@ pub(super) struct Division {
     held: Vec<u8>,
     /// Since when it has not said that it is ready.
     asked: Option<Instant>,
-    /// What has begun the transaction, as long as nothing was done in it; and how many answers that
-    /// has.
-    begun: Option<(Vec<u8>, u32)>,
+    /// The transaction's beginning, as long as nothing was done in it.
+    begun: Option<Begun>,
     /// Where that transaction is moving.
     moving: Option<On>,
     /// The unnamed statement, if the standby has prepared it.
@@ -69,6 +68,15 @@ pub(super) struct Division {
     turn: usize,
     /// The unit that comes next was put back, and goes to the primary.
     put_back: bool,
+}
+
+/// How a transaction has begun.
+#[derive(Clone)]
+struct Begun {
+    /// What the client has sent for that, and how many answers it has.
+    all: Vec<u8>,
+    answers: u32,
+    modes: Modes,
 }
 
 /// What is done with what a client wants.
@@ -86,35 +94,45 @@ pub(super) enum Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Goes {
     to: On,
-    /// It only begins a transaction, or says how that is to be.
-    begins: bool,
+    /// If it only begins a transaction, and says how that is to be: how it is.
+    begins: Option<Modes>,
 }
 
-const TO_PRIMARY: Goes = Goes { to: On::Primary, begins: false };
+const TO_PRIMARY: Goes = Goes { to: On::Primary, begins: None };
 
-/// Where what comes between transactions goes, if they are READ ONLY without saying so or not.
-fn place(asks: &[Asks], read_only: bool) -> Goes {
+/// Where what comes between transactions goes; `modes` is how these are that do not say it.
+fn place(asks: &[Asks], modes: Modes) -> Goes {
     if !asks.is_empty() && asks.iter().all(|it| *it == Asks::Rows) {
-        return Goes { to: On::Reader, begins: false };
+        let to = if modes.serializable { On::Primary } else { On::Reader };
+        return Goes { to, begins: None };
     }
     let Some((Asks::Begins(said), rest)) = asks.split_first() else { return TO_PRIMARY };
-    let (read_only, rest) = modes(said.unwrap_or(read_only), rest);
-    let to = if read_only && stays(rest) { On::Reader } else { On::Primary };
-    Goes { to, begins: rest.is_empty() }
+    let (modes, rest) = with_modes(modes.with(*said), rest);
+    let to = if reads(modes) && stays(rest) { On::Reader } else { On::Primary };
+    Goes { to, begins: rest.is_empty().then_some(modes) }
 }
 
-/// Whether a transaction is READ ONLY after what is said of it first, and what follows that.
-fn modes(mut read_only: bool, mut asks: &[Asks]) -> (bool, &[Asks]) {
+/// Whether a standby may do such a transaction: it certifies none.
+fn reads(modes: Modes) -> bool {
+    modes.read_only && !modes.serializable
+}
+
+/// How a transaction is after what is said of it first, and what follows that.
+fn with_modes(mut modes: Modes, mut asks: &[Asks]) -> (Modes, &[Asks]) {
     while let Some((Asks::Modes(said), rest)) = asks.split_first() {
-        (read_only, asks) = (said.unwrap_or(read_only), rest);
+        (modes, asks) = (modes.with(*said), rest);
     }
-    (read_only, asks)
+    (modes, asks)
 }
 
 /// Whether a standby can do these in a READ ONLY transaction, and nothing follows that.
 fn stays(asks: &[Asks]) -> bool {
     let (last, others) = asks.split_last().map_or((None, asks), |(last, others)| (Some(last), others));
-    let may = |asks: &Asks| matches!(asks, Asks::Rows | Asks::Other | Asks::Modes(None | Some(true)));
+    let may = |asks: &Asks| match asks {
+        Asks::Rows | Asks::Other => true,
+        Asks::Modes(said) => said.read_only != Some(false) && said.serializable != Some(true),
+        Asks::Prepared(_) | Asks::Begins(_) | Asks::Ends | Asks::Session => false,
+    };
     others.iter().all(may) && last.is_none_or(|last| may(last) || *last == Asks::Ends)
 }
 
@@ -127,6 +145,10 @@ impl Relay<'_> {
         }
         if division.moving.is_some() {
             return Choice::Waits;
+        }
+        // The end of the session waits for nothing.
+        if self.pending.get(at) == Some(&b'X') {
+            return Choice::Goes;
         }
         if self.flight.is_busy() {
             if self.on == On::Reader || division.unnamed.is_some() {
@@ -153,7 +175,7 @@ impl Relay<'_> {
         };
         match self.flight.status() {
             TransactionStatus::Idle => {
-                let goes = asks.map_or(TO_PRIMARY, |asks| place(&asks, self.kept.read_only));
+                let goes = asks.map_or(TO_PRIMARY, |asks| place(&asks, self.kept.modes));
                 let reads = goes.to == On::Reader && self.kept.bound().is_none() && self.has_reader();
                 if reads {
                     self.turn_to_reader(whole, unnamed);
@@ -161,7 +183,7 @@ impl Relay<'_> {
                     self.turn_to_primary(unnamed);
                 }
                 if let Some(division) = &mut self.division {
-                    division.begun = goes.begins.then(|| (whole.to_vec(), 1));
+                    division.begun = goes.begins.map(|modes| Begun { all: whole.to_vec(), answers: 1, modes });
                 }
                 Choice::Goes
             }
@@ -174,28 +196,29 @@ impl Relay<'_> {
     fn go_on(&mut self, asks: &[Asks], whole: &[u8]) -> Choice {
         let on = self.on;
         let Some(division) = &mut self.division else { return Choice::Goes };
-        let Some((begun, answers)) = division.begun.take() else { return Choice::Goes };
-        let (read_only, rest) = modes(on == On::Reader, asks);
+        let Some(begun) = division.begun.take() else { return Choice::Goes };
+        let (modes, rest) = with_modes(begun.modes, asks);
         let says = rest.len() < asks.len();
         let moves = match on {
-            On::Primary => says && read_only && stays(rest) && self.kept.bound().is_none(),
-            On::Reader => !read_only || rest.contains(&Asks::Session),
+            On::Primary => says && reads(modes) && stays(rest) && self.kept.bound().is_none(),
+            On::Reader => !reads(modes) || rest.contains(&Asks::Session),
         };
-        if moves && self.move_to(begun.clone(), answers) {
+        if moves && self.move_to(&begun) {
             return Choice::Waits;
         }
         if says
             && rest.is_empty()
             && let Some(division) = &mut self.division
         {
-            division.begun = Some(([&begun, whole].concat(), answers + 1));
+            let all = [&begun.all, whole].concat();
+            division.begun = Some(Begun { all, answers: begun.answers + 1, modes });
         }
         Choice::Goes
     }
 
     /// Begins the transaction once more, on the other node; that continues when it has. Says
     /// whether that is under way.
-    fn move_to(&mut self, begun: Vec<u8>, answers: u32) -> bool {
+    fn move_to(&mut self, begun: &Begun) -> bool {
         let (to, is_there) = match self.on {
             On::Primary => (On::Reader, self.has_reader()),
             On::Reader => (On::Primary, self.primary.is_some()),
@@ -204,12 +227,12 @@ impl Relay<'_> {
             return false;
         }
         self.ask(to, None);
-        self.send_to(to, &begun);
+        self.send_to(to, &begun.all);
         if let Some(far) = self.far(to) {
-            far.muted += answers;
+            far.muted += begun.answers;
         }
         if let Some(division) = &mut self.division {
-            (division.begun, division.moving) = (Some((begun, answers)), Some(to));
+            (division.begun, division.moving) = (Some(begun.clone()), Some(to));
         }
         true
     }
@@ -312,7 +335,7 @@ impl Relay<'_> {
         }
         let turn = division.turn;
         let found = self.route.connect_reader(self.seat.entry.pid, turn, STEP).map_err(|why| self.fails(why));
-        let begun = found.and_then(|way| self.begin(way, Part::Reads, false, Instant::now() + STEP.min(BEGINS)));
+        let begun = found.and_then(|way| self.begin(way, Part::Reads, false, Instant::now() + SILENCE));
         match begun {
             Ok((reader, _)) => self.reader = Some(reader),
             Err(_) => self.rest(),
@@ -370,7 +393,8 @@ impl Relay<'_> {
         }
         let state = field(far.hop.body(range), b'C');
         if kind == b'E' && state.is_some_and(|state| OF_STANDBYS.contains(&state)) {
-            far.muted += 1;
+            // What it has prepared of the unit is no part of the session.
+            self.reader = None;
             self.put_back();
             return Ok(true);
         }
@@ -473,34 +497,48 @@ impl Relay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Said;
 
     const READER: On = On::Reader;
     const PRIMARY: On = On::Primary;
 
     #[test]
     fn reads_and_read_only_transactions_go_to_a_standby() {
-        use Asks::{Begins, Ends, Modes, Other, Rows, Session};
-        for (asks, read_only, to, begins) in [
+        use Asks::{Ends, Other, Rows, Session};
+        let said = |read_only| Said { read_only, serializable: None };
+        let begins = |read_only| Asks::Begins(said(read_only));
+        let modes = |read_only| Asks::Modes(said(read_only));
+        let level = |serializable| Said { read_only: None, serializable: Some(serializable) };
+        let (read_only, read_write) = (begins(Some(true)), begins(Some(false)));
+        for (asks, default, to, is_beginning) in [
             (vec![], false, PRIMARY, false),
             (vec![Rows], false, READER, false),
             (vec![Rows, Rows], false, READER, false),
             (vec![Rows, Other], false, PRIMARY, false),
             (vec![Rows, Session], true, PRIMARY, false),
-            (vec![Begins(None)], false, PRIMARY, true),
-            (vec![Begins(None)], true, READER, true),
-            (vec![Begins(Some(true))], false, READER, true),
-            (vec![Begins(Some(false))], true, PRIMARY, true),
-            (vec![Begins(None), Modes(Some(true))], false, READER, true),
-            (vec![Begins(Some(true)), Modes(Some(false))], false, PRIMARY, true),
-            (vec![Begins(Some(true)), Rows, Other], false, READER, false),
-            (vec![Begins(Some(true)), Rows, Ends], false, READER, false),
-            (vec![Begins(Some(true)), Ends, Other], false, PRIMARY, false),
-            (vec![Begins(Some(true)), Ends, Begins(Some(true))], false, PRIMARY, false),
-            (vec![Begins(Some(true)), Session], false, PRIMARY, false),
+            (vec![begins(None)], false, PRIMARY, true),
+            (vec![begins(None)], true, READER, true),
+            (vec![read_only.clone()], false, READER, true),
+            (vec![read_write], true, PRIMARY, true),
+            (vec![begins(None), modes(Some(true))], false, READER, true),
+            (vec![read_only.clone(), modes(Some(false))], false, PRIMARY, true),
+            (vec![read_only.clone(), Asks::Modes(level(true))], false, PRIMARY, true),
+            (vec![Asks::Begins(level(true)), Asks::Modes(level(false))], true, READER, true),
+            (vec![read_only.clone(), Rows, Other], false, READER, false),
+            (vec![read_only.clone(), Rows, Ends], false, READER, false),
+            (vec![read_only.clone(), Rows, Asks::Modes(level(true))], false, PRIMARY, false),
+            (vec![read_only.clone(), Ends, Other], false, PRIMARY, false),
+            (vec![read_only.clone(), Ends, read_only.clone()], false, PRIMARY, false),
+            (vec![read_only.clone(), Session], false, PRIMARY, false),
             (vec![Ends], true, PRIMARY, false),
             (vec![Other], true, PRIMARY, false),
         ] {
-            assert_eq!(place(&asks, read_only), Goes { to, begins }, "{asks:?}");
+            let goes = place(&asks, Modes { read_only: default, serializable: false });
+            assert_eq!((goes.to, goes.begins.is_some()), (to, is_beginning), "{asks:?}");
+        }
+        let serializable = Modes { read_only: true, serializable: true };
+        for asks in [vec![Rows], vec![read_only]] {
+            assert_eq!(place(&asks, serializable).to, PRIMARY, "a standby certifies nothing: {asks:?}");
         }
     }
 }
