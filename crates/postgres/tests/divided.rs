@@ -14,7 +14,7 @@ use std::{
 
 use freshet_postgres::{
     Access, Asks, Backend, Hop, Limits, Link, Note, Opening, Parameters, Peer, Proof, Report, Route, Served, Server,
-    Session, Startup, Takes, route::Said,
+    Session, Startup, Takes, route::Stated,
 };
 use toy::{Toy, options};
 use wire::{Wire, bind, execute, message, outline, parse, query, sync};
@@ -152,10 +152,10 @@ impl Route for To {
 
     fn asks(&self, sql: &str) -> Vec<Asks> {
         let of = |sql: &str| match sql.trim() {
-            "BEGIN" => Asks::Begins(Said::default()),
-            "BEGIN READ ONLY" => Asks::Begins(Said { read_only: Some(true), serializable: None }),
+            "BEGIN" => Asks::Begins(Stated::default()),
+            "BEGIN READ ONLY" => Asks::Begins(Stated { read_only: Some(true), serializable: None }),
             "COMMIT" | "ROLLBACK" => Asks::Ends,
-            "LISTEN" => Asks::Modes(Said { read_only: Some(true), serializable: None }),
+            "LISTEN" => Asks::Modes(Stated { read_only: Some(true), serializable: None }),
             sql if sql.starts_with("SELECT") => Asks::Rows,
             sql if sql.starts_with("ECHO") => Asks::Session,
             _ => Asks::Other,

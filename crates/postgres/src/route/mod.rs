@@ -126,7 +126,7 @@ pub struct Ask {
 
 /// How a transaction is to be, as far as it is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Stated {
     /// READ ONLY, or READ WRITE.
     pub read_only: Option<bool>,
     /// SERIALIZABLE, or another level.
@@ -143,12 +143,12 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// How one is of which this is said besides.
+    /// How one is for which this is stated besides.
     #[must_use]
-    pub fn with(self, said: Said) -> Self {
+    pub fn with(self, stated: Stated) -> Self {
         Self {
-            read_only: said.read_only.unwrap_or(self.read_only),
-            serializable: said.serializable.unwrap_or(self.serializable),
+            read_only: stated.read_only.unwrap_or(self.read_only),
+            serializable: stated.serializable.unwrap_or(self.serializable),
         }
     }
 }
@@ -161,9 +161,9 @@ pub enum Asks {
     /// What the prepared statement of this name asks for.
     Prepared(String),
     /// To begin a transaction that is to be so.
-    Begins(Said),
+    Begins(Stated),
     /// SET TRANSACTION, likewise.
-    Modes(Said),
+    Modes(Stated),
     /// To end a transaction, with no other one to follow.
     Ends,
     /// Something of its session on the primary, even in a READ ONLY transaction.

@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_postgres::route::{Asks, Said};
+use freshet_postgres::route::{Asks, Stated};
 use freshet_sql::functions::{self, Volatility};
 use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query, Select, Statement, TableFactor, Visit, Visitor};
 
@@ -67,8 +67,8 @@ fn of_sql(statement: &Statement) -> Asks {
 fn of_session(statement: &SessionStatement) -> Asks {
     match statement {
         SessionStatement::Control(control) => match control {
-            Control::Begin(modes, _) => Asks::Begins(said(*modes)),
-            Control::Set(modes) => Asks::Modes(said(*modes)),
+            Control::Begin(modes, _) => Asks::Begins(stated(*modes)),
+            Control::Set(modes) => Asks::Modes(stated(*modes)),
             Control::Commit(false) | Control::Rollback(false) => Asks::Ends,
             // Who reads a snapshot finds it where it was exported.
             Control::Import(_) => Asks::Session,
@@ -91,8 +91,8 @@ fn of_session(statement: &SessionStatement) -> Asks {
     }
 }
 
-fn said(modes: Modes) -> Said {
-    Said { read_only: modes.read_only, serializable: modes.isolation.map(|level| level == "serializable") }
+fn stated(modes: Modes) -> Stated {
+    Stated { read_only: modes.read_only, serializable: modes.isolation.map(|level| level == "serializable") }
 }
 
 /// What a query asks for, or expressions do: rows, unless something in them needs more.
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn transactions_state_whether_they_write() {
-        let said = |read_only, serializable| Said { read_only, serializable };
+        let said = |read_only, serializable| Stated { read_only, serializable };
         for (sql, expected) in [
             ("BEGIN", Asks::Begins(said(None, None))),
             ("begin isolation level repeatable read, read only", Asks::Begins(said(Some(true), Some(false)))),

@@ -497,7 +497,7 @@ impl Relay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route::Said;
+    use crate::route::Stated;
 
     const READER: On = On::Reader;
     const PRIMARY: On = On::Primary;
@@ -505,10 +505,10 @@ mod tests {
     #[test]
     fn reads_and_read_only_transactions_go_to_a_standby() {
         use Asks::{Ends, Other, Rows, Session};
-        let said = |read_only| Said { read_only, serializable: None };
+        let said = |read_only| Stated { read_only, serializable: None };
         let begins = |read_only| Asks::Begins(said(read_only));
         let modes = |read_only| Asks::Modes(said(read_only));
-        let level = |serializable| Said { read_only: None, serializable: Some(serializable) };
+        let level = |serializable| Stated { read_only: None, serializable: Some(serializable) };
         let (read_only, read_write) = (begins(Some(true)), begins(Some(false)));
         for (asks, default, to, is_beginning) in [
             (vec![], false, PRIMARY, false),
