@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use common::{Sql, in_sync, start, status, wait_until};
@@ -292,6 +293,29 @@ fn a_session_sees_what_it_has_written_and_read_whatever_a_standby_does() {
         more(200);
     });
     assert!(on_standbys > 100, "{on_standbys} reads on standbys");
+}
+
+#[test]
+fn a_standby_that_shows_nothing_new_reads_nothing_old() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = common::open_sql(&directory.path().join("access"));
+    let flags: Vec<&str> = open.iter().map(String::as_str).collect();
+    let primary = start(&directory.path().join("a"), &flags);
+    let joins = ["--join", &primary.ready().listen, "--replay", "none"];
+    let standby = start(&directory.path().join("b"), &[&joins, &flags[..]].concat());
+    wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
+    // The primary believes it to be one that shows something, and asks it again and again.
+    let session = divided(&primary);
+    session.run("CREATE TABLE t (a integer)").unwrap();
+    // Longer than it leaves a standby alone that did not read.
+    let (mut rows, begun) = (0, Instant::now());
+    while begun.elapsed() < Duration::from_secs(3) {
+        rows += 1;
+        session.run("INSERT INTO t VALUES (1)").unwrap();
+        assert_eq!(session.run("SELECT count(*) FROM t").unwrap(), [rows.to_string()]);
+    }
+    assert!(status(&primary)["divided"]["by_primary"].as_u64().unwrap() > 2 * rows);
+    drop(standby);
 }
 
 #[test]

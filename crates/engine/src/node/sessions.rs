@@ -22,7 +22,7 @@ use freshet_replication::{
 };
 use serde::Serialize;
 
-use super::{Composition, Node};
+use super::{Composition, Node, ReplayMode};
 
 const NONE: &str = "this node knows of no primary at present";
 /// No more nodes send a session on to yet another one, before it is served.
@@ -264,7 +264,7 @@ impl Node {
     fn readers(&self) -> Vec<String> {
         let Some(composition) = self.unless_taking_over() else { return Vec::new() };
         match &*composition {
-            Composition::Standby(following) if self.replay.is_some() => {
+            Composition::Standby(following) if self.config.replay != ReplayMode::None => {
                 let age = following.standby.status().age;
                 age.filter(|age| *age <= OLDEST).map(|_| self.address.clone()).into_iter().collect()
             }
