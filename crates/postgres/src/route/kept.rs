@@ -231,3 +231,50 @@ pub(super) fn field(body: &[u8], letter: u8) -> Option<&[u8]> {
     let mut fields = body.split(|byte| *byte == 0);
     fields.find_map(|field| field.split_first().filter(|(first, _)| **first == letter)).map(|(_, text)| text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(name: &str, sql: &str) -> Statement {
+        Statement { name: name.to_owned(), sql: sql.to_owned(), types: Vec::new(), by_sql: None }
+    }
+
+    #[test]
+    fn each_node_learns_what_has_changed_on_the_other_and_once() {
+        let mut kept = Kept::default();
+        let (mut primary, mut reader) = (kept.known(), kept.known());
+        assert!(kept.is_known(&primary, false) && kept.is_known(&reader, true));
+        let settings = vec![("a.b".to_owned(), "c".to_owned())];
+        kept.note(Note::Settings(settings.clone()), false, &mut primary);
+        kept.note(Note::Prepared(statement("s", "SELECT 1")), false, &mut primary);
+        kept.note(Note::Numbers(Numbers { values: vec![(7, 8)], last: Some(7) }), false, &mut primary);
+        kept.note(Note::Seen(100), false, &mut primary);
+        assert!(kept.is_known(&primary, false), "it shows what it has shown");
+        let ask = kept.ask(&mut reader, true);
+        assert_eq!((ask.settings, ask.show), (Some(settings), 100));
+        assert_eq!(ask.prepare, [statement("s", "SELECT 1")]);
+        assert_eq!(ask.numbers.map(|numbers| numbers.last), Some(Some(7)));
+        // What is known is not said once more, but for what has to be shown.
+        assert_eq!(kept.ask(&mut reader, true), Ask { show: 100, ..Ask::default() });
+        // And back: another statement of that name, and a later state.
+        kept.note(Note::Forgotten("s".to_owned()), true, &mut reader);
+        kept.note(Note::Prepared(statement("s", "SELECT 2")), true, &mut reader);
+        kept.note(Note::Seen(200), true, &mut reader);
+        assert!(!kept.is_known(&primary, false));
+        let ask = kept.ask(&mut primary, false);
+        assert_eq!((ask.forget, ask.prepare), (vec!["s".to_owned()], vec![statement("s", "SELECT 2")]));
+        assert_eq!((ask.settings, ask.numbers, ask.show), (None, None, 200));
+        assert_eq!(kept.ask(&mut reader, true), Ask { show: 200, ..Ask::default() });
+    }
+
+    #[test]
+    fn a_session_that_has_too_much_is_bound() {
+        let mut kept = Kept::default();
+        let mut knows = kept.known();
+        kept.note(Note::Bound(Some("it listens".to_owned())), true, &mut knows);
+        assert_eq!(kept.bound(), None, "where it only reads nothing binds it");
+        kept.note(Note::Numbers(Numbers { values: vec![(1, 1); LONGEST / 8], last: None }), false, &mut knows);
+        assert!(kept.is_overflown() && kept.bound().is_some());
+    }
+}

@@ -225,4 +225,31 @@ mod tests {
         assert_eq!(Unit::read(b"Q\0\0\0\x03"), Unit::Other);
         assert_eq!(Unit::read(&long[..10]), Unit::Other, "it need not come to be known as too long");
     }
+
+    /// Bytes that mean nothing are understood somehow, and the same however much follows.
+    #[test]
+    fn bytes_that_mean_nothing_do_no_harm() {
+        let kinds = b"QPBDECSHXdcf=\0\xff";
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..random(6) {
+                let body: Vec<u8> = (0..random(12)).map(|_| b"\0\0sp$1\xff"[random(7) as usize]).collect();
+                bytes.extend(message(kinds[random(kinds.len() as u64) as usize], &body));
+            }
+            bytes.truncate(bytes.len() - random(bytes.len() as u64 + 1) as usize / 4);
+            let unit = Unit::read(&bytes);
+            if unit != Unit::More {
+                assert_eq!(unit, Unit::read(&[&bytes[..], b"Q\0\0\0\x05\0"].concat()));
+            }
+            if let Unit::Runs(_, unnamed, whole) = unit {
+                assert!(bytes.starts_with(whole));
+                let _ = unnamed.statement();
+            }
+        }
+    }
 }
