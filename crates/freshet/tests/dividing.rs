@@ -319,6 +319,28 @@ fn a_standby_that_shows_nothing_new_reads_nothing_old() {
 }
 
 #[test]
+fn reads_continue_while_there_is_no_primary() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = common::open_sql(&directory.path().join("access"));
+    let flags: Vec<&str> = open.iter().map(String::as_str).collect();
+    let mut primary = start(&directory.path().join("a"), &flags);
+    let joins = ["--join", &primary.ready().listen];
+    let standby = start(&directory.path().join("b"), &[&joins, &flags[..]].concat());
+    wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
+    until("it shows the catalog", || Sql::connect_as(&standby, "user=freshet").is_ok());
+    let session = divided(&standby);
+    session.run("CREATE TABLE t (a integer); INSERT INTO t VALUES (1)").unwrap();
+    until_it_reads(&session);
+    // Of two nodes none takes over by itself.
+    primary.kill();
+    let lost = Instant::now();
+    while lost.elapsed() < Duration::from_secs(7) {
+        assert_eq!(place(&session, "SELECT pg_is_in_recovery() FROM t"), "standby");
+    }
+    assert_eq!(code(&session.run("INSERT INTO t VALUES (2)").unwrap_err()), "57P03");
+}
+
+#[test]
 fn reads_and_writes_go_on_through_failovers() {
     let directory = tempfile::tempdir().unwrap();
     let [mut primary, second, standby] = cluster(directory.path(), &[]);

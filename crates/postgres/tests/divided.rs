@@ -143,7 +143,7 @@ impl Route for To {
         Ok((Hop::new(near, None, Vec::new()).unwrap(), Box::new(At)))
     }
 
-    fn connect_reader(&self, _: i32, _: usize, _: Duration) -> Result<(Hop, Box<dyn Link>), String> {
+    fn connect_reader(&self, _: i32, _: usize, _: bool, _: Duration) -> Result<(Hop, Box<dyn Link>), String> {
         let (near, far) = pair();
         let standby = Arc::clone(&self.1);
         std::thread::spawn(move || standby.serve(far));

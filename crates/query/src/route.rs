@@ -79,10 +79,17 @@ impl Route for ByCluster {
         Ok((hop(connection)?, Box::new(OfTerm { node: Arc::clone(&self.0), term, address, own })))
     }
 
-    fn connect_reader(&self, pid: i32, turn: usize, patience: Duration) -> Result<(Hop, Box<dyn Link>), String> {
-        let Way { connection, address, own, .. } = self.0.way_to_reader(pid, turn, patience).inspect_err(|cause| {
-            tracing::debug!(cause, "a session reads on the primary");
-        })?;
+    fn connect_reader(
+        &self,
+        pid: i32,
+        turn: usize,
+        old: bool,
+        patience: Duration,
+    ) -> Result<(Hop, Box<dyn Link>), String> {
+        let Way { connection, address, own, .. } =
+            self.0.way_to_reader(pid, turn, old, patience).inspect_err(|cause| {
+                tracing::debug!(cause, "a session reads on the primary");
+            })?;
         Ok((hop(connection)?, Box::new(Reader { node: Arc::clone(&self.0), address, own })))
     }
 

@@ -243,9 +243,9 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no way, for people.
-    pub fn way_to_reader(&self, pid: i32, turn: usize, patience: Duration) -> Result<Way, String> {
+    pub fn way_to_reader(&self, pid: i32, turn: usize, old: bool, patience: Duration) -> Result<Way, String> {
         let _place = OnTheWay::enter().ok_or("too many sessions are on their way to a standby")?;
-        let readers = self.readers();
+        let readers = self.readers(old);
         let first = usize::try_from(pid.unsigned_abs()).unwrap_or(0).wrapping_add(turn);
         let place = first.checked_rem(readers.len()).ok_or("there is no standby that shows what it has")?;
         let address = readers[place].clone();
@@ -260,13 +260,14 @@ impl Node {
         }
     }
 
-    /// The addresses of the standbys that sessions of this node may read on.
-    fn readers(&self) -> Vec<String> {
+    /// The addresses of the standbys that sessions of this node may read on; with `old` also if it
+    /// has not heard of a primary for long.
+    fn readers(&self, old: bool) -> Vec<String> {
         let Some(composition) = self.unless_taking_over() else { return Vec::new() };
         match &*composition {
             Composition::Standby(following) if self.config.replay != ReplayMode::None => {
                 let age = following.standby.status().age;
-                age.filter(|age| *age <= OLDEST).map(|_| self.address.clone()).into_iter().collect()
+                if old || age.is_some_and(|age| age <= OLDEST) { vec![self.address.clone()] } else { Vec::new() }
             }
             Composition::Primary(lead) => {
                 let all = lead.shipping.status().standbys.into_iter();
@@ -278,7 +279,7 @@ impl Node {
 
     /// Whether the standby at this address is one no more that sessions of this node may read on.
     pub fn is_no_reader(&self, address: &str) -> bool {
-        !self.readers().iter().any(|reader| reader == address)
+        !self.readers(false).iter().any(|reader| reader == address)
     }
 
     /// Cancels what a session does that was handed on to the node at `address`. Blocks for

@@ -237,11 +237,18 @@ pub trait Route: Send + Sync {
     fn connect(&self, pid: i32, patience: Duration) -> Result<(Hop, Box<dyn Link>), String>;
 
     /// Connects to a standby, for a session that is to read there; `turn` says which, where there
-    /// are several.
+    /// are several. With `old` it may show what is older than it should, as while there is no
+    /// primary.
     ///
     /// # Errors
     /// Why there is no way at present, for people.
-    fn connect_reader(&self, _pid: i32, _turn: usize, _patience: Duration) -> Result<(Hop, Box<dyn Link>), String> {
+    fn connect_reader(
+        &self,
+        _pid: i32,
+        _turn: usize,
+        _old: bool,
+        _patience: Duration,
+    ) -> Result<(Hop, Box<dyn Link>), String> {
         Err("there are no standbys".to_owned())
     }
 

@@ -333,8 +333,8 @@ impl Relay<'_> {
         if let Some(reader) = &self.reader {
             return reader.muted == 0;
         }
-        let turn = division.turn;
-        let found = self.route.connect_reader(self.seat.entry.pid, turn, STEP).map_err(|why| self.fails(why));
+        let (turn, old) = (division.turn, self.primary.is_none());
+        let found = self.route.connect_reader(self.seat.entry.pid, turn, old, STEP).map_err(|why| self.fails(why));
         let begun = found.and_then(|way| self.begin(way, Part::Reads, false, Instant::now() + SILENCE));
         match begun {
             Ok((reader, _)) => self.reader = Some(reader),
@@ -475,8 +475,9 @@ impl Relay<'_> {
             && reader.looked.elapsed() >= LOOK_EVERY
         {
             reader.looked = Instant::now();
-            // What this node has begun it can end, also as the primary.
-            if !(works && reader.link.is_own()) && reader.link.is_past() {
+            // What this node has begun it can end, also as the primary. While there is no primary,
+            // there is nothing better.
+            if self.primary.is_some() && !(works && reader.link.is_own()) && reader.link.is_past() {
                 return self.lose_reader();
             }
         }
