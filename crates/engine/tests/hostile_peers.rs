@@ -144,7 +144,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         7 => Purpose::Originals,
         8 => Purpose::BeginAgain { since: Lsn(random.next()) },
         9 => Purpose::Members { relays: random.next() as u8 },
-        11 => Purpose::Session { pid: random.next() as i32 },
+        11 => Purpose::Session { pid: random.next() as i32, reads: random.below(2) == 0 },
         12 => Purpose::Cancel {
             pid: random.next() as i32,
             key: (0..random.below(80)).map(|_| random.next() as u8).collect(),

@@ -13,7 +13,7 @@ use crate::{
     parameters::Parameters,
     registry::Sessions,
     report::{Report, SqlState},
-    route::{Moved, Note, Served, takes_none},
+    route::{Ask, Moved, Note, Part, Served, takes_none},
     scram::Verifier,
 };
 
@@ -188,8 +188,9 @@ pub struct Opening<'a> {
     pub bell: Bell,
     /// All sessions, to cancel or terminate them.
     pub sessions: Sessions,
-    /// Whether another node has handed it on: then it says what it has, in [`Session::notes`].
-    pub handed: bool,
+    /// If another node has handed it on, as which part of its client's session: then it says what
+    /// it has, in [`Session::notes`].
+    pub handed: Option<Part>,
 }
 
 /// How it stands with a session's transaction.
@@ -309,6 +310,15 @@ pub trait Session {
     /// # Errors
     /// When it cannot be the same.
     fn begin_again(&mut self, _moved: &Moved, _out: &mut Out) -> Result<(), Report> {
+        Ok(())
+    }
+
+    /// Of a session that was handed on, between transactions: its client has worked on another
+    /// node, and it is to have what was changed there. Blocks until the node shows what it must.
+    ///
+    /// # Errors
+    /// When it cannot be so, or takes too long.
+    fn catch_up(&mut self, _ask: &Ask, _out: &mut Out) -> Result<(), Report> {
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::{
     packet::Startup,
     registry::{Entry, Seat, Sessions},
     report::{Report, Severity, SqlState},
-    route::{Handed, Note, Served, begin_again, relay, taken, write_note},
+    route::{Handed, NOTE, Note, Part, Served, begin_again, read_ask, relay, taken, write_note},
     server::Shared,
     start_up::{End, Starting},
     transport::{Received, Transport},
@@ -86,7 +86,8 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     };
     match shared.backend.route(&startup) {
         Ok(Served::Here) => open(shared, seat, peer, (input, out), &startup, None),
-        Ok(Served::OnPrimary(route)) => relay(shared, seat, (input, out), (&startup, peer), &*route),
+        Ok(Served::OnPrimary(route)) => relay(shared, seat, (input, out), (&startup, peer), (&*route, Part::Whole)),
+        Ok(Served::Divided(route)) => relay(shared, seat, (input, out), (&startup, peer), (&*route, Part::Writes)),
         Err(report) => End::Reported(report.into_fatal()),
     }
 }
@@ -107,7 +108,7 @@ fn open(
         pid: entry.pid,
         bell: bell.clone(),
         sessions: Sessions::new(seat.registry()),
-        handed: handed.is_some(),
+        handed: handed.map(|handed| handed.part),
     };
     let longest = shared.limits.message;
     let mut end = None;
@@ -129,13 +130,15 @@ fn open(
         entry.opened(session.interrupt());
         if handed.is_some() {
             session.write_settings(out);
+            write_notes(session, out);
         }
         out.ready(session.status());
         out.flush();
         let (input, bell) = (std::mem::take(&mut input), bell.clone());
-        let (kept, skipping, batch, text) = Default::default();
+        let (kept, skipping, declined, batch, text) = Default::default();
         let handed = handed.is_some();
-        let mut talk = Talk { seat, entry, session, input, out, bell, longest, handed, kept, skipping, batch, text };
+        let mut talk =
+            Talk { seat, entry, session, input, out, bell, longest, handed, kept, skipping, declined, batch, text };
         // The session is dropped when it has fallen, not while it falls.
         end = Some(match panics::contained("a session", || talk.go_on()) {
             Ok(ControlFlow::Break(end)) => end,
@@ -172,6 +175,9 @@ struct Talk<'a> {
     kept: usize,
     /// After an error in the extended protocol, until Sync.
     skipping: bool,
+    /// What was asked of a session that was handed on cannot be: the node in the middle has another
+    /// one do what follows, up to the next answer that ends something.
+    declined: bool,
     /// Messages of the extended protocol were heeded since the last Sync.
     batch: bool,
     /// A statement's text or a portal's name, while its session may read more input.
@@ -191,7 +197,8 @@ impl Talk<'_> {
                     if std::mem::take(&mut self.kept) > 0 {
                         let _ = self.session.keeps_input(0);
                     }
-                    if !self.skipping || frame.kind == b'S' {
+                    let asks = self.handed && frame.kind == NOTE;
+                    if !asks && (!self.skipping || frame.kind == b'S') {
                         self.batch = !matches!(frame.kind, b'S' | b'Q' | b'F') && (self.batch || frame.kind != b'H');
                     }
                     self.handle(&frame)?;
@@ -257,8 +264,8 @@ impl Talk<'_> {
     }
 
     fn handle(&mut self, frame: &Frame) -> Next {
-        if self.skipping && !matches!(frame.kind, b'S' | b'X') {
-            return ControlFlow::Continue(());
+        if let Some(next) = self.passes_over(frame) {
+            return next;
         }
         let Self { session, input, out, text, longest, .. } = self;
         let body = input.body(frame);
@@ -329,6 +336,40 @@ impl Talk<'_> {
         }
     }
 
+    /// What comes of a message that the session does not get; none when it gets it.
+    fn passes_over(&mut self, frame: &Frame) -> Option<Next> {
+        if self.handed && frame.kind == NOTE {
+            return Some(self.catch_up(frame));
+        }
+        if self.declined && frame.kind != b'X' {
+            let ends = matches!(frame.kind, b'Q' | b'F' | b'S');
+            self.declined = !ends;
+            return Some(if ends { self.after_simple(Ok(())) } else { ControlFlow::Continue(()) });
+        }
+        (self.skipping && !matches!(frame.kind, b'S' | b'X')).then_some(ControlFlow::Continue(()))
+    }
+
+    /// The session's client has worked on another node.
+    fn catch_up(&mut self, frame: &Frame) -> Next {
+        let Some(ask) = read_ask(self.input.body(frame)) else {
+            return ControlFlow::Break(End::Reported(Report::violation("a session is asked for what makes no sense")));
+        };
+        let done = self.session.catch_up(&ask, self.out);
+        if let Err(report) = &done {
+            self.session.failed();
+            self.declined = true;
+            if self.entry.is_ending() || report.severity() == Severity::Fatal {
+                return ControlFlow::Break(self.ending());
+            }
+        }
+        let note = if done.is_ok() { Note::Ready } else { Note::Declined };
+        if ask.answers || self.declined {
+            write_note(&note, self.out);
+            self.out.flush();
+        }
+        ControlFlow::Continue(())
+    }
+
     /// A message of this kind says what cannot be.
     fn refuse(&mut self, kind: u8, report: Report) -> Next {
         match kind {
@@ -347,9 +388,7 @@ impl Talk<'_> {
         }
         self.session.write_settings(self.out);
         if self.handed {
-            let mut notes = Vec::new();
-            self.session.notes(&mut notes);
-            notes.iter().for_each(|note| write_note(note, self.out));
+            write_notes(self.session, self.out);
         }
         self.out.ready(self.session.status());
         self.flush_unless_session_does();
@@ -416,6 +455,13 @@ impl Talk<'_> {
             self.out.flush();
         }
     }
+}
+
+/// Says to the node in the middle what has changed of a session.
+fn write_notes(session: &mut dyn Session, out: &mut Out) {
+    let mut notes = Vec::new();
+    session.notes(&mut notes);
+    notes.iter().for_each(|note| write_note(note, out));
 }
 
 fn keep(text: &mut String, new: &str) {

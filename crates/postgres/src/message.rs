@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use crate::{
     encoding,
     report::{Report, SqlState},
+    route::NOTE,
 };
 
 /// The longest message of a kind that carries names and numbers only.
@@ -262,7 +263,7 @@ impl<'a> Message<'a> {
 
     /// Whether messages of this kind carry what can be of any length.
     pub(crate) fn carries_data(kind: u8) -> bool {
-        matches!(kind, b'Q' | b'P' | b'B' | b'F' | b'd')
+        matches!(kind, b'Q' | b'P' | b'B' | b'F' | b'd' | NOTE)
     }
 
     /// How long the body of a message of this kind may be, when `longest` is the limit for those

@@ -12,13 +12,14 @@
 //! up, and grows while it is used up fast, so that hardly anybody ever waits.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use freshet_engine::{Database, IndexDefinition, Isolation, KeyPart, ProcedureError, TableDefinition, Ticket, Worker};
+use freshet_postgres::route::Numbers;
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{
@@ -79,6 +80,8 @@ pub struct SessionSequences {
     known: RefCell<HashMap<u64, Arc<Mutex<State>>>>,
     last: RefCell<HashMap<Oid, i64>>,
     last_of_any: RefCell<Option<Oid>>,
+    /// Another one after each change.
+    generation: Cell<u64>,
 }
 
 /// What cannot be done.
@@ -397,6 +400,28 @@ fn read_only(function: &str) -> SqlError {
 }
 
 impl SessionSequences {
+    /// Another one after each change of what currval and lastval give.
+    pub fn generation(&self) -> u64 {
+        self.generation.get()
+    }
+
+    /// What currval and lastval give.
+    pub fn numbers(&self) -> Numbers {
+        let values = self.last.borrow().iter().map(|(oid, value)| (*oid, *value)).collect();
+        Numbers { values, last: *self.last_of_any.borrow() }
+    }
+
+    /// Has currval and lastval give these.
+    pub fn take(&self, numbers: &Numbers) {
+        *self.last.borrow_mut() = numbers.values.iter().copied().collect();
+        *self.last_of_any.borrow_mut() = numbers.last;
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.generation.set(self.generation.get() + 1);
+    }
+
     /// `nextval`: see [`Sequences::next`].
     ///
     /// # Errors
@@ -414,6 +439,7 @@ impl SessionSequences {
         let value = sequences.next_of(&state, sequence, interrupted)?;
         self.last.borrow_mut().insert(sequence.oid, value);
         *self.last_of_any.borrow_mut() = Some(sequence.oid);
+        self.changed();
         Ok(value)
     }
 
@@ -431,6 +457,7 @@ impl SessionSequences {
         sequences.set(sequence, position, interrupted)?;
         if position.called {
             self.last.borrow_mut().insert(sequence.oid, position.value);
+            self.changed();
         }
         Ok(position.value)
     }
@@ -467,5 +494,6 @@ impl SessionSequences {
         self.known.borrow_mut().clear();
         self.last.borrow_mut().clear();
         *self.last_of_any.borrow_mut() = None;
+        self.changed();
     }
 }

@@ -317,6 +317,8 @@ pub enum Purpose {
     Session {
         /// Its number where it was let in.
         pid: i32,
+        /// It only reads: a standby is wanted, and no primary.
+        reads: bool,
     },
     /// What a session does that was handed on is to be canceled.
     Cancel {

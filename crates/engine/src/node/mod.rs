@@ -185,7 +185,7 @@ pub struct Node {
     restart: Mutex<Phases>,
     /// How far the failover of a mirror is.
     phase: Mutex<Option<StartPhase>>,
-    started: Instant,
+    counted: sessions::Counted,
     /// How many failovers are under way, which keep the composition.
     taking_over: AtomicUsize,
 }

@@ -471,7 +471,7 @@ impl Parts {
             returning: Mutex::new(None),
             restart: Default::default(),
             phase: Mutex::new(None),
-            started: Instant::now(),
+            counted: Default::default(),
             taking_over: Default::default(),
         })
     }

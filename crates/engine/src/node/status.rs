@@ -19,7 +19,7 @@ use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
 use super::{
     Apply, CheckpointStatus, Composition, Domain, Failover, Node, NodeConfig, OTHERS_LOOK, PhaseStatus, StartPhase,
-    SweepStatus,
+    SweepStatus, sessions::Divided,
 };
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
@@ -166,6 +166,8 @@ pub struct NodeStatus {
     pub domain: Domain,
     /// Since when it runs.
     pub uptime: Duration,
+    /// What it has had done for clients whose reads go to standbys.
+    pub divided: Divided,
     /// Transactions that begin now see everything below.
     pub read_view: Lsn,
     /// Every running transaction sees everything below: versions older than this are reclaimed.
@@ -275,7 +277,8 @@ impl Node {
             incarnation: terms.incarnation,
             address: self.address.clone(),
             domain: self.config.domain,
-            uptime: self.started.elapsed(),
+            uptime: self.counted.since.elapsed(),
+            divided: self.counted.divided(),
             read_view: core.snapshots.current(),
             oldest_reader: core.oldest_needed(),
             tables: core.catalog.tables_at(core.snapshots.current()).len() - 1,

@@ -81,7 +81,7 @@ fn skip_blanks(mut sql: &[u8]) -> Option<&[u8]> {
 }
 
 /// What is under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flight {
     /// As the last ReadyForQuery said it.
     status: TransactionStatus,
@@ -146,13 +146,6 @@ pub(super) struct Lost {
     pub status: TransactionStatus,
 }
 
-impl Lost {
-    /// The error.
-    pub fn report(&self) -> Report {
-        lost(self.state)
-    }
-}
-
 /// The error that a client gets whose primary was lost.
 pub(super) fn lost(state: SqlState) -> Report {
     if state == SqlState::STATEMENT_COMPLETION_UNKNOWN {
@@ -164,10 +157,21 @@ pub(super) fn lost(state: SqlState) -> Report {
     Report::error(state, message).hint("Roll back, and repeat it: the session continues with the next primary.")
 }
 
+/// The error that a client gets whose standby was lost, in a transaction that reads.
+pub(super) fn lost_reader(state: SqlState) -> Report {
+    let message = "the standby that reads for this session was lost, and this transaction with it";
+    Report::error(state, message).hint("Roll back, and repeat it: the session continues with other nodes.")
+}
+
 impl Flight {
     /// Whether an answer is still to come.
     pub fn is_busy(&self) -> bool {
         self.owed > 0 || self.batch
+    }
+
+    /// Whether a batch of the extended protocol has begun, and its Sync has not been said.
+    pub fn is_in_batch(&self) -> bool {
+        self.batch
     }
 
     /// How it stands with the transaction.

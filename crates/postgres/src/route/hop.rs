@@ -1,5 +1,5 @@
-//! The connection to the primary, by the node that hands a session on. Nothing here blocks but the
-//! waits that say so.
+//! The connection to a node that serves a session, by the node that hands it on. Nothing here
+//! blocks but the waits that say so.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -11,7 +11,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-use super::{Handed, LONGEST, NOTE};
+use super::{Ask, Handed, LONGEST, NOTE};
 use crate::tls::broken;
 
 /// Bytes before a message's body.
@@ -21,7 +21,7 @@ const WHOLE: usize = 128 << 10;
 /// This much is read at a time.
 const PIECE: usize = 32 << 10;
 
-/// A connection to a primary.
+/// A connection to a node that serves a session.
 #[derive(Debug)]
 pub struct Hop {
     socket: TcpStream,
@@ -38,7 +38,7 @@ pub struct Hop {
     passing: usize,
 }
 
-/// What has come of the primary.
+/// What has come of that node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
     /// A message: its kind, and where it lies in [`Hop::bytes`], header and all.
@@ -202,6 +202,15 @@ fn read(socket: &TcpStream, tls: Option<&mut Connection>, into: &mut [u8]) -> io
                 tls.process_new_packets().map_err(broken)?;
             }
         }
+    }
+}
+
+impl Ask {
+    /// As it is sent: a message.
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let encoded = postcard::to_allocvec(self).map_err(io::Error::other)?;
+        let length = u32::try_from(encoded.len() + 4).map_err(io::Error::other)?;
+        Ok([&[NOTE], &length.to_be_bytes()[..], &encoded].concat())
     }
 }
 

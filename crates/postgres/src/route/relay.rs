@@ -1,14 +1,15 @@
 //! The loop of the node that was reached: bytes both ways, and another primary when one is lost.
 //!
-//! One thread does both directions. It never blocks on the primary's socket: a client may send more
-//! than a primary takes that waits for its client to read. To the client it writes as any session
-//! does.
+//! One thread does both directions. It never blocks on the socket of another node: a client may
+//! send more than a primary takes that waits for its client to read. To the client it writes as any
+//! session does.
 
+mod answers;
 mod client;
+mod divide;
 
 use std::{
     collections::BTreeMap,
-    ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -18,12 +19,13 @@ use rustix::{
     io::Errno,
 };
 
+use self::divide::Division;
 use super::{
-    Handed, Link, NOTE, Route,
-    flight::Flight,
+    Handed, Link, NOTE, Part, Route,
+    flight::{Flight, lost},
     front::Front,
     hop::{Came, Hop},
-    kept::{Asked, Kept, field, key_of, setting},
+    kept::{Asked, Kept, Knows, field, key_of, setting},
 };
 use crate::{
     backend::{Peer, TransactionStatus},
@@ -52,16 +54,20 @@ const PIECE: usize = 32 << 10;
 /// Settings whose values a client knows, at most.
 const REPORTED: usize = 256;
 
+/// Names and values of settings.
+type Settings = Vec<(String, String)>;
+
 /// What is done next, or the end.
 type Next<T = ()> = Result<T, End>;
 
-/// Serves a client by the primary, until either ends that.
+/// Serves a client by the primary, or by a standby too if its session is to be in parts, until
+/// either ends that.
 pub(crate) fn relay(
     shared: &Shared,
     seat: &Seat,
     (input, out): (Input, &mut Out),
     (startup, peer): (&Startup, &Peer),
-    route: &dyn Route,
+    (route, part): (&dyn Route, Part),
 ) -> End {
     let asked = Arc::new(Asked::default());
     if asked.bell.listen().is_err() {
@@ -78,6 +84,9 @@ pub(crate) fn relay(
         startup,
         peer,
         primary: None,
+        reader: None,
+        on: On::Primary,
+        division: (part != Part::Whole).then(Division::default),
         pending: input.bytes().to_vec(),
         piece: vec![0; PIECE].into(),
         hungry: true,
@@ -100,14 +109,26 @@ pub(crate) fn relay(
     }
 }
 
-/// A primary that serves the session.
-struct Primary {
+/// Which of the nodes that serve a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    Primary,
+    /// A standby.
+    Reader,
+}
+
+/// A node that serves the session.
+struct Far {
     hop: Hop,
     link: Box<dyn Link>,
     /// By which the session is canceled there.
     key: (i32, Vec<u8>),
-    /// When it was looked whether it is one still.
+    /// When it was looked whether it is still what it was.
     looked: Instant,
+    /// What it knows of the session.
+    knows: Knows,
+    /// The client hears nothing of what comes before this many answers have ended.
+    muted: u32,
 }
 
 struct Relay<'r> {
@@ -118,7 +139,13 @@ struct Relay<'r> {
     asked: Arc<Asked>,
     startup: &'r Startup,
     peer: &'r Peer,
-    primary: Option<Primary>,
+    primary: Option<Far>,
+    /// The standby that reads for it.
+    reader: Option<Far>,
+    /// Which one works for the client, or has done so last.
+    on: On,
+    /// What is kept of the division among them; none where the primary serves all.
+    division: Option<Division>,
     /// What the client has said and no primary has got.
     pending: Vec<u8>,
     /// Into which is read what it sends.
@@ -136,7 +163,7 @@ struct Relay<'r> {
     skipping: bool,
     flight: Flight,
     /// The error that the client gets for what it says next: its transaction was lost.
-    owed: Option<SqlState>,
+    owed: Option<Report>,
     kept: Kept,
     /// The settings that the client knows; none before it knows any.
     reported: Option<BTreeMap<String, String>>,
@@ -152,10 +179,11 @@ impl Relay<'_> {
     fn serve(&mut self) -> Next<std::convert::Infallible> {
         loop {
             self.heed()?;
-            if self.primary.is_none() {
+            // Who reads on a standby has no need of it.
+            if self.primary.is_none() && (self.division.is_none() || self.waits_since.is_some()) {
                 self.find_primary()?;
             }
-            let came = self.take_from_primary()?;
+            let came = self.take_from(On::Primary)? | self.take_from(On::Reader)?;
             let said = self.take_from_client()?;
             self.pass_on()?;
             self.note_run()?;
@@ -171,7 +199,23 @@ impl Relay<'_> {
             return Err(ending());
         }
         self.pass_cancel();
+        self.heed_reader()?;
         self.look(LOOK_EVERY)
+    }
+
+    fn far(&mut self, on: On) -> &mut Option<Far> {
+        match on {
+            On::Primary => &mut self.primary,
+            On::Reader => &mut self.reader,
+        }
+    }
+
+    /// The node that works for the client.
+    fn working(&self) -> Option<&Far> {
+        match self.on {
+            On::Primary => self.primary.as_ref(),
+            On::Reader => self.reader.as_ref(),
+        }
     }
 
     /// Looks whether the primary is one still, unless that was looked up within this time.
@@ -215,37 +259,54 @@ impl Relay<'_> {
 
     /// Begins the session on the primary; without an end in the error it is to be tried again.
     fn connect(&mut self) -> Result<(), Option<End>> {
-        let (hop, link) = self.route.connect(self.seat.entry.pid, STEP).map_err(|why| self.fails(why))?;
-        let failed = self.flight.status() == TransactionStatus::Failed;
-        let origin = self.peer.origin;
-        let handed = Handed { startup: self.startup.clone(), origin, moved: self.kept.moved(), failed };
+        let way = self.route.connect(self.seat.entry.pid, STEP).map_err(|why| self.fails(why))?;
+        let part = if self.division.is_some() { Part::Writes } else { Part::Whole };
+        let failed = self.on == On::Primary && self.flight.status() == TransactionStatus::Failed;
+        let (primary, settings) = self.begin(way, part, failed, Instant::now() + BEGINS)?;
+        self.primary = Some(primary);
+        self.began(settings).map_err(Some)
+    }
+
+    /// Begins a part of the session on a node, in a transaction that has failed if that is so;
+    /// returns with which settings.
+    fn begin(
+        &mut self,
+        (hop, link): (Hop, Box<dyn Link>),
+        part: Part,
+        failed: bool,
+        deadline: Instant,
+    ) -> Result<(Far, Settings), Option<End>> {
+        let (reads, origin) = (part == Part::Reads, self.peer.origin);
+        let moved = self.kept.moved(reads);
+        let handed = Handed { startup: self.startup.clone(), origin, moved, failed, part };
         let handed = handed.encode().map_err(|cause| self.fails(cause))?;
-        let key = (0, Vec::new());
-        let mut primary = Primary { hop, link, key, looked: Instant::now() };
-        keep_alive(primary.hop.socket(), &self.shared.limits).map_err(|cause| self.fails(cause))?;
-        primary.hop.send(&handed).map_err(|cause| self.fails(cause))?;
-        let deadline = Instant::now() + BEGINS;
+        let (key, knows) = ((0, Vec::new()), self.kept.known());
+        let mut far = Far { hop, link, key, looked: Instant::now(), knows, muted: 0 };
+        keep_alive(far.hop.socket(), &self.shared.limits).map_err(|cause| self.fails(cause))?;
+        far.hop.send(&handed).map_err(|cause| self.fails(cause))?;
         let mut settings = Vec::new();
         loop {
-            let (kind, message) = match primary.hop.next() {
+            let (kind, message) = match far.hop.next() {
                 Came::Whole(kind, message) => (kind, message),
                 Came::More => {
-                    primary.hop.wait(deadline).map_err(|cause| self.fails(cause))?;
+                    far.hop.wait(deadline).map_err(|cause| self.fails(cause))?;
                     continue;
                 }
                 Came::Piece(..) | Came::Malformed => return Err(self.fails("its answer makes no sense")),
             };
-            let body = primary.hop.body(&message);
+            let body = far.hop.body(&message);
             match kind {
                 b'S' => settings.extend(setting(body)),
-                b'K' => primary.key = key_of(body).ok_or(None)?,
-                b'E' => return Err(self.refused(&primary.hop.bytes()[message.clone()], body)),
-                b'Z' => break,
+                b'K' => far.key = key_of(body).ok_or(None)?,
+                b'E' if reads => {
+                    return Err(self.fails(String::from_utf8_lossy(field(body, b'M').unwrap_or_default())));
+                }
+                b'E' => return Err(self.refused(&far.hop.bytes()[message.clone()], body)),
+                b'Z' => return Ok((far, settings)),
+                NOTE => drop(postcard::from_bytes(body).map(|note| self.kept.note(note, reads, &mut far.knows))),
                 _ => {}
             }
         }
-        self.primary = Some(primary);
-        self.began(settings).map_err(Some)
     }
 
     /// It did not work, and is tried again.
@@ -267,7 +328,7 @@ impl Relay<'_> {
     }
 
     /// The client gets what it does not know yet.
-    fn began(&mut self, settings: Vec<(String, String)>) -> Next {
+    fn began(&mut self, settings: Settings) -> Next {
         let first = self.reported.is_none();
         let reported = self.reported.get_or_insert_default();
         for (name, value) in settings {
@@ -288,35 +349,21 @@ impl Relay<'_> {
         self.flush()
     }
 
-    /// The primary is lost. The client hears what became of what was under way.
+    /// The primary is lost. The client hears what became of what was under way there.
     fn lose(&mut self) -> Next {
         let Some(primary) = self.primary.take() else { return Ok(()) };
         self.tried = None;
         self.later.clear();
-        if primary.hop.is_passing() {
-            // In the middle of a message there is no place for another one.
-            return Err(End::Quiet);
-        }
-        drop(primary);
-        let lost = self.flight.lose(std::mem::take(&mut self.kept.left));
-        for unit in 0..lost.units {
-            if unit > 0 || !lost.errored {
-                self.out.error(&lost.report());
+        let left = std::mem::take(&mut self.kept.left);
+        self.stop_moving(On::Primary);
+        if self.on == On::Primary {
+            if primary.hop.is_passing() {
+                // In the middle of a message there is no place for another one.
+                return Err(End::Quiet);
             }
-            self.out.ready(lost.status);
+            drop(primary);
+            self.report_lost(left, lost)?;
         }
-        if lost.batch {
-            if lost.units > 0 || !lost.errored {
-                self.out.error(&lost.report());
-            }
-            self.skipping = true;
-        }
-        if lost.units == 0 && !lost.batch && lost.status == TransactionStatus::Failed {
-            self.owed = Some(lost.state);
-        }
-        // What has begun to be said is not said to another one.
-        self.swallows |= self.front.is_within();
-        self.flush()?;
         if let Some(why) = self.kept.bound() {
             let message = format!("the primary was lost, and this session cannot go on with another one: {why}");
             return Err(End::Reported(Report::fatal(SqlState::ADMIN_SHUTDOWN, message)));
@@ -324,82 +371,29 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Passes on what has come of the primary; says whether that was anything.
-    fn take_from_primary(&mut self) -> Next<bool> {
-        let Some(primary) = &mut self.primary else { return Ok(false) };
-        // What it has sent before it went is worth more.
-        let (pushed, received) = (primary.hop.push(), primary.hop.receive());
-        let came = self.pass_messages()?;
-        match (received, pushed) {
-            (Ok(true), _) => Ok(true),
-            (Ok(false), Ok(())) => Ok(came),
-            _ => self.lose().map(|()| true),
-        }
-    }
-
-    /// Passes on whole messages, and pieces of long ones.
-    fn pass_messages(&mut self) -> Next<bool> {
-        let mut any = false;
-        let mut run: Option<Range<usize>> = None;
-        loop {
-            let Some(primary) = &mut self.primary else { return Ok(any) };
-            let (passes, range) = match primary.hop.next() {
-                Came::More => break,
-                Came::Malformed => {
-                    self.write_run(run.take())?;
-                    return self.lose().map(|()| true);
-                }
-                Came::Piece(kind, range) => {
-                    if kind == Some(b'E') {
-                        self.flight.failed();
-                    }
-                    (true, range)
-                }
-                Came::Whole(kind, range) => {
-                    let body = primary.hop.body(&range);
-                    match kind {
-                        b'Z' => self.flight.ready(body.first().copied().unwrap_or(b'I')),
-                        b'G' => self.flight.copies(),
-                        b'E' if field(body, b'V') == Some(b"FATAL") => {
-                            // It ends this session, for a reason of its own.
-                            run = Some(run.map_or(range.start, |run| run.start)..range.end);
-                            self.write_run(run)?;
-                            return Err(End::Quiet);
-                        }
-                        b'E' => self.flight.failed(),
-                        b'S' => {
-                            if let (Some((name, value)), Some(reported)) = (setting(body), &mut self.reported)
-                                && (reported.len() < REPORTED || reported.contains_key(&name))
-                            {
-                                reported.insert(name, value);
-                            }
-                        }
-                        NOTE => drop(postcard::from_bytes(body).map(|note| self.kept.note(note))),
-                        _ => {}
-                    }
-                    (kind != NOTE, range)
-                }
-            };
-            any = true;
-            match run {
-                Some(run_before) if passes && run_before.end == range.start => {
-                    run = Some(run_before.start..range.end);
-                }
-                before => {
-                    self.write_run(before)?;
-                    run = passes.then_some(range);
-                }
+    /// The client hears what became of what was under way; `left` says that nothing of it was
+    /// begun.
+    fn report_lost(&mut self, left: bool, report: impl Fn(SqlState) -> Report) -> Next {
+        let lost = self.flight.lose(left);
+        let report = report(lost.state);
+        for unit in 0..lost.units {
+            if unit > 0 || !lost.errored {
+                self.out.error(&report);
             }
+            self.out.ready(lost.status);
         }
-        self.write_run(run)?;
-        Ok(any)
-    }
-
-    fn write_run(&mut self, run: Option<Range<usize>>) -> Next {
-        let Some(run) = run else { return Ok(()) };
-        let Some(primary) = &self.primary else { return Ok(()) };
-        let bytes = primary.hop.bytes()[run].to_vec();
-        self.write(&bytes)
+        if lost.batch {
+            if lost.units > 0 || !lost.errored {
+                self.out.error(&report);
+            }
+            self.skipping = true;
+        }
+        if lost.units == 0 && !lost.batch && lost.status == TransactionStatus::Failed {
+            self.owed = Some(report);
+        }
+        // What has begun to be said is not said to another one.
+        self.swallows |= self.front.is_within();
+        self.flush()
     }
 
     /// Writes to the client. It may take its time to read: until it has, requests to cancel are
@@ -425,7 +419,7 @@ impl Relay<'_> {
 
     fn pass_cancel(&self) {
         if self.asked.canceled.swap(false, Ordering::SeqCst)
-            && let Some(Primary { link, key: (pid, key), .. }) = &self.primary
+            && let Some(Far { link, key: (pid, key), .. }) = self.working()
         {
             link.cancel(*pid, key);
         }
@@ -438,29 +432,35 @@ impl Relay<'_> {
 
     /// Says something to the primary. What it does not get is found out when it is read from.
     fn send(&mut self, bytes: &[u8]) {
-        if let Some(primary) = &mut self.primary
+        self.send_to(On::Primary, bytes);
+    }
+
+    fn send_to(&mut self, on: On, bytes: &[u8]) {
+        if let Some(far) = self.far(on)
             && !bytes.is_empty()
         {
-            let _ = primary.hop.send(bytes);
+            let _ = far.hop.send(bytes);
         }
     }
 
     /// Blocks until there is something to do.
     fn wait(&mut self) -> Next {
-        let timeout = if self.primary.is_some() { LOOK_EVERY } else { TRY_EVERY };
+        let timeout = if self.working().is_some() && !self.is_asking() { LOOK_EVERY } else { TRY_EVERY };
         let timeout = Timespec::try_from(timeout).ok();
         let (reads, bell) = (self.reads_client(), self.asked.bell.clone());
+        let barred = [On::Primary, On::Reader].map(|on| self.is_barred(on));
         let Some(client) = self.out.transport().descriptor() else { return Err(End::Quiet) };
-        let mut descriptors = Vec::with_capacity(3);
+        let mut descriptors = Vec::with_capacity(4);
         if let Some(rung) = bell.descriptor() {
             descriptors.push(PollFd::from_borrowed_fd(rung, PollFlags::IN));
         }
         if reads {
             descriptors.push(PollFd::from_borrowed_fd(client, PollFlags::IN));
         }
-        if let Some(primary) = &self.primary {
-            let sends = if primary.hop.is_behind() { PollFlags::OUT } else { PollFlags::empty() };
-            descriptors.push(PollFd::from_borrowed_fd(primary.hop.descriptor(), PollFlags::IN | sends));
+        for (far, _) in [&self.primary, &self.reader].into_iter().zip(barred).filter(|(_, barred)| !barred) {
+            let Some(far) = far else { continue };
+            let sends = if far.hop.is_behind() { PollFlags::OUT } else { PollFlags::empty() };
+            descriptors.push(PollFd::from_borrowed_fd(far.hop.descriptor(), PollFlags::IN | sends));
         }
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::Connection;
 
-use super::{Handed, LONGEST, Moved, NOTE, Note};
+use super::{Ask, Handed, LONGEST, Moved, NOTE, Note};
 use crate::{
     backend::{Peer, Session},
     copy::Client,
@@ -129,6 +129,11 @@ pub(crate) fn begin_again(
     }
     client.rewind(mark);
     Ok(())
+}
+
+/// What a session is asked for before it continues; none when that makes no sense.
+pub(crate) fn read_ask(body: &[u8]) -> Option<Ask> {
+    postcard::from_bytes(body).ok()
 }
 
 /// Says to the node in the middle what has changed of a session.

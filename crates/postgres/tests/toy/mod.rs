@@ -321,6 +321,9 @@ impl ToySession {
                 self.wait(number(rest)?)?;
             }
             "BEGIN" | "START" => self.status = TransactionStatus::Open,
+            "ROLLBACK" if rest.starts_with("TO") => {
+                return Err(Report::error(SqlState::new("3B001"), "there are no savepoints"));
+            }
             "COMMIT" | "ROLLBACK" => self.status = TransactionStatus::Idle,
             "FAIL" => {
                 return Err(Report::error(DIVISION_BY_ZERO, "division by zero")

@@ -271,6 +271,9 @@ impl Session<'_> {
     ) -> Result<Tag, SqlError> {
         Ok(Tag(match cursor {
             Cursor::Declare(declared) => {
+                if declared.hold {
+                    self.state.must_not_read_for_others("DECLARE CURSOR WITH HOLD")?;
+                }
                 self.declare(declared, types, values, client)?;
                 "DECLARE CURSOR".to_owned()
             }

@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::panics;
 use freshet_postgres::{
-    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Moved, Note, Out, Parameters, Report,
+    self as postgres, Ask, Bind, Client, Described, Executed, Format, Interrupt, Moved, Note, Out, Parameters, Report,
     TransactionStatus, Types,
 };
 use freshet_sql::{
@@ -512,6 +512,16 @@ impl postgres::Session for Session<'_> {
 
     fn notes(&mut self, notes: &mut Vec<Note>) {
         self.note_moves(notes);
+    }
+
+    fn catch_up(&mut self, ask: &Ask, out: &mut Out) -> Result<(), Report> {
+        self.arm();
+        let done = self.take_changes(ask, out).inspect_err(|cause| {
+            tracing::debug!(cause = cause.message(), "a session does not do here what it does elsewhere");
+        });
+        self.disarm();
+        self.note_rest();
+        done
     }
 
     fn begin_again(&mut self, moved: &Moved, out: &mut Out) -> Result<(), Report> {

@@ -45,7 +45,7 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Lsn, Worker};
-use freshet_postgres::{Out, Report, Severity, TransactionStatus};
+use freshet_postgres::{Out, Part, Report, Severity, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
@@ -159,6 +159,9 @@ pub struct State {
     pub wanted: RefCell<Vec<Wanted>>,
     /// What functions want the client to be warned of.
     pub warnings: RefCell<Vec<&'static str>>,
+    /// Whether it reads on this standby for a client whose session is on another node as well:
+    /// nothing of it may stay here that is not moved there.
+    pub reads_for_others: bool,
 }
 
 /// A statement with its parameters, in the middle of being run or before.
@@ -275,8 +278,7 @@ impl<'w> Session<'w> {
         opening: &freshet_postgres::Opening<'_>,
         database: &str,
     ) -> Result<Self, SqlError> {
-        let user = opening.startup.user().to_owned();
-        let common = shared.catalog.shared(&worker.begin_read_only())?;
+        let (user, common) = (opening.startup.user().to_owned(), shared.catalog.shared(&worker.begin_read_only())?);
         let role = common.role(&user).ok_or_else(|| {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
@@ -300,8 +302,8 @@ impl<'w> Session<'w> {
             database: (opened.oid, database),
             peer: &opening.peer,
         }));
-        let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
-        let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
+        let found = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
+        let schema = found.ok_or_else(|| crate::ddl::no_database(database))?;
         let session = Self {
             worker,
             block: None,
@@ -330,6 +332,7 @@ impl<'w> Session<'w> {
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
                 warnings: RefCell::default(),
+                reads_for_others: opening.handed == Some(Part::Reads),
             },
             statements: Statements::default(),
             portals: HashMap::new(),
@@ -344,7 +347,7 @@ impl<'w> Session<'w> {
             standby,
             rested: Instant::now(),
             around: None,
-            handed: opening.handed.then(Noted::default),
+            handed: opening.handed.map(Noted::of),
             shared,
         };
         session.state.flag.heed(&session.shared.old_snapshots, worker.place());

@@ -230,6 +230,7 @@ impl Session<'_> {
         let (channels, memory) = (&self.state.channels, &self.state.memory);
         let tag = match channel {
             Channel::Listen(name) => {
+                self.state.must_not_read_for_others("LISTEN")?;
                 if channels.listener.get().is_none() {
                     channels.bell.listen().map_err(|cause| {
                         let message = format!("the session cannot be woken for notifications: {cause}");

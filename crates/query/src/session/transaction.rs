@@ -307,6 +307,7 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 72000.
     fn check_not_given_up(&mut self, out: &mut Out) -> Result<(), SqlError> {
+        self.note_view();
         if self.block.as_ref().is_some_and(|block| block.condemned.take()) {
             self.roll_back(out);
             return Err(too_old());
@@ -397,7 +398,7 @@ impl<'w> Session<'w> {
                 if is_shown {
                     self.wait_until_shown(ticket.until, out)?;
                 }
-                self.state.last_commit = Some(lsn);
+                self.note_commit(lsn, ticket.until);
                 if self.state.settings.ready.commit_lsns {
                     out.parameter_status("freshet.last_commit", &lsn.0.to_string());
                 }
@@ -442,6 +443,7 @@ impl<'w> Session<'w> {
 
     /// Rolls the transaction back.
     pub(super) fn roll_back(&mut self, out: &mut Out) {
+        self.note_view();
         if self.block.take().is_some() {
             self.end_portals(false);
             self.ended(false, out);
@@ -472,6 +474,7 @@ impl<'w> Session<'w> {
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the
     /// transaction back.
     pub(super) fn fail(&mut self) {
+        self.note_view();
         // What its functions wanted to have set, or said, is void.
         self.state.wanted.take();
         self.state.warnings.take();

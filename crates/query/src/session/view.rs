@@ -321,6 +321,7 @@ impl View<'_> {
 
     /// Functions about advisory locks.
     fn advisory(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
+        self.state.must_not_read_for_others(&format!("{}()", function.name()))?;
         let key = match arguments {
             [Value::Int8(number)] => AdvisoryKey::one(*number),
             [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),

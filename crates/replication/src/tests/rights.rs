@@ -65,7 +65,7 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         }),
         Some(Purpose::Ask(_)) => Purpose::Restart,
         Some(Purpose::Restart) => Purpose::Renew,
-        Some(Purpose::Renew) => Purpose::Session { pid: 1 },
+        Some(Purpose::Renew) => Purpose::Session { pid: 1, reads: false },
         Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
         Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,

@@ -1,18 +1,18 @@
-//! What a client says, on its way to its primary.
+//! What a client says, on its way to the nodes that serve it.
 
 use std::time::{Duration, Instant};
 
 use super::super::{
-    flight::{Effect, lost},
+    flight::Effect,
     front::{Passing, Step},
 };
-use super::{Next, Relay};
+use super::{Next, On, Relay, divide::Choice};
 use crate::{connection::ending, report::Report, start_up::End, transport::Received};
 
 impl Relay<'_> {
-    /// Whether more of the client is read: not before the primary has taken what was said before.
+    /// Whether more of the client is read: not before what was said before was taken.
     pub(super) fn reads_client(&self) -> bool {
-        self.hungry && self.primary.as_ref().is_none_or(|primary| !primary.hop.is_behind())
+        self.hungry && self.working().is_none_or(|far| !far.hop.is_behind())
     }
 
     /// Takes in what the client has said; says whether that was anything.
@@ -38,15 +38,25 @@ impl Relay<'_> {
         // What has not begun is not begun on a primary of the past, or one that has hung up.
         if !self.flight.is_busy() && !self.front.is_within() && !self.pending.is_empty() {
             self.look(Duration::ZERO)?;
-            self.take_from_primary()?;
+            self.take_from(On::Primary)?;
+            self.take_from(On::Reader)?;
         }
         loop {
-            // What goes nowhere needs no primary.
+            // What goes nowhere needs no node.
             let goes = !self.swallows && !self.skipping && self.owed.is_none();
-            let waits = self.primary.is_none() || !self.later.is_empty();
-            if waits && goes && used < self.pending.len() {
-                self.waits_since.get_or_insert_with(Instant::now);
-                break;
+            if goes && used < self.pending.len() {
+                match self.choose(used) {
+                    Choice::Goes => {}
+                    Choice::Waits => break,
+                    Choice::More => {
+                        self.hungry = true;
+                        break;
+                    }
+                }
+                if self.working().is_none() || self.on == On::Primary && !self.later.is_empty() {
+                    self.waits_since.get_or_insert_with(Instant::now);
+                    break;
+                }
             }
             match self.front.step(&self.pending[used..]) {
                 Step::More => {
@@ -60,11 +70,15 @@ impl Relay<'_> {
                 Step::Bytes(count) => {
                     let bytes = used..used + count;
                     used += count;
+                    let far = match self.on {
+                        On::Primary => &mut self.primary,
+                        On::Reader => &mut self.reader,
+                    };
                     if !self.swallows
-                        && let Some(primary) = &mut self.primary
+                        && let Some(far) = far
                     {
                         // That it has ended is found out when it is read from.
-                        let _ = primary.hop.send(&self.pending[bytes]);
+                        let _ = far.hop.send(&self.pending[bytes]);
                     }
                 }
                 Step::Ends => {
@@ -113,7 +127,7 @@ impl Relay<'_> {
                 let statements = &self.kept.statements;
                 let (portal, statement) = (passing.text(0).unwrap_or(b"?"), passing.text(1).unwrap_or(b"?"));
                 let known = || {
-                    let statement = statements.get(std::str::from_utf8(statement).ok()?)?;
+                    let statement = &statements.get(std::str::from_utf8(statement).ok()?)?.statement;
                     Some(Effect::of(statement.sql.as_bytes(), statement.sql.contains(';')))
                 };
                 self.flight.bound(portal, statement, known);
@@ -125,7 +139,7 @@ impl Relay<'_> {
 
     /// It has said something whole that goes nowhere.
     fn swallowed(&mut self, passing: &Passing) -> Next {
-        if let Some(state) = self.owed.take() {
+        if let Some(report) = self.owed.take() {
             if passing.kind == b'Q' && passing.effect() == Effect::RollsBack && passing.whole().is_some() {
                 // It does what it would be told to do. The next session begins where that is due.
                 self.flight.begins(b'Q');
@@ -138,7 +152,7 @@ impl Relay<'_> {
                 self.waits_since = self.primary.is_none().then(Instant::now);
                 return self.note_run();
             }
-            self.out.error(&lost(state));
+            self.out.error(&report);
             self.skipping = true;
         } else if !self.skipping {
             // A message that its primary had in part: it was answered when that was lost.

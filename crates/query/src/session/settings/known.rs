@@ -99,7 +99,7 @@ freshet.max_staleness\tuser\tinteger\tms\t0\t2147483647\t\t0\tFreshet\tSets the 
 freshet.query_memory\tuser\tinteger\tkB\t0\t2147483647\t\t262144\tFreshet\tSets the memory that a statement may keep.
 freshet.read_after\tuser\tstring\t\t\t\t\t\tFreshet\tSets the LSN that transactions wait for before they read.
 freshet.read_after_timeout\tuser\tinteger\tms\t0\t2147483647\t\t10000\tFreshet\tSets how long they wait for it.
-freshet.route\tbackend\tenum\t\t\t\tnode|primary|standby\tnode\tFreshet\tSets which node serves the session.
+freshet.route\tbackend\tenum\t\t\t\tnode|primary|standby|any\tnode\tFreshet\tSets which node serves the session.
 freshet.safety\tuser\tstring\t\t\t\t\t\tFreshet\tSets what a commit waits for.
 is_superuser\tinternal\tbool\t\t\t\t\ton\tUngrouped\tShows whether the current user is a superuser.
 role\tuser\tstring\t\t\t\t\tnone\tUngrouped\tSets the current role.
