@@ -24,6 +24,7 @@ use freshet_replication::{
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
     config::{Domain, NodeConfig, SettingError},
+    etcd,
     join::{self, JOINING},
     membership,
     start::StartError,
@@ -93,6 +94,15 @@ pub(super) fn random() -> Result<u128, StartError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// With what the configuration says of where it is recorded what happens, and of the witness.
+fn configured(terms: Terms, config: &NodeConfig, cluster: ClusterId) -> Result<Terms, StartError> {
+    let terms = terms.recording(recorder(config)?);
+    Ok(match etcd::witness(config, cluster)? {
+        Some(register) => terms.witnessed_by(register),
+        None => terms,
+    })
+}
+
 /// Where it is recorded what happens, if it is to be.
 fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
     let opened = config.record_events.as_deref().map(|path| {
@@ -155,7 +165,7 @@ impl Ground {
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
         let credentials = membership::of_node(config, directory.path(), (id, cluster), is_first)?;
-        let terms = terms.recording(recorder(config)?);
+        let terms = configured(terms, config, cluster)?;
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
@@ -167,8 +177,7 @@ impl Ground {
         // A log in memory is another one each time.
         let incarnation = store.as_ref().map(|_| random()).transpose()?.map(|number| number as u64);
         let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
-        let terms = Terms::new(state, Arc::new(VolatileTerms));
-        let terms = terms.recording(recorder(config)?);
+        let terms = configured(Terms::new(state, Arc::new(VolatileTerms)), config, cluster)?;
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
 
