@@ -95,7 +95,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// How the witness is asked.
 enum Line<'s> {
     /// A process, on one connection.
-    Process { address: &'s str, connection: Option<Connection> },
+    Process { address: &'s str, connection: Option<Box<Connection>> },
     /// The register in the place of one.
     Register(&'s RegisterWitness),
 }
@@ -114,7 +114,7 @@ impl Line<'_> {
             Self::Process { address, connection } => {
                 let hello = shared.hello(Purpose::Ask(ask));
                 let called = call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)?;
-                *connection = Some(called.1);
+                *connection = Some(Box::new(called.1));
                 (*address, called.0)
             }
         };
