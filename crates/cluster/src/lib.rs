@@ -24,6 +24,7 @@
 //! | [`promotion`] | who may take over, and by which steps |
 //! | [`switch_over`] | by which steps a primary that is well hands its role to a standby |
 //! | [`witness`] | what a voter without data notes, promises and grants |
+//! | [`register`] | the same for a witness that is a value, which others change by compare-and-swap |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`maintenance`] | whether no node stands by itself for a while |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
@@ -49,6 +50,7 @@ mod moment;
 pub mod promising;
 pub mod promotion;
 pub mod recording;
+pub mod register;
 pub mod relay;
 pub mod switch_over;
 pub mod term;

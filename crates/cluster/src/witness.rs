@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{ClusterId, NodeId};
+use freshet_base::{ClusterId, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -55,6 +55,29 @@ pub struct Granted {
     pub noted: Option<SetName>,
     /// [`Ask::sent`].
     pub sent: Moment,
+}
+
+/// What a candidate asks a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consult {
+    /// The candidate.
+    pub node: NodeId,
+    /// Its term.
+    pub term: Term,
+    /// Whether the answer is a promise to refuse every earlier term.
+    pub binding: bool,
+    /// Of a candidate that no operator has asked to lead: the latest term that it had heard of. It
+    /// gives way to a term that is not older, and lives.
+    pub gives_way: Option<Term>,
+}
+
+/// Why a candidate has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTestimony {
+    /// It has to give way to this node.
+    Led(Living),
+    /// A later term is in force, or this one is another node's.
+    Refused(Refused),
 }
 
 /// What a witness knows beside what is on its disk.
@@ -112,6 +135,27 @@ impl Witness {
         self.observed.take_if(|(living, _)| living.node == node);
     }
 
+    /// A candidate asks. The answer must not be given before `state` is durable.
+    ///
+    /// # Errors
+    /// [`NoTestimony`]; then nothing has changed.
+    pub fn consulted(&mut self, state: &mut TermState, asks: &Consult, now: Moment) -> Result<Testimony, NoTestimony> {
+        let Consult { node, term, binding, gives_way } = *asks;
+        let living = self.living(state, now);
+        let over = |living: &Living| gives_way.is_some_and(|latest| living.outranks(node, latest));
+        if let Some(living) = living.filter(over) {
+            return Err(NoTestimony::Led(living));
+        }
+        if binding {
+            state.fence.observe(term, node).map_err(NoTestimony::Refused)?;
+            if gives_way.is_none() {
+                // It was told to take over, and will lead in a moment.
+                self.observe_primary(Living { term, node }, now);
+            }
+        }
+        Ok(self.testimony(state, now))
+    }
+
     /// What it says to a candidate.
     pub fn testimony(&self, state: &TermState, now: Moment) -> Testimony {
         let (end, committed) = Default::default();
@@ -123,8 +167,6 @@ impl Witness {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::Term;
-
     use super::*;
     use crate::{
         in_sync::{Holder, tests::first_set},

@@ -40,7 +40,7 @@ pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, Failover, ForceFenceBy, GroupCommit, LogSettings, MembershipSettings, MemoryStatus, MirrorSettings,
     Mix, MixError, Node, NodeConfig, NodeStatus, OnDoubt, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role,
-    SettingError, SweepCounts, SweepSettings, SweepStatus,
+    SettingError, SweepCounts, SweepSettings, SweepStatus, WitnessSettings,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},

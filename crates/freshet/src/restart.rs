@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::wait::{self, Patience};
+use freshet_engine::node::ETCD;
 use serde_json::Value;
 
 use crate::{
@@ -79,7 +80,8 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     }
     let (own, others) = (text(&own["node"]), nodes(&members).iter().filter(|node| !is_primary(node)));
     let others: Vec<_> = others.map(|node| [&node["node"], &node["role"], &node["address"]].map(text)).collect();
-    for [node, role, address] in &others {
+    // etcd in the place of a witness is not for this command to start again.
+    for [node, role, address] in others.iter().filter(|[_, _, address]| !address.starts_with(ETCD)) {
         println!("{role} {node} at {} starts again", plain(address));
         let ordered = Instant::now();
         options.shows.connect(&options.address, CONNECT)?.restart(Some(node.clone()), ORDER)?;

@@ -43,6 +43,7 @@ pub mod mirror;
 mod originals;
 pub mod primary;
 pub mod promotion;
+pub mod register;
 pub mod renewal;
 pub mod restart;
 mod rights;

@@ -34,9 +34,10 @@ use freshet_cluster::{
 
 pub(crate) use self::{asked::Asked, serve::serve_log};
 use crate::{
-    endpoint::{CallError, call},
+    endpoint::CallError,
     follow::{SessionError, Shared, Store, promise},
     maintenance::Notice,
+    register::ask_peer,
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
@@ -496,12 +497,14 @@ fn consult<S: Store>(
     let hello = shared.hello(Purpose::Consult { term, binding, gives_way, handed, stands });
     let (replies, answers) = mpsc::channel();
     let is_asked = |peer: &Peer| !is_itself(shared, peer) && only.is_none_or(|only| peer.node == Some(only));
-    for (is_waited_for, peer) in asked.peers().filter(|(_, peer)| is_asked(peer)) {
-        let (credentials, hello, peer, patience) =
-            (shared.who.credentials.clone(), hello.clone(), peer.clone(), options.patience);
-        let replies = replies.clone();
+    let register = shared.terms.register().cloned();
+    let witness = register.iter().map(|register| (true, register.peer()));
+    let peers = asked.peers().map(|(is_waited_for, peer)| (is_waited_for, peer.clone())).chain(witness);
+    for (is_waited_for, peer) in peers.filter(|(_, peer)| is_asked(peer)) {
+        let (credentials, hello, patience) = (shared.who.credentials.clone(), hello.clone(), options.patience);
+        let (replies, register) = (replies.clone(), register.clone());
         let ask = move || {
-            let reply = call(&credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
+            let reply = ask_peer(register.as_deref(), &credentials, &peer, &hello, term, patience);
             // The candidate may have decided already.
             let _ = replies.send((is_waited_for, peer, reply));
         };
@@ -567,7 +570,7 @@ impl Round {
                     tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");
                     return;
                 }
-                self.late |= matches!(error, CallError::System { .. });
+                self.late |= matches!(error, CallError::System { .. } | CallError::Register { .. });
                 self.uncertified |= error.is_of_strangers() || shared.who.credentials.have_ended();
                 error.to_string()
             }

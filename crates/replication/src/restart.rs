@@ -18,8 +18,9 @@ use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
 
 use crate::{
-    endpoint::{CallError, Service, call},
+    endpoint::{CallError, Service},
     promotion::{Asked, ask_all},
+    register::ask_peer,
     terms::Terms,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
@@ -53,17 +54,20 @@ pub fn ask_others(
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let mut asked = Asked::known(addresses.iter().cloned().map(Peer::at).collect());
     let (mut others, mut leads, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
-    let mut from = 0;
+    let (mut from, register) = (0, terms.register());
+    let mut witness = register.map(|register| (true, register.peer()));
     loop {
-        let next: Vec<(bool, Peer)> = asked.peers().skip(from).map(|(known, peer)| (known, peer.clone())).collect();
+        let mut next: Vec<(bool, Peer)> = asked.peers().skip(from).map(|(known, peer)| (known, peer.clone())).collect();
+        from += next.len();
+        next.extend(witness.take());
         if next.is_empty() {
             break;
         }
-        from += next.len();
-        let ask = |(_, peer): &(bool, Peer)| call(credentials, &peer.address, &hello, latest, patience);
+        let ask =
+            |(_, peer): &(bool, Peer)| ask_peer(register.map(Arc::as_ref), credentials, peer, &hello, latest, patience);
         for ((is_waited_for, _), reply) in ask_all(next.into_iter(), ask) {
             let refusal = match reply {
-                Ok((Reply::Log { node: other, log, peers }, _)) => {
+                Ok(Reply::Log { node: other, log, peers }) => {
                     if have_answered.insert(other) {
                         others.answers.push((other, Answer::Log(log)));
                     }

@@ -7,10 +7,10 @@ use freshet_cluster::{
     Moment,
     handshake::{Welcome, check_belongs},
     in_sync::{InSyncSet, Known, Succession},
-    promotion::{LogState, Promotion, Rules},
+    promotion::{LogState, Promotion, Rules, Testimony},
     recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
-    witness::{Ask, Granted, Witness},
+    witness::{Ask, Consult, Granted, Witness},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +19,7 @@ use freshet_membership::{Credentials, OnRecord};
 use crate::{
     maintenance::Maintained,
     members::MOST,
+    register::RegisterWitness,
     wire::{Peer, Refusal},
 };
 
@@ -65,15 +66,16 @@ impl TermStore for VolatileTerms {
     }
 }
 
-/// A node's terms, what it knows of maintenance, and where it is recorded what happens to its
-/// machines: one per node, shared by its roles. Every change of the terms is durable before it is
-/// visible.
+/// A node's terms, what it knows of maintenance, where it is recorded what happens to its machines,
+/// and the register in its witness's place: one per node, shared by its roles. Every change of the
+/// terms is durable before it is visible.
 #[derive(Clone)]
 pub struct Terms {
     kept: Arc<Mutex<Kept>>,
     store: Arc<dyn TermStore>,
     recorder: Recorder,
     maintained: Arc<Maintained>,
+    register: Option<Arc<RegisterWitness>>,
 }
 
 /// A role that ends when a later term is in force.
@@ -180,7 +182,7 @@ impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
         let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new(), credentials: None }));
-        Self { kept, store, recorder: Recorder::default(), maintained: Arc::default() }
+        Self { kept, store, recorder: Recorder::default(), maintained: Arc::default(), register: None }
     }
 
     /// From now on these admit whom the newest in-sync set lets in.
@@ -195,6 +197,17 @@ impl Terms {
     pub fn recording(self, recorder: Recorder) -> Self {
         recorder.terms(&self.get());
         Self { recorder, ..self }
+    }
+
+    /// The cluster's witness is this register.
+    #[must_use]
+    pub fn witnessed_by(self, register: RegisterWitness) -> Self {
+        Self { register: Some(Arc::new(register)), ..self }
+    }
+
+    /// The register in the witness's place, if one is.
+    pub(crate) fn register(&self) -> Option<&Arc<RegisterWitness>> {
+        self.register.as_ref()
     }
 
     /// Where it is recorded what happens.
@@ -306,6 +319,22 @@ impl Terms {
         let answer = self.change(|state| Ok::<_, TermStoreError>(witness.asked(state, ask, now)))?;
         let refusal = |Refused { highest, holder }| Refusal::of_term(ask.living.term, highest, holder, None);
         answer.map_err(|refused| refusal(refused).into())
+    }
+
+    /// This witness answers a candidate. What the answer says is durable when this returns. Where
+    /// the primary of a term is, `primary` says.
+    ///
+    /// # Errors
+    /// [`NotPromised`]: then nothing may be answered but that.
+    pub(crate) fn consult_witness(
+        &self,
+        witness: &mut Witness,
+        asks: &Consult,
+        now: Moment,
+        primary: impl Fn(Term) -> Option<String>,
+    ) -> Result<Testimony, NotPromised> {
+        let answer = self.change(|state| Ok::<_, TermStoreError>(witness.consulted(state, asks, now)))?;
+        answer.map_err(|why| crate::witness::refusal(why, asks, primary).into())
     }
 
     /// The term of `node`, this one, has ended for that of the `other` in the same term

@@ -15,10 +15,10 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
-    handshake::check_gives_way,
     maintenance::Notice,
-    term::Living,
-    witness::{Ask, Witness},
+    promotion::Testimony,
+    term::{Living, Refused},
+    witness::{Ask, Consult, NoTestimony, Witness},
 };
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
@@ -224,32 +224,14 @@ impl Shared {
         self.machine().observe_not_leading(hello.node);
     }
 
-    /// A candidate asks what this witness knows, for its promise if that is `binding`.
-    fn consulted(
-        &self,
-        hello: &Hello,
-        term: Term,
-        binding: bool,
-        (gives_way, stands): (Option<Term>, Option<Notice>),
-    ) -> Result<Reply, Refusal> {
-        let mut machine = self.machine();
-        let now = self.clock.now();
-        let living = || {
-            let living = machine.living(&self.terms.get(), now)?;
-            let known = self.primary().clone().filter(|(known, _)| *known == living);
-            Some((living, known.map(|(_, address)| address)))
-        };
-        check_gives_way(hello.node, gives_way, living)?;
+    /// A candidate asks what this witness knows, for its promise if that is binding.
+    fn consulted(&self, asks: &Consult, stands: Option<Notice>) -> Result<Reply, Refusal> {
         stands.map_or(Ok(()), |theirs| self.terms.maintained().check_stands(self.who.node, theirs))?;
-        if binding {
-            self.promise(hello, term)?;
-            if gives_way.is_none() {
-                // It was told to take over, and will lead in a moment.
-                machine.observe_primary(Living { term, node: hello.node }, now);
-            }
-        }
-        let testimony = Box::new(machine.testimony(&self.terms.get(), now));
-        Err(Refusal::NoVote { node: self.who.node, testimony, why: "it is a witness, and holds no data".to_owned() })
+        let testimony = self.terms.consult_witness(&mut self.machine(), asks, self.clock.now(), |term| {
+            let known = self.primary().clone().filter(|(living, _)| living.term == term);
+            known.map(|(_, address)| address)
+        })?;
+        Err(no_vote(self.who.node, testimony))
     }
 
     fn promise(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
@@ -259,6 +241,22 @@ impl Shared {
         };
         self.terms.promise(term, hello.node, primary)?;
         Ok(())
+    }
+}
+
+/// What a witness says to a candidate: what it knows, and that it has no data.
+pub(crate) fn no_vote(node: NodeId, testimony: Testimony) -> Refusal {
+    let testimony = Box::new(testimony);
+    Refusal::NoVote { node, testimony, why: "it is a witness, and holds no data".to_owned() }
+}
+
+/// What a candidate hears that gets no testimony; `primary` says where that of a term is.
+pub(crate) fn refusal(why: NoTestimony, asks: &Consult, primary: impl Fn(Term) -> Option<String>) -> Refusal {
+    match why {
+        NoTestimony::Led(Living { term, node }) => Refusal::LedBy { node, term, primary: primary(term) },
+        NoTestimony::Refused(Refused { highest, holder }) => {
+            Refusal::of_term(asks.term, highest, holder, primary(highest))
+        }
     }
 }
 
@@ -277,7 +275,7 @@ impl Service for WitnessService {
         match hello.purpose.clone() {
             Purpose::Ask(ask) => shared.serve_asks(&hello, ask, connection),
             Purpose::Consult { term, binding, gives_way, stands, .. } => {
-                let reply = shared.consulted(&hello, term, binding, (gives_way, stands));
+                let reply = shared.consulted(&Consult { node: hello.node, term, binding, gives_way }, stands);
                 answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::Announce { claim, address } => {

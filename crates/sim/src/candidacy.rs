@@ -20,6 +20,7 @@ use crate::{
     log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
+    register::Asks,
     sabotage::Effect,
     scenario::Broken,
     upstream::address,
@@ -144,7 +145,11 @@ impl World {
         let round = candidate.round;
         let is_asked = |other: &usize| question.only.is_none_or(|only| only.0 as usize == *other);
         for other in (0..self.nodes.len()).filter(|other| *other != node).filter(is_asked) {
-            let id = self.connect(node, other, Message::Consult { question, stands });
+            let id = if self.is_register(other) {
+                self.connect(node, other, Message::Read { asks: Asks::Candidate(question, stands) })
+            } else {
+                self.connect(node, other, Message::Consult { question, stands })
+            };
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }

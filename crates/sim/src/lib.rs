@@ -55,6 +55,7 @@ mod node;
 mod one_sided;
 mod operator;
 mod queue;
+mod register;
 mod removing;
 pub mod sabotage;
 pub mod scenario;

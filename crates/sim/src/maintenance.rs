@@ -7,7 +7,7 @@ use freshet_cluster::maintenance::{Maintenance, Notice, OrderId};
 
 use crate::{
     checks::{Property, Violation},
-    net::Message,
+    net::{ConnectionId, Message},
     world::World,
 };
 
@@ -57,6 +57,12 @@ impl World {
     pub(crate) fn maintenance(&self, node: usize) -> Notice {
         let state = &self.nodes[node];
         state.maintenance.machine.notice(state.steady_clock(self.now))
+    }
+
+    /// It was ordered, or ended, as another node says on this connection.
+    pub(crate) fn maintenance_announced(&mut self, node: usize, id: ConnectionId, notice: Notice) {
+        self.observe_maintenance(node, notice);
+        self.send(id, node, Message::Noted);
     }
 
     /// Another node has said this.

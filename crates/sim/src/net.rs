@@ -14,6 +14,7 @@ use freshet_cluster::{
     maintenance::Notice,
     meeting::Acknowledged,
     promotion::{Answer, Question},
+    register::Register,
     switch_over::HandOver,
     witness::{Ask, Granted},
 };
@@ -24,6 +25,7 @@ use crate::{
     feeding::Joining,
     log::Block,
     mirror::{Checkpoint, Offer, Posted},
+    register::{Asks, Then},
     world::{Own, What, World},
 };
 
@@ -116,6 +118,24 @@ pub(crate) enum Message {
     },
     Granted {
         granted: Granted,
+    },
+    /// To a register, its answer, what is to be written, and whether it is.
+    Read {
+        asks: Asks,
+    },
+    Value {
+        asks: Asks,
+        revision: u64,
+        value: Box<Register>,
+    },
+    Swap {
+        asks: Asks,
+        revision: u64,
+        step: Box<(Register, Then)>,
+    },
+    Swapped {
+        asks: Asks,
+        then: Option<Then>,
     },
     /// Of a node that was asked.
     Answer {
@@ -289,6 +309,7 @@ impl World {
         if !connection.open {
             return self.deliver_late(id, side, message);
         }
+        let Some(message) = self.no_register_message(id, side, message)? else { return Ok(()) };
         match message {
             Message::Join { fence, log, synchronous, member, mirror, holds, maintenance } => {
                 self.observe_maintenance(to, maintenance);
@@ -322,10 +343,7 @@ impl World {
             Message::Ack { ack } => self.acked(to, id, &ack)?,
             Message::HandOver { hand_over } => self.is_handed(to, id, hand_over)?,
             Message::Consult { question, stands } => self.consulted(to, from, id, (question, stands))?,
-            Message::Maintenance { notice } => {
-                self.observe_maintenance(to, notice);
-                self.send(id, to, Message::Noted);
-            }
+            Message::Maintenance { notice } => self.maintenance_announced(to, id, notice),
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Ask { ask } => self.witness_asked(to, id, ask),
             Message::Granted { granted } => self.witness_answered(to, granted)?,
@@ -335,9 +353,37 @@ impl World {
             Message::Noted => self.hang_up(id, to),
             Message::AskOriginal { end, content } => self.original_asked(to, id, end, content),
             Message::GiveOriginal { original } => self.original_comes(to, id, original)?,
+            Message::Read { .. } | Message::Value { .. } | Message::Swap { .. } | Message::Swapped { .. } => {}
             Message::Refused { highest, holder } => self.refused(to, id, highest, holder)?,
         }
         Ok(())
+    }
+
+    /// Takes in what is for a register, which nothing else reaches, or of it; gives back the rest.
+    fn no_register_message(
+        &mut self,
+        id: ConnectionId,
+        side: usize,
+        message: Message,
+    ) -> Result<Option<Message>, crate::Violation> {
+        let to = self.net.connections[id].ends[side];
+        match message {
+            Message::Read { asks } => self.register_read(to, id, asks),
+            Message::Value { asks, revision, value } => self.takes_step(to, id, asks, revision, &value)?,
+            Message::Swap { asks, revision, step } => {
+                if self.dice.one_in(20) {
+                    // Once more, later.
+                    let again = Message::Swap { asks: asks.clone(), revision, step: step.clone() };
+                    let pause = self.dice.between(10, 60_000);
+                    self.after(pause, What::Deliver { connection: id, to: side, message: Box::new(again) });
+                }
+                self.register_written(to, id, asks, revision, *step);
+            }
+            Message::Swapped { asks, then } => self.step_taken(to, id, asks, then)?,
+            _ if self.is_register(to) => self.hang_up(id, to),
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
     }
 
     /// The same on a connection that is over.
@@ -348,6 +394,10 @@ impl World {
         match message {
             Message::Batch { blocks, .. } | Message::Again { blocks } if self.scenario.mapped && writes => {
                 connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
+            }
+            Message::Swap { asks, revision, step } => {
+                self.register_written(to, id, asks, revision, *step);
+                Ok(())
             }
             // It was written before the other side hung up.
             Message::Ack { ack } => self.acked(to, id, &ack),

@@ -14,6 +14,12 @@ use crate::{
 };
 
 impl World {
+    /// A node leads as soon as a whole lease is over, unless another one is ordered to.
+    fn awaits_a_register(&self) -> bool {
+        let waits = |node: &Node| node.candidate.as_ref().is_some_and(|candidate| candidate.leads_at.is_some());
+        self.calm && self.scenario.register && self.nodes.iter().any(waits)
+    }
+
     /// Looks after the cluster: lets a node take over, and starts former primaries again, as they
     /// were.
     pub(crate) fn operator(&mut self) -> Result<(), Violation> {
@@ -57,7 +63,7 @@ impl World {
         if let Some(node) = self.holder_of_more(leading.len()) {
             return self.promote(node, Consent::Nothing);
         }
-        self.idle = if leading.is_empty() { self.idle + 1 } else { 0 };
+        self.idle = if leading.is_empty() && !self.awaits_a_register() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(if self.scenario.automatic { 100 } else { 25 });
         // In the end they find by themselves which node leads. The operator is needed where a
         // failover was forced; where the node that would come back by itself has another disk; and

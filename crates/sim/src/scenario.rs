@@ -135,6 +135,12 @@ pub enum Broken {
     WitnessGrantsBoth,
     /// What a witness notes counts as if it had the log.
     WitnessCountsAsData,
+    /// A register is written although another node has written since it was read.
+    RegisterNotCompared,
+    /// A candidate takes it that a register has granted nothing.
+    RegisterGrantsNothing,
+    /// A step of a register counts before that is written.
+    RegisterNotAwaited,
 }
 
 /// Which nodes die at a write into a mirror's memory, be it by its primary or by itself.
@@ -200,6 +206,9 @@ pub struct Scenario {
     pub maintenance: bool,
     /// Whether the last node is a witness.
     pub witness: bool,
+    /// Whether that is no process, but a value that others change by compare-and-swap (only with
+    /// `witness`).
+    pub register: bool,
     /// Whether an operator removes nodes for good, in half of all runs.
     pub removes: bool,
     /// Whether an operator changes the level, in a third of all runs.
@@ -236,6 +245,7 @@ impl Scenario {
             automatic: false,
             maintenance: false,
             witness: false,
+            register: false,
             removes: false,
             levels: false,
             dying: None,

@@ -113,8 +113,10 @@ impl Group {
                 let levels = [(Majority, 1), (TwoSafe, 1), (TwoSafe, 2), (Majority, 2)];
                 let attended = |it| Scenario { witness: true, ..it };
                 let mirror = |it| Scenario { mirrors: 1, ..with(it) };
+                let register = |it| Scenario { register: true, ..with(it) };
                 let alone = of(&levels, with).into_iter().chain(of(&[(Majority, 1)], attended));
-                alone.chain(of(&[(Majority, 1)], mirror)).collect()
+                let mirrors = of(&[(Majority, 1)], mirror);
+                alone.chain(mirrors).chain(of(&[(Majority, 1), (TwoSafe, 2)], register)).collect()
             }
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }

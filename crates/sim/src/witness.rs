@@ -12,6 +12,7 @@ use freshet_cluster::{
 use crate::{
     checks::Violation,
     net::{ConnectionId, Message},
+    register::Asks,
     scenario::Broken,
     world::{CLUSTER, Own, World},
 };
@@ -44,7 +45,9 @@ impl World {
         let Some(lead) = state.lead().filter(|_| self.scenario.witness) else { return Ok(()) };
         let (living, set) = (Living { term: lead.term, node: state.id }, state.disk.terms.set.clone());
         let asking = lead.witness;
-        let message = Message::Ask { ask: Ask { cluster: CLUSTER, living, sent, lease, set } };
+        let ask = Ask { cluster: CLUSTER, living, sent, lease, set };
+        let message =
+            if self.scenario.register { Message::Read { asks: Asks::Primary(ask) } } else { Message::Ask { ask } };
         if let Some(id) = asking {
             if self.net.connections[id].open {
                 self.send(id, node, message);

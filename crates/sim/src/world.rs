@@ -23,6 +23,7 @@ use crate::{
     net::{ConnectionId, Message, Network},
     node::{Lead, Node, Role},
     queue::Queue,
+    register::Kept,
     scenario::{Broken, Scenario},
     switching,
 };
@@ -150,6 +151,8 @@ pub(crate) struct World {
     pub net: Network,
     pub checks: Checks,
     pub report: Report,
+    /// Of a cluster whose witness is a register.
+    pub register: Kept,
     /// The faults are over.
     pub calm: bool,
     writing: bool,
@@ -193,6 +196,7 @@ impl World {
             nodes,
             net: Network::default(),
             checks: Checks::default(),
+            register: Kept::default(),
             report: Report::default(),
             calm: false,
             writing: true,

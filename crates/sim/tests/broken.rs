@@ -427,3 +427,13 @@ fn a_witness_that_does_not_keep_its_word() {
         println!("{broken:?}: {violation}");
     }
 }
+
+#[test]
+fn a_register_whose_steps_are_not_what_they_seem() {
+    let scenario = Scenario { witness: true, register: true, automatic: true, ..Scenario::new(Safety::Majority, 1) };
+    let seen = [Property::InSync, Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Reads];
+    for broken in [Broken::RegisterNotCompared, Broken::RegisterNotAwaited, Broken::RegisterGrantsNothing] {
+        let violation = caught(broken, scenario, &seen, 4000);
+        println!("{broken:?}: {violation}");
+    }
+}

@@ -25,6 +25,7 @@ use freshet_replication::{
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
     config::{Domain, NodeConfig, SettingError},
+    etcd,
     join::{self, JOINING},
     membership,
     start::StartError,
@@ -104,6 +105,15 @@ pub(super) fn known(config: &NodeConfig, directory: Option<&Path>) -> Vec<String
     known
 }
 
+/// With what the configuration says of where it is recorded what happens, and of the witness.
+fn configured(terms: Terms, config: &NodeConfig, cluster: ClusterId) -> Result<Terms, StartError> {
+    let terms = terms.recording(recorder(config)?);
+    Ok(match etcd::witness(config, cluster)? {
+        Some(register) => terms.witnessed_by(register),
+        None => terms,
+    })
+}
+
 /// Where it is recorded what happens, if it is to be.
 fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
     let opened = config.record_events.as_deref().map(|path| {
@@ -166,7 +176,7 @@ impl Ground {
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
         let credentials = membership::of_node(config, directory.path(), (id, cluster), &terms, is_first)?;
-        let terms = terms.recording(recorder(config)?);
+        let terms = configured(terms, config, cluster)?;
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
@@ -180,7 +190,7 @@ impl Ground {
         let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
         terms.admit(credentials.clone());
-        let terms = terms.recording(recorder(config)?);
+        let terms = configured(terms, config, cluster)?;
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
 

@@ -310,7 +310,7 @@ mod tests {
         // Rows of 800 bytes have parts of 32: of the first record's slot its header, the fourth
         // part and the 22nd; the fourth one is further from the header than a packet's headers.
         let slots = [vec![0..16, 112..144, 688..720], vec![0..16, 112..144]].concat();
-        let changed_bytes = slots.iter().map(|range: &std::ops::Range<u64>| range.end - range.start).sum();
+        let changed_bytes: u64 = slots.iter().map(|range: &std::ops::Range<u64>| range.end - range.start).sum();
         let Distinct { updates, noted, noted_bytes, pieces, .. } = mix(u64::MAX).distinct;
         assert_eq!((updates, noted, noted_bytes, pieces), (4, 2, 1600, 5));
         assert_eq!(mix(u64::MAX).distinct.changed_bytes, changed_bytes);

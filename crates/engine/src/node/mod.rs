@@ -17,6 +17,7 @@ pub mod begin_again;
 mod checkpoint;
 mod composition;
 mod config;
+mod etcd;
 mod failover;
 mod fuzzy_snapshot;
 mod garbage_collector;
@@ -82,8 +83,9 @@ pub use self::{
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, Failover,
         ForceFenceBy, GroupCommit, LogSettings, MirrorSettings, NodeConfig, OnDoubt, OnMismatch, ProofSettings,
-        SettingError, SweepSettings, headings,
+        SettingError, SweepSettings, WitnessSettings, headings,
     },
+    etcd::ETCD,
     level::ChangeLevelError,
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},

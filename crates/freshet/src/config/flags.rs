@@ -85,8 +85,8 @@ impl<const LABORATORY: bool> Args for Given<LABORATORY> {
             .help_heading(COMMON)
             .help(
                 "TOML file with the same keys as the flags; those that begin with log-, checkpoint-, fabric-, mirror-, \
-                 member- or sql- are in the tables of these names. Environment variables override the file, and flags \
-                 override both [env: FRESHET_CONFIG]",
+                 witness-, member- or sql- are in the tables of these names. Environment variables override the file, \
+                 and flags override both [env: FRESHET_CONFIG]",
             );
         let defaults = Self::KEYS.defaults();
         command.next_line_help(true).arg(file).args(Self::KEYS.args().map(|arg| flag(arg, &defaults)))

@@ -108,6 +108,7 @@ fn absurd_values_are_refused_by_name() {
         (&["--fabric-device", "mlx5_0"], "--fabric-device mlx5_0: use NAME:PORT:GID-INDEX"),
         (&["--fabric-bandwidth-gbit", "NaN"], "--fabric-bandwidth-gbit NaN: "),
         (&["--member-key", "key"], "member.certificate = none: "),
+        (&["--witness-etcd-key", "key"], "witness.etcd-certificate = none: "),
         (&["--sql-tls-ca", "ca"], "--sql-tls-ca ca: "),
         (&["--listen", "127.0.0.1:7400"], "address = 127.0.0.1:7400: "),
         (&["--fabric-appliance", "true"], "--fabric-appliance true: set domain to pmem"),
@@ -143,7 +144,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have those of the product in their files and scripts: lines are added here, and few
 /// are changed or removed.
-const KEYS: [(&str, &str, &str); 99] = [
+const KEYS: [(&str, &str, &str); 105] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -188,6 +189,12 @@ const KEYS: [(&str, &str, &str); 99] = [
     ("member.certificate", "\"node.crt\"", "node.crt"),
     ("member.key", "\"node.key\"", "node.key"),
     ("member.authority", "\"authority.crt\"", "authority.crt"),
+    ("witness.etcd", "[\"http://x:1\", \"http://y:1\"]", "http://x:1,http://y:1"),
+    ("witness.etcd-prefix", "\"/x\"", "/x"),
+    ("witness.etcd-authority", "\"ca.crt\"", "ca.crt"),
+    ("witness.etcd-certificate", "\"etcd.crt\"", "etcd.crt"),
+    ("witness.etcd-key", "\"etcd.key\"", "etcd.key"),
+    ("witness.etcd-user-file", "\"user\"", "user"),
     ("domain", "\"pmem\"", "pmem"),
     ("certifier", "\"ssn\"", "ssn"),
     ("record-events", "\"events\"", "events"),

@@ -63,6 +63,14 @@ pub enum CallError {
         /// Why.
         refusal: Refusal,
     },
+    /// The register in the place of a witness does not answer, or has no vote.
+    #[error("{address}: {why}")]
+    Register {
+        /// Which.
+        address: String,
+        /// What is wrong.
+        why: String,
+    },
     /// It answers something else.
     #[error("{address} gave an unexpected answer")]
     Unexpected {

@@ -17,11 +17,14 @@ use freshet_cluster::{
     witness::{Ask, Granted},
 };
 
+use freshet_fabric::tcp::Connection;
+
 use super::{Shared, announce};
 use crate::{
     bell::Bell,
     endpoint::{CallError, call, read_reply},
     feed::Feeder,
+    register::RegisterWitness,
     status::WitnessStatus,
     wire::{self, Hello, Kind, Purpose, Refusal, Reply},
 };
@@ -60,6 +63,9 @@ impl Asking {
 pub(super) fn run(shared: &Arc<Shared>) {
     let (mut pause, mut reported, mut turn) = (PAUSE.0, BTreeSet::new(), 0);
     while !shared.stopping() && !shared.is_fenced() {
+        if let Some(why) = shared.obstacle().filter(|why| reported.insert(why.clone())) {
+            tracing::warn!(why, "what stands in the place of a witness is not asked");
+        }
         let Some((node, addresses)) = shared.asked_witness() else {
             shared.witness.bell.sleep(None);
             continue;
@@ -70,7 +76,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             continue;
         };
         turn += 1;
-        let Err(cause) = ask_on_one_connection(shared, node, address, &mut pause);
+        let Err(cause) = ask_again_and_again(shared, node, address, &mut pause);
         if pause == PAUSE.0 {
             reported.clear();
         }
@@ -86,8 +92,41 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Returns when the connection ends, or there is to be none.
-fn ask_on_one_connection(
+/// How the witness is asked.
+enum Line<'s> {
+    /// A process, on one connection.
+    Process { address: &'s str, connection: Option<Box<Connection>> },
+    /// The register in the place of one.
+    Register(&'s RegisterWitness),
+}
+
+impl Line<'_> {
+    /// Asks once.
+    fn ask(&mut self, shared: &Shared, ask: Ask) -> Result<Granted, CallError> {
+        let (address, reply) = match self {
+            Self::Register(register) => {
+                return register.ask(&ask, &shared.who.address, shared.terms.maintained(), PATIENCE);
+            }
+            Self::Process { address, connection: Some(connection) } => {
+                connection.sender().send(Kind::Ask as u8, shared.who.term, &wire::encode(&ask))?;
+                (*address, read_reply(connection, address)?)
+            }
+            Self::Process { address, connection } => {
+                let hello = shared.hello(Purpose::Ask(ask));
+                let called = call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)?;
+                *connection = Some(Box::new(called.1));
+                (*address, called.0)
+            }
+        };
+        match reply {
+            Reply::Granted(granted) => Ok(granted),
+            _ => Err(CallError::Unexpected { address: address.to_owned() }),
+        }
+    }
+}
+
+/// Returns when the witness does not answer, or is to be asked no more.
+fn ask_again_and_again(
     shared: &Shared,
     node: NodeId,
     address: &str,
@@ -95,30 +134,33 @@ fn ask_on_one_connection(
 ) -> Result<std::convert::Infallible, CallError> {
     let every = shared.config.feed.flow.keep_alive;
     let over = || CallError::Unexpected { address: address.to_owned() };
-    let mut noted = None;
-    let ask = |noted| Ask {
-        cluster: shared.who.cluster,
-        living: Living { term: shared.who.term, node: shared.who.node },
-        sent: shared.commit.now(),
-        lease: shared.config.rule.lease.unwrap_or_default(),
-        set: shared.terms.get().set.filter(|set| Some(set.name()) != noted),
+    let mut line = match shared.register_of(node) {
+        Some(register) => Line::Register(register),
+        None => Line::Process { address, connection: None },
     };
-    let hello = shared.hello(Purpose::Ask(ask(noted)));
-    let (mut reply, mut connection) = call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)?;
+    let mut noted = None;
     loop {
-        let Reply::Granted(Granted { node: witness, incarnation, noted: known, sent: observed }) = reply else {
-            return Err(over());
+        let ask = Ask {
+            cluster: shared.who.cluster,
+            living: Living { term: shared.who.term, node: shared.who.node },
+            sent: shared.commit.now(),
+            lease: shared.config.rule.lease.unwrap_or_default(),
+            set: shared.terms.get().set.filter(|set| Some(set.name()) != noted),
         };
+        let Granted { node: witness, incarnation, noted: known, sent: observed } = line.ask(shared, ask)?;
         if witness != node {
             // It was started in the place of one that is lost.
+            let hello = shared.hello(Purpose::Witness);
             shared
-                .witness_comes(&Hello { node: witness, address: address.to_owned(), ..hello.clone() })
+                .witness_comes(&Hello { node: witness, address: address.to_owned(), ..hello })
                 .map_err(|refusal| CallError::Refused { address: address.to_owned(), refusal })?;
             return Err(over());
         }
         (noted, *pause) = (known, PAUSE.0);
         shared.witness.answers().get_or_insert(shared.commit.now());
-        Feeder::met(shared, node, address, false);
+        if let Line::Process { .. } = line {
+            Feeder::met(shared, node, address, false);
+        }
         shared.apply(Event::Witnessed { witness, incarnation, noted, observed });
         if shared.terms.get().set.is_none_or(|set| Some(set.name()) == noted) {
             shared.witness.bell.sleep(Some(Instant::now() + every));
@@ -127,8 +169,6 @@ fn ask_on_one_connection(
         if shared.stopping() || shared.is_fenced() || shared.is_stuck() || !stays {
             return Err(over());
         }
-        connection.sender().send(Kind::Ask as u8, shared.who.term, &wire::encode(&ask(noted)))?;
-        reply = read_reply(&mut connection, address)?;
     }
 }
 
@@ -136,7 +176,9 @@ impl Shared {
     /// The witness that this primary asks, and where it is reached, or may be; nowhere while
     /// nothing becomes durable here: then another node is to lead.
     fn asked_witness(&self) -> Option<(NodeId, Vec<String>)> {
-        let node = self.commit.witness().or(*self.witness.introduced())?;
+        let register = self.terms.register().map(|register| register.node());
+        let register = register.filter(|node| !self.commit.has_removed(*node));
+        let node = self.commit.witness().or(register).or(*self.witness.introduced())?;
         let unnamed = || self.known().into_iter().filter(|peer| peer.node.is_none()).map(|peer| peer.address);
         let addresses = self.reached_at(node).map_or_else(|| unnamed().collect(), |address| vec![address]);
         Some((node, if self.is_stuck() { Vec::new() } else { addresses }))
@@ -147,8 +189,32 @@ impl Shared {
         !self.stopping() && !self.is_fenced() && self.reached_at(witness).is_some()
     }
 
+    /// The register that stands for this witness.
+    fn register_of(&self, node: NodeId) -> Option<&RegisterWitness> {
+        self.terms.register().map(Arc::as_ref).filter(|register| register.node() == node)
+    }
+
+    /// Why the register that is to stand in the witness's place does not.
+    fn obstacle(&self) -> Option<String> {
+        let (node, address) = self.terms.register().map(|register| (register.node(), register.address()))?;
+        if self.commit.has_removed(node) {
+            return Some(format!(
+                "the witness {node} at {address} was removed from the cluster: take the setting witness.etcd away, or \
+                 set another witness.etcd-prefix"
+            ));
+        }
+        let other = self.commit.witness().filter(|other| *other != node)?;
+        Some(format!(
+            "this cluster has the witness {other} still: remove it (freshet remove {other}; with --gone if it will \
+             never run again), then {address} takes its place"
+        ))
+    }
+
     /// Where `node` is reached, as it has said last, or was before this start.
     pub(super) fn reached_at(&self, node: NodeId) -> Option<String> {
+        if let Some(register) = self.register_of(node) {
+            return Some(register.address().to_owned());
+        }
         let known = self.known().into_iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address);
         known.or_else(|| self.address_of(node))
     }

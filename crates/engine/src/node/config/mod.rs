@@ -12,6 +12,7 @@ mod log;
 mod mirror;
 mod proof;
 mod sweep;
+mod witness;
 mod words;
 
 /// Headings of keys that decide where a key is known and shown.
@@ -51,6 +52,7 @@ pub use self::{
     mirror::MirrorSettings,
     proof::ProofSettings,
     sweep::SweepSettings,
+    witness::WitnessSettings,
     words::{Apply, Domain, Encoding, Failover, OnDoubt, OnMismatch},
 };
 use super::membership::MembershipSettings;
@@ -343,6 +345,9 @@ pub struct NodeConfig {
     /// How nodes compare their states.
     #[command(flatten)]
     pub state_proof: ProofSettings,
+    /// What stands in the place of a witness.
+    #[command(flatten)]
+    pub witness: WitnessSettings,
     /// How this node is a member of its cluster.
     #[command(flatten)]
     pub member: MembershipSettings,
@@ -389,6 +394,7 @@ impl Default for NodeConfig {
             fabric: FabricSettings::default(),
             mirror: MirrorSettings::default(),
             state_proof: ProofSettings::default(),
+            witness: WitnessSettings::default(),
             member: MembershipSettings::default(),
         }
     }
@@ -417,6 +423,7 @@ impl NodeConfig {
         self.fabric.check()?;
         self.mirror.check(self)?;
         self.state_proof.check()?;
+        self.witness.check()?;
         self.member.files()?;
         self.check_reached()?;
         if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
