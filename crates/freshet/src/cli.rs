@@ -118,7 +118,7 @@ pub(crate) enum Command {
     /// take its primary for lost leads to nothing. `freshet promote` works besides. Any node will
     /// do; the others hear of it at once, and each of them keeps it by its own clock, whatever
     /// becomes of the primary. It ends by itself. Exit status: 3 if a known node was not reached.
-    Maintenance(MaintenanceOptions),
+    Maintenance(maintenance::MaintenanceOptions),
     /// Have a mirror give up what it holds, where that is more than its primary has.
     ///
     /// A mirror that knows of committed transactions which its primary lacks does not follow, since
@@ -330,22 +330,6 @@ pub(crate) struct SwitchOverOptions {
     /// The primary's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
-}
-
-/// Options of `freshet maintenance`.
-#[derive(Debug, Args)]
-pub(crate) struct MaintenanceOptions {
-    /// The control port of any node (its `address`): host:port.
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
-    /// For how long, from now on: a number with s, m or h, at most 24h.
-    #[arg(long = "for", value_name = "TIME", default_value = "30m", value_parser = maintenance::length)]
-    pub(crate) length: Duration,
-    /// End it now.
-    #[arg(long, conflicts_with = "length")]
-    pub(crate) end: bool,
     #[command(flatten)]
     pub(crate) shows: Shows,
 }

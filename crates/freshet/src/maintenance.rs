@@ -2,7 +2,25 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use crate::{Failure, cli::MaintenanceOptions, messages::plain, status::Health, units::lasting};
+use clap::Args;
+
+use crate::{Failure, cli::Shows, messages::plain, status::Health, units::lasting};
+
+/// Options of `freshet maintenance`.
+#[derive(Debug, Args)]
+pub(crate) struct MaintenanceOptions {
+    /// The control port of any node (its `address`): host:port.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// For how long, from now on: a number with s, m or h, at most 24h.
+    #[arg(long = "for", value_name = "TIME", default_value = "30m", value_parser = length)]
+    pub(crate) length: Duration,
+    /// End it now.
+    #[arg(long, conflicts_with = "length")]
+    pub(crate) end: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -407,30 +407,23 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             Ok(mix) => Answer::Mix(mix),
             Err(reason) => Answer::Refused { reason },
         }),
-        Ask::Promote { consent } => aside(shared, reply, move |host| match host.promote(consent) {
-            Ok((term, at)) => Answer::Promoted { term, at },
-            Err(reason) => Answer::Refused { reason },
+        Ask::Promote { consent } => {
+            aside(shared, reply, move |host| host.promote(consent).map(|(term, at)| Answer::Promoted { term, at }))
+        }
+        Ask::SwitchOver { to } => aside(shared, reply, move |host| {
+            let SwitchedOver { node, address, after, at } = host.switch_over(to.as_deref())?;
+            Ok(Answer::SwitchedOver { node, address, after: after.0, at })
         }),
-        Ask::SwitchOver { to } => aside(shared, reply, move |host| match host.switch_over(to.as_deref()) {
-            Ok(SwitchedOver { node, address, after, at }) => Answer::SwitchedOver { node, address, after: after.0, at },
-            Err(reason) => Answer::Refused { reason },
-        }),
-        Ask::Remove { node, gone } => aside(shared, reply, move |host| match host.remove(&node, gone) {
-            Ok(node) => Answer::Removed { node },
-            Err(reason) => Answer::Refused { reason },
-        }),
-        Ask::ChangeLevel { level } => aside(shared, reply, move |host| match host.change_level(level) {
-            Ok(before) => Answer::LevelChanged { before },
-            Err(reason) => Answer::Refused { reason },
-        }),
-        Ask::Rotate => aside(shared, reply, move |host| match host.rotate() {
-            Ok(generation) => Answer::Rotated { generation },
-            Err(reason) => Answer::Refused { reason },
-        }),
-        Ask::Restart { node } => aside(shared, reply, move |host| match host.restart(node.as_deref()) {
-            Ok(node) => Answer::Restarts { node },
-            Err(reason) => Answer::Refused { reason },
-        }),
+        Ask::Remove { node, gone } => {
+            aside(shared, reply, move |host| host.remove(&node, gone).map(|node| Answer::Removed { node }))
+        }
+        Ask::ChangeLevel { level } => {
+            aside(shared, reply, move |host| host.change_level(level).map(|before| Answer::LevelChanged { before }))
+        }
+        Ask::Rotate => aside(shared, reply, |host| host.rotate().map(|generation| Answer::Rotated { generation })),
+        Ask::Restart { node } => {
+            aside(shared, reply, move |host| host.restart(node.as_deref()).map(|node| Answer::Restarts { node }))
+        }
         Ask::Refill => {
             reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
         }
@@ -462,16 +455,20 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
     }
 }
 
-/// A failover has a thread of its own; there is one at a time.
-fn aside(shared: &Arc<Shared>, reply: Reply, failover: impl FnOnce(&dyn Host) -> Answer + Send + 'static) {
+/// What changes the cluster has a thread of its own; there is one at a time.
+fn aside(
+    shared: &Arc<Shared>,
+    reply: Reply,
+    change: impl FnOnce(&dyn Host) -> Result<Answer, String> + Send + 'static,
+) {
     if shared.promoting.swap(true, Ordering::SeqCst) {
         let reason =
-            "another promotion, switch-over or removal by this node is under way: look at its status".to_owned();
+            "another promotion, switch-over or change by this node is under way: look at its status".to_owned();
         return reply.send(Answer::Refused { reason });
     }
     let this = Arc::clone(shared);
     let run = move || {
-        let answer = failover(&*this.host);
+        let answer = change(&*this.host).unwrap_or_else(|reason| Answer::Refused { reason });
         this.promoting.store(false, Ordering::SeqCst);
         reply.send(answer);
     };

@@ -380,8 +380,7 @@ fn a_cluster_is_unattended_if_the_others_of_its_set_may_lead() {
     let one_safe = under_level(Safety::OneSafe, set(2, &[1, 2, 3], 1));
     assert_eq!(is_unattended(Safety::TwoSafe, one_safe.as_ref()), Err(NeedsOperator::OneSafe));
     // As long as another level may be in effect, a candidate asks.
-    let before = vec![earlier(logs(&[1, 2, 3]), Some(2))];
-    let changing = one_safe.map(|set| InSyncSet { before, ..set });
+    let changing = one_safe.map(|set| InSyncSet { before: vec![earlier(logs(&[1, 2, 3]), Some(2))], ..set });
     assert_eq!(changing.map(|set| set.kept_level()), Some(Safety::TwoSafe));
     assert_eq!(is_unattended(Safety::TwoSafe, None), Err(NeedsOperator::Unknown));
 }
@@ -509,11 +508,11 @@ fn what_a_mirror_owes_has_to_be_with_another() {
     assert_eq!(at(2, short(), (3, owing(70))), too_few, "what was acknowledged may be on node 3 and another one");
     assert_eq!(at(2, short(), (3, owing(60))), Plan::Lead { term: Term(3) });
     assert_eq!(at(3, owing(70), (2, short())), too_few);
-    let fetch = Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(70) });
-    assert_eq!(at(3, owing(70), (2, log(&[(1, 0)], 70, set()))), fetch);
+    let fetch = |upto| Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(upto) });
+    assert_eq!(at(3, owing(70), (2, log(&[(1, 0)], 70, set()))), fetch(70));
     // The same length of another log is something else.
     assert_eq!(at(3, owing(70), (2, log(&[(1, 0), (2, 65)], 70, set()))), too_few);
-    assert_eq!(at(3, owing(50), (2, short())), Plan::Fetch(Fetch { from: NodeId(2), cut_at: Lsn(50), upto: Lsn(60) }));
+    assert_eq!(at(3, owing(50), (2, short())), fetch(60));
 }
 
 /// It parts with a more advanced log below what it knows to be acknowledged: a promotion of that
