@@ -151,7 +151,7 @@ pub struct InSyncSet {
     /// Sets, one of them possibly in effect as long as this one is not.
     pub before: Vec<Earlier>,
     /// Who belongs to the cluster.
-    pub roster: Roster,
+    pub roster: Box<Roster>,
 }
 
 /// A set that was recorded earlier, and how it counts its members.
@@ -359,14 +359,14 @@ pub enum Succession {
         /// The first set gets this number.
         number: u64,
         /// Who belonged to the cluster before.
-        roster: Roster,
+        roster: Box<Roster>,
     },
 }
 
 impl Succession {
     /// A cluster that begins.
     pub fn begin() -> Self {
-        Self::New { number: 1, roster: Roster::default() }
+        Self::New { number: 1, roster: Box::default() }
     }
 
     /// The level of the cluster; `begins` where none is on record.
@@ -424,7 +424,8 @@ pub(crate) mod tests {
     /// The first set, which `primary` has written in term 1: all of these hold every commit.
     pub(crate) fn first_set(primary: NodeId, members: BTreeSet<Holder>) -> InSyncSet {
         let (quorum, floor, before, after) = (None, 0, Vec::new(), Term(0));
-        let roster = Roster { voters: members.iter().map(|member| member.node).collect(), ..Roster::default() };
+        let roster =
+            Box::new(Roster { voters: members.iter().map(|member| member.node).collect(), ..Roster::default() });
         let (level, since) = (Safety::TwoSafe, Lsn::ZERO);
         let (term, number, first) = (Term(1), 1, 1);
         InSyncSet { term, primary, number, first, after, members, level, since, quorum, floor, before, roster }

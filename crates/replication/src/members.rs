@@ -476,8 +476,6 @@ mod tests {
     use freshet_base::sync::Arc;
     use freshet_cluster::term::TermState;
 
-    use freshet_cluster::in_sync::Roster;
-
     use super::*;
     use crate::{terms::VolatileTerms, wire};
 
@@ -525,7 +523,7 @@ mod tests {
     fn a_vote_is_that_of_a_log() {
         let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
         let (level, since, quorum, floor, before) = (Safety::Quorum(2), Lsn::ZERO, Some(2), 1, Vec::new());
-        let (term, primary, after, roster) = (Term(1), NodeId(1), Term(0), Roster::default());
+        let (term, primary, after, roster) = (Term(1), NodeId(1), Term(0), Box::default());
         let members = members.into();
         let set = InSyncSet {
             term,

@@ -102,7 +102,7 @@ impl Kept {
             let roster = &set.roster;
             let (removed, leaves) = roster.removed.iter().partition(|node| set.is_without(**node));
             let leaving = roster.leaving.union(&leaves).copied().collect();
-            let Known { generation, authority, keys } = (*roster.known).clone();
+            let Known { generation, authority, keys } = roster.known.clone();
             OnRecord { generation, authority, keys, removed, leaving }
         });
         credentials.know(on_record.unwrap_or_default());

@@ -20,7 +20,7 @@ pub(super) struct Sets {
     /// Logs that answer no candidate any more.
     gone: BTreeSet<Holder>,
     /// Who belongs to the cluster. The next set records it.
-    roster: Roster,
+    roster: Box<Roster>,
     /// Whether a set of this term is in effect.
     begun: bool,
     /// What was committed by the sets up to the newest.

@@ -20,7 +20,7 @@ pub struct Roster {
     /// not join again.
     pub removed: Vec<NodeId>,
     /// By what its nodes are known.
-    pub known: Box<Known>,
+    pub known: Known,
 }
 
 /// By what the nodes of a cluster are known to one another.
@@ -77,7 +77,7 @@ impl Roster {
     }
 
     pub(crate) fn note(&mut self, noted: &Noted) {
-        let Known { generation, authority, keys } = &mut *self.known;
+        let Known { generation, authority, keys } = &mut self.known;
         match noted {
             Noted::Keys(new) => {
                 keys.extend(new);

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
-use freshet_cluster::{
-    in_sync::{InSyncSet, Roster},
-    term::TermEntry,
-};
+use freshet_cluster::{in_sync::InSyncSet, term::TermEntry};
 use freshet_fabric::FabricKind;
 
 use super::fixture::side;
@@ -52,7 +49,7 @@ pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
     let last = nodes.iter().flat_map(|(_, terms)| terms.get().history.entries().to_vec()).max_by_key(|it| it.term);
     let TermEntry { term, node: primary, .. } = last.unwrap();
     let (floor, quorum, before, after) = (quorum - 1, Some(quorum), Vec::new(), Term(0));
-    let (level, since, roster) = (Safety::Quorum(floor + 1), Lsn::ZERO, Roster::default());
+    let (level, since, roster) = (Safety::Quorum(floor + 1), Lsn::ZERO, Box::default());
     let set =
         InSyncSet { term, primary, number: 1, first: 1, after, members, level, since, quorum, floor, before, roster };
     nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());

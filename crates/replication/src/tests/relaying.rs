@@ -5,7 +5,7 @@ use std::time::Duration;
 use freshet_base::{Consent, Lsn, NodeId, Safety, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::Place,
-    in_sync::{Holder, InSyncSet, Roster},
+    in_sync::{Holder, InSyncSet},
     relay::RelayAck,
     term::{TermHistory, TermState},
 };
@@ -278,7 +278,7 @@ fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
             quorum: None,
             floor: 0,
             before: Vec::new(),
-            roster: Roster::default(),
+            roster: Box::default(),
         };
         primary.record(&set(1, &[1, 2]));
         let end = primary.write(&[64; 4]);

@@ -42,7 +42,7 @@ fn where_some_of_the_members_suffice_all_that_are_asked_for_have_to_answer() {
 fn no_answer_of_a_removed_node_counts() {
     let of = |removed: &[u64]| {
         let removed = removed.iter().map(|node| NodeId(*node)).collect();
-        set(4, &[1], 0).map(|set| InSyncSet { roster: Roster { removed, ..set.roster.clone() }, ..set })
+        set(4, &[1], 0).map(|set| InSyncSet { roster: Box::new(Roster { removed, ..(*set.roster).clone() }), ..set })
     };
     let plan = |removed: &[u64], answer: Answer| {
         let mine = log(&[(1, 0)], 50, of_one(of(removed)));
