@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Consent, Lsn, NodeId, Safety, Term};
+use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Refusal, Welcome, consider},
-    in_sync::{InSyncSet, Succession},
+    in_sync::Succession,
     maintenance::Notice,
     promising::{self, Promising},
     promotion::{Answer, ComesBack, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, known_level},
@@ -96,11 +96,7 @@ impl World {
             standing => standing,
         };
         let rules = Rules { safety, consent, standing };
-        let mut log = self.log_state_of(state);
-        if broken == Broken::LevelForgotten {
-            log.set = log.set.map(|set| InSyncSet { level: Safety::OneSafe, before: Vec::new(), ..set });
-        }
-        let promotion = Promotion::new(state.id, log, &state.disk.terms, rules);
+        let promotion = Promotion::new(state.id, self.log_state_of(state), &state.disk.terms, rules);
         let candidate = Candidate {
             promotion: Recorded::new(promotion, &state.recorder),
             fence: state.disk.terms.fence,

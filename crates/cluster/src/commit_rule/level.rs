@@ -46,7 +46,7 @@ impl CommitRule {
 
     /// Writes a set of the level that is wanted, where the newest is of another.
     pub(super) fn begin_level(&mut self) {
-        let Some(sets) = &mut self.sets else { return };
+        let Some(sets) = self.sets.as_mut().filter(|sets| sets.changes_level()) else { return };
         // It stalls, or has another log than the one on which commits count.
         let is_away = |member: &Member, holder: &Holder| member.stalls || member.holder(holder.node) != *holder;
         let is_silent = |it: &Holder| self.members.get(&it.node).is_none_or(|member| is_away(member, it));

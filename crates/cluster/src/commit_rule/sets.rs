@@ -107,15 +107,15 @@ impl Sets {
         self.config.safety = level;
     }
 
-    /// Begins a set of the level that is wanted, unless there is one or another change is on its
-    /// way. Where a commit is to wait for all of its members, those who are silent are left out if
+    /// Whether another level is wanted than that of the newest set, and no other change is on its way.
+    pub fn changes_level(&self) -> bool {
+        self.newest().set.level != self.config.safety && self.begun && self.to_write().is_none()
+    }
+
+    /// Begins a set of the level that is wanted. Where a commit is to wait for all of its members, those who are silent are left out if
     /// they may be.
     pub fn change_level(&mut self, silent: &BTreeSet<NodeId>) {
-        let newest = &self.newest().set;
-        if newest.level == self.config.safety || !self.begun || self.to_write().is_some() {
-            return;
-        }
-        let mut members = newest.members.clone();
+        let mut members = self.newest().set.members.clone();
         if self.config.counting(&members).quorum.is_none() {
             for node in silent {
                 let without: BTreeSet<_> = members.iter().filter(|member| member.node != *node).copied().collect();

@@ -31,7 +31,7 @@ impl World {
         let members = || set.iter().map(|member| &self.nodes[member.node.0 as usize]).filter(|member| holds(member));
         // No asynchronous node is a member, but under 2-safe one that was promoted.
         let counted = members().filter(|member| member.synchronous || self.scenario.levels).count();
-        let level = recorded.map_or(self.scenario.safety, |set| set.level);
+        let level = recorded.filter(|_| self.scenario.levels).map_or(self.scenario.safety, |set| set.level);
         let enough = match (level, quorum) {
             (Safety::OneSafe, _) => true,
             (Safety::Quorum(k), _) if self.scenario.levels => counted >= k as usize,
@@ -154,6 +154,9 @@ impl World {
         }
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;
+        }
+        if let (Broken::LevelForgotten, Some(set)) = (self.scenario.broken, &mut log.set) {
+            (set.level, set.before) = (Safety::OneSafe, Vec::new());
         }
         log
     }
