@@ -112,8 +112,8 @@ impl Sets {
         self.newest().set.level != self.config.safety && self.begun && self.to_write().is_none()
     }
 
-    /// Begins a set of the level that is wanted. Where a commit is to wait for all of its members, those who are silent are left out if
-    /// they may be.
+    /// Begins a set of the level that is wanted. Where a commit is to wait for all of its members,
+    /// those who are silent are left out if they may be.
     pub fn change_level(&mut self, silent: &BTreeSet<NodeId>) {
         let mut members = self.newest().set.members.clone();
         if self.config.counting(&members).quorum.is_none() {
