@@ -25,11 +25,21 @@ use thiserror::Error;
 
 use crate::protocol::{self, Answer, Ask, Frames, Request, Response, VERSION, Watermarks};
 
+/// What to do about a connection that failed so.
+fn hint(cause: &str) -> &'static str {
+    if cause.contains("certificate") {
+        "these credentials are not, or no longer, those of that node's cluster, which gets another authority when a \
+         node is removed: get new ones with freshet enrol"
+    } else {
+        "is a node running there?"
+    }
+}
+
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ClientError {
     /// The node cannot be reached.
-    #[error("cannot connect to {address}: {cause}; is a node running there?")]
+    #[error("cannot connect to {address}: {cause}; {}", hint(cause))]
     Unreachable {
         /// The address that was tried last.
         address: String,

@@ -32,6 +32,8 @@ pub struct PrimaryStatus {
     /// What an operator wants it to promise: another level only while the change is on its way to
     /// the record.
     pub wanted: Safety,
+    /// Commits keep to an earlier level as well, since the set of this one is not on record yet.
+    pub level_pending: bool,
     /// How the promise stands.
     pub standing: Standing,
     /// Handed over by the group commit.

@@ -106,17 +106,17 @@ pub enum Leaves {
 /// Why a standby cannot leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotLeave {
-    /// The set without it could be taken for another.
+    /// Without it too few would keep up, or the set without it could be taken for another.
     #[error(
-        "of {members} nodes commits need {least} besides the primary, and while it may still answer a candidate, none \
-         may go: let another node join first; or, if it is gone for good and will never run again with what it has, \
-         say so with --gone"
+        "of the {members} nodes that count {in_sync} keep up, this one included, and no set without that node could \
+         follow: start those that are away, or let another node join first; one that is gone for good, and will never \
+         run again with what it has, is removed with --gone"
     )]
     Needed {
         /// How many members the newest set has.
         members: usize,
-        /// How many standbys have to keep up.
-        least: u32,
+        /// How many nodes with data keep up, the primary included.
+        in_sync: u32,
     },
 }
 

@@ -24,13 +24,14 @@ impl CommitRule {
     /// # Errors
     /// [`CannotChange`]; then nothing has changed.
     pub fn change_level(&mut self, level: Safety, now: Moment) -> Result<Decision, CannotChange> {
-        let in_sync = self.in_sync() + 1;
+        let (in_sync, now_kept) = (self.in_sync() + 1, self.level());
         if let Some(sets) = &mut self.sets {
             let needed = match level {
                 Safety::Quorum(nodes) => nodes,
                 _ => sets.needed_under(level).unwrap_or(0),
             };
-            if needed > in_sync && level != sets.level() {
+            // What commits keep to anyway may be wanted again.
+            if needed > in_sync && level != sets.level() && level != now_kept {
                 return Err(CannotChange::TooFew { level, needed, in_sync });
             }
             let is_away = |node| self.members.get(&node).is_none_or(|member| !member.connected);
@@ -44,13 +45,27 @@ impl CommitRule {
         Ok(self.apply(Event::Tick, now))
     }
 
+    /// Whether commits keep to more than [`CommitRule::level`] says: to an earlier level, until the
+    /// set of the one that is wanted, or of this term, is on record.
+    pub fn is_level_pending(&self) -> bool {
+        self.sets.as_ref().is_some_and(Sets::is_level_pending)
+    }
+
     /// Writes a set of the level that is wanted, where the newest is of another.
     pub(super) fn begin_level(&mut self) {
-        let Some(sets) = self.sets.as_mut().filter(|sets| sets.changes_level()) else { return };
-        // It stalls, or has another log than the one on which commits count.
+        if self.sets.as_ref().is_some_and(Sets::changes_level) {
+            let silent = self.silent();
+            if let Some(sets) = &mut self.sets {
+                sets.change_level(&silent);
+            }
+        }
+    }
+
+    /// The members of the newest set that stall, or have another log than the one on which commits
+    /// count.
+    pub(super) fn silent(&self) -> BTreeSet<NodeId> {
         let is_away = |member: &Member, holder: &Holder| member.stalls || member.holder(holder.node) != *holder;
         let is_silent = |it: &Holder| self.members.get(&it.node).is_none_or(|member| is_away(member, it));
-        let silent: BTreeSet<NodeId> = sets.members().filter(is_silent).map(|member| member.node).collect();
-        sets.change_level(&silent);
+        self.sets.iter().flat_map(Sets::members).filter(is_silent).map(|member| member.node).collect()
     }
 }

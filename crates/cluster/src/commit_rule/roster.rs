@@ -42,9 +42,10 @@ impl CommitRule {
     /// # Errors
     /// [`CannotLeave`]; then nothing has changed.
     pub fn leave(&mut self, standby: NodeId, how: Leaves, now: Moment) -> Result<Decision, CannotLeave> {
+        let (silent, in_sync) = (self.silent(), self.in_sync() + 1);
         match &mut self.sets {
-            Some(sets) if how == Leaves::Removed && !sets.may_do_without(standby) => {
-                return Err(CannotLeave::Needed { members: sets.members().count() + 1, least: self.least() });
+            Some(sets) if how == Leaves::Removed && !sets.may_do_without(standby, &silent) => {
+                return Err(CannotLeave::Needed { members: sets.members().count() + 1, in_sync });
             }
             Some(sets) => sets.leave(standby, how),
             None => {}

@@ -112,6 +112,15 @@ impl Sets {
         self.newest().set.level != self.config.safety && self.begun && self.to_write().is_none()
     }
 
+    /// Whether a set that may be in effect counts in another way than the level that is wanted does.
+    pub fn is_level_pending(&self) -> bool {
+        let counts = |link: &Link| (link.set.quorum, link.set.floor);
+        let others = || self.chain.iter().any(|link| counts(link) != counts(self.newest()));
+        self.newest().set.level != self.config.safety || self.in_effect().level != self.config.safety || {
+            !self.begun && others()
+        }
+    }
+
     /// Begins a set of the level that is wanted. Where a commit is to wait for all of its members,
     /// those who are silent are left out if they may be.
     pub fn change_level(&mut self, silent: &BTreeSet<NodeId>) {
@@ -244,12 +253,18 @@ impl Sets {
         self.gone.extend(others);
     }
 
-    /// Whether the next set may be without this node, which may still answer a candidate.
-    pub fn may_do_without(&self, node: NodeId) -> bool {
-        let without: BTreeSet<_> = self.newest().set.members.iter().filter(|it| it.node != node).copied().collect();
-        // Without it there might be too few, now or under the level that is wanted.
-        let data = without.iter().filter(|member| member.has_data()).count();
-        let suffices = self.config.counting(&without).quorum.is_none_or(|quorum| quorum as usize <= data);
+    /// Whether the next set may be without this node, which may still answer a candidate, while the
+    /// `silent` note nothing.
+    pub fn may_do_without(&self, node: NodeId, silent: &BTreeSet<NodeId>) -> bool {
+        let members = &self.newest().set.members;
+        let without: BTreeSet<_> = members.iter().filter(|it| it.node != node).copied().collect();
+        let live: BTreeSet<_> = without.iter().filter(|it| !silent.contains(&it.node)).copied().collect();
+        // Too few might be left that keep up, under the level that is wanted, or one that has to note
+        // the set and is away.
+        let suffices = match self.config.counting(&without).quorum {
+            Some(quorum) => live.iter().filter(|member| member.has_data()).count() >= quorum as usize,
+            None => live == without || self.may_follow(&live),
+        };
         suffices && (without == self.newest().set.members || self.may_follow(&without))
     }
 

@@ -10,7 +10,12 @@ use crate::units::lasting;
 pub(super) fn level(status: &Value) -> String {
     let (level, wanted) = (text(&status["safety"]), &status["wanted"]);
     if wanted.is_null() || wanted == &status["safety"] {
-        return level;
+        let pending = if status["level_pending"] == true {
+            ", and the level of before as well until it is on record"
+        } else {
+            ""
+        };
+        return level + pending;
     }
     format!("{level}, and {} as well, which is to replace it as soon as that is on record", text(wanted))
 }

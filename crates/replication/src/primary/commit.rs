@@ -154,6 +154,11 @@ impl CommitStage {
         self.state().rule.level()
     }
 
+    /// [`CommitRule::is_level_pending`].
+    pub(crate) fn is_level_pending(&self) -> bool {
+        self.state().rule.is_level_pending()
+    }
+
     /// [`CommitRule::wanted_level`].
     pub(crate) fn wanted_level(&self) -> Safety {
         self.state().rule.wanted_level()
@@ -193,6 +198,11 @@ impl CommitStage {
     /// [`CommitRule::has_removed`].
     pub(crate) fn has_removed(&self, node: NodeId) -> bool {
         self.state().rule.has_removed(node)
+    }
+
+    /// The nodes whose keys are on record.
+    pub(crate) fn known_nodes(&self) -> Vec<NodeId> {
+        self.state().rule.roster().map(|roster| roster.known.keys.keys().copied().collect()).unwrap_or_default()
     }
 
     /// The nodes that belong to the cluster, as far as that is on record.

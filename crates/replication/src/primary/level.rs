@@ -29,8 +29,9 @@ pub enum ChangeLevelError {
     },
     /// The set of the new level is not in effect yet.
     #[error(
-        "commits are to keep to {0} from now on, and to the level of before as well until that is on record: other \
-         nodes have yet to note it, or another one has taken over; see `freshet status`"
+        "{0} is the level from now on, and commits keep to the one of before as well until that is on record: nodes \
+         that are away have yet to note it, or another one has taken over; see `freshet status`. One that is gone for \
+         good is removed with `freshet remove --gone`"
     )]
     NotRecorded(Safety),
 }
@@ -53,7 +54,7 @@ impl Primary {
         tracing::warn!(%level, %before, term = shared.who.term.0, "an operator changes the safety level");
         // The commit rule may have a set to write now.
         shared.apply(Event::Tick);
-        let recorded = || (shared.commit.level() == level).then_some(());
+        let recorded = || (shared.commit.level() == level && !shared.commit.is_level_pending()).then_some(());
         let patience = Patience::endless().until(Instant::now() + PATIENCE);
         wait::poll(LOOK, patience, recorded).map_err(|_| ChangeLevelError::NotRecorded(level))?;
         shared.announce.ring();

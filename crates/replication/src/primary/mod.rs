@@ -576,6 +576,7 @@ impl Shared {
             term: self.who.term,
             safety: self.commit.level(),
             wanted: self.commit.wanted_level(),
+            level_pending: self.commit.is_level_pending(),
             standing,
             available,
             durable,

@@ -82,6 +82,8 @@ impl Shared {
         self.terms.name(&mut peers);
         let peers = peers.into_iter().filter_map(|peer| Some((peer.node?, peer.address)));
         let members = self.commit.places().into_keys().chain(self.commit.voters()).chain(self.commit.witness());
+        // Also of those on which nothing counts: an archive that was stolen is removed by its id.
+        let members = members.chain(self.commit.known_nodes());
         let members = members.map(|node| (node, self.address_of(node).unwrap_or_default()));
         peers.chain(members).find(|(node, address)| is_named(who, *node, address)).map(|(node, _)| node)
     }

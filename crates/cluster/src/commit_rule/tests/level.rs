@@ -171,3 +171,36 @@ fn a_node_stays_that_the_wanted_level_needs() {
     assert!(matches!(refused, Err(CannotLeave::Needed { .. })), "{refused:?}");
     assert!(trio(Safety::TwoSafe).leave(B, Leaves::Removed, ms(1)).is_ok());
 }
+
+/// Nor where others that would be needed then are away: the set without it would never be in
+/// effect, and nothing would commit.
+#[test]
+fn a_node_stays_while_another_one_is_away() {
+    for level in [Safety::Majority, Safety::Quorum(2)] {
+        let mut rule = trio(level);
+        let _ = rule.apply(Event::Left { standby: B }, ms(1));
+        let _ = rule.apply(Event::Tick, ms(500));
+        let needed = Err(CannotLeave::Needed { members: 3, in_sync: 2 });
+        assert_eq!(rule.leave(A, Leaves::Removed, ms(500)).map(drop), needed, "{level}");
+        assert_eq!(rule.to_write(), None);
+        assert!(rule.leave(B, Leaves::Removed, ms(500)).is_ok(), "{level}");
+    }
+}
+
+/// A primary that takes over in the middle of a change says that commits keep to both levels.
+#[test]
+fn a_change_of_the_level_may_be_pending_in_the_next_term() {
+    let logs = || [A, B].map(|node| Holder::new(node, 1)).into_iter().chain([me()]).collect::<BTreeSet<_>>();
+    let before = vec![earlier(logs(), Some(3))];
+    let last = InSyncSet { level: Safety::Quorum(2), quorum: Some(2), members: logs(), before, ..set(&[], 1) };
+    let rule = rule(Safety::Majority, 2);
+    let mut rule = rule.recorded(me(), Term(2), Succession::Of(last), &BTreeSet::new(), ms(0));
+    let _ = [A, B].map(|node| rule.apply(joined(node, 0), ms(0)));
+    assert!(rule.level() == Safety::Quorum(2) && rule.is_level_pending());
+    record(&mut rule, 10, 1);
+    let _ = rule.apply(Event::Durable(Lsn(10)), ms(1));
+    let _ = rule.apply(acked(A, 10), ms(1));
+    assert!(rule.is_level_pending() && rule.committed() == Lsn(0), "node B may know of the old level alone");
+    let _ = rule.apply(acked(B, 10), ms(1));
+    assert!(!rule.is_level_pending() && rule.committed() == Lsn(10));
+}
