@@ -328,6 +328,24 @@ fn a_value_that_is_gone_or_set_back_is_another_witness() {
     assert_eq!((status(&a)["role"].as_str(), status(&b)["role"].as_str()), (Some("primary"), Some("standby")));
 }
 
+/// It says so before its primary is lost.
+#[test]
+fn a_standby_that_cannot_read_etcd_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let a = node(&directory.path().join("a"), &server.endpoint(), &[]);
+    let nowhere = format!("http://{}", freshet_testing::ports::reserve().unwrap());
+    let join = ["--join", &a.ready().listen];
+    let mut b = node(&directory.path().join("b"), &nowhere, &join);
+    wait_until(&a, "a pair with etcd", is_whole);
+    let lacks = |status: &Value| status["failover"]["lacks"].as_str().is_some_and(|why| why.contains("etcd "));
+    wait_until(&b, "it cannot read etcd", lacks);
+    b.kill();
+    let b = node(&directory.path().join("b"), &server.endpoint(), &[]);
+    wait_until(&a, "a pair with etcd", is_whole);
+    wait_until(&b, "nothing is missing", |status| status["failover"]["lacks"].is_null());
+}
+
 /// Takes connections, and says nothing.
 fn mute() -> (TcpListener, String) {
     let listener = TcpListener::bind(reserve().unwrap()).unwrap();

@@ -309,3 +309,24 @@ fn portals_of_the_protocol_can_be_fetched_from() {
         assert!(run(format!("FETCH 1 \"{name}\"")).await.is_err());
     });
 }
+
+/// What is executed by no name is what was prepared last, or nothing.
+#[test]
+fn an_unnamed_statement_is_gone_when_the_next_one_is_not_understood() {
+    let node = SqlNode::in_memory();
+    let mut wire = open(&node, &[]);
+    let mut ask = |bytes: &[u8]| {
+        wire.send(bytes);
+        wire.receive_until('Z')
+    };
+    assert_eq!(outline(&ask(&query("create table t (a int)"))), "C ZI");
+    let inserts = [parse("", "insert into t values (1)"), bind("", "", &[]), execute("", 0), sync()].concat();
+    assert_eq!(outline(&ask(&inserts)), "1 2 C ZI");
+    let again = [bind("", "", &[]), execute("", 0), sync()].concat();
+    for next in [[parse("", "selec"), sync()].concat(), query("selec")] {
+        assert!(ask(&next).iter().any(|(kind, _)| *kind == 'E'));
+        assert_eq!(error(&ask(&again)).0, "26000");
+        assert_eq!(outline(&ask(&inserts)), "1 2 C ZI");
+    }
+    assert_eq!(rows(&ask(&query("select count(*) from t"))), [b"3"]);
+}

@@ -85,6 +85,8 @@ pub struct RegisterWitness {
     seen: Mutex<Seen>,
     /// The last knock of this node, and when it was in the value.
     knocked: Mutex<Option<(u64, Instant)>>,
+    /// Why it could not be read when this node, a standby, looked last.
+    trouble: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for RegisterWitness {
@@ -119,8 +121,9 @@ impl RegisterWitness {
         keeper: impl Keeper + 'static,
         attempt: Duration,
     ) -> Self {
-        let (seen, knocked) = Default::default();
-        Self { node, cluster, address, keeper: Box::new(keeper), attempt, clock: Clock::start(), seen, knocked }
+        let (seen, knocked, trouble) = Default::default();
+        let (keeper, clock) = (Box::new(keeper), Clock::start());
+        Self { node, cluster, address, keeper, attempt, clock, seen, knocked, trouble }
     }
 
     /// The witness that it stands for.
@@ -131,6 +134,28 @@ impl RegisterWitness {
     /// What is shown as its address.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Reads it, since a standby that cannot would learn that only when its primary is lost. Blocks
+    /// for `patience` at most.
+    pub(crate) fn look(&self, patience: Duration) {
+        let read = self.step(Instant::now() + patience, |found| self.sound(found).map(|_| (None, ())));
+        let trouble = read.err().map(|cause| cause.to_string());
+        let before = std::mem::replace(&mut *self.trouble(), trouble.clone());
+        match trouble {
+            Some(cause) if before.is_none() => tracing::warn!(
+                witness = %self.node, cause,
+                "this node cannot read what stands in the witness's place: it would not take over if its primary were lost"
+            ),
+            None if before.is_some() => {
+                tracing::info!(witness = %self.node, "what stands in the witness's place answers")
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().expect("no code panics under this mutex")
     }
 
     /// It, as one of those that a candidate asks.

@@ -205,6 +205,19 @@ impl Terms {
         Self { register: Some(Arc::new(register)), ..self }
     }
 
+    /// Reads the register in the witness's place, if one is; a failure is logged, and is what
+    /// [`Terms::register_trouble`] says. Blocks for `patience` at most.
+    pub fn look_at_register(&self, patience: Duration) {
+        if let Some(register) = &self.register {
+            register.look(patience);
+        }
+    }
+
+    /// Why the register in the witness's place could not be read last.
+    pub fn register_trouble(&self) -> Option<String> {
+        self.register.as_ref().and_then(|register| register.trouble().clone())
+    }
+
     /// The register in the witness's place, if one is.
     pub(crate) fn register(&self) -> Option<&Arc<RegisterWitness>> {
         self.register.as_ref()

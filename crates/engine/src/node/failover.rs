@@ -2,8 +2,12 @@
 //! primary for lost ([`freshet_replication::follow::Watching`]), and then has it stand for the next
 //! term.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use freshet_base::wait::{self, Patience};
 use freshet_cluster::promotion::Standing;
 use freshet_replication::promotion::{PromoteError as PromotionError, PromoteOptions};
 
@@ -13,10 +17,34 @@ use super::{Failover, Node, PromoteError, Promotion, Role, start::StartError};
 /// is asked again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a standby looks whether it can read what stands in a witness's place, and how long
+/// that may take.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOKS: Duration = Duration::from_secs(2);
+
 impl Node {
+    /// Has a thread look, as long as this node follows, whether it can read the register that stands
+    /// in a witness's place, if one does.
+    pub(super) fn watch_register(self: &Arc<Self>) -> Result<(), StartError> {
+        if self.config.witness.etcd.is_empty() {
+            return Ok(());
+        }
+        let weak = Arc::downgrade(self);
+        let run = move || {
+            while let Some(node) = weak.upgrade().filter(|node| matches!(node.role(), Role::Standby | Role::Mirror)) {
+                node.terms.look_at_register(LOOKS);
+                drop(node);
+                let _ = wait::sleep(Patience::endless().until(Instant::now() + LOOK_EVERY));
+            }
+        };
+        let spawned = std::thread::Builder::new().name("register".into()).spawn(run);
+        spawned.map(drop).map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))
+    }
+
     /// Has this node stand when its primary hands it the role, and, if it is configured to,
     /// whenever it takes its primary for lost.
     pub(super) fn stand_by_itself(self: &Arc<Self>) -> Result<(), StartError> {
+        self.watch_register()?;
         let by_itself = !matches!(self.config.failover, Failover::Manual | Failover::Never);
         let Some(watching) = self.composition().watching() else { return Ok(()) };
         let weak = Arc::downgrade(self);

@@ -54,8 +54,13 @@ pub struct FailoverStatus {
 }
 
 impl FailoverStatus {
-    fn of(config: &NodeConfig, newest: Option<&InSyncSet>, maintenance: Option<Duration>) -> Self {
-        let lacks = is_unattended(config.safety, newest).err().map(|lacks| lacks.to_string());
+    fn of(
+        config: &NodeConfig,
+        newest: Option<&InSyncSet>,
+        maintenance: Option<Duration>,
+        trouble: Option<String>,
+    ) -> Self {
+        let lacks = is_unattended(config.safety, newest).err().map(|lacks| lacks.to_string()).or(trouble);
         Self { by: config.failover, lacks, maintenance }
     }
 }
@@ -272,7 +277,12 @@ impl Node {
             node: self.id,
             cluster: self.cluster,
             term: terms.fence.highest(),
-            failover: FailoverStatus::of(&self.config, terms.set.as_ref(), self.terms.maintained().left()),
+            failover: FailoverStatus::of(
+                &self.config,
+                terms.set.as_ref(),
+                self.terms.maintained().left(),
+                self.terms.register_trouble(),
+            ),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

@@ -9,10 +9,14 @@ use std::ops::ControlFlow;
 
 use freshet_postgres::route::{Asks, Stated};
 use freshet_sql::functions::{self, Volatility};
-use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query, Select, Statement, TableFactor, Visit, Visitor};
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, ObjectNamePart, Query, Select, Statement,
+    TableFactor, Visit, Visitor,
+};
 
 use crate::{
     bind::name_of,
+    ddl::syntax::Definition,
     session::{
         parse::{Parsed, parse},
         syntax::{Channel, Control, Cursor, Modes, SessionStatement, Setting},
@@ -31,7 +35,10 @@ const OF_SESSION: &[&str] =
 /// How the names of further ones begin.
 const OF_SESSION_TOO: &[&str] = &["pg_advisory_", "pg_try_advisory_"];
 /// How the names of relations begin that show what is on a node.
-const OF_NODE: &[&str] = &["pg_stat", "pg_locks", "pg_cursors"];
+const OF_NODE: &[&str] = &["pg_stat", "pg_locks", "pg_cursors", "pg_settings", "pg_sequence"];
+/// Settings that tell of a node, or of what the session did on it.
+const SETTINGS_OF_NODE: &[&str] = &["transaction_read_only", "in_hot_standby", "is_superuser"];
+const LAST_COMMIT: &str = "freshet.last_commit";
 
 /// What each statement of a text asks for; nothing for an empty text.
 pub fn asks(sql: &str) -> Vec<Asks> {
@@ -45,6 +52,7 @@ fn of(parsed: &Parsed) -> Asks {
     match parsed {
         Parsed::Sql(statement) => of_sql(statement),
         Parsed::Session(statement) => of_session(statement),
+        Parsed::Define(definition) if matches!(**definition, Definition::Lock(_)) => Asks::Session,
         Parsed::Define(_) | Parsed::Copy(_) | Parsed::Constraints(_) | Parsed::Maintenance(_) => Asks::Other,
     }
 }
@@ -84,9 +92,7 @@ fn of_session(statement: &SessionStatement) -> Asks {
             _ => Asks::Other,
         },
         SessionStatement::Channel(Channel::Listen(_) | Channel::Unlisten(_) | Channel::Notify(..)) => Asks::Session,
-        SessionStatement::Setting(Setting::Show(name)) if name.eq_ignore_ascii_case("freshet.last_commit") => {
-            Asks::Session
-        }
+        SessionStatement::Setting(Setting::Show(name)) if name.eq_ignore_ascii_case(LAST_COMMIT) => Asks::Session,
         SessionStatement::Cursor(_) | SessionStatement::Setting(_) => Asks::Other,
     }
 }
@@ -118,6 +124,19 @@ impl Look {
             self.0 = asks;
         }
         if is_all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// What `current_setting` is asked for.
+    fn shows(&mut self, arguments: &FunctionArguments) -> ControlFlow<()> {
+        let FunctionArguments::List(list) = arguments else { return self.needs(Asks::Other) };
+        let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(name)))) = list.args.first() else {
+            return self.needs(Asks::Other);
+        };
+        match name.value.clone().into_string().map(|name| name.to_ascii_lowercase()).as_deref() {
+            Some(LAST_COMMIT) => self.needs(Asks::Session),
+            Some(name) if !SETTINGS_OF_NODE.contains(&name) => ControlFlow::Continue(()),
+            _ => self.needs(Asks::Other),
+        }
     }
 
     fn calls(&mut self, name: &ObjectName) -> ControlFlow<()> {
@@ -164,6 +183,9 @@ impl Visitor for Look {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         match expression {
+            Expr::Function(function) if last(&function.name).is_some_and(|name| name == "current_setting") => {
+                self.shows(&function.args)
+            }
             Expr::Function(function) => self.calls(&function.name),
             _ => ControlFlow::Continue(()),
         }
@@ -199,6 +221,8 @@ mod tests {
             "SELECT pg_relation_size('t')",
             "SELECT pg_backend_pid()",
             "SELECT pid FROM pg_stat_activity",
+            "SELECT last_value FROM pg_sequences",
+            "SELECT current_setting('transaction_read_only'), current_setting('a' || 'b')",
             "SELECT mode FROM pg_catalog.pg_locks",
             "SHOW search_path",
             "SET search_path = a",
@@ -216,11 +240,13 @@ mod tests {
             "SELECT pg_catalog.pg_notify('a', 'b')",
             "SELECT pg_export_snapshot()",
             "LISTEN a",
+            "LOCK TABLE t IN SHARE MODE",
             "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
             "SET TRANSACTION SNAPSHOT '1'",
             "EXPLAIN ANALYZE SELECT pg_advisory_lock(1)",
             "EXECUTE p (pg_notify('a', 'b'))",
             "SHOW freshet.last_commit",
+            "SELECT current_setting('freshet.last_commit', true)",
         ];
         for (texts, expected) in [(&rows[..], Asks::Rows), (&primary, Asks::Other), (&session, Asks::Session)] {
             for sql in texts {

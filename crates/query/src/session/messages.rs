@@ -114,10 +114,10 @@ impl Session<'_> {
         // Held until all of them have been run.
         let kept = self.state.statement_memory().reserve();
         let rules = self.state.settings.ready.literals;
-        let statements = self.read(sql, &kept, client)?;
-        // The unnamed portal and statement go with a simple query.
+        // The unnamed portal and statement go with a simple query, also one that is not understood.
         self.statements.remove("");
         self.portals.remove("");
+        let statements = self.read(sql, &kept, client)?;
         if statements.is_empty() {
             let _ = client.empty_query();
             return Ok(());
@@ -404,6 +404,10 @@ impl postgres::Session for Session<'_> {
         {
             there.prepare_again();
             return Ok(());
+        }
+        if name.is_empty() {
+            // It is gone also when the new one is not understood.
+            self.statements.remove("");
         }
         Account::of(self).contained(|| {
             // What planning takes besides what is kept is given back behind it.

@@ -72,7 +72,9 @@ pub(super) struct Noted {
 impl Noted {
     /// Of a session that begins as this part of its client's.
     pub fn of(part: Part) -> Self {
-        let (settings, generation, statements, bound, modes, numbers) = Default::default();
+        let (generation, statements, bound, modes, numbers) = Default::default();
+        // Those from its start are told, too.
+        let settings = u64::MAX;
         Self { part, settings, generation, statements, bound, modes, numbers, seen: Lsn::ZERO, seen_noted: Lsn::ZERO }
     }
 }

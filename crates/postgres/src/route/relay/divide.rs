@@ -62,6 +62,8 @@ pub(super) struct Division {
     moving: Option<On>,
     /// The unnamed statement, if the standby has prepared it.
     unnamed: Option<Statement>,
+    /// The primary may have an unnamed statement that is none of the session any more.
+    is_stale: bool,
     /// Until then no standby is asked for.
     rests_until: Option<Instant>,
     /// How often one was given up.
@@ -277,8 +279,8 @@ impl Relay<'_> {
         division.unit = Some((whole.to_vec(), before));
         division.held.clear();
         match unnamed {
-            Unnamed::Prepared(_) => division.unnamed = unnamed.statement(),
-            Unnamed::Gone => division.unnamed = None,
+            Unnamed::Prepared(_) => (division.unnamed, division.is_stale) = (unnamed.statement(), true),
+            Unnamed::Gone => (division.unnamed, division.is_stale) = (None, true),
             Unnamed::Kept | Unnamed::Used => {}
         }
     }
@@ -294,11 +296,16 @@ impl Relay<'_> {
             Unnamed::Kept => None,
             Unnamed::Used => division.unnamed.take(),
             Unnamed::Prepared(_) | Unnamed::Gone => {
-                division.unnamed = None;
+                (division.unnamed, division.is_stale) = (None, false);
                 None
             }
         };
+        let is_stale = matches!(unnamed, Unnamed::Used) && mem::take(&mut division.is_stale) && there.is_none();
         self.ask(On::Primary, there);
+        if is_stale {
+            // Any simple query ends it.
+            self.send_muted(On::Primary, &[""]);
+        }
     }
 
     /// Asks a node to be as the session is by now; `unnamed` is the unnamed statement that it has

@@ -8,16 +8,19 @@ use super::{
 };
 
 impl Settings {
-    /// Those that have other values than at the session's start and that it can set, roles last.
+    /// Those that it has set, or has from its start, where its role may have had other ones than it
+    /// has by now; as far as it can set them; roles last.
     pub fn to_move(&self) -> Vec<(String, String)> {
         let names: BTreeSet<&String> = self.changed.keys().chain(self.start.keys()).collect();
         let differs = |name: &&&String| self.changed.get(**name) != self.start.get(**name);
         let is_role = |name: &str| known(name).is_some_and(|known| known.kind == Kind::Role);
-        let may = |name: &&&String| {
-            known(name).is_none_or(|known| matches!(known.context, Context::User | Context::Superuser))
+        let may = |name: &&&String| match known(name).map(|known| known.context) {
+            None | Some(Context::User) => true,
+            Some(Context::Superuser) => differs(name),
+            Some(_) => false,
         };
         let (mut settings, mut roles) = (Vec::new(), Vec::new());
-        for name in names.iter().filter(differs).filter(may) {
+        for name in names.iter().filter(may) {
             let value = self.get(name).unwrap_or_default().to_owned();
             if is_role(name) { &mut roles } else { &mut settings }.push(((*name).clone(), value));
         }
