@@ -362,6 +362,8 @@ impl View<'_> {
                 let timeout = self.state.settings.ready.lock_timeout;
                 let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
                 locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
+                // Who held it may have ended because all sessions do.
+                self.check().inspect_err(|_| _ = !transaction && locks.unlock(key, shared))?;
                 Ok(Value::text(""))
             }
         }
