@@ -9,12 +9,13 @@ use std::{
 use freshet_base::{
     Consent, Lsn, NodeId, Safety,
     cpu::{Ticks, process_time, ticks},
+    wait::{self, Patience},
 };
 use freshet_engine::{
     Database, Mix, MixError, Node, StateAnswer, StateAsk, StateHash,
     node::{RoleStatus, SwitchedOver},
 };
-use freshet_membership::Grant;
+use freshet_membership::{EnrolmentError, Grant};
 use serde::Serialize;
 
 use crate::{
@@ -24,6 +25,10 @@ use crate::{
     protocol::Watermarks,
     server::Host,
 };
+
+/// So long a token waits for the cluster's next authority, and so often it is looked for.
+const NEXT_AUTHORITY: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A node as its clients see it.
 pub(crate) struct NodeHost {
@@ -220,8 +225,14 @@ impl Host for NodeHost {
     }
 
     fn token(&self, grant: Grant, valid: Duration) -> Result<String, String> {
-        let token = self.node.credentials().give_token(grant, valid).map_err(|cause| cause.to_string())?;
-        Ok(token.to_string())
+        // A node was removed just now, say: the next authority is on its way.
+        let patience = Patience::endless().until(Instant::now() + NEXT_AUTHORITY);
+        let given = || match self.node.credentials().give_token(grant.clone(), valid) {
+            Err(EnrolmentError::Replaced) => None,
+            given => Some(given),
+        };
+        let given = wait::poll(LOOK, patience, given).unwrap_or(Err(EnrolmentError::Replaced));
+        given.map(|token| token.to_string()).map_err(|cause| cause.to_string())
     }
 
     fn wait_visible(&self, lsn: Lsn, deadline: Instant) -> Result<Lsn, String> {
