@@ -330,7 +330,7 @@ fn a_value_that_is_gone_or_set_back_is_another_witness() {
 
 /// It says so before its primary is lost.
 #[test]
-fn a_standby_that_cannot_read_etcd_says_so() {
+fn a_standby_reports_that_it_cannot_read_etcd() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = Server::start(directory.path()) else { return };
     let a = node(&directory.path().join("a"), &server.endpoint(), &[]);

@@ -145,7 +145,7 @@ impl RegisterWitness {
         match trouble {
             Some(cause) if before.is_none() => tracing::warn!(
                 witness = %self.node, cause,
-                "this node cannot read what stands in the witness's place: it would not take over if its primary were lost"
+                "this node cannot read what stands in the witness's place, and cannot take over if its primary is lost"
             ),
             None if before.is_some() => {
                 tracing::info!(witness = %self.node, "what stands in the witness's place answers")

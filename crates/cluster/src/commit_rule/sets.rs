@@ -107,12 +107,14 @@ impl Sets {
         self.config.safety = level;
     }
 
-    /// Whether another level is wanted than that of the newest set, and no other change is on its way.
+    /// Whether another level is wanted than that of the newest set, and no other change is on its
+    /// way.
     pub fn changes_level(&self) -> bool {
         self.newest().set.level != self.config.safety && self.begun && self.to_write().is_none()
     }
 
-    /// Whether a set that may be in effect counts in another way than the level that is wanted does.
+    /// Whether a set that may be in effect counts in another way than the level that is wanted
+    /// does.
     pub fn is_level_pending(&self) -> bool {
         let counts = |link: &Link| (link.set.quorum, link.set.floor);
         let others = || self.chain.iter().any(|link| counts(link) != counts(self.newest()));
@@ -259,8 +261,8 @@ impl Sets {
         let members = &self.newest().set.members;
         let without: BTreeSet<_> = members.iter().filter(|it| it.node != node).copied().collect();
         let live: BTreeSet<_> = without.iter().filter(|it| !silent.contains(&it.node)).copied().collect();
-        // Too few might be left that keep up, under the level that is wanted, or one that has to note
-        // the set and is away.
+        // Too few might be left that keep up, under the level that is wanted, or one that has to
+        // note the set and is away.
         let suffices = match self.config.counting(&without).quorum {
             Some(quorum) => live.iter().filter(|member| member.has_data()).count() >= quorum as usize,
             None => live == without || self.may_follow(&live),

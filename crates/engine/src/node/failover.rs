@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOKS: Duration = Duration::from_secs(2);
 
 impl Node {
-    /// Has a thread look, as long as this node follows, whether it can read the register that stands
-    /// in a witness's place, if one does.
+    /// Has a thread look, as long as this node follows, whether it can read the register that
+    /// stands in a witness's place, if one does.
     pub(super) fn watch_register(self: &Arc<Self>) -> Result<(), StartError> {
         if self.config.witness.etcd.is_empty() {
             return Ok(());
