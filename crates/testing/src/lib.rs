@@ -8,25 +8,43 @@ use std::{
     env,
     fmt::Display,
     fs::{self, OpenOptions},
-    io::Write,
+    io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
 /// Copies a node's directory into another one as a crash would leave it, whatever the node does in
-/// the meantime: first what says how far the log is, then the log.
+/// the meantime: first the notes of how far the log is, then the control file, which is written
+/// before these, then the log.
 ///
 /// # Panics
 /// When it cannot.
 pub fn copy(from: &Path, to: &Path) {
+    let mut files = Vec::new();
     fs::create_dir_all(to).unwrap();
-    let is_segment = |path: &Path| path.extension().is_some_and(|it| it == "segment");
-    let mut entries: Vec<PathBuf> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort_by_key(|path| (is_segment(path), path.clone()));
-    for path in entries {
+    list(from, to, &mut files);
+    let turn = |file: &Path| match file.extension() {
+        Some(extension) if extension == "segment" => 2,
+        _ => u8::from(file.file_name().is_some_and(|name| name == "control")),
+    };
+    files.sort_by_key(|(file, _)| (turn(file), file.clone()));
+    for (file, target) in files {
+        match fs::copy(file, target) {
+            // It has its name by now, or is not needed any more.
+            Err(cause) if cause.kind() == ErrorKind::NotFound => {}
+            copied => _ = copied.unwrap(),
+        }
+    }
+}
+
+/// The files of a directory, and where they go; makes the directories there.
+fn list(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) {
+    for path in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
         let target = to.join(path.file_name().expect("an entry has a name"));
-        match path.is_dir() {
-            true => copy(&path, &target),
-            false => _ = fs::copy(&path, &target).unwrap(),
+        if path.is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            list(&path, &target, files);
+        } else {
+            files.push((path, target));
         }
     }
 }

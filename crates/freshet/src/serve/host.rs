@@ -227,7 +227,7 @@ impl Host for NodeHost {
     fn token(&self, grant: Grant, valid: Duration) -> Result<String, String> {
         // A node was removed just now, say: the next authority is on its way.
         let patience = Patience::endless().until(Instant::now() + NEXT_AUTHORITY);
-        let given = || match self.node.credentials().give_token(grant.clone(), valid) {
+        let given = || match self.node.credentials().give_token(grant, valid) {
             Err(EnrolmentError::Replaced) => None,
             given => Some(given),
         };
