@@ -37,10 +37,9 @@
 //!
 //! The set is written into the log before it takes effect ([`crate::in_sync`]), if the rule is told
 //! to ([`CommitRule::recorded`]). It names its level, which an operator changes while the primary
-//! commits ([`CommitRule::change_level`]). Under 2-safe a standby
-//! that stalls is then at first [`Place::Leaving`], and one that is level stays Joining: both are
-//! waited for until the new set is in effect. A set that is written and not in effect binds as well
-//! as the one in effect.
+//! commits ([`CommitRule::change_level`]). Under 2-safe a standby that stalls is then at first
+//! [`Place::Leaving`], and one that is level stays Joining: both are waited for until the new set
+//! is in effect. A set that is written and not in effect binds as well as the one in effect.
 //!
 //! Under very safe and quorum a commit counts the members of the recorded set, the primary
 //! included: K of them hold it, of each set that may be in effect. A standby becomes a member when
@@ -162,7 +161,6 @@ impl CommitRule {
         now: Moment,
     ) -> Self {
         let sets = Sets::new(me, (term, self.start), self.config, succession);
-        self.config.safety = sets.level();
         let by_witness = sets.witnesses() > 0;
         self.settled = sets.counts() || by_witness;
         for Holder { node, incarnation, witness } in sets.members() {
@@ -536,7 +534,7 @@ impl CommitRule {
         match self.by_others {
             _ if self.committed <= self.start => Acknowledged::Nothing,
             true => Acknowledged::ByOthers,
-            false if self.config.safety.counts_on_nobody() => Acknowledged::Nothing,
+            false if self.wanted_level().counts_on_nobody() => Acknowledged::Nothing,
             false => Acknowledged::Alone,
         }
     }
@@ -561,7 +559,7 @@ impl CommitRule {
         }
         if self.refusing {
             return Err(Refusal::TooFewStandbys {
-                safety: self.config.safety,
+                safety: self.wanted_level(),
                 needed: self.needed_now(),
                 in_sync: self.in_sync(),
             });

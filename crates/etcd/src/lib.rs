@@ -1,4 +1,4 @@
-//! A client of etcd for one thing: to read a key, and to change it if nobody else has.
+//! A client of etcd for one thing: to read a key, and to change it unless another client has.
 //!
 //! It speaks HTTP with JSON, as etcd's servers offer it beside gRPC (`/v3/kv/range`, `/v3/kv/txn`,
 //! `/v3/auth/authenticate`), over blocking sockets. Each question is asked at one endpoint, once,

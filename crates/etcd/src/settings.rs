@@ -7,7 +7,7 @@ use ureq::{
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem},
 };
 
-/// Connections that nobody uses are closed after this.
+/// A connection that is not used is closed after this.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Where an etcd cluster is, and how this process proves who it is.

@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Transactions that would begin wait for a moment, those that are open have 200 ms to finish;
     /// what is still open then fails with 40001, or with its connection. If the standby does not
     /// take the role in time, the primary continues as before, and nothing comes after that.
-    SwitchOver(SwitchOverOptions),
+    SwitchOver(switch_over::SwitchOverOptions),
     /// Have the primary change what a commit promises (the safety level), while it runs.
     ///
     /// The level is the cluster's, on record in its log, and counts in later terms, whatever the
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     /// certificates by themselves, also those that are away, when they are back. Certificates of
     /// operators and monitors are void: `freshet enrol` makes new ones. A node whose own key has
     /// leaked is to be removed instead, which does this too.
-    Rotate(members::RotateOptions),
+    Rotate(ThePrimary),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -209,6 +209,26 @@ impl Shows {
     /// Connects to the node whose clients connect at `address`.
     pub(crate) fn connect(&self, address: &str, patience: Duration) -> Result<Client, ClientError> {
         Client::connect_with(address, self.credentials.as_deref(), patience)
+    }
+}
+
+/// The primary, and how it is asked.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ThePrimary {
+    /// The primary's control port (its `address`): host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+impl ThePrimary {
+    /// How long it may take to accept a connection.
+    const CONNECT: Duration = Duration::from_secs(5);
+
+    /// Connects to it.
+    pub(crate) fn connect(&self) -> Result<Client, ClientError> {
+        self.shows.connect(&self.address, Self::CONNECT)
     }
 }
 
@@ -316,20 +336,6 @@ pub(crate) struct MembersOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 15)]
     pub(crate) patience: u64,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
-}
-
-/// Options of `freshet switch-over`.
-#[derive(Debug, Args)]
-pub(crate) struct SwitchOverOptions {
-    /// The standby that is to lead: its id, or the address where other nodes reach it (`listen`, or
-    /// `advertise`), as the status shows them. Without it the nearest standby in sync leads.
-    #[arg(value_name = "NODE")]
-    pub(crate) to: Option<String>,
-    /// The primary's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
     #[command(flatten)]
     pub(crate) shows: Shows,
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{MembersOptions, Shows},
+    cli::{MembersOptions, ThePrimary},
     messages::plain,
     status::{Health, number, text, time},
     units::{self, lasting},
@@ -37,20 +37,16 @@ pub(crate) struct RemoveOptions {
     /// It does not run, and never will again with what it has: its promises count no more.
     #[arg(long)]
     pub(crate) gone: bool,
-    /// The primary's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
     #[command(flatten)]
-    pub(crate) shows: Shows,
+    pub(crate) primary: ThePrimary,
 }
 
-/// How long a primary may take to accept a connection, and to have it on record that a node left.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long a primary may take to have it on record that a node left.
 const RECORDED: Duration = Duration::from_secs(40);
 
 /// Runs `freshet remove`.
 pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.primary.connect()?;
     let remove = |node: &String| client.remove(node.clone(), options.gone, RECORDED);
     let report =
         |node| println!("{node} does not belong to the cluster any more, and may not come back with what it has");
@@ -67,20 +63,9 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options of `freshet rotate`.
-#[derive(Debug, Args)]
-pub(crate) struct RotateOptions {
-    /// The primary's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
-}
-
 /// Runs `freshet rotate`.
-pub(crate) fn rotate(options: &RotateOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
-    let generation = client.rotate(RECORDED)?;
+pub(crate) fn rotate(primary: &ThePrimary) -> Result<ExitCode, Failure> {
+    let generation = primary.connect()?.rotate(RECORDED)?;
     println!("the cluster has a new authority ({generation}); what the one before has signed counts no more");
     Ok(ExitCode::SUCCESS)
 }

@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{Shows, SwitchOverOptions},
+    cli::{Shows, ThePrimary},
     client::ClientError,
     members::{health, nodes},
     messages::plain,
     status::{Health, text, time},
-    switch_over,
+    switch_over::{self, SwitchOverOptions},
 };
 
 /// How long a node may take to accept a connection, and to take an order or say which nodes there
@@ -109,7 +109,7 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
 /// A standby on a busy machine may not take the role in time: then it stays where it is.
 fn hand_over(options: &RestartOptions) -> Result<(), Failure> {
     let (shows, address) = (options.shows.clone(), options.address.clone());
-    let to_nearest = SwitchOverOptions { to: None, address, shows };
+    let to_nearest = SwitchOverOptions { to: None, primary: ThePrimary { address, shows } };
     for _ in 1..ATTEMPTS {
         match switch_over::run(&to_nearest) {
             Ok(_) => return Ok(()),

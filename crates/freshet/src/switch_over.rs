@@ -5,10 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use freshet_base::wait::{self, Patience};
 use serde_json::Value;
 
-use crate::{Failure, cli::SwitchOverOptions, client::ClientError, messages::plain};
+use crate::{Failure, cli::ThePrimary, client::ClientError, messages::plain};
+
+/// Options of `freshet switch-over`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchOverOptions {
+    /// The standby that is to lead: its id, or the address where other nodes reach it (`listen`, or
+    /// `advertise`), as the status shows them. Without it the nearest standby in sync leads.
+    #[arg(value_name = "NODE")]
+    pub(crate) to: Option<String>,
+    #[command(flatten)]
+    pub(crate) primary: ThePrimary,
+}
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -22,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Runs `freshet switch-over`. Its exit status is true: where the answer is lost, it looks who
 /// leads.
 pub(crate) fn run(options: &SwitchOverOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.primary.connect()?;
     let before = term(&client.status(CONNECT)?);
     match client.switch_over(options.to.clone(), PATIENCE) {
         Ok((node, address, after, at)) => {
@@ -58,7 +70,7 @@ enum After {
 fn after(options: &SwitchOverOptions, before: u64) -> Option<After> {
     let patience = Patience::endless().until(Instant::now() + FOLLOWS);
     let look = || {
-        let status = options.shows.connect(&options.address, CONNECT).ok()?.status(CONNECT).ok()?;
+        let status = options.primary.connect().ok()?.status(CONNECT).ok()?;
         let status = parse(&status);
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let link = &status["link"];

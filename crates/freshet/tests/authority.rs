@@ -31,10 +31,8 @@ use serde_json::Value;
 
 /// What `freshet` prints with these words, and whether it succeeded.
 fn run(words: &[&str]) -> (bool, String) {
-    let output = Command::new(program()).args(words).output().unwrap();
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.success(), text)
+    let (code, text) = common::run(words);
+    (code == Some(0), text)
 }
 
 fn done(words: &[&str]) -> String {
@@ -110,7 +108,7 @@ impl ServerCertVerifier for Blind {
     }
 }
 
-/// What somebody has in a directory who shows it to others.
+/// Credentials in a directory, as their holder shows them to others.
 struct Shows {
     directory: PathBuf,
 }
@@ -405,7 +403,7 @@ fn ended(by: &Path, node: NodeId, key: &Path) -> String {
     certificate.signed_by(&read(key), &issuer).unwrap().pem()
 }
 
-/// A node that nobody knew by its key was away, and needs a token where it is not of the same user
+/// A node whose key is on no record was away, and needs a token where it is not of the same user
 /// on the same machine; its certificate has ended, too.
 #[test]
 fn a_node_that_was_away_for_long_comes_back() {

@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{SOON, Writer, connect, create_journal, in_sync, missing, program, start, status, wait_until, write};
+use common::{
+    SOON, Writer, connect, create_journal, in_sync, missing, run, start, status, wait_until, wait_until_writable, write,
+};
 use freshet::children::NodeProcess;
 use freshet_etcd::{Etcd, EtcdConfig};
 use freshet_testing::{Missing, ports::reserve, skip};
@@ -146,24 +148,6 @@ fn pair(directory: &Path, endpoints: impl Fn(&Server) -> String) -> Option<(Node
     wait_until(&a, "a pair with etcd", is_whole);
     create_journal(&connect(&a));
     Some((a, b, server))
-}
-
-/// Blocks until a client can write there, as client `number`.
-fn wait_until_writable(node: &NodeProcess, number: u64) {
-    let deadline = Instant::now() + SOON;
-    for sequence in 1.. {
-        let written = write(&connect(node), number, sequence, Duration::from_secs(1));
-        if written.is_ok() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{written:?}, {:#}", status(node));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn run(words: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(program()).args(words).output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 #[test]

@@ -2,20 +2,17 @@
 
 mod common;
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use common::{
-    SOON, Writer, connect, create_journal, in_sync, missing, open_sql, program, start, status, wait_until, write,
+    SOON, Writer, connect, create_journal, in_sync, missing, open_sql, run, start, status, wait_until, write,
 };
 use freshet::children::NodeProcess;
 
 /// What `freshet level` prints when this node is asked, and whether it succeeded.
 fn order(node: &NodeProcess, level: &str) -> (bool, String) {
-    let address = &node.ready().address;
-    let output = Command::new(program()).args(["level", level, "--address", address]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.success(), text)
+    let (code, text) = run(&["level", level, "--address", &node.ready().address]);
+    (code == Some(0), text)
 }
 
 fn level(node: &NodeProcess) -> String {
@@ -89,8 +86,8 @@ fn a_level_holds_after_a_failover_and_a_restart() {
     assert!(order(&primary, "quorum:2").0);
     write(&connect(&primary), 1, 1, SOON).unwrap();
     primary.kill();
-    let promoted = Command::new(program()).args(["promote", &b.ready().address]).output().unwrap();
-    assert!(promoted.status.success(), "{}", String::from_utf8_lossy(&promoted.stderr));
+    let (code, text) = run(&["promote", &b.ready().address]);
+    assert_eq!(code, Some(0), "{text}");
     let next = &b;
     wait_until(next, "its set is recorded", |status| status["in_sync_set"]["quorum"] == 2);
     assert_eq!(level(next), "quorum:2");

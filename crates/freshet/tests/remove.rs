@@ -5,8 +5,7 @@ mod common;
 use std::{path::Path, process::Command};
 
 use common::{
-    SOON, assert_same_state, connect, create_journal, in_sync, missing, open_sql, program, start, status, wait_until,
-    write,
+    SOON, assert_same_state, connect, create_journal, in_sync, missing, open_sql, run, start, status, wait_until, write,
 };
 use freshet::children::NodeProcess;
 use freshet_base::Consent;
@@ -15,14 +14,8 @@ use serde_json::Value;
 
 /// What `freshet remove` of this primary prints, and whether it succeeded.
 fn remove(primary: &NodeProcess, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(program())
-        .args(["remove", "--address", &primary.ready().address])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.success(), text)
+    let (code, text) = run(&[&["remove", "--address", &primary.ready().address], arguments].concat());
+    (code == Some(0), text)
 }
 
 fn id(node: &NodeProcess) -> String {
@@ -147,10 +140,7 @@ fn a_lost_primary_that_is_removed_is_no_member() {
     wait_until(&others[0], "another leads", |_| leads().is_some());
     let next = leads().unwrap();
     wait_until(next, "the others are in sync", |status| in_sync(status) == 2);
-    let members = || {
-        let output = Command::new(program()).args(["members", &next.ready().address]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
-    };
+    let members = || run(&["members", &next.ready().address]);
     let (code, table) = members();
     assert!(code != Some(0) && table.contains(&lost) && table.contains(&at), "{table}");
     let (done, text) = remove(next, &["--gone", &at]);

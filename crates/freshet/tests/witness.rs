@@ -2,14 +2,11 @@
 
 mod common;
 
-use std::{
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use common::{
-    SOON, Writer, connect, create_journal, in_sync, missing, program, refused, start, status, wait_until, write,
+    SOON, Writer, connect, create_journal, in_sync, missing, program, refused, run, start, status, wait_until,
+    wait_until_writable, write,
 };
 use freshet::children::{NodeProcess, SpawnError};
 use serde_json::Value;
@@ -45,24 +42,6 @@ fn pair(directory: &Path) -> [NodeProcess; 3] {
     wait_until(&a, "a pair with its witness", has_witness);
     create_journal(&connect(&a));
     [a, b, w]
-}
-
-/// Blocks until a client can write there, as client `number`.
-fn wait_until_writable(node: &NodeProcess, number: u64) {
-    let deadline = Instant::now() + SOON;
-    for sequence in 1.. {
-        let written = write(&connect(node), number, sequence, Duration::from_secs(1));
-        if written.is_ok() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{written:?}, {:#}", status(node));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn run(words: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(program()).args(words).output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 #[test]

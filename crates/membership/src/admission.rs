@@ -125,10 +125,10 @@ impl Counts {
 /// Checks certificates by an authority, and by the keys on record.
 #[derive(Debug)]
 pub(crate) struct Verifier<V: ?Sized> {
-    pub admission: Arc<Admission>,
-    pub counts: Counts,
+    admission: Arc<Admission>,
+    counts: Counts,
     /// Whether the authority has signed a certificate.
-    pub signed: Arc<V>,
+    signed: Arc<V>,
 }
 
 /// The key that a certificate is for.
@@ -138,6 +138,11 @@ pub(crate) fn key_in(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
 }
 
 impl<V: ?Sized> Verifier<V> {
+    /// Where `signed` says what an authority has signed that `counts`.
+    pub fn new(admission: &Arc<Admission>, counts: Counts, signed: Arc<V>) -> Arc<Self> {
+        Arc::new(Self { admission: Arc::clone(admission), counts, signed })
+    }
+
     fn check<T>(
         &self,
         certificate: &CertificateDer<'_>,

@@ -236,21 +236,16 @@ impl Shown {
         let authority_certificate = authorities.swap_remove(0);
         let checks = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
         let callers = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
-        let verifier = |signed| Arc::new(Verifier { admission: Arc::clone(admission), counts, signed });
         let client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Verifier {
-                admission: Arc::clone(admission),
-                counts,
-                signed: Arc::clone(&checks),
-            }))
+            .with_custom_certificate_verifier(Verifier::new(admission, counts, Arc::clone(&checks)))
             .with_client_auth_cert(chain.clone(), private_key(&pem.key, path)?)?;
         // A newcomer knows the authority by its fingerprint only.
         chain.push(authority_certificate.clone());
         let mut server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(verifier(callers))
+            .with_client_cert_verifier(Verifier::new(admission, counts, callers))
             .with_single_cert(chain, private_key(&pem.key, path)?)?;
         // Connections last long and are never resumed.
         server.session_storage = Arc::new(NoServerSessionStorage {});

@@ -161,6 +161,7 @@ impl Credentials {
         }
         self.replace(pem)
     }
+
     /// Takes what a member has signed for a new key of this node, which was a stranger there.
     /// Durable when this returns. Blocks on the disk.
     ///
@@ -204,7 +205,7 @@ mod tests {
         of.shown().chain[0].clone()
     }
 
-    /// These keys are on record, and nobody was removed.
+    /// These keys are on record, and no node was removed.
     fn record(generation: u64, authority: Option<Fingerprint>, known: &[&Credentials]) -> OnRecord {
         let key = |of: &&Credentials| (of.node().unwrap(), of.key_of(of.node().unwrap()).unwrap());
         OnRecord { generation, authority, keys: known.iter().map(key).collect(), ..OnRecord::default() }

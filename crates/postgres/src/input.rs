@@ -174,12 +174,8 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::framed as message;
     use crate::transport::Memory;
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap();
-        [&[kind], &length.to_be_bytes()[..], body].concat()
-    }
 
     #[test]
     fn messages_come_out_as_they_went_in_however_they_arrive() {

@@ -13,6 +13,12 @@ use crate::{
 /// The longest message of a kind that carries names and numbers only.
 const SMALL: usize = 10_000;
 
+/// A message of this kind: kind, length, body.
+pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+    [&[kind], &length.to_be_bytes()[..], body].concat()
+}
+
 /// Why a message is not one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -25,6 +25,7 @@ impl CommitRule {
 
     /// The same where commits wait for all members.
     fn change_awaited(&mut self, now: Moment) {
+        let silent = self.silent();
         let Some(sets) = &mut self.sets else { return };
         let (members, wants) = (&mut self.members, sets.wants_witness());
         let is_unfit = |node: NodeId| {
@@ -36,8 +37,6 @@ impl CommitRule {
             };
             sets.roster().has_removed(node) || members.get(&node).is_none_or(unfit)
         };
-        let is_silent = |node: &NodeId| members.get(node).is_none_or(|member| member.stalls);
-        let silent: BTreeSet<_> = sets.members().map(|member| member.node).filter(is_silent).collect();
         let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
         // As long as the floor keeps some, those go first that are silent.
         unfit.sort_by_key(|node| !silent.contains(node));

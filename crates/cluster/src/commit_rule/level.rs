@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use freshet_base::{NodeId, Safety};
 
-use super::{CannotChange, CommitRule, Decision, Event, Member, Sets};
-use crate::{Moment, in_sync::Holder};
+use super::{CannotChange, CommitRule, Decision, Event, Sets};
+use crate::Moment;
 
 impl CommitRule {
     /// What commits promise now.
     pub fn level(&self) -> Safety {
-        self.sets.as_ref().filter(|sets| sets.begun()).map_or(self.config.safety, |sets| sets.in_effect().level)
+        let begun = self.sets.as_ref().filter(|sets| sets.begun());
+        begun.map_or_else(|| self.wanted_level(), |sets| sets.in_effect().level)
     }
 
     /// What they are to promise: another level than [`CommitRule::level`] while the record of a
@@ -40,8 +41,9 @@ impl CommitRule {
                 return Err(CannotChange::Away(node));
             }
             sets.set_level(level);
+        } else {
+            self.config.safety = level;
         }
-        self.config.safety = level;
         Ok(self.apply(Event::Tick, now))
     }
 
@@ -61,11 +63,14 @@ impl CommitRule {
         }
     }
 
-    /// The members of the newest set that stall, or have another log than the one on which commits
-    /// count.
+    /// The members of the newest set that stall.
     pub(super) fn silent(&self) -> BTreeSet<NodeId> {
-        let is_away = |member: &Member, holder: &Holder| member.stalls || member.holder(holder.node) != *holder;
-        let is_silent = |it: &Holder| self.members.get(&it.node).is_none_or(|member| is_away(member, it));
-        self.sets.iter().flat_map(Sets::members).filter(is_silent).map(|member| member.node).collect()
+        let stalls = |node: &NodeId| self.members.get(node).is_none_or(|member| member.stalls);
+        self.sets.iter().flat_map(Sets::members).map(|member| member.node).filter(stalls).collect()
+    }
+
+    /// Whether a witness may be of use at the level that is wanted.
+    pub fn takes_witness(&self) -> bool {
+        self.sets.as_ref().map_or(self.config.takes_witness(), Sets::takes_witness)
     }
 }

@@ -107,6 +107,11 @@ impl Sets {
         self.config.safety = level;
     }
 
+    /// Whether a witness may be of use at the level that is wanted.
+    pub fn takes_witness(&self) -> bool {
+        self.config.takes_witness()
+    }
+
     /// Whether another level is wanted than that of the newest set, and no other change is on its
     /// way.
     pub fn changes_level(&self) -> bool {
@@ -128,8 +133,8 @@ impl Sets {
     pub fn change_level(&mut self, silent: &BTreeSet<NodeId>) {
         let mut members = self.newest().set.members.clone();
         if self.config.counting(&members).quorum.is_none() {
-            for node in silent {
-                let without: BTreeSet<_> = members.iter().filter(|member| member.node != *node).copied().collect();
+            for mute in self.members().filter(|member| self.is_mute(member, silent)) {
+                let without: BTreeSet<_> = members.iter().filter(|member| **member != mute).copied().collect();
                 if self.may_follow(&without) {
                     members = without;
                 }
@@ -260,7 +265,7 @@ impl Sets {
     pub fn may_do_without(&self, node: NodeId, silent: &BTreeSet<NodeId>) -> bool {
         let members = &self.newest().set.members;
         let without: BTreeSet<_> = members.iter().filter(|it| it.node != node).copied().collect();
-        let live: BTreeSet<_> = without.iter().filter(|it| !silent.contains(&it.node)).copied().collect();
+        let live: BTreeSet<_> = without.iter().filter(|it| !self.is_mute(it, silent)).copied().collect();
         // Too few might be left that keep up, under the level that is wanted, or one that has to
         // note the set and is away.
         let suffices = match self.config.counting(&without).quorum {
@@ -357,9 +362,14 @@ impl Sets {
         left
     }
 
-    /// Whether one of these cannot note the set that they are: its log is gone, or its node silent.
+    /// Whether a member can note no set: its log is gone, or its node silent.
+    fn is_mute(&self, member: &Holder, silent: &BTreeSet<NodeId>) -> bool {
+        silent.contains(&member.node) || self.gone.contains(member)
+    }
+
+    /// Whether one of these cannot note the set that they are.
     fn is_stuck(&self, members: &BTreeSet<Holder>, silent: &BTreeSet<NodeId>) -> bool {
-        members.iter().any(|member| silent.contains(&member.node) || self.gone.contains(member))
+        members.iter().any(|member| self.is_mute(member, silent))
     }
 
     /// The same of the newest set.

@@ -382,10 +382,10 @@ impl Candidacy {
             Some(newest) => newest.quorum.is_some(),
             None => matches!(safety, Safety::VerySafe | Safety::Quorum(_)),
         };
-        // Two nodes would be three with it, and are counted in another way then.
         let me = Holder::new(self.me, self.mine.incarnation);
         // One that has led is a member, under whatever level that was.
         let is_member = newest.is_some_and(|newest| newest.members.contains(&me));
+        // Two nodes would be three with it, and are counted in another way then.
         if (counts_members || safety == Safety::Majority) && !self.mine.synchronous && !is_member {
             return Some(Stopped::Asynchronous);
         }

@@ -4,18 +4,10 @@
 use freshet_base::Safety;
 use freshet_replication::primary::ChangeLevelError as Failed;
 
-use super::{Node, switch_over::at};
+use super::{Node, as_primary::OfPrimary};
 
 /// Why the level was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ChangeLevelError {
-    /// Only a primary changes it.
-    #[error("this node is not the primary{}: ask that one", at(.0))]
-    NotPrimary(Option<String>),
-    /// See there.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-}
+pub type ChangeLevelError = OfPrimary<Failed>;
 
 impl Node {
     /// From its record on, commits of this primary and of those that succeed it keep to `level`.

@@ -13,6 +13,7 @@
 
 mod adapters;
 pub mod archive;
+mod as_primary;
 pub mod begin_again;
 mod checkpoint;
 mod composition;
@@ -77,8 +78,8 @@ pub(crate) use self::{
     garbage_collector::{GarbageCollector, GarbageCollectorThread},
     start::{Parts, open_log},
 };
-use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
 pub use self::{
+    as_primary::OfPrimary,
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, Failover,
@@ -96,6 +97,7 @@ pub use self::{
     switch_over::SwitchOverError,
     witness::WitnessNode,
 };
+use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};
 use crate::{
     Database,
     compare::{StateAnswer, StateAsk, StateViews},

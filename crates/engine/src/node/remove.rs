@@ -3,29 +3,13 @@
 use freshet_base::NodeId;
 use freshet_replication::primary::{RemoveError as Failed, RotateError as NotRotated};
 
-use super::{Node, switch_over::at};
+use super::{Node, as_primary::OfPrimary};
 
 /// Why a node was not removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RemoveError {
-    /// Only a primary removes nodes.
-    #[error("this node is not the primary{}: ask that one", at(.0))]
-    NotPrimary(Option<String>),
-    /// See there.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-}
+pub type RemoveError = OfPrimary<Failed>;
 
 /// Why the authority was not replaced.
-#[derive(Debug, thiserror::Error)]
-pub enum RotateError {
-    /// Only a primary replaces it.
-    #[error("this node is not the primary{}: ask that one", at(.0))]
-    NotPrimary(Option<String>),
-    /// See there.
-    #[error(transparent)]
-    Failed(#[from] NotRotated),
-}
+pub type RotateError = OfPrimary<NotRotated>;
 
 impl Node {
     /// Gives the cluster of this primary another authority, and returns its generation. Blocks

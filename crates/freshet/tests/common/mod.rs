@@ -6,6 +6,7 @@ use std::{
     collections::HashSet,
     ops::Deref,
     path::{Path, PathBuf},
+    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -182,6 +183,27 @@ pub fn wait_until(node: &NodeProcess, what: &str, condition: impl Fn(&Value) -> 
         }
         assert!(Instant::now() < deadline, "{what} has not come about: {status:#}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs `freshet` with these words: its exit code, and what it prints.
+pub fn run(words: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(program()).args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.code(), text)
+}
+
+/// Blocks until a client can write there, as client `number`.
+pub fn wait_until_writable(node: &NodeProcess, number: u64) {
+    let deadline = Instant::now() + SOON;
+    for sequence in 1.. {
+        let written = write(&connect(node), number, sequence, Duration::from_secs(1));
+        if written.is_ok() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{written:?}, {:#}", status(node));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Net {
 }
 
 fn address(end: usize) -> Ipv4Addr {
-    // Of the range for benchmarks; nobody is reached from here in any case.
+    // Of the range for benchmarks; no other machine is reached from here in any case.
     Ipv4Addr::new(198, 18, 0, end as u8 + 1)
 }
 

@@ -2,6 +2,7 @@
 //! beginning.
 
 use super::flight::Effect;
+use crate::message::framed;
 
 /// Bytes before a message's body.
 const HEADER: usize = 5;
@@ -56,8 +57,7 @@ impl Passing {
 
     /// As it came, if all of it was kept.
     pub fn to_message(&self) -> Vec<u8> {
-        let length = u32::try_from(self.head.len() + 4).unwrap_or(u32::MAX);
-        [&[self.kind], &length.to_be_bytes()[..], &self.head].concat()
+        framed(self.kind, &self.head)
     }
 
     /// One of its texts, from 0; none when that was not kept whole.
@@ -138,12 +138,7 @@ impl Front {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap();
-        [&[kind], &length.to_be_bytes()[..], body].concat()
-    }
+    use super::{framed as message, *};
 
     /// Kinds, lengths and effects of messages that come in pieces.
     fn cut(bytes: &[u8], piece: usize) -> Vec<(u8, usize, Effect)> {

@@ -45,7 +45,7 @@ pub(super) struct Known {
     pub statement: Statement,
     /// The state of the session since when it is so.
     since: u64,
-    /// What it asks for, if somebody had to know.
+    /// What it asks for, once that was looked at.
     pub asks: OnceCell<Asks>,
 }
 

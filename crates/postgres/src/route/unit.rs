@@ -170,11 +170,7 @@ impl<'u> Batch<'u> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap();
-        [&[kind], &length.to_be_bytes()[..], body].concat()
-    }
+    use crate::message::framed as message;
 
     #[test]
     fn a_unit_is_whole_or_more_has_to_come() {

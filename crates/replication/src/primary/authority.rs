@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{
-    NodeId,
-    wait::{self, Patience},
-};
+use freshet_base::NodeId;
 use freshet_cluster::{
     commit_rule::Event,
     in_sync::{Fingerprint, Noted},
@@ -23,14 +20,14 @@ use freshet_cluster::{
 
 use freshet_membership::fingerprint_of_text;
 
-use super::{Primary, Shared};
+use super::{
+    Primary, Shared,
+    on_record::{ON_RECORD, comes_true},
+};
 use crate::{feed::Feeder, members::MemberStatus, whole_cluster::WholeCluster};
 
 /// Looks so often without being asked to.
 const EVERY: Duration = Duration::from_secs(1);
-/// So long it may take until a new authority is on record.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Why the authority was not replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,17 +125,16 @@ impl Shared {
 
     /// Blocks until the own authority is the one on record, until `deadline` at most.
     pub(super) fn wait_for_authority(&self, deadline: Instant) -> Result<(), RotateError> {
-        let recorded = || {
+        let is_on_record = || {
             let own = self.who.credentials.authority();
             let known = self.commit.authority().and_then(|(generation, known)| Some((generation, known?)));
             let is_it = own.is_none() || own == known;
             if !is_it {
                 self.authority.ring();
             }
-            is_it.then_some(())
+            is_it
         };
-        let patience = Patience::endless().until(deadline);
-        wait::poll(LOOK, patience, recorded).map(drop).map_err(|_| RotateError::NotRecorded)
+        if comes_true(deadline, is_on_record) { Ok(()) } else { Err(RotateError::NotRecorded) }
     }
 }
 
@@ -154,14 +150,15 @@ impl Primary {
         if shared.who.credentials.authority().is_none() {
             return Err(RotateError::Brought);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ON_RECORD;
         let (before, _) = shared.commit.authority().ok_or(RotateError::NotRecorded)?;
         shared.note_all_keys();
         tracing::warn!(term = shared.who.term.0, "an operator replaces the cluster's authority");
         shared.note(&Noted::Retired);
-        let retired = || shared.commit.authority().filter(|(generation, _)| *generation > before);
-        let patience = Patience::endless().until(deadline);
-        wait::poll(LOOK, patience, || retired().map(drop)).map_err(|_| RotateError::NotRecorded)?;
+        let is_retired = || shared.commit.authority().is_some_and(|(generation, _)| generation > before);
+        if !comes_true(deadline, is_retired) {
+            return Err(RotateError::NotRecorded);
+        }
         shared.wait_for_authority(deadline)?;
         Ok(shared.commit.authority().map_or(before, |(generation, _)| generation))
     }

@@ -166,7 +166,7 @@ impl CommitStage {
 
     /// Whether a witness may be of use at the level that is wanted.
     pub(crate) fn takes_witness(&self) -> bool {
-        self.state().rule.config().takes_witness()
+        self.state().rule.takes_witness()
     }
 
     /// [`CommitRule::note`].

@@ -1,20 +1,16 @@
 //! An operator changes what commits promise
 //! ([`freshet_cluster::commit_rule::CommitRule::change_level`]).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use freshet_base::{
-    Safety,
-    wait::{self, Patience},
-};
+use freshet_base::Safety;
 use freshet_cluster::commit_rule::{CannotChange, Event};
 
-use super::Primary;
+use super::{
+    Primary,
+    on_record::{ON_RECORD, comes_true},
+};
 use crate::feed::Feeder;
-
-/// So long it may take until the in-sync set of the new level is in effect.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Why the level was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,9 +50,10 @@ impl Primary {
         tracing::warn!(%level, %before, term = shared.who.term.0, "an operator changes the safety level");
         // The commit rule may have a set to write now.
         shared.apply(Event::Tick);
-        let recorded = || (shared.commit.level() == level && !shared.commit.is_level_pending()).then_some(());
-        let patience = Patience::endless().until(Instant::now() + PATIENCE);
-        wait::poll(LOOK, patience, recorded).map_err(|_| ChangeLevelError::NotRecorded(level))?;
+        let is_on_record = || shared.commit.level() == level && !shared.commit.is_level_pending();
+        if !comes_true(Instant::now() + ON_RECORD, is_on_record) {
+            return Err(ChangeLevelError::NotRecorded(level));
+        }
         shared.announce.ring();
         Ok(before)
     }

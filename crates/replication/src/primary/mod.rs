@@ -11,6 +11,7 @@ mod authority;
 mod commit;
 mod level;
 mod meet;
+mod on_record;
 mod remove;
 mod report;
 mod stuck;

@@ -1,19 +1,15 @@
 //! Remove: an operator takes a node out of the cluster ([`freshet_cluster::in_sync::Roster`]).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use freshet_base::{
-    NodeId,
-    wait::{self, Patience},
-};
+use freshet_base::NodeId;
 use freshet_cluster::commit_rule::{CannotLeave, Event, Leaves};
 
-use super::{Primary, Shared};
+use super::{
+    Primary, Shared,
+    on_record::{ON_RECORD, comes_true},
+};
 use crate::{feed::Feeder, members::is_named, wire::Peer};
-
-/// So long it may take until the in-sync set without the node is in effect.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Why a node was not removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,12 +58,12 @@ impl Primary {
         tracing::warn!(%node, gone, term = shared.who.term.0, "an operator removes a node from the cluster");
         // The commit rule may have a set to write now.
         shared.apply(Event::Tick);
-        let recorded = || shared.commit.has_removed(node).then_some(());
-        let patience = Patience::endless().until(Instant::now() + PATIENCE);
-        wait::poll(LOOK, patience, recorded).map_err(|_| RemoveError::NotRecorded(node))?;
+        if !comes_true(Instant::now() + ON_RECORD, || shared.commit.has_removed(node)) {
+            return Err(RemoveError::NotRecorded(node));
+        }
         shared.let_go(node);
         // What it can sign counts nowhere from now on. The next authority may come later.
-        if let Err(cause) = shared.wait_for_authority(Instant::now() + PATIENCE) {
+        if let Err(cause) = shared.wait_for_authority(Instant::now() + ON_RECORD) {
             tracing::warn!(%cause, "no node lets new ones in until the cluster has another authority");
         }
         Ok(node)

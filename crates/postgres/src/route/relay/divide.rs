@@ -20,6 +20,7 @@ use std::{
 use super::{Far, LOOK_EVERY, Next, On, Relay};
 use crate::{
     backend::TransactionStatus,
+    message::framed,
     report::{Report, SqlState},
     route::{
         Asks, Modes, Part, Statement,
@@ -62,7 +63,7 @@ pub(super) struct Division {
     moving: Option<On>,
     /// The unnamed statement, if the standby has prepared it.
     unnamed: Option<Statement>,
-    /// The primary may have an unnamed statement that is none of the session any more.
+    /// The primary may have an unnamed statement that the session has replaced since, or ended.
     is_stale: bool,
     /// Until then no standby is asked for.
     rests_until: Option<Instant>,
@@ -261,8 +262,7 @@ impl Relay<'_> {
 
     fn send_muted(&mut self, on: On, texts: &[&str]) {
         for text in texts {
-            let length = u32::try_from(text.len() + 5).unwrap_or(u32::MAX);
-            self.send_to(on, &[b"Q", &length.to_be_bytes()[..], text.as_bytes(), b"\0"].concat());
+            self.send_to(on, &framed(b'Q', &[text.as_bytes(), b"\0"].concat()));
             if let Some(far) = self.far(on) {
                 far.muted += 1;
             }
