@@ -319,6 +319,9 @@ impl Sets {
             Some(0) if self.begun => false,
             Some(newest) => {
                 self.chain.drain(..newest);
+                // A log that no set names may come back: a directory that was put back as it once was.
+                let chain = &self.chain;
+                self.gone.retain(|log| chain.iter().any(|link| link.set.possible_members().any(|it| it == log)));
                 self.begun = true;
                 self.roster.left(&self.chain[0].set.roster.leaving);
                 true
@@ -337,7 +340,8 @@ impl Sets {
         let mut left = Vec::new();
         for &node in unfit {
             let without: BTreeSet<_> = next.iter().filter(|member| member.node != node).copied().collect();
-            let comes = |member: &&Holder| without.iter().all(|other| other.node != member.node);
+            let comes =
+                |member: &&Holder| !self.gone.contains(member) && without.iter().all(|other| other.node != member.node);
             let with: BTreeSet<_> = without.iter().chain(level.iter().filter(comes)).copied().collect();
             let is_gone = next.iter().any(|member| member.node == node && self.gone.contains(member));
             let choices = [Some(without), Some(with).filter(|_| is_gone)];
@@ -406,7 +410,9 @@ impl Sets {
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;
         let come = returning.iter().chain(joining.iter().filter(|_| settled));
-        let come: Vec<Holder> = come.copied().filter(|member| newest.nodes().all(|node| node != member.node)).collect();
+        // One that is gone waits until no set names it.
+        let is_new = |member: &Holder| newest.nodes().all(|node| node != member.node) && !self.gone.contains(member);
+        let come: Vec<Holder> = come.copied().filter(is_new).collect();
         let is_news = !newest.before.is_empty() || newest.roster != self.roster;
         if !come.is_empty() || settled && is_news {
             let next = newest.members.iter().chain(&come).copied().collect();

@@ -19,6 +19,7 @@ fn settle(rule: &mut CommitRule, standbys: &[NodeId], at: Moment) -> u64 {
     let mut end = rule.durable().0;
     while let Some(number) = rule.to_write().map(|set| set.number) {
         end += 10;
+        assert!(end < 10_000, "one set after the other is written, and none is the last");
         write(rule, number, end, at);
         let _ = rule.apply(Event::Durable(Lsn(end)), at);
         standbys.iter().for_each(|standby| _ = rule.apply(acked(*standby, end), at));
@@ -46,6 +47,27 @@ fn a_quorum_counts_logs_that_are_on_record() {
     settle(&mut rule, &[A, B], ms(10));
     let members = rule.in_sync_set().unwrap().members.clone();
     assert_eq!(members, [me(), Holder::new(A, 2), Holder::new(B, 1)].into());
+}
+
+/// A node came with another log, and then with the one of before: its directory was put back.
+#[test]
+fn a_log_that_was_gone_and_is_there_again_comes_once() {
+    let with = |incarnation| Event::Joined { standby: A, incarnation, persisted: Lsn(0), synchronous: true };
+    for away in [false, true] {
+        let mut rule = counting();
+        let _ = rule.apply(with(2), ms(3));
+        if !away {
+            let end = settle(&mut rule, &[B], ms(4));
+            let _ = rule.apply(acked(A, end), ms(4));
+            settle(&mut rule, &[A, B], ms(5));
+        }
+        let _ = rule.apply(with(1), ms(6));
+        let end = settle(&mut rule, &[B], ms(7));
+        let _ = rule.apply(acked(A, end), ms(8));
+        settle(&mut rule, &[A, B], ms(9));
+        let members = rule.in_sync_set().unwrap().members.clone();
+        assert_eq!(members, [me(), Holder::new(A, 1), Holder::new(B, 1)].into());
+    }
 }
 
 #[test]
