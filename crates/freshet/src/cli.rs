@@ -12,7 +12,7 @@ use crate::{
     demo::{self, DemoOptions},
     inspect, level, maintenance, members, membership, promote,
     promote::PromoteOptions,
-    restart, serve, status, switch_over, verify,
+    rehearse, restart, serve, status, switch_over, verify,
     witness::{self, WitnessOptions},
 };
 
@@ -153,6 +153,14 @@ pub(crate) enum Command {
     /// The node is the first of a new cluster: start it with `freshet serve --directory`, then
     /// standbys that join it.
     Restore(RestoreOptions),
+    /// Rehearse failures: make a cluster of throw-away nodes, kill, stop, cut and promote them under
+    /// load, and say how long nothing could be written, what clients heard, and what was lost.
+    ///
+    /// The nodes are on this machine, in a directory that is removed at the end. With --address
+    /// they are made from a backup of a running cluster, which is taken for that, at its level and
+    /// with as many nodes; that cluster is not touched otherwise. Fails if a row is lost that was
+    /// acknowledged, or if a round ends without a primary.
+    Rehearse(rehearse::RehearseOptions),
     /// Make a token that lets one node on another machine into the cluster.
     ///
     /// Put the token into a file there, and start the node with `--join` and `--member-token-file`.
@@ -194,6 +202,9 @@ pub struct Serve<const LABORATORY: bool = false> {
     /// End cleanly when standard input ends: for processes that start nodes.
     #[arg(long, hide = true)]
     pub(crate) while_stdin: bool,
+    /// Acknowledge what the disk has not written: for `freshet rehearse`, whose nodes lose power.
+    #[arg(long, hide = true, requires = "while_stdin")]
+    pub(crate) lying_fsync: bool,
 }
 
 /// The credentials of a client on another machine than the node, or of another user.
@@ -565,7 +576,12 @@ impl Cli {
         freshet_base::private::umask();
         match self.command {
             Command::Demo(options) => demo::run(&options),
-            Command::Serve(options) => serve::run(&options.flags.0, options.while_stdin, serve::Beside::nothing()),
+            Command::Serve(options) => {
+                if options.lying_fsync {
+                    freshet_log::medium::let_syncs_lie();
+                }
+                serve::run(&options.flags.0, options.while_stdin, serve::Beside::nothing())
+            }
             Command::Token(options) => membership::token(&options),
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),
@@ -586,6 +602,7 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Witness(options) => witness::run(&options),
             Command::Restore(options) => backup::restore(&options),
+            Command::Rehearse(options) => rehearse::run(&options),
             Command::Verify(options) => verify::run(&options),
             Command::Inspect(what) => inspect::run(&what),
         }

@@ -11,6 +11,8 @@
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
+//! | `rehearse` | a cluster made from a backup that loses its primary again and again |
+//! | [`throwaway`] | the nodes of both, and a network to cut |
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -40,6 +42,7 @@ pub mod pin;
 pub mod process;
 mod promote;
 pub mod protocol;
+mod rehearse;
 mod reload;
 mod restart;
 pub mod serve;
@@ -48,6 +51,7 @@ mod sql;
 pub mod sql_client;
 pub mod status;
 mod switch_over;
+pub mod throwaway;
 pub mod units;
 pub mod verify;
 pub mod witness;

@@ -70,7 +70,7 @@ pub struct NodeOptions {
 /// # Errors
 /// When the node cannot start, or does not end cleanly.
 pub fn node(options: &NodeOptions, beside: Beside) -> Result<ExitCode, Failure> {
-    let Serve { flags, while_stdin } = &options.serve;
+    let Serve { flags, while_stdin, .. } = &options.serve;
     run(&flags.0, *while_stdin, beside)
 }
 

@@ -1,8 +1,7 @@
 //! The three nodes of the demo.
 
 use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -10,81 +9,48 @@ use std::{
 use freshet_base::{Consent, Lsn};
 use freshet_log::inspect::{Finding, Inspection};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::Teller;
-use crate::{Failure, children::NodeProcess, client::Client, interruption::Interruption, sql_client::Session, units};
+pub(crate) use crate::throwaway::{PATIENCE, USER};
+use crate::{
+    Failure,
+    client::Client,
+    interruption::Interruption,
+    sql_client::Session,
+    throwaway::{Nodes, Plan},
+    units,
+};
 
-/// How long a node may take for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The role of all sessions.
-pub(crate) const USER: &str = "freshet";
-
-/// The names of the three nodes, and of their directories.
-const NAMES: [&str; 3] = ["a", "b", "c"];
-
-/// Three nodes, in processes of their own, and their directories. All end with it.
+/// Three nodes, and which of them leads.
 pub(crate) struct Cluster {
-    nodes: Vec<Node>,
+    nodes: Nodes,
     primary: usize,
-    directory: TempDir,
-    /// How many sessions each node serves.
-    sessions: usize,
-}
-
-struct Node {
-    process: Option<NodeProcess>,
-    address: String,
 }
 
 impl Cluster {
     /// Starts a primary and two standbys.
     pub(crate) fn start(base: Option<&Path>, sessions: usize, teller: &Teller) -> Result<Self, Failure> {
-        let base = base.map_or_else(std::env::temp_dir, PathBuf::from);
-        let directory = tempfile::Builder::new().prefix("freshet-demo-").tempdir_in(&base).map_err(|cause| {
-            Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
-        })?;
-        let mut cluster = Self { nodes: Vec::new(), primary: 0, directory, sessions };
-        for number in 0..NAMES.len() {
-            let join = cluster.nodes.first().and_then(|first| first.process.as_ref());
-            let join = join.map(|process| process.ready().listen.clone());
-            let process = cluster.spawn(number, join.as_deref())?;
-            let address = process.ready().address.clone();
-            cluster.nodes.push(Node { process: Some(process), address });
+        let sessions = sessions.to_string();
+        // The demo shows how an operator promotes a node.
+        let flags = [("--sql-connections", &*sessions), ("--failover", "manual"), ("--replay-threads", "1")];
+        let flags = flags.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect();
+        let plan = Plan { prefix: "freshet-demo-", base, nodes: 3, flags, start: PATIENCE, ..Plan::default() };
+        let mut cluster = Self { nodes: Nodes::prepare(&plan)?, primary: 0 };
+        for number in 0..cluster.size() {
+            cluster.nodes.start(number, (number > 0).then_some(0))?;
         }
-        let pids: Vec<String> = (0..NAMES.len())
-            .map(|number| format!("{} ({}, pid {})", NAMES[number], cluster.address(number), cluster.pid(number)))
-            .collect();
+        let it = |number| {
+            let (name, pid) = (cluster.name(number), cluster.nodes.pid(number));
+            format!("{name} ({}, pid {pid})", cluster.address(number))
+        };
+        let pids: Vec<String> = (0..cluster.size()).map(it).collect();
         teller.print(format!("three nodes run: primary {}, standbys {} and {}", pids[0], pids[1], pids[2]));
         Ok(cluster)
     }
 
-    fn spawn(&self, number: usize, join: Option<&str>) -> Result<NodeProcess, Failure> {
-        let directory = self.directory.path().join(NAMES[number]).into_os_string();
-        let mut flags: Vec<OsString> = ["--directory".into(), directory].into();
-        let (any, sessions) = ("127.0.0.1:0", self.sessions.to_string());
-        for (name, value) in [
-            ("--address", any),
-            ("--listen", any),
-            ("--sql-listen", any),
-            ("--sql-connections", &sessions),
-            // The demo shows how an operator promotes a node.
-            ("--failover", "manual"),
-            ("--replay-threads", "1"),
-        ] {
-            flags.extend([name.into(), value.into()]);
-        }
-        match join {
-            Some(join) => flags.extend(["--join".into(), join.into()]),
-            None => flags.push("--new-cluster".into()),
-        }
-        Ok(NodeProcess::start(&std::env::current_exe()?, flags, PATIENCE)?)
-    }
-
     /// How many nodes there are, dead or alive.
     pub(crate) fn size(&self) -> usize {
-        self.nodes.len()
+        self.nodes.size()
     }
 
     /// Which one is the primary.
@@ -94,36 +60,30 @@ impl Cluster {
 
     /// The standbys that are alive.
     pub(crate) fn standbys(&self) -> Vec<usize> {
-        (0..self.size()).filter(|number| *number != self.primary && self.nodes[*number].process.is_some()).collect()
+        (0..self.size()).filter(|number| *number != self.primary && self.nodes.is_at_work(*number)).collect()
     }
 
-    pub(crate) fn name(&self, number: usize) -> &'static str {
-        NAMES[number]
+    pub(crate) fn name(&self, number: usize) -> String {
+        self.nodes.name(number)
     }
 
     /// The control port of a node.
     pub(crate) fn address(&self, number: usize) -> &str {
-        &self.nodes[number].address
+        self.nodes.address(number)
     }
 
     /// Where its SQL clients connect.
     pub(crate) fn sql_socket(&self, number: usize) -> Result<&Path, Failure> {
-        let process = self.nodes[number].process.as_ref();
-        let socket = process.and_then(|process| process.ready().sql_socket.as_deref());
-        socket.ok_or_else(|| Failure::new(format!("node {} serves no SQL", self.name(number))))
+        self.nodes.sql_socket(number)
     }
 
     /// A session with a node.
     pub(crate) fn session(&self, number: usize) -> Result<Session, Failure> {
-        Ok(Session::open(self.sql_socket(number)?, USER, PATIENCE)?)
-    }
-
-    fn pid(&self, number: usize) -> u32 {
-        self.nodes[number].process.as_ref().map_or(0, |process| process.pid())
+        self.nodes.session(number)
     }
 
     pub(crate) fn connect(&self, number: usize) -> Result<Client, Failure> {
-        Ok(super::connect_patiently(self.address(number), PATIENCE)?)
+        self.nodes.connect(number)
     }
 
     pub(crate) fn status(&self, number: usize) -> Result<Value, Failure> {
@@ -143,12 +103,8 @@ impl Cluster {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let messages: Vec<String> = self
-                    .nodes
-                    .iter()
-                    .filter_map(|node| node.process.as_ref().map(|process| process.messages()))
-                    .filter(|messages| !messages.is_empty())
-                    .collect();
+                let messages: Vec<String> =
+                    (0..self.size()).map(|node| self.nodes.messages(node)).filter(|it| !it.is_empty()).collect();
                 return Err(Failure::new(format!(
                     "the standbys do not come into sync: {status}; the nodes say: {}",
                     messages.join("; ")
@@ -160,9 +116,7 @@ impl Cluster {
 
     /// Kills a node's process with SIGKILL.
     pub(crate) fn kill(&mut self, number: usize) {
-        if let Some(mut process) = self.nodes[number].process.take() {
-            process.kill();
-        }
+        self.nodes.kill(number);
     }
 
     /// Makes the next living standby the primary; returns its term and where that begins.
@@ -175,9 +129,7 @@ impl Cluster {
 
     /// Starts a dead node again, as a standby of the present primary.
     pub(crate) fn restart_as_standby(&mut self, number: usize, teller: &Teller) -> Result<(), Failure> {
-        let primary = self.nodes[self.primary].process.as_ref().map(|process| process.ready().listen.clone());
-        let process = self.spawn(number, primary.as_deref())?;
-        self.nodes[number] = Node { address: process.ready().address.clone(), process: Some(process) };
+        self.nodes.start(number, Some(self.primary))?;
         let (name, primary) = (self.name(number), self.name(self.primary));
         teller.print(format!("{name} is back, on the log it died with, as a standby of {primary}"));
         Ok(())
@@ -211,9 +163,7 @@ impl Cluster {
         let mut order = self.standbys();
         order.push(self.primary);
         for number in order {
-            if let Some(mut process) = self.nodes[number].process.take() {
-                clean += usize::from(process.stop(PATIENCE).is_ok_and(|status| status.success()));
-            }
+            clean += usize::from(self.nodes.stop(number));
         }
         teller.print(format!("{clean} nodes have ended cleanly"));
     }

@@ -15,7 +15,6 @@ mod table;
 
 use std::{
     process::ExitCode,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -32,7 +31,6 @@ use self::{
 };
 use crate::{
     Failure,
-    client::{Client, ClientError},
     interruption::Interruption,
     units::{grouped, loading_style},
 };
@@ -161,16 +159,4 @@ fn fill(cluster: &Cluster, bank: Bank, teller: &Teller, interruption: &Interrupt
         let (rows, seconds) = (grouped(bank.rows()), begun.elapsed().as_secs_f64());
         teller.print(format!("a bank with {} branches is loaded: {rows} rows in {seconds:.1} s", bank.branches));
     })
-}
-
-/// Connects, however long the node takes to be there.
-pub(crate) fn connect_patiently(address: &str, patience: Duration) -> Result<Client, ClientError> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match Client::connect(address, Duration::from_secs(2)) {
-            Ok(client) => return Ok(client),
-            Err(error) if Instant::now() >= deadline => return Err(error),
-            Err(_) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }

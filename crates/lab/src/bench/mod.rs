@@ -29,7 +29,6 @@ use freshet::Failure;
 use freshet_engine::Apply;
 
 pub(crate) use self::options::Bench;
-use crate::torture;
 
 /// Runs a benchmark and prints what it found.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
@@ -63,7 +62,6 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Ratios(options) => return ratios::run(options),
         Bench::Copies(options) => return copies::run(options),
         Bench::Failover(options) => return failover::run(options),
-        Bench::Outage(options) => return torture::outage(options),
         Bench::Platform(options) => return platform::run(options),
     };
     if json {

@@ -14,7 +14,7 @@ use super::{
     platform::PlatformOptions, ratios::RatiosOptions, replay::ReplayOptions, restart::RestartOptions,
     sizes::SizesOptions,
 };
-use crate::{pin::Pin, torture::OutageOptions};
+use crate::pin::Pin;
 use freshet::Failure;
 
 /// Which workload.
@@ -46,16 +46,6 @@ pub(crate) enum Bench {
     Copies(CopiesOptions),
     /// How long a mirror takes to become the primary.
     Failover(FailoverOptions),
-    /// How long a cluster of real processes with default settings is without a primary: from a
-    /// fault of the primary to the first write that another node acknowledges, of many rounds.
-    ///
-    /// Nodes have directories, addresses and --join, and nothing else. Sessions insert rows all the
-    /// time. After each round all nodes come into sync; in the end each of them has to show every
-    /// row whose insertion was acknowledged. A session tries again every few milliseconds, and for
-    /// each other node one looks for the primary there alone, so no client's time-outs are in the
-    /// figures. A killed node is started again when another one leads. Exits with failure when
-    /// something is lost or a round had no primary within 10 s.
-    Outage(OutageOptions),
     /// The platform of the Active-Memory paper: its scheme, log shipping, H-Store and Calvin on one
     /// storage, all nodes in this process.
     Platform(PlatformOptions),

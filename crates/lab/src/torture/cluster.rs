@@ -22,7 +22,6 @@ use tempfile::TempDir;
 
 use super::{
     history::{Deed, History},
-    net::Net,
     shape::Shape,
     witness::Witness,
 };
@@ -31,6 +30,7 @@ use freshet::{
     Failure,
     children::{Process, SERVE},
     client::{Client, ClientError},
+    throwaway::net::Net,
     verify::state,
 };
 use freshet_engine::Consent;
@@ -197,9 +197,7 @@ impl<'a> Cluster<'a> {
         ] {
             flags.extend([name.to_owned(), value]);
         }
-        if !self.shape.by_default {
-            flags.extend(["--peers".to_owned(), peers.join(",")]);
-        }
+        flags.extend(["--peers".to_owned(), peers.join(",")]);
         let leads = || self.primary().unwrap_or_else(|| self.last_primary());
         let may_lead = node < self.shape.counted;
         let primary = if self.shape.rejoin && may_lead { leads() } else { joins.unwrap_or(self.shape.joins(node)) };

@@ -7,9 +7,8 @@ use freshet_workloads::random::Random;
 use super::{
     fault::Fault,
     nemesis::{Deal, Nemesis},
-    net::Way,
 };
-use freshet::Failure;
+use freshet::{Failure, throwaway::net::Way};
 
 /// For so long a node is cut off and heals, or its cable is slow, at least.
 const WHILE: Duration = Duration::from_secs(3);

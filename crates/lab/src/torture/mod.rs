@@ -12,7 +12,6 @@
 //! | [`load`] | clients |
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
-//! | [`outage`] | how long clusters are without a primary: `freshet-lab bench outage` |
 
 mod checks;
 mod cluster;
@@ -22,7 +21,6 @@ mod history;
 mod load;
 mod nemesis;
 mod net;
-mod outage;
 mod shape;
 mod sparing;
 mod states;
@@ -46,7 +44,6 @@ use freshet_engine::{Encoding, Failover, ReplayMode};
 use freshet_workloads::random::Random;
 use serde::Serialize;
 
-pub(crate) use self::outage::{OutageOptions, run as outage};
 use self::{
     cluster::Cluster,
     fault::Fault,

@@ -61,8 +61,6 @@ pub(super) struct Shape {
     pub(super) witness: bool,
     /// Each node has a cable to cut.
     pub(super) cut: bool,
-    /// Nodes have their default settings, whatever else is here.
-    pub(super) by_default: bool,
 }
 
 /// The levels that are drawn. Of two, a majority needs a person once one is lost, unless they have
@@ -135,36 +133,7 @@ impl Shape {
             automatic: is_automatic(seed, options),
             witness: options.witness,
             cut: options.cut,
-            by_default: false,
         })
-    }
-
-    /// Nodes that have directories, addresses and a node to join. The rest is as by default.
-    pub(super) fn by_default(nodes: usize, witness: bool, cut: bool) -> Self {
-        Self {
-            seed: 0,
-            nodes,
-            counted: nodes,
-            relay: None,
-            fabric: Fabric::Tcp,
-            safety: Safety::Majority,
-            replay: ReplayMode::Pipelined,
-            streams: 1,
-            certifier: Certifier::Validation,
-            encodings: vec![Encoding::Bytes; nodes],
-            mirrors: vec![false; nodes],
-            undo: 0,
-            in_files: false,
-            kept: 0,
-            bandwidth: 0.0,
-            checkpoint_cpu: 0,
-            rejoin: false,
-            on_doubt: "withdraw",
-            automatic: true,
-            witness,
-            cut,
-            by_default: true,
-        }
     }
 
     /// How many nodes are mirrors when a round begins.
@@ -190,9 +159,6 @@ impl Shape {
 
     /// The flags of a node that the shape decides, as a mirror or not.
     pub(super) fn flags(&self, node: usize, mirror: bool) -> Vec<String> {
-        if self.by_default {
-            return Vec::new();
-        }
         let kind = match self.fabric {
             Fabric::Tcp => "tcp",
             Fabric::Shm | Fabric::ShmAppliance => "shm",

@@ -12,6 +12,7 @@
 
 mod descriptors;
 mod file;
+mod lying;
 mod memory;
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
@@ -19,6 +20,8 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 pub use descriptors::keep_descriptors;
 pub(crate) use descriptors::with_descriptors;
 pub use file::{FileMedium, make_directory};
+pub(crate) use lying::files;
+pub use lying::let_syncs_lie;
 pub use memory::MemoryMedium;
 
 /// A place that holds named files of fixed size. Errors name nothing: the caller knows what it

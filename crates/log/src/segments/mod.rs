@@ -30,7 +30,7 @@ use std::{
 use freshet_base::{ClusterId, Lsn, lock};
 
 use crate::hang::Hang;
-use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
+use crate::medium::{self, Medium, MediumFile, MemoryMedium};
 pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
@@ -245,7 +245,7 @@ impl SegmentStore {
     /// # Errors
     /// As [`SegmentStore::open`].
     pub fn open_directory(directory: &std::path::Path, config: StoreConfig) -> Result<Self, StoreError> {
-        Self::open(Arc::new(FileMedium::new(directory)), config)
+        Self::open(medium::files(directory), config)
     }
 
     /// An empty log in plain memory.

@@ -1,0 +1,48 @@
+//! What comes to a cluster.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::throwaway::net::Way;
+
+/// What comes to the primary, or to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Fault {
+    /// SIGKILL to the primary.
+    Kill,
+    /// SIGSTOP to the primary.
+    Stop,
+    /// The order to the primary to hand its role to another node.
+    SwitchOver,
+    /// The primary is cut from all others. As the next two, needs root, unshare, ip and tc.
+    Cut,
+    /// All that the primary sends to others is lost.
+    CutOut,
+    /// All that others send to the primary is lost.
+    CutIn,
+    /// All nodes end at the same time, as by a loss of power, and start again.
+    Power,
+}
+
+impl Fault {
+    /// Whose packets are lost, if any are.
+    pub(super) fn cut(self) -> Option<Way> {
+        match self {
+            Self::Kill | Self::Stop | Self::SwitchOver | Self::Power => None,
+            Self::Cut => Some(Way::Both),
+            Self::CutOut => Some(Way::Out),
+            Self::CutIn => Some(Way::In),
+        }
+    }
+
+    /// Whether the primary lives, and could not be told from a lost one by a person.
+    pub(super) fn leaves_it_alive(self) -> bool {
+        self == Self::Stop || self.cut().is_some()
+    }
+
+    /// As on the command line.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}

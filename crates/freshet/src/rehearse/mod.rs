@@ -1,0 +1,469 @@
+//! `freshet rehearse`: failures of a cluster that is there for that alone, made from a backup of
+//! one that is not.
+//!
+//! Sessions insert rows, and a fault comes to the cluster at a random moment. A round's figure is
+//! the time from the fault until a node that it did not come to acknowledges a row. Then all nodes
+//! come back and are in sync, and the next round begins. In the end every acknowledged row must be
+//! on all nodes, none that was refused, and all nodes must hold the same.
+
+mod fault;
+mod load;
+mod plan;
+mod report;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::ExitCode,
+    slice,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use freshet_base::{Consent, Safety};
+use freshet_engine::Failover;
+use freshet_log::inspect::{Finding, Inspection};
+use freshet_workloads::random::Random;
+
+use self::{
+    fault::Fault,
+    load::{Ack, Load, TABLE},
+    plan::Rehearsal,
+    report::{Report, Stops},
+};
+use crate::{
+    Failure,
+    cli::Shows,
+    interruption::Interruption,
+    throwaway::{Nodes, PATIENCE, USER},
+};
+
+/// No round may be without a primary for longer; nor for longer after nodes serve again that had to
+/// start.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How long a node may take to read all that it holds.
+const READ: Duration = Duration::from_secs(1800);
+/// How long the load works before a fault: at least, and at most, in milliseconds.
+const BEFORE: [u64; 2] = [500, 1_500];
+/// How often it is looked whether all are in sync.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Options of `freshet rehearse`.
+#[derive(Debug, Args)]
+pub(crate) struct RehearseOptions {
+    /// The control port of a node of a running cluster: host:port. The rehearsal has its level, its
+    /// number of nodes, a witness if it has one, and a backup of it, which that node writes now.
+    /// [default: an empty database]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) address: Option<String>,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+    /// A file with a token for a node, if the running cluster is on another machine or another
+    /// user's: for the backup.
+    #[arg(long, value_name = "FILE", requires = "address", conflicts_with = "backup")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Make the nodes from this backup or archive.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backup: Option<PathBuf>,
+    /// And from the log in this archive.
+    #[arg(long, value_name = "DIR", requires = "backup")]
+    pub(crate) archive: Option<PathBuf>,
+    /// The number of nodes with data, 2 to 9. [default: as the running cluster; 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
+    pub(crate) nodes: Option<u8>,
+    /// A witness votes beside them. [default: as the running cluster, unless --nodes is given]
+    #[arg(long)]
+    pub(crate) witness: bool,
+    /// What a commit promises. [default: as the running cluster; majority]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) level: Option<Safety>,
+    /// Who promotes: `automatic`, or `manual` for this command, as an operator would at once.
+    /// [default: as the running cluster; automatic, where the nodes may]
+    #[arg(long, value_name = "WHO")]
+    pub(crate) failover: Option<Failover>,
+    /// What comes to the cluster, in turn. Can be repeated. [default: all that this machine and
+    /// these nodes permit]
+    #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
+    pub(crate) fault: Vec<Fault>,
+    /// How many faults come.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// How long nodes may take to be in sync after a fault, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) sync_within: u64,
+    /// The number of sessions that insert rows all the time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pub(crate) clients: u8,
+    /// The role of the sessions, which may create a table.
+    #[arg(long, value_name = "ROLE", default_value = USER)]
+    pub(crate) user: String,
+    /// Let the disks of the nodes' logs acknowledge 0.2 s before they have written, and nodes
+    /// lose power where they are killed: shows that the rehearsal notices what is lost.
+    #[arg(long)]
+    pub(crate) lying_fsync: bool,
+    /// The seed of the moments at which faults come.
+    #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Where to make a directory for the nodes, which is kept if something is wrong. [default: the
+    /// directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print one JSON object at the end, and the rounds to standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs `freshet rehearse`.
+pub(crate) fn run(options: &RehearseOptions) -> Result<ExitCode, Failure> {
+    let interruption = Interruption::listen()?;
+    let rehearsal = Rehearsal::of(options)?;
+    let nodes = rehearsal.prepare(options)?;
+    let mut report = Report {
+        seed: options.seed,
+        nodes: rehearsal.nodes,
+        witness: rehearsal.witness,
+        level: rehearsal.level.to_string(),
+        ..Report::default()
+    };
+    let mut stage = Stage { options, rehearsal, nodes, interruption: &interruption, begun: Instant::now() };
+    let went = stage.run(&mut report);
+    interruption.check()?;
+    report.violations.extend(went.err().map(|failure| failure.to_string()));
+    report.violations.extend(stage.nodes.ended());
+    if report.holds() {
+        stage.end(&mut report)?;
+    }
+    if report.holds() {
+        drop(stage);
+    } else {
+        report.kept = Some(stage.nodes.keep());
+    }
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The nodes, and what is done with them.
+struct Stage<'a> {
+    options: &'a RehearseOptions,
+    rehearsal: Rehearsal,
+    nodes: Nodes,
+    interruption: &'a Interruption,
+    begun: Instant,
+}
+
+/// Where acknowledgements come from, and all rows that were acknowledged.
+struct Acks<'a> {
+    sender: &'a Sender<Ack>,
+    receiver: &'a Receiver<Ack>,
+    rows: BTreeSet<i64>,
+}
+
+impl Stage<'_> {
+    fn print(&self, what: &str) {
+        let line = format!("[{:6.1} s] {what}", self.begun.elapsed().as_secs_f64());
+        if self.options.json { eprintln!("{line}") } else { println!("{line}") }
+    }
+
+    /// All rounds, and what is there at their end.
+    fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
+        self.start()?;
+        let sockets = (0..self.nodes.size()).map(|node| Ok(self.nodes.sql_socket(node)?.to_owned()));
+        let load = Load::new(sockets.collect::<Result<_, Failure>>()?, &self.options.user);
+        let first = self.wait_until_whole()?;
+        let status = self.nodes.status(first).unwrap_or_default();
+        self.rehearsal.settle(&status, &self.options.fault)?;
+        report.failover = if self.rehearsal.automatic { "automatic" } else { "manual" }.to_owned();
+        load.open(first)?.run(&format!("CREATE TABLE {TABLE} (id bigint PRIMARY KEY)"))?;
+        let (sender, receiver) = mpsc::channel();
+        let mut acks = Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() };
+        let mut times: BTreeMap<Fault, Vec<Option<Duration>>> = BTreeMap::new();
+        let all: Vec<usize> = (0..self.nodes.size()).collect();
+        let went = thread::scope(|scope| {
+            for client in 0..u64::from(self.options.clients) {
+                let (load, all, sender) = (&load, &all, sender.clone());
+                let random = Random::stream(self.options.seed, 1 + client);
+                scope.spawn(move || load.insert(all, &load.over, &sender, random));
+            }
+            let went = self.rounds(&load, &mut acks, &mut times);
+            load.over.store(true, Ordering::Relaxed);
+            // A session that waits for an answer gets none from a node that stands still.
+            went.and(self.nodes.heal())
+        });
+        acks.rows.extend(receiver.try_iter().map(|ack| ack.row));
+        report.stops = times.iter().map(|(fault, times)| (*fault, Stops::of(times))).collect();
+        report.acknowledged = acks.rows.len();
+        report.errors.clone_from(&load.failures().errors);
+        let judged = self.judge(&load, &acks.rows, report);
+        went.and(judged)
+    }
+
+    /// Starts all nodes, the first one before those who join it.
+    fn start(&mut self) -> Result<(), Failure> {
+        let all = self.nodes.size() + usize::from(self.rehearsal.witness);
+        for node in 0..all {
+            self.interruption.check()?;
+            self.nodes.start(node, (node > 0).then_some(0))?;
+        }
+        let with = if self.rehearsal.witness { " and a witness" } else { "" };
+        self.print(&format!("{} nodes{with} run, at {}", self.rehearsal.nodes, self.rehearsal.level));
+        Ok(())
+    }
+
+    fn rounds(
+        &mut self,
+        load: &Load,
+        acks: &mut Acks<'_>,
+        times: &mut BTreeMap<Fault, Vec<Option<Duration>>>,
+    ) -> Result<(), Failure> {
+        let mut random = Random::stream(self.options.seed, 0);
+        for (number, fault) in (1..=self.options.rounds).zip(self.rehearsal.faults.clone().into_iter().cycle()) {
+            let primary = self.wait_until_whole()?;
+            let took = self.round(fault, primary, load, acks, &mut random)?;
+            let figure =
+                took.map_or("NO PRIMARY in time".to_owned(), |took| format!("{:.0} ms", took.as_secs_f64() * 1e3));
+            self.print(&format!("round {number}, {} of {}: {figure}", fault.name(), self.nodes.name(primary)));
+            times.entry(fault).or_default().push(took);
+            self.nodes.heal()?;
+            self.nodes.start_dead()?;
+        }
+        Ok(())
+    }
+
+    /// How long it took until a node acknowledged a row that the fault did not come to, if that
+    /// came in time.
+    fn round(
+        &mut self,
+        fault: Fault,
+        primary: usize,
+        load: &Load,
+        acks: &mut Acks<'_>,
+        random: &mut Random,
+    ) -> Result<Option<Duration>, Failure> {
+        let before = Duration::from_millis(random.within(BEFORE[0], BEFORE[1]));
+        self.interruption.sleep_until(Instant::now() + before)?;
+        acks.rows.extend(acks.receiver.try_iter().map(|ack| ack.row));
+        let others: Vec<usize> = (0..self.nodes.size()).filter(|node| *node != primary).collect();
+        let to = others[random.below(others.len() as u64) as usize];
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Others may wait for an answer of the primary, which never comes.
+            for node in &others {
+                let (sender, stop, random) = (acks.sender.clone(), &stop, Random::stream(random.bits(), 0));
+                scope.spawn(move || load.insert(slice::from_ref(node), stop, &sender, random));
+            }
+            let begun = Instant::now();
+            let restarted = self.strike(fault, primary, &others, to);
+            let took = restarted.map(|restarted| acks.first(begun, primary, restarted));
+            stop.store(true, Ordering::Relaxed);
+            took
+        })
+    }
+
+    /// The fault comes. Says since when sessions of the primary count that begin then: where it was
+    /// started again, since nothing else could serve.
+    fn strike(
+        &mut self,
+        fault: Fault,
+        primary: usize,
+        others: &[usize],
+        to: usize,
+    ) -> Result<Option<Instant>, Failure> {
+        if let Some(way) = fault.cut() {
+            self.nodes.cut(primary, way)?;
+            return Ok(None);
+        }
+        match fault {
+            Fault::Stop => self.nodes.pause(primary),
+            Fault::SwitchOver => {
+                let to = self.nodes.listen(to)?;
+                self.nodes.connect(primary)?.switch_over(Some(to), PATIENCE)?;
+            }
+            Fault::Power => {
+                self.nodes.kill_all();
+                let dead = Instant::now();
+                self.nodes.start_dead()?;
+                return Ok(Some(dead));
+            }
+            _ => {
+                self.nodes.kill(primary);
+                let dead = Instant::now();
+                if !self.rehearsal.automatic && !self.promote(others) {
+                    self.nodes.start_dead()?;
+                    return Ok(Some(dead));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Promotes one of these, as an operator would who knows that the primary is dead; says whether
+    /// one leads.
+    fn promote(&self, nodes: &[usize]) -> bool {
+        let consent = match nodes.len() {
+            1 if !self.rehearsal.witness => Consent::PrimaryIsGone,
+            _ => Consent::Nothing,
+        };
+        nodes.iter().any(|node| {
+            let promoted = self.nodes.connect(*node).and_then(|client| Ok(client.promote(consent, PATIENCE)?));
+            promoted.inspect_err(|cause| self.print(&format!("{}: {cause}", self.nodes.name(*node)))).is_ok()
+        })
+    }
+
+    /// Blocks until one node leads and all others are in sync with it; says which one.
+    fn wait_until_whole(&mut self) -> Result<usize, Failure> {
+        let deadline = Instant::now() + Duration::from_secs(self.options.sync_within);
+        loop {
+            self.interruption.check()?;
+            if let Some(ended) = self.nodes.ended().into_iter().next() {
+                return Err(Failure::new(ended));
+            }
+            match self.whole() {
+                Ok(primary) => return Ok(primary),
+                Err(why) if Instant::now() > deadline => {
+                    return Err(Failure::new(format!("the nodes do not come into sync: {why}")));
+                }
+                Err(_) => self.interruption.sleep_until(Instant::now() + LOOK)?,
+            }
+        }
+    }
+
+    /// The primary, or why not all is as it should be.
+    fn whole(&self) -> Result<usize, String> {
+        let statuses = (0..self.nodes.size()).filter_map(|node| Some((node, self.nodes.status(node)?)));
+        let primaries = statuses.filter(|(_, it)| it["role"] == "primary" && it["standing"]["standing"] != "fenced");
+        let newest = primaries.max_by_key(|(_, status)| status["term"].as_u64());
+        let (primary, status) = newest.ok_or("there is no primary")?;
+        let in_sync = |it: &&serde_json::Value| it["in_sync"] == true && it["connected"] == true;
+        let count = status["standbys"].as_array().map_or(0, |standbys| standbys.iter().filter(in_sync).count());
+        // Under 1-safe commits wait for none.
+        if count + 1 < self.nodes.size() {
+            return Err(format!("{} leads with {count} standby(s) in sync", self.nodes.name(primary)));
+        }
+        let votes = status["witness"]["connected"] == true && status["witness"]["votes"] == true;
+        if self.rehearsal.witness && !votes {
+            return Err("the witness does not vote".to_owned());
+        }
+        Ok(primary)
+    }
+
+    /// Ends all nodes in order, and looks whether their logs are whole.
+    fn end(&mut self, report: &mut Report) -> Result<(), Failure> {
+        for node in (0..self.nodes.size()).rev() {
+            let name = self.nodes.name(node);
+            if !self.nodes.stop(node) {
+                report.violations.push(format!("node {name} did not end in order"));
+            }
+            for finding in Inspection::open(&self.nodes.directory(node))? {
+                match finding? {
+                    Finding::Bad { at, why, .. } => {
+                        report.violations.push(format!("the log of node {name} is damaged at {at}: {why}"));
+                    }
+                    Finding::Gap { from, to, .. } => {
+                        report.violations.push(format!("the log of node {name} has a gap from {from} to {to}"));
+                    }
+                    Finding::Block { .. } | Finding::End { .. } => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is there with what sessions were told.
+    fn judge(&mut self, load: &Load, acknowledged: &BTreeSet<i64>, report: &mut Report) -> Result<(), Failure> {
+        self.nodes.heal()?;
+        self.nodes.start_dead()?;
+        let whole = self.wait_until_whole();
+        let primary =
+            whole.as_ref().ok().copied().or_else(|| (0..self.nodes.size()).find(|it| self.nodes.is_at_work(*it)));
+        let end = primary.map(|primary| Ok::<_, Failure>(self.nodes.connect(primary)?.watermarks(PATIENCE)?.visible));
+        let end = end.transpose()?;
+        let mut lost = BTreeSet::new();
+        let failures = load.failures();
+        let mut hashes = Vec::new();
+        for node in 0..self.nodes.size() {
+            if let (Ok(_), Some(end)) = (&whole, end) {
+                let client = self.nodes.connect(node)?;
+                let _ = client.wait_visible(end, PATIENCE)?;
+                hashes.push(client.hash(Some(end), READ)?);
+            }
+            let mut session = load.open(node)?;
+            session.wait_for(READ)?;
+            let rows = session.run(&format!("SELECT id FROM {TABLE}")).map(|reply| reply.rows);
+            let name = self.nodes.name(node);
+            let rows = rows.unwrap_or_else(|cause| {
+                report.violations.push(format!("node {name} does not show its rows: {cause}"));
+                Vec::new()
+            });
+            let there: BTreeSet<i64> = rows.iter().filter_map(|row| row.first()?.parse().ok()).collect();
+            lost.extend(acknowledged.difference(&there).copied());
+            let refused = failures.refused.iter().filter(|row| there.contains(row)).count();
+            if refused > 0 {
+                report.violations.push(format!("node {name} has {refused} row(s) that sessions heard were refused"));
+            }
+            if primary == Some(node) {
+                (report.open, report.open_found) =
+                    (failures.open.len(), failures.open.iter().filter(|row| there.contains(row)).count());
+            }
+        }
+        report.lost = lost.len();
+        let same = hashes.iter().all(|(_, hash, records)| (*hash, *records) == (hashes[0].1, hashes[0].2));
+        if !same {
+            report.violations.push(format!("the nodes hold different states: {hashes:?}"));
+        }
+        whole.map(|_| ())
+    }
+}
+
+impl Acks<'_> {
+    /// How long after `begun` a node has acknowledged a row that is not the `primary`, or is with a
+    /// session that began after `restarted`. Blocks until then, for [`LONGEST`] from now on at most.
+    /// Takes all acknowledgements that come.
+    fn first(&mut self, begun: Instant, primary: usize, restarted: Option<Instant>) -> Option<Duration> {
+        let deadline = Instant::now() + LONGEST;
+        while let Ok(ack) = self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.rows.insert(ack.row);
+            let counts = match restarted {
+                Some(restarted) => ack.opened >= restarted,
+                None => ack.node != primary && ack.at >= begun,
+            };
+            if counts {
+                return Some(ack.at - begun).filter(|_| ack.at <= deadline);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_counts_that_the_fault_did_not_come_to() {
+        let (sender, receiver) = mpsc::channel();
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let early = begun.checked_sub(Duration::from_millis(1)).unwrap();
+        let send = |row, node, opened, at| sender.send(Ack { row, node, opened, at }).unwrap();
+        for (row, (node, at)) in [(1, early), (0, at(1)), (1, at(2)), (1, at(3))].into_iter().enumerate() {
+            send(row as i64, node, early, at);
+        }
+        let mut acks = Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() };
+        assert_eq!(acks.first(begun, 0, None), Some(Duration::from_millis(2)));
+        assert_eq!(acks.rows, BTreeSet::from([0, 1, 2]));
+        send(4, 1, early, begun + LONGEST * 2);
+        assert_eq!(acks.first(begun, 1, None), None, "row 3 is of the primary, 4 too late");
+        send(5, 0, early, at(5));
+        send(6, 0, at(4), at(6));
+        assert_eq!(acks.first(begun, 0, Some(at(4))), Some(Duration::from_millis(6)), "all were killed");
+    }
+}

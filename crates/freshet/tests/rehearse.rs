@@ -1,0 +1,79 @@
+//! `freshet rehearse`: failures of throw-away nodes, and what they cost.
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::{connect, create_journal, in_sync, program, start, wait_until};
+use freshet_base::Safety;
+use serde_json::Value;
+
+fn rehearse(arguments: &[&str]) -> (Output, Value) {
+    let out =
+        Command::new(program()).args(["rehearse", "--json"]).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let report = serde_json::from_slice(
+        out.stdout.split(|byte| *byte == b'\n').rfind(|it| it.first() == Some(&b'{')).unwrap_or(b"null"),
+    );
+    let report = report.unwrap();
+    (out, report)
+}
+
+/// Each fault is followed by a primary, and nothing is lost.
+#[test]
+fn nothing_is_lost_by_kills_pauses_and_losses_of_power() {
+    let (out, report) =
+        rehearse(&["--fault", "kill,stop,switch-over,power", "--rounds", "4", "--witness", "--nodes", "2"]);
+    assert!(out.status.success(), "{out:?}");
+    for fault in ["kill", "stop", "switch-over", "power"] {
+        let stops = &report["stops"][fault];
+        assert_eq!((&stops["rounds"], &stops["without_primary"]), (&1.into(), &0.into()), "{report}");
+        assert!(stops["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!((&report["lost"], &report["violations"]), (&0.into(), &Value::Array(Vec::new())), "{report}");
+    assert!(report["acknowledged"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!((&report["level"], &report["failover"]), (&"majority".into(), &"automatic".into()));
+}
+
+/// Disks acknowledge what they have not written: the rehearsal must notice.
+#[test]
+fn a_disk_that_lies_about_syncs_is_found_out() {
+    let (out, report) = rehearse(&["--lying-fsync", "--fault", "power", "--rounds", "2", "--sync-within", "60"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert!(report["lost"].as_u64().unwrap() > 0, "{report} {out:?}");
+    std::fs::remove_dir_all(report["kept"].as_str().unwrap()).unwrap();
+}
+
+/// The nodes are made from a running cluster, which does not notice, at its level; who promotes is
+/// this command, where that cluster has a person do it.
+#[test]
+fn a_running_cluster_is_rehearsed_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["--failover", "manual"];
+    let primary = start(&directory.path().join("primary"), &flags);
+    let standby =
+        start(&directory.path().join("standby"), &["--join", &primary.ready().listen, "--failover", "manual"]);
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    let client = connect(&primary);
+    client.change_level(Safety::TwoSafe, common::SOON).unwrap();
+    wait_until(&primary, "the level", |status| status["in_sync_set"]["level"] == "2-safe");
+    let (out, report) =
+        rehearse(&["--address", &standby.ready().address, "--rounds", "2", "--fault", "kill,switch-over"]);
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(
+        (&report["level"], &report["nodes"], &report["failover"]),
+        (&"2-safe".into(), &2.into(), &"manual".into())
+    );
+    let status: Value = serde_json::from_str(&client.status(common::SOON).unwrap()).unwrap();
+    assert_eq!((&status["role"], &status["term"]), (&"primary".into(), &1.into()), "nothing has come to it");
+    // A backup that is there serves as well.
+    let backup = directory.path().join("backup");
+    let made =
+        Command::new(program()).args(["backup", "--node", &primary.ready().listen]).arg(&backup).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let backup = backup.to_str().unwrap();
+    let (out, report) = rehearse(&["--backup", backup, "--rounds", "1", "--fault", "kill", "--level", "quorum:2"]);
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!((&report["level"], &report["nodes"]), (&"quorum:2".into(), &3.into()));
+    drop(standby);
+}
