@@ -1,143 +1,24 @@
 //! Two nodes with data, and etcd in the place of their witness: Debian's package etcd-server.
 
 mod common;
+mod etcd_server;
 
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::Command,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use common::{
-    SOON, Writer, connect, create_journal, in_sync, missing, run, start, status, wait_until, wait_until_writable, write,
+    SOON, Writer, connect, create_journal, in_sync, missing, run, status, wait_until, wait_until_writable, write,
 };
+use etcd_server::{ASKS, Server, is_whole, node, votes};
 use freshet::children::NodeProcess;
-use freshet_etcd::{Etcd, EtcdConfig};
-use freshet_testing::{Missing, ports::reserve, skip};
+use freshet_testing::ports::reserve;
 use serde_json::Value;
-
-/// How long one question to etcd may take.
-const ASKS: Duration = Duration::from_secs(2);
-
-/// An etcd of one member, which ends with the thread of its test.
-struct Server {
-    directory: PathBuf,
-    client: SocketAddr,
-    peer: SocketAddr,
-    process: Option<Child>,
-}
-
-impl Server {
-    /// Starts one with nothing in it; none where etcd is missing.
-    fn start(directory: &Path) -> Option<Self> {
-        let [client, peer] = [(); 2].map(|()| reserve().unwrap());
-        let mut it = Self { directory: directory.join("etcd"), client, peer, process: None };
-        let is_there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
-        if is_there.is_err() {
-            skip(Missing::Tool, "etcd in the place of a witness", "etcd is not installed");
-            return None;
-        }
-        it.run();
-        Some(it)
-    }
-
-    /// Starts it again, with what it has.
-    fn run(&mut self) {
-        let url = |address: SocketAddr| format!("http://{address}");
-        let (client, peer) = (url(self.client), url(self.peer));
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "etcd", "--data-dir"]).arg(&self.directory).args([
-            "--listen-client-urls",
-            &client,
-            "--advertise-client-urls",
-            &client,
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-            "--initial-cluster",
-            &format!("default={peer}"),
-        ]);
-        let output = std::fs::File::create(self.directory.with_extension("log")).unwrap();
-        let errors = output.try_clone().unwrap();
-        self.process = Some(command.stdout(output).stderr(errors).stdin(Stdio::null()).spawn().unwrap());
-        let deadline = Instant::now() + SOON;
-        while self.reader().read("any", ASKS).is_err() {
-            assert!(Instant::now() < deadline, "etcd does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn endpoint(&self) -> String {
-        format!("http://{}", self.client)
-    }
-
-    fn reader(&self) -> Etcd {
-        Etcd::new(EtcdConfig { endpoints: vec![self.endpoint()], ..EtcdConfig::default() }).unwrap()
-    }
-
-    /// From now on it lets in the user `freshet` with its password alone (and `root`).
-    fn demand_passwords(&self) {
-        let post = |path: &str, body: String| {
-            let mut stream = TcpStream::connect(self.client).unwrap();
-            let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-            stream.write_all((head + &body).as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            assert!(answer.contains(" 200 OK"), "{path} {body}: {answer}");
-        };
-        for user in ["root", "freshet"] {
-            post("/v3/auth/user/add", format!(r#"{{"name": "{user}", "password": "secret:with colon"}}"#));
-            post("/v3/auth/role/add", format!(r#"{{"name": "{user}"}}"#));
-            post("/v3/auth/user/grant", format!(r#"{{"user": "{user}", "role": "{user}"}}"#));
-        }
-        // All keys from "/freshet/" up to "/freshet0".
-        let keys = r#""key": "L2ZyZXNoZXQv", "range_end": "L2ZyZXNoZXQw""#;
-        post("/v3/auth/role/grant", format!(r#"{{"name": "freshet", "perm": {{"permType": "READWRITE", {keys}}}}}"#));
-        post("/v3/auth/enable", "{}".into());
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.process.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-
-    /// Kills it, and puts what it has to `to`.
-    fn move_to(&mut self, to: &Path) {
-        self.kill();
-        std::fs::rename(&self.directory, to).unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-const AUTOMATIC: [&str; 4] = ["--failover", "automatic", "--standby-timeout-ms", "1000"];
-
-fn node(directory: &Path, etcd: &str, more: &[&str]) -> NodeProcess {
-    start(directory, &[&AUTOMATIC[..], &["--witness-etcd", etcd], more].concat())
-}
-
-fn votes(status: &Value) -> bool {
-    status["witness"]["connected"] == true && status["witness"]["votes"] == true
-}
-
-fn is_whole(status: &Value) -> bool {
-    votes(status) && in_sync(status) == 1
-}
 
 /// Two nodes with data, "a" and "b", and etcd.
 fn pair(directory: &Path, endpoints: impl Fn(&Server) -> String) -> Option<(NodeProcess, NodeProcess, Server)> {

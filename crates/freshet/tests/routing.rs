@@ -312,6 +312,81 @@ fn a_primary_that_stands_still_does_not_keep_its_sessions() {
 }
 
 #[test]
+fn what_waits_for_a_switch_over_is_done_by_the_next_primary() {
+    let directory = tempfile::tempdir().unwrap();
+    let [primary, second, standby] = cluster(directory.path(), &[]);
+    let [begun, done] = [(), ()].map(|()| routed(&standby));
+    begun.run("CREATE TABLE t (client integer, a integer)").unwrap();
+    all_in_sync(&primary);
+    // A transaction in which nothing was done is another one's, if that does not show.
+    begun.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").unwrap();
+    done.run("BEGIN").unwrap();
+    done.run("SET LOCAL my.own = 'x'").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let count = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (0..8)
+        .map(|client: i32| {
+            let (session, stop, count) = (routed(&standby), Arc::clone(&stop), Arc::clone(&count));
+            let insert = format!("INSERT INTO t VALUES ({client}, $1)");
+            thread::spawn(move || {
+                let (client, runtime) = session.parts();
+                let insert = runtime.block_on(client.prepare(&insert)).unwrap();
+                let (mut written, mut failed) = (Vec::new(), Vec::new());
+                for row in 0.. {
+                    // By itself, and in a transaction.
+                    let block = row % 2 == 0;
+                    let wrote = runtime.block_on(async {
+                        if block {
+                            client.batch_execute("BEGIN").await?;
+                        }
+                        client.execute(&insert, &[&row]).await?;
+                        if block { client.batch_execute("COMMIT").await } else { Ok(()) }
+                    });
+                    match wrote {
+                        Ok(()) => written.push(row),
+                        Err(error) => {
+                            assert_eq!(code(&error), "40001", "{error:?}");
+                            runtime.block_on(client.batch_execute("ROLLBACK")).unwrap();
+                            failed.push(error);
+                        }
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                (written, failed)
+            })
+        })
+        .collect();
+    let more = |rows: u64| {
+        let from = count.load(Ordering::Relaxed);
+        until("more rows", || count.load(Ordering::Relaxed) >= from + rows);
+    };
+    more(100);
+    switch_over(&primary, &second);
+    more(100);
+    stop.store(true, Ordering::Relaxed);
+    let (mut all_failed, mut there) = (Vec::new(), 0);
+    for (client, writer) in writers.into_iter().enumerate() {
+        let (written, failed) = writer.join().unwrap();
+        all_failed.extend(failed);
+        let rows = format!("SELECT a FROM t WHERE client = {client} ORDER BY a");
+        let rows: Vec<i32> = routed(&standby).run(&rows).unwrap().iter().map(|row| row.parse().unwrap()).collect();
+        assert_eq!(rows, written, "each is there once");
+        there += rows.len();
+    }
+    // What was open for 200 ms, on a busy machine.
+    assert!(all_failed.len() <= 2, "{there} transactions have not failed: {all_failed:?}");
+    assert_eq!(begun.run("SHOW transaction_isolation").unwrap(), ["repeatable read"]);
+    assert_eq!(begun.run("SELECT count(*) FROM t").unwrap(), [there.to_string()]);
+    assert_eq!(code(&begun.run("INSERT INTO t VALUES (0, 0)").unwrap_err()), "25006");
+    begun.run("ROLLBACK").unwrap();
+    assert_eq!(code(&done.run("SELECT 1").unwrap_err()), "40001");
+    done.run("ROLLBACK").unwrap();
+}
+
+#[test]
 fn much_goes_through_in_both_directions() {
     let directory = tempfile::tempdir().unwrap();
     let [_primary, _second, standby] = cluster(directory.path(), &[]);

@@ -322,6 +322,12 @@ pub trait Session {
         Ok(())
     }
 
+    /// Of a session that was handed on and ends in the middle of what was said since the last Sync
+    /// or query: whether anything of that was begun. If not, it is said again elsewhere.
+    fn has_begun(&self) -> bool {
+        true
+    }
+
     /// What has come of a message that is not whole yet is about to take this many bytes; zero when
     /// it is whole, or was passed over.
     ///

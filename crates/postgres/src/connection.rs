@@ -10,7 +10,7 @@ use crate::{
     copy::Client,
     input::{Frame, Input},
     message::{Fault, Message, Target},
-    out::Out,
+    out::{Mark, Out},
     packet::Startup,
     registry::{Entry, Seat, Sessions},
     report::{Report, Severity, SqlState},
@@ -160,6 +160,15 @@ fn unforeseen() -> End {
 /// What is done next: the next message, or the end.
 type Next = ControlFlow<End>;
 
+/// What a session answers as a whole.
+#[derive(Default)]
+struct Batch {
+    /// Messages of the extended protocol were heeded since the last Sync.
+    heeded: bool,
+    /// Where the answer to them, or to a query, begins.
+    answers: Mark,
+}
+
 /// A session and its client.
 struct Talk<'a> {
     seat: &'a Seat,
@@ -178,8 +187,7 @@ struct Talk<'a> {
     /// What was asked of a session that was handed on cannot be: the node in the middle has another
     /// one do what follows, up to the next answer that ends something.
     declined: bool,
-    /// Messages of the extended protocol were heeded since the last Sync.
-    batch: bool,
+    batch: Batch,
     /// A statement's text or a portal's name, while its session may read more input.
     text: String,
 }
@@ -198,8 +206,12 @@ impl Talk<'_> {
                         let _ = self.session.keeps_input(0);
                     }
                     let asks = self.handed && frame.kind == NOTE;
+                    if !self.batch.heeded {
+                        self.batch.answers = self.out.mark();
+                    }
                     if !asks && (!self.skipping || frame.kind == b'S') {
-                        self.batch = !matches!(frame.kind, b'S' | b'Q' | b'F') && (self.batch || frame.kind != b'H');
+                        let ends = matches!(frame.kind, b'S' | b'Q' | b'F');
+                        self.batch.heeded = !ends && (self.batch.heeded || frame.kind != b'H');
                     }
                     self.handle(&frame)?;
                 }
@@ -414,7 +426,7 @@ impl Talk<'_> {
             // The end of the session says that nothing was done.
             if report.state() == SqlState::STATEMENT_COMPLETION_UNKNOWN {
                 self.out.error(&report);
-            } else if self.is_left() {
+            } else if self.is_left() && !self.takes_back() {
                 self.out.error(&rolled_back());
             }
             return ControlFlow::Break(self.ending());
@@ -422,7 +434,9 @@ impl Talk<'_> {
         if report.severity() == Severity::Fatal {
             // It is not told to end: its node has found that another one leads.
             if report.state() == SqlState::ADMIN_SHUTDOWN && self.handed {
-                self.out.error(&rolled_back());
+                if !self.takes_back() {
+                    self.out.error(&rolled_back());
+                }
                 return ControlFlow::Break(self.leave());
             }
             let gone = report.state() == SqlState::CONNECTION_FAILURE;
@@ -438,6 +452,14 @@ impl Talk<'_> {
         self.handed && self.seat.registry().is_stopping()
     }
 
+    /// Whether nothing was begun of what was said last, and no answer to it has gone: then the next
+    /// primary hears it again.
+    fn takes_back(&mut self) -> bool {
+        let takes_back = !self.session.has_begun() && self.out.rewind(self.batch.answers);
+        self.batch.heeded &= !takes_back;
+        takes_back
+    }
+
     /// How a session ends that is told to end. Of one that continues elsewhere its client hears
     /// nothing.
     fn ending(&mut self) -> End {
@@ -446,7 +468,7 @@ impl Talk<'_> {
 
     /// The session continues elsewhere, and what was not answered was not begun.
     fn leave(&mut self) -> End {
-        write_note(&Note::Left { batch: self.batch }, self.out);
+        write_note(&Note::Left { batch: self.batch.heeded }, self.out);
         End::Quiet
     }
 

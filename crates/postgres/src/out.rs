@@ -72,7 +72,7 @@ pub struct Out {
 }
 
 /// Where answers have come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     written: u64,
     length: usize,

@@ -7,7 +7,7 @@ mod wire;
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -79,21 +79,28 @@ impl Link for At {
 }
 
 fn node(leads: Option<Arc<Mutex<Option<Takes>>>>) -> Server {
-    Server::start(Arc::new(Node { toy: Toy::new(), leads }), options(Limits::default())).unwrap()
+    node_with(Toy::new(), leads)
+}
+
+fn node_with(toy: Arc<Toy>, leads: Option<Arc<Mutex<Option<Takes>>>>) -> Server {
+    Server::start(Arc::new(Node { toy, leads }), options(Limits::default())).unwrap()
 }
 
 struct Cluster {
     leads: Arc<Mutex<Option<Takes>>>,
+    /// Behind the primary.
+    toy: Arc<Toy>,
     primary: Option<Server>,
     reached: Server,
 }
 
 impl Cluster {
     fn new() -> Self {
-        let primary = node(None);
+        let toy = Toy::new();
+        let primary = node_with(Arc::clone(&toy), None);
         let leads = Arc::new(Mutex::new(Some(primary.takes())));
         let reached = node(Some(Arc::clone(&leads)));
-        Self { leads, primary: Some(primary), reached }
+        Self { leads, toy, primary: Some(primary), reached }
     }
 
     fn open(&self) -> Wire {
@@ -102,7 +109,8 @@ impl Cluster {
 
     /// The primary goes, with all that is under way, and another one is there.
     fn replace(&mut self) {
-        let next = node(None);
+        self.toy = Toy::new();
+        let next = node_with(Arc::clone(&self.toy), None);
         *self.leads.lock().unwrap() = Some(next.takes());
         drop(self.primary.replace(next));
     }
@@ -166,16 +174,17 @@ fn each_kind_of_loss_has_its_answer() {
     assert_eq!(outline(&wire.receive_until('Z')), "E40001 ZI");
     // A transaction that waits for its client.
     assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
+    assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZT");
     cluster.replace();
     assert_eq!(wire.ask(&query("SELECT 1")), "E40001 ZE");
     assert!(matches!(&*wire.ask(&query("ROLLBACK")), "C ZI"));
-    // Part of a message: the rest of it goes nowhere.
-    let long = query(&format!("SELECT {}", "1".repeat(1000)));
-    wire.send(&long[..500]);
+    // Part of a message: the rest of it goes nowhere, since there was too much of it.
+    let long = query(&format!("ECHO {}", " ".repeat(300_000)));
+    wire.send(&long[..200_000]);
     let until = Instant::now() + SOON;
     cluster.replace();
     assert_eq!(outline(&wire.receive_until('Z')), "E40001 ZI", "it was not whole");
-    wire.send(&long[500..]);
+    wire.send(&long[200_000..]);
     assert_eq!(wire.ask(&query("SELECT 2")), "T D C ZI");
     assert!(Instant::now() < until);
     // A batch without its Sync: one error, and all up to the Sync is passed over.
@@ -186,6 +195,55 @@ fn each_kind_of_loss_has_its_answer() {
     assert_eq!((kind, wire::field(&body, 'C').as_deref()), ('E', Some("40001")));
     assert_eq!(wire.ask(&[execute("", 0), sync()].concat()), "ZI");
     assert_eq!(wire.ask(&query("SELECT 4")), "T D C ZI");
+}
+
+#[test]
+fn what_was_not_begun_goes_to_the_next_primary() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    let batch = |sql| [parse("", sql), bind("", "", &[]), execute("", 0), sync()].concat();
+    let [begin, select] = ["BEGIN", "SELECT 1"].map(query);
+    for (before, heard, sent, answers) in [
+        (&[][..], "", query("ENTER"), "C ZI"),
+        (&[], "", batch("ENTER"), "1 2 C ZI"),
+        (&[], "", [query("ENTER"), select.clone()].concat(), "C ZI T D C ZI"),
+        (&[&begin], "C ZT", query("ENTER"), "C ZT"),
+        (&[&batch("BEGIN")], "1 2 C ZT", batch("ENTER"), "1 2 C ZT"),
+        // Something was done in the transaction, so that it is lost.
+        (&[&begin, &select], "C ZT T D C ZT", query("ENTER"), "E40001 ZE"),
+        (&[], "", [begin.clone(), select.clone(), query("ENTER")].concat(), "C ZT T D C ZT E40001 ZE"),
+    ] {
+        let sent_before: Vec<String> = before.iter().map(|bytes| wire.ask(bytes)).collect();
+        assert_eq!(sent_before.join(" "), heard);
+        cluster.toy.holds.store(true, Ordering::SeqCst);
+        wire.send(&sent);
+        let until = Instant::now() + SOON;
+        while cluster.toy.held.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < until, "it waits");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cluster.replace();
+        let mut said: Vec<String> = Vec::new();
+        while said.join(" ").len() < answers.len() {
+            said.push(outline(&wire.receive_until('Z')));
+        }
+        assert_eq!(said.join(" "), answers);
+        let _ = wire.ask(&query("ROLLBACK"));
+    }
+    // A transaction in which nothing was done, and nothing is under way.
+    assert_eq!(wire.ask(&begin), "C ZT");
+    cluster.replace();
+    assert_eq!(wire.ask(&select), "T D C ZT");
+    // Part of a message.
+    wire.send(&select[..4]);
+    cluster.replace();
+    wire.send(&select[4..]);
+    assert_eq!(outline(&wire.receive_until('Z')), "E40001 ZE", "it has done something before");
+    assert_eq!(wire.ask(&query("ROLLBACK")), "C ZI");
+    wire.send(&select[..4]);
+    cluster.replace();
+    wire.send(&select[4..]);
+    assert_eq!(outline(&wire.receive_until('Z')), "T D C ZI");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // Pgx with its pool, lib/pq below database/sql, and GORM, against a primary and its standby. With
-// the argument `listen` only notifications are tried.
+// the argument `listen` only notifications are tried; with `pools`, failovers.
 package main
 
 import (
@@ -249,6 +249,10 @@ func atTheStandby(lsn string) {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "pools" {
+		pools()
+		return
+	}
 	pool, err := pgxpool.New(ctx, address("PRIMARY")+"&pool_max_conns=8")
 	check(err, "pool")
 	defer pool.Close()

@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Term;
+use freshet_base::{
+    Term,
+    wait::{Patience, poll},
+};
 use freshet_fabric::tcp::Connection;
 pub use freshet_fabric::tcp::Raw;
 use freshet_replication::{
@@ -29,8 +32,12 @@ const NONE: &str = "this node knows of no primary at present";
 const HOPS: usize = 3;
 
 /// No more sessions than that are on their way to a primary at once: it is to hear others, too,
-/// when all come at the same time after a failover. One more is refused, and comes again.
+/// when all come at the same time after a failover. One more waits.
 const AT_ONCE: usize = 8;
+/// How often a session looks for such a place, and for a primary: nobody wakes for either.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// And for so long at most. Then it is refused, and comes again.
+const LOOK_FOR: Duration = Duration::from_millis(500);
 /// How many are on their way, of all nodes of this process.
 static ON_THE_WAY: AtomicUsize = AtomicUsize::new(0);
 
@@ -216,8 +223,10 @@ impl Node {
     /// # Errors
     /// Why there is no way, for people.
     pub fn way_to_primary(&self, pid: i32, patience: Duration) -> Result<Way, String> {
-        let _place = OnTheWay::enter().ok_or("too many sessions are on their way to the primary")?;
-        let mut address = self.primary_address().ok_or(NONE)?;
+        let looks = Patience::endless().until(Instant::now() + LOOK_FOR);
+        let mut address = poll(LOOK_EVERY, looks, || self.primary_address()).map_err(|_| NONE)?;
+        let place = poll(LOOK_EVERY, looks, OnTheWay::enter);
+        let _place = place.map_err(|_| "too many sessions are on their way to the primary")?;
         for _ in 0..HOPS {
             match self.ask_node(&address, Purpose::Session { pid, reads: false }, patience) {
                 Ok((Reply::Session { term }, connection)) => {

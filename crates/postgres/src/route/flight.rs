@@ -99,6 +99,8 @@ pub(super) struct Flight {
     in_block: bool,
     /// A commit may be under way.
     may_commit: bool,
+    /// How many statements are under way, and whether the last of them begins a transaction.
+    runs: (usize, bool),
     /// What is under way ends the transaction in any case.
     over: bool,
     /// The portal that was bound last, and what it does.
@@ -122,6 +124,7 @@ impl Default for Flight {
             copying: false,
             in_block: false,
             may_commit: false,
+            runs: (0, false),
             over: false,
             portal: None,
             armed: false,
@@ -174,6 +177,11 @@ impl Flight {
         self.batch
     }
 
+    /// Whether all that was said together was one statement that begins a transaction.
+    pub fn only_begins(&self) -> bool {
+        self.runs == (1, true)
+    }
+
     /// How it stands with the transaction.
     pub fn status(&self) -> TransactionStatus {
         self.status
@@ -184,6 +192,7 @@ impl Flight {
         if !self.is_busy() {
             self.in_block = self.status != TransactionStatus::Idle;
             (self.may_commit, self.over, self.errored) = (false, false, false);
+            self.runs = (0, false);
             self.syncs_since_execute = None;
             self.lately.clear();
         }
@@ -211,6 +220,7 @@ impl Flight {
 
     /// A query or a call was said whole.
     pub fn ran(&mut self, effect: Effect) {
+        self.runs = (self.runs.0 + 1, effect == Effect::Begins);
         match effect {
             Effect::Begins => self.in_block = true,
             Effect::WritesNothing => {}

@@ -4,6 +4,7 @@
 //! send more than a primary takes that waits for its client to read. To the client it writes as any
 //! session does.
 
+mod again;
 mod answers;
 mod client;
 mod divide;
@@ -19,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use self::divide::Division;
+use self::{again::Again, divide::Division};
 use super::{
     Handed, Link, NOTE, Part, Route,
     flight::{Flight, lost},
@@ -87,6 +88,7 @@ pub(crate) fn relay(
         reader: None,
         on: On::Primary,
         division: (part != Part::Whole).then(Division::default),
+        again: Again::default(),
         pending: input.bytes().to_vec(),
         piece: vec![0; PIECE].into(),
         hungry: true,
@@ -146,6 +148,8 @@ struct Relay<'r> {
     on: On,
     /// What is kept of the division among them; none where the primary serves all.
     division: Option<Division>,
+    /// What may be said again where the primary serves all.
+    again: Again,
     /// What the client has said and no primary has got.
     pending: Vec<u8>,
     /// Into which is read what it sends.
@@ -250,6 +254,7 @@ impl Relay<'_> {
                 (self.waits_since, self.tried) = (None, None);
                 let later = std::mem::take(&mut self.later);
                 self.send(&later);
+                self.begin_again();
                 Ok(())
             }
             Err(None) => Ok(()),
@@ -362,7 +367,10 @@ impl Relay<'_> {
                 return Err(End::Quiet);
             }
             drop(primary);
-            self.report_lost(left, lost)?;
+            // A session that cannot go on ends below.
+            if self.kept.bound().is_some() || !self.sends_again(left) {
+                self.report_lost(left, lost)?;
+            }
         }
         if let Some(why) = self.kept.bound() {
             let message = format!("the primary was lost, and this session cannot go on with another one: {why}");

@@ -6,7 +6,10 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,10 @@ pub struct Toy {
     flushes: bool,
     /// No number in a statement counts for more.
     most: u32,
+    /// Whether ENTER waits for the end of its session.
+    pub holds: AtomicBool,
+    /// How often it does.
+    pub held: AtomicU32,
 }
 
 impl Toy {
@@ -63,6 +70,8 @@ impl Toy {
             logins: Mutex::default(),
             flushes,
             most,
+            holds: AtomicBool::default(),
+            held: AtomicU32::default(),
         })
     }
 
@@ -115,6 +124,8 @@ impl Backend for Toy {
             idle_limit: None,
             flushes: self.flushes,
             most: self.most,
+            toy: self,
+            is_held: false,
         };
         self.listening.lock().unwrap().push((session.bell.clone(), Arc::clone(&session.news)));
         serve(&mut session, &parameters);
@@ -177,7 +188,9 @@ struct Portal {
     position: u32,
 }
 
-struct ToySession {
+struct ToySession<'t> {
+    toy: &'t Toy,
+    is_held: bool,
     pid: i32,
     encrypted: bool,
     sessions: Sessions,
@@ -249,7 +262,7 @@ fn int4(out: &mut Out, number: u32, format: Format) -> Result<(), Report> {
     row.finish()
 }
 
-impl ToySession {
+impl ToySession<'_> {
     fn wait(&self, milliseconds: u32) -> Result<(), Report> {
         let why = self.stop.why.lock().unwrap();
         let patience = Duration::from_millis(milliseconds.into());
@@ -316,6 +329,13 @@ impl ToySession {
                 row.bytes(b"waited");
                 row.finish()?;
             }
+            "ENTER" => {
+                self.is_held = self.toy.holds.load(Ordering::SeqCst);
+                if self.is_held {
+                    self.toy.held.fetch_add(1, Ordering::SeqCst);
+                    self.wait(u32::MAX)?;
+                }
+            }
             "SLEEP" => {
                 client.flush_owed();
                 self.wait(number(rest)?)?;
@@ -381,7 +401,11 @@ impl ToySession {
     }
 }
 
-impl Session for ToySession {
+impl Session for ToySession<'_> {
+    fn has_begun(&self) -> bool {
+        !self.is_held
+    }
+
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         if sql.trim().is_empty() {
             let _ = client.empty_query();

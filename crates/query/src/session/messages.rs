@@ -21,6 +21,7 @@ use freshet_sql::{
 use super::{
     Portal, Session, cursor, encoding,
     interrupt::Flag,
+    moves::HeldUp,
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
@@ -375,6 +376,10 @@ impl postgres::Session for Session<'_> {
         self.input.get_or_insert_with(|| self.state.memory.reserve()).set(bytes).map_err(report)
     }
 
+    fn has_begun(&self) -> bool {
+        !self.held_up.refused || self.held_up.committed
+    }
+
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
         let outcome =
@@ -382,7 +387,9 @@ impl postgres::Session for Session<'_> {
         self.disarm();
         self.several = false;
         self.note_rest();
-        outcome.and_then(|()| self.deliver_notifications(client))
+        outcome?;
+        self.held_up = HeldUp::default();
+        self.deliver_notifications(client)
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report> {
@@ -496,6 +503,7 @@ impl postgres::Session for Session<'_> {
         self.arm();
         let ended = Account::of(self).contained(|| self.end_of_statement(out));
         self.disarm();
+        self.held_up = HeldUp::default();
         ended?;
         if self.block.is_none() {
             self.forget_portals();
@@ -533,6 +541,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn failed(&mut self) {
+        self.held_up = HeldUp::default();
         self.disarm();
         self.fail();
         self.note_rest();

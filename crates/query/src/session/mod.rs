@@ -67,7 +67,7 @@ use crate::{
 };
 use cursor::{Declared, Rows};
 use interrupt::Flag;
-use moves::{Noted, Statements};
+use moves::{HeldUp, Noted, Statements};
 use notify::SessionChannels;
 use prepare::Prepared;
 use settings::{By, Reported, Settings, canonical};
@@ -103,6 +103,7 @@ pub struct Session<'w> {
     around: record::Around,
     /// What the node knows of it that has handed it on, if one has.
     handed: Option<Noted>,
+    held_up: HeldUp,
 }
 
 /// A setting that a function wants to have changed, its value, or none for that of the start, and
@@ -283,13 +284,12 @@ impl<'w> Session<'w> {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
         let opened = database::open(&shared, &common, role, database)?;
-        let (oid, superuser) = (role.oid, role.superuser);
+        let (oid, superuser, standby) = (role.oid, role.superuser, shared.is_standby());
         let bounds = shared.bounds();
         let memory = bounds.session(&shared.memory);
         let mut settings = Settings::of(&bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
         settings.fix("session_authorization", &format!("{oid} {user}"));
-        let standby = shared.is_standby();
         settings.fix("in_hot_standby", if standby { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
         settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
@@ -348,6 +348,7 @@ impl<'w> Session<'w> {
             rested: Instant::now(),
             around: None,
             handed: opening.handed.map(Noted::of),
+            held_up: HeldUp::default(),
             shared,
         };
         session.state.flag.heed(&session.shared.old_snapshots, worker.place());

@@ -55,6 +55,15 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 /// The same on a standby, where another node is found sooner.
 const SHOWN_BY_STANDBY_WITHIN: Duration = Duration::from_millis(250);
 
+/// Whether what the client has sent since the last Sync, or the query that runs, was begun.
+#[derive(Default)]
+pub(super) struct HeldUp {
+    /// Its transaction waited to begin, and that wait has failed.
+    pub refused: bool,
+    /// A transaction was committed before.
+    pub committed: bool,
+}
+
 /// What of a session the node knows that has handed it on.
 pub(super) struct Noted {
     part: Part,
@@ -96,6 +105,16 @@ impl Prepared {
 }
 
 impl Session<'_> {
+    /// Waits while transactions that would begin wait for a switch-over.
+    ///
+    /// # Errors
+    /// As [`Shared::wait_to_begin`](crate::server::Shared::wait_to_begin).
+    pub(super) fn wait_to_begin(&mut self) -> Result<(), SqlError> {
+        let waited = self.shared.wait_to_begin(&|| self.check());
+        self.held_up.refused = waited.is_err();
+        waited
+    }
+
     /// Why it cannot be moved now.
     fn bound(&self) -> Option<&'static str> {
         if !self.state.channels.listening().is_empty() {

@@ -212,7 +212,7 @@ impl<'w> Session<'w> {
         self.shared.check_proof()?;
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
-            self.shared.wait_to_begin(&|| self.check())?;
+            self.wait_to_begin()?;
             self.wait_for_view()?;
             let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {
@@ -451,6 +451,7 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
+        self.held_up.committed |= committed;
         self.settle(committed);
         self.state.end_transaction(committed);
         out.speak(self.state.settings.ready.encoding);

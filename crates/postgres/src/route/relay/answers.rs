@@ -90,6 +90,7 @@ impl Relay<'_> {
             return Ok(false);
         }
         self.release()?;
+        self.again.answers();
         if kind == Some(b'E') {
             self.flight.failed();
         }
@@ -106,6 +107,7 @@ impl Relay<'_> {
                 let status = body.first().copied().unwrap_or(b'I');
                 far.muted -= 1;
                 self.moved(on, status);
+                self.has_begun_again(on, status)?;
             }
             return Ok(false);
         }
@@ -119,8 +121,12 @@ impl Relay<'_> {
             return Ok(false);
         };
         let body = far.hop.body(&range);
+        self.again.answers();
         match kind {
-            b'Z' => self.flight.ready(body.first().copied().unwrap_or(b'I')),
+            b'Z' => {
+                self.flight.ready(body.first().copied().unwrap_or(b'I'));
+                self.again.ready(&self.flight);
+            }
             b'G' => self.flight.copies(),
             b'E' => self.flight.failed(),
             b'S' => {

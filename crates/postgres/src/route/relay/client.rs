@@ -1,6 +1,9 @@
 //! What a client says, on its way to the nodes that serve it.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use super::super::{
     flight::Effect,
@@ -53,6 +56,9 @@ impl Relay<'_> {
                         break;
                     }
                 }
+                if self.again.begins {
+                    break;
+                }
                 if self.working().is_none() || self.on == On::Primary && !self.later.is_empty() {
                     self.waits_since.get_or_insert_with(Instant::now);
                     break;
@@ -68,18 +74,8 @@ impl Relay<'_> {
                 }
                 Step::Begins(kind) => self.begins(kind)?,
                 Step::Bytes(count) => {
-                    let bytes = used..used + count;
+                    self.passes(used..used + count);
                     used += count;
-                    let far = match self.on {
-                        On::Primary => &mut self.primary,
-                        On::Reader => &mut self.reader,
-                    };
-                    if !self.swallows
-                        && let Some(far) = far
-                    {
-                        // That it has ended is found out when it is read from.
-                        let _ = far.hop.send(&self.pending[bytes]);
-                    }
                 }
                 Step::Ends => {
                     let passing = self.front.take();
@@ -91,6 +87,23 @@ impl Relay<'_> {
         Ok(())
     }
 
+    /// These bytes of what is pending go to the node that works, unless they go nowhere.
+    fn passes(&mut self, bytes: Range<usize>) {
+        let far = match self.on {
+            On::Primary => &mut self.primary,
+            On::Reader => &mut self.reader,
+        };
+        if !self.swallows
+            && let Some(far) = far
+        {
+            // That it has ended is found out when it is read from.
+            let _ = far.hop.send(&self.pending[bytes.clone()]);
+            if self.division.is_none() {
+                self.again.sends(&self.pending[bytes]);
+            }
+        }
+    }
+
     /// The client begins to say something.
     fn begins(&mut self, kind: u8) -> Next {
         if kind == b'X' {
@@ -99,6 +112,9 @@ impl Relay<'_> {
         self.swallows = self.skipping || self.owed.is_some();
         if self.swallows {
             return Ok(());
+        }
+        if self.division.is_none() {
+            self.again.starts(&self.flight);
         }
         self.flight.begins(kind);
         self.note_run()
