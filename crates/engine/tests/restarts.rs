@@ -172,7 +172,9 @@ fn a_primary_that_is_succeeded_while_it_starts_begins_no_term() {
     let [second, third] = [1, 2].map(join);
     let table = old.database().create_table(&definition()).unwrap();
     let end = churn(old.database(), &table, 0, 200);
-    [&second, &third].into_iter().for_each(|node| node.wait_visible(end, soon()).unwrap());
+    for node in [&second, &third] {
+        node.wait_visible(end, soon()).unwrap();
+    }
     all_are_named(&old);
     old.stop().unwrap();
     drop((old, table));
@@ -181,7 +183,7 @@ fn a_primary_that_is_succeeded_while_it_starts_begins_no_term() {
     let config = NodeConfig { listen: address.parse().unwrap(), ..as_it_was(0) };
     let back = Node::start(config, |phase| {
         if phase != StartPhase::Tail && term.is_none() {
-            term = Some(second.promote(Consent::Nothing).unwrap());
+            term = Some(second.promote(Consent::Nothing).unwrap().term);
         }
     });
     let back = back.unwrap();
@@ -193,10 +195,6 @@ fn a_primary_that_is_succeeded_while_it_starts_begins_no_term() {
         node.wait_visible(end, soon()).unwrap();
         assert_eq!(hash(node), hash(&second));
     }
-    // Where no other node stands, it leads again.
-    second.stop().unwrap();
-    let second = start(NodeConfig { listen: second.address().parse().unwrap(), ..as_it_was(1) });
-    assert_eq!(second.role(), Role::Primary);
     [back, third, second].into_iter().for_each(|node| node.stop().unwrap());
 }
 
