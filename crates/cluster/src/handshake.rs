@@ -4,7 +4,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    in_sync::InSyncSet,
+    in_sync::{InSyncSet, SetName},
     maintenance::Notice,
     promotion::Testimony,
     term::{Agreement, Living, TermHistory, TermState},
@@ -214,12 +214,15 @@ pub enum Refusal {
     Failed(String),
     /// An operator has removed the other side from the cluster ([`crate::in_sync::Roster`]).
     #[error(
-        "{node} was removed from the cluster, and may not come back with what it has: keep its directory aside, and \
-         let it join with a new one"
+        "node {node} was removed from the cluster, as in-sync set {} of the term {} of node {} says: it is no member, \
+         and may not come back with what it has; wipe its directory, or keep it aside, and let it join as a new node \
+         (--join, from another machine with a new token)", .record.2, .record.0.0, .record.1
     )]
     Removed {
         /// Who was removed.
         node: NodeId,
+        /// The set that says so.
+        record: SetName,
     },
     /// A newer connection of the same standby took its place, or the node stops.
     #[error("the connection is no longer needed: {0}")]
@@ -421,7 +424,7 @@ pub fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<Clust
 /// # Errors
 /// [`Refusal::Removed`].
 pub fn check_belongs(node: NodeId, state: &TermState) -> Result<(), Refusal> {
-    if state.has_removed(node) { Err(Refusal::Removed { node }) } else { Ok(()) }
+    state.removal_of(node).map_or(Ok(()), |record| Err(Refusal::Removed { node, record }))
 }
 
 /// A candidate that no operator has asked to lead, and that had heard of terms up to `gives_way`,

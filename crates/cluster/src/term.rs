@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     handshake::Welcome,
-    in_sync::{Holder, InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, SetName, Succession},
 };
 
 /// The beginning of one term.
@@ -447,7 +447,12 @@ impl TermState {
     /// Whether an operator has removed `node` from the cluster, by the newest set that this node
     /// knows of, and no set that may be in effect has it: until then it may be needed.
     pub fn has_removed(&self, node: NodeId) -> bool {
-        self.set.as_ref().is_some_and(|set| set.is_without(node))
+        self.removal_of(node).is_some()
+    }
+
+    /// The same, and which set says so.
+    pub fn removal_of(&self, node: NodeId) -> Option<SetName> {
+        self.set.as_ref().filter(|set| set.is_without(node)).map(InSyncSet::name)
     }
 
     /// Whether commits may wait for `node`, by the newest set that this node knows of.

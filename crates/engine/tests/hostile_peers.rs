@@ -23,7 +23,7 @@ use freshet_cluster::{
 };
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::archive};
 use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory, stream::Stream, tcp::Connection};
-use freshet_membership::{Credentials, Enrolment, NewKey, Token};
+use freshet_membership::{Credentials, Enrolment, NewKey, Part, Token};
 use freshet_replication::{
     endpoint::{self, CallError},
     wire::{self, Ack, Asks, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply},
@@ -80,7 +80,7 @@ struct Victim {
 /// given for a token.
 fn member(of: &Node) -> Credentials {
     let token = of.credentials().give_token(freshet_membership::Grant::Node(None), PATIENCE).unwrap();
-    let (enrolled, key) = endpoint::enrol(of.address(), Some(&token), None, PATIENCE).unwrap();
+    let (enrolled, key) = endpoint::enrol(of.address(), Some(&token), None, Part::Node, PATIENCE).unwrap();
     Credentials::enrolled(enrolled, &key).unwrap()
 }
 
@@ -138,6 +138,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         5 => Purpose::Enrol(Enrolment {
             public_key: (0..random.below(80)).map(|_| random.next() as u8).collect(),
             node: random.of(&[None, Some(victim.nodes[0])]),
+            part: Part::Node,
             secret: random.of(&[None, Some([7; 16])]),
         }),
         6 => Purpose::Passage { number: random.next() },
@@ -401,8 +402,8 @@ fn a_token_lets_one_node_in() {
     let primary = start(config(None));
     let give = |grant| primary.credentials().give_token(grant, PATIENCE).unwrap();
     let token = give(freshet_membership::Grant::Node(None));
-    let (first, _) = endpoint::enrol(primary.address(), Some(&token), None, PATIENCE).unwrap();
-    let again = endpoint::enrol(primary.address(), Some(&token), None, PATIENCE);
+    let (first, _) = endpoint::enrol(primary.address(), Some(&token), None, Part::Node, PATIENCE).unwrap();
+    let again = endpoint::enrol(primary.address(), Some(&token), None, Part::Node, PATIENCE);
     assert!(matches!(again, Err(CallError::Refused { refusal: Refusal::NotEnrolled(_), .. })), "{again:?}");
     assert_ne!(first.identity, freshet_membership::Identity::Node(primary.id()));
     // A newcomer does not choose its id, unless the token says so.
@@ -410,19 +411,20 @@ fn a_token_lets_one_node_in() {
         primary.address(),
         Some(&give(freshet_membership::Grant::Node(None))),
         Some(primary.id()),
+        Part::Node,
         PATIENCE,
     );
     assert!(matches!(own, Err(CallError::Refused { .. })), "{own:?}");
     let named = give(freshet_membership::Grant::Node(Some(NodeId(42))));
-    let (second, _) = endpoint::enrol(primary.address(), Some(&named), Some(NodeId(42)), PATIENCE).unwrap();
+    let (second, _) = endpoint::enrol(primary.address(), Some(&named), Some(NodeId(42)), Part::Node, PATIENCE).unwrap();
     assert_eq!(second.identity, freshet_membership::Identity::Node(NodeId(42)));
     // Over TCP, without a token or with the hash of the wrong authority.
     let other = Credentials::found(ClusterId(1), NodeId(1)).unwrap();
     let wrong = other.give_token(freshet_membership::Grant::Node(None), PATIENCE).unwrap();
-    let outcome = endpoint::enrol(primary.address(), Some(&wrong), None, PATIENCE);
+    let outcome = endpoint::enrol(primary.address(), Some(&wrong), None, Part::Node, PATIENCE);
     assert!(matches!(outcome, Err(CallError::Foreign { .. })), "{outcome:?}");
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: None, secret: None };
+    let newcomer = Enrolment { public_key: key.public(), node: None, part: Part::Node, secret: None };
     assert!(primary.credentials().enrol(&newcomer, false).is_err());
     primary.stop().unwrap();
 }

@@ -159,6 +159,45 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
     }
 }
 
+/// Its level needs no answer of others. But these may choose a successor while it reads its log, so
+/// it has them promise: no two nodes begin a term beside one another.
+#[test]
+fn a_primary_that_is_succeeded_while_it_starts_begins_no_term() {
+    let directories = directories();
+    let as_it_was =
+        |node: usize| NodeConfig { safety: Safety::VerySafe, ..of_three(&directories[node], Failover::Manual) };
+    let old = start(as_it_was(0));
+    let address = old.address().to_owned();
+    let join = |node| start(NodeConfig { join: Some(address.clone()), ..as_it_was(node) });
+    let [second, third] = [1, 2].map(join);
+    let table = old.database().create_table(&definition()).unwrap();
+    let end = churn(old.database(), &table, 0, 200);
+    for node in [&second, &third] {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    all_are_named(&old);
+    old.stop().unwrap();
+    drop((old, table));
+    // It has asked who leads: it reads its log now.
+    let mut term = None;
+    let config = NodeConfig { listen: address.parse().unwrap(), ..as_it_was(0) };
+    let back = Node::start(config, |phase| {
+        if phase != StartPhase::Tail && term.is_none() {
+            term = Some(second.promote(Consent::Nothing).unwrap().term);
+        }
+    });
+    let back = back.unwrap();
+    assert_eq!((back.role(), second.role()), (Role::Standby, Role::Primary));
+    assert_eq!(term, Some(Term(2)));
+    let table = second.database().table("things").unwrap();
+    let end = churn(second.database(), &table, 1000, 1200);
+    for node in [&back, &third] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&second));
+    }
+    [back, third, second].into_iter().for_each(|node| node.stop().unwrap());
+}
+
 #[test]
 fn force_makes_a_primary_without_asking() {
     let directories = directories();

@@ -51,6 +51,11 @@ pub enum ConfigError {
     /// An endpoint is none.
     #[error("{0:?} is no endpoint of etcd: write http://HOST:PORT or https://HOST:PORT")]
     Endpoint(String),
+    /// An endpoint has no port: the protocol's own would be taken, which is not etcd's.
+    #[error(
+        "{0:?} names no port: etcd's is 2379, unless it was set otherwise; write http://HOST:PORT or https://HOST:PORT"
+    )]
+    NoPort(String),
     /// An endpoint has `https`, and nothing says whom to trust.
     #[error("{0} is reached by TLS: name the certificate of who has signed etcd's certificates")]
     NoAuthority(String),
@@ -123,8 +128,18 @@ impl EtcdConfig {
             let secured = endpoint.starts_with("https://");
             let host = endpoint.strip_prefix(if secured { "https://" } else { "http://" });
             let host = host.map(|host| host.trim_end_matches('/'));
-            if host.is_none_or(|host| host.is_empty() || host.contains(['/', '?', '#', '@', ' '])) {
+            let is_one = |host: &&str| !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']);
+            let host = host.filter(is_one).ok_or_else(|| ConfigError::Endpoint(endpoint.clone()))?;
+            // An address of IPv6 is between brackets, and has colons of its own.
+            let (name, port) = match host.rsplit_once(':') {
+                Some((name, port)) if !port.contains(']') => (name, port),
+                _ => return Err(ConfigError::NoPort(endpoint.clone())),
+            };
+            if name.is_empty() || port.parse::<u16>().is_err_and(|_| !port.is_empty()) || port.parse() == Ok(0) {
                 return Err(ConfigError::Endpoint(endpoint.clone()));
+            }
+            if port.is_empty() {
+                return Err(ConfigError::NoPort(endpoint.clone()));
             }
             if secured && self.tls.is_none() {
                 return Err(ConfigError::NoAuthority(endpoint.clone()));
@@ -158,6 +173,14 @@ mod tests {
         for endpoint in ["", "127.0.0.1:2379", "http://", "http://user@host:1", "ftp://host:1", "http://host:1/x"] {
             assert!(refused(endpoint).contains("is no endpoint"), "{endpoint}");
         }
+        for endpoint in ["http://host:0", "http://host:65536", "http://host:etcd", "http://:2379"] {
+            assert!(refused(endpoint).contains("is no endpoint"), "{endpoint}");
+        }
+        for endpoint in ["http://host", "http://host/", "http://host:", "https://10.0.0.7", "http://[::1]"] {
+            assert!(refused(endpoint).contains("names no port: etcd's is 2379"), "{endpoint}");
+        }
+        let of_six = EtcdConfig { endpoints: vec!["http://[::1]:2379".into()], ..EtcdConfig::default() };
+        Etcd::new(of_six).unwrap();
         assert!(refused("https://host:2379").contains("by TLS"));
         let plain = EtcdConfig { endpoints: vec!["http://host:2379/".into()], ..EtcdConfig::default() };
         Etcd::new(plain).unwrap();

@@ -99,11 +99,11 @@ pub(crate) fn beside(link: Link) -> (Connection, Connection) {
 
 /// Two members of one cluster.
 fn sealed(one: Connection, two: Connection) -> (Connection, Connection) {
-    use freshet_membership::{Credentials, Enrolment, NewKey};
+    use freshet_membership::{Credentials, Enrolment, NewKey, Part};
     let deadline = Instant::now() + PATIENCE;
     let first = Credentials::found(ClusterId(1), NodeId(1)).unwrap();
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(2)), secret: None };
+    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(2)), part: Part::Node, secret: None };
     let second = Credentials::enrolled(first.enrol(&newcomer, true).unwrap(), &key).unwrap();
     thread::scope(|scope| {
         let secure = |it: Stream| it.secure_client(first.client(), Credentials::expected(), deadline);

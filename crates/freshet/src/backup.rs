@@ -41,13 +41,14 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
 pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
     let ending = Ending::listen(options.while_stdin)?;
     messages::begin(Format::default(), &Levels::default())?;
-    let archive = Archive::start(&ArchiveConfig {
+    let config = ArchiveConfig {
         directory: options.directory.clone(),
         node: options.node.clone(),
         token_file: options.token_file.clone(),
         peers: options.peer.clone(),
         buffer_bytes: options.log_buffer_bytes,
-    })?;
+    };
+    let archive = ending.while_starting(|| Archive::start(&config))?;
     let mut ready = false;
     let mut warned = String::new();
     loop {

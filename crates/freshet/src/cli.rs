@@ -249,8 +249,8 @@ pub(crate) struct TokenOptions {
     /// The member's control port: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
-    /// The token is for the node with this id, which has lost its certificate. [default: for a new
-    /// node]
+    /// The token is for the node or archive with this id, which has lost its certificate. [default:
+    /// for a new one]
     #[arg(long, value_name = "ID", value_parser = node_id, conflicts_with = "role")]
     pub(crate) node: Option<NodeId>,
     /// The token is for a client of the control port with this role, not for a node.
@@ -410,8 +410,8 @@ pub(crate) struct ArchiveOptions {
     /// The `listen` address of the primary: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
-    /// A file with a token from that node, if it is on another machine or another user's and the
-    /// directory holds no backup yet.
+    /// A file with a token from that node, if it is on another machine or another user's, and the
+    /// directory holds no backup yet, or its certificate has ended.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The `listen` address of another node that may become primary. Can be repeated.

@@ -17,7 +17,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::Failure;
+use crate::{Failure, messages};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,31 @@ pub(crate) enum Event {
 /// end the process.
 pub(crate) struct Ending {
     events: mpsc::Receiver<Event>,
-    /// Whether the end has come, for other threads.
-    over: Arc<AtomicBool>,
+    now: Arc<Now>,
+}
+
+/// What the threads that hear of the end have to know.
+#[derive(Default)]
+struct Now {
+    /// The end has come.
+    over: AtomicBool,
+    /// What is to run is not there yet ([`Ending::while_starting`]).
+    starting: AtomicBool,
+}
+
+impl Now {
+    fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.end_if_starting();
+    }
+
+    fn end_if_starting(&self) {
+        if self.over.load(Ordering::SeqCst) && self.starting.load(Ordering::SeqCst) {
+            tracing::info!("it stops before it has started");
+            messages::flush();
+            std::process::exit(0);
+        }
+    }
 }
 
 impl Ending {
@@ -47,8 +70,8 @@ impl Ending {
         let (sender, events) = mpsc::channel();
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         let on_signal = sender.clone();
-        let over = Arc::new(AtomicBool::new(false));
-        let (by_signal, by_input) = (Arc::clone(&over), Arc::clone(&over));
+        let now = Arc::<Now>::default();
+        let (by_signal, by_input) = (Arc::clone(&now), Arc::clone(&now));
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
                 let (name, what) = match signal {
@@ -57,23 +80,31 @@ impl Ending {
                     _ => ("SIGTERM", Event::End),
                 };
                 tracing::info!(signal = name, "a signal has arrived");
-                by_signal.fetch_or(what == Event::End, Ordering::SeqCst);
+                if what == Event::End {
+                    by_signal.end();
+                }
                 let _ = on_signal.send(what);
             }
         })?;
         if while_stdin {
             thread::Builder::new().name("standard input".to_owned()).spawn(move || {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
-                by_input.store(true, Ordering::SeqCst);
+                by_input.end();
                 let _ = sender.send(Event::End);
             })?;
         }
-        Ok(Self { events, over })
+        Ok(Self { events, now })
     }
 
-    /// Whether the end has come, for any thread.
-    pub(crate) fn over(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.over)
+    /// Starts something, whatever that waits for. The end ends the process at once until it has
+    /// started, as a crash would: what has yet to come back has acknowledged nothing that a crash
+    /// takes away.
+    pub(crate) fn while_starting<T>(&self, start: impl FnOnce() -> T) -> T {
+        self.now.starting.store(true, Ordering::SeqCst);
+        self.now.end_if_starting();
+        let started = start();
+        self.now.starting.store(false, Ordering::SeqCst);
+        started
     }
 
     /// Blocks until a signal comes, or until the time has passed.

@@ -9,7 +9,7 @@ use crate::{
     Failure,
     cli::{MembersOptions, ThePrimary},
     messages::plain,
-    status::{Health, number, text, time},
+    status::{Health, failover::pending, number, text, time},
     units::{self, lasting},
 };
 
@@ -148,7 +148,9 @@ fn table(members: &Value) -> String {
     if members["primary"] == true {
         let (safety, standing) = (text(&members["safety"]), text(&members["standing"]));
         let standing = if standing == "lease-over" { LEASE_OVER.to_owned() } else { standing };
-        lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}: {standing}"));
+        let not_yet = |waits| format!(", not on record yet{waits}");
+        let pending = pending(&members["level_pending"]).map(not_yet).unwrap_or_default();
+        lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}{pending}: {standing}"));
     } else {
         let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
         lines.push(format!("NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}"));

@@ -10,7 +10,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -116,23 +116,15 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         Apply::Command => beside.executors,
         _ => Some(crate::verify::again(&memory, bounds.statement_memory)),
     };
-    let over = ending.over();
-    let node = Node::start_executing(config, executors, |phase| {
+    let started = |phase: StartPhase| {
         // The node has found that it can have its own port.
         if let Some(prepared) = &mut prepared {
             prepared.let_port_go();
         }
         reception.set_status(progress.status(phase));
         progress.show();
-        if over.load(Ordering::SeqCst) {
-            // A node that has not come back yet has acknowledged nothing: a crash would do no harm
-            // either.
-            tracing::info!("the node stops before it has started");
-            messages::flush();
-            std::process::exit(0);
-        }
-    });
-    let node = match node {
+    };
+    let node = match ending.while_starting(|| Node::start_executing(config, executors, started)) {
         // Whom it joins may be starting, too.
         Err(cause) if let Some(begun) = &begun => {
             let cause = Failure::from(cause);

@@ -1,6 +1,6 @@
 //! `freshet status`: how a node and its cluster are.
 
-mod failover;
+pub(crate) mod failover;
 
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
@@ -56,7 +56,7 @@ fn health(status: &Value) -> Health {
     // Others hold more, or the log is damaged.
     let lacks_something = has_any(&status["ahead"]) || has_any(&status["sweep"]["log_damage"]);
     match (role, standing, link) {
-        _ if status["log_failure"].is_string() => Health::Failing,
+        _ if status["log_failure"].is_string() || status["removed"].is_object() => Health::Failing,
         (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
             if expires.is_some_and(|expires| expires < now() + SOON) =>
         {
@@ -388,7 +388,7 @@ fn table(status: &Value) -> String {
     let role = text(&status["role"]);
     line("node", format!("{} at {} (pid {})", text(&status["node"]), text(&status["address"]), number(status, "pid")));
     line("cluster", text(&status["cluster"]));
-    line("role", format!("{role} in term {}", text(&status["term"])));
+    line("role", failover::role(status));
     line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
     line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
     line(

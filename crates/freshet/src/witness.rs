@@ -72,7 +72,7 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
         member: options.member.clone(),
         ..NodeConfig::default()
     };
-    let witness = WitnessNode::start(&config)?;
+    let witness = ending.while_starting(|| WitnessNode::start(&config))?;
     let ready = Ready {
         listen: witness.address(),
         node: witness.id().to_string(),

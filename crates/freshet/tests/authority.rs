@@ -185,12 +185,17 @@ fn none_is_let_in(forged: &[Shows], nodes: &[&NodeProcess]) {
     }
 }
 
-/// Starts of a directory that is another's, which is told so.
-fn is_turned_away(directory: &Path, more: &[&str]) {
-    let node = start(directory, more);
-    wait_until(&node, "it is turned away", |status| {
-        status["link"].to_string().contains("was removed from the cluster")
-    });
+/// Starts of the directory of a node that was removed, which is told so: it ends, if it is to join
+/// one of the others.
+fn is_turned_away(directory: &Path, join: &[&str]) {
+    let is_told = |text: &str| text.contains("was removed from the cluster");
+    if !join.is_empty() {
+        let why = refused(directory, join);
+        assert!(is_told(&why), "{why}");
+        return;
+    }
+    let node = start(directory, &[]);
+    wait_until(&node, "it is turned away", |status| is_told(&status["removed"].to_string()));
 }
 
 /// Three nodes and a fourth, in "a" to "d", in sync.
@@ -311,6 +316,59 @@ impl Drop for Archive {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Who steals an archive or a backup has its data, and signs nothing. One of before has the
+/// authority's key until it is used again.
+#[test]
+fn an_archive_has_no_key_of_the_authority() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let key = |name: &str| path(name).join("membership/authority.key");
+    let primary = start(&path("a"), &[]);
+    create_journal(&connect(&primary));
+    write(&connect(&primary), 1, 1, SOON).unwrap();
+    let Ready { address, listen, .. } = primary.ready();
+    let backup = || done(&["backup", "--node", listen, text(&path("backup"))]);
+    backup();
+    let follows = |follows: usize| {
+        let them = |status: &Value| status["observers"].as_array().map_or(0, Vec::len);
+        wait_until(&primary, "an archive comes or goes", |status| them(status) == follows);
+    };
+    let archive = Archive::start(&path("archive"), listen);
+    follows(1);
+    let observer = status(&primary)["observers"][0]["node"].as_str().unwrap().to_owned();
+    drop(archive);
+    follows(0);
+    assert!(key("a").exists() && !key("backup").exists() && !key("archive").exists());
+    let stolen = Shows { directory: path("archive") };
+    assert!(!stolen.asks(address));
+    let [certificate, own, authority] = ["node.crt", "node.key", "authority.crt"].map(|name| stolen.file(name));
+    let files = ["--member-certificate", text(&certificate), "--member-key", text(&own)];
+    let why =
+        refused(&path("e"), &[&["--join", listen], &files[..], &["--member-authority", text(&authority)]].concat());
+    assert!(why.contains("names no node"), "{why}");
+    let why = refused(&path("archive"), &[]);
+    assert!(why.contains("the directory of an archive or a backup"), "{why}");
+    // As they were before.
+    let node = NodeId(u64::from_str_radix(&observer, 16).unwrap());
+    let before = Shows::signed(&path("a"), Identity::Node(node), path("before"));
+    for name in ["archive", "backup"] {
+        fs::remove_dir_all(path(name).join("membership")).unwrap();
+    }
+    copy(&before.directory.join("membership"), &path("archive"));
+    let archive = Archive::start(&path("archive"), listen);
+    follows(1);
+    assert!(!key("archive").exists());
+    drop(archive);
+    // The backup has lost its certificate, and gets one as what it is.
+    backup();
+    assert!(!key("backup").exists() && path("backup/membership/node.crt").exists());
+    // A node that is started on it is a node.
+    let node = start(&path("backup"), &["--join", listen]);
+    wait_until(&primary, "it is in sync", |status| in_sync(status) == 1);
+    assert!(key("backup").exists());
+    drop(node);
 }
 
 /// Blocks until all of these nodes have the authority of the first, and another than `before`.

@@ -76,13 +76,24 @@ fn a_level_holds_after_a_failover_and_a_restart() {
     let path = |name: &str| directory.path().join(name);
     let [mut primary, b, mut c] = trio(directory.path());
     assert!(order(&primary, "very-safe").0);
+    let away = status(&c)["node"].as_str().unwrap().to_owned();
     c.kill();
     let (done, text) = order(&primary, "quorum:3");
     assert!(!done && text.contains("2 keep up"), "{text}");
+    // A failover has to find the next level, and may find that node alone.
+    let (done, text) = order(&primary, "majority");
+    let waits = format!("it waits for those that have yet to note it: {away}");
+    assert!(!done && text.contains(&waits), "{text}");
+    let (_, text) = run(&["members", &primary.ready().address]);
+    assert!(text.contains(&waits) && text.contains("not on record yet"), "{text}");
+    let (_, text) = run(&["status", &primary.ready().address]);
+    assert!(text.contains(&waits), "{text}");
     let open = open_sql(&path("access"));
     let flags: Vec<&str> = open.iter().map(String::as_str).collect();
     let _third = start(&path("c"), &flags);
     wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    wait_until(&primary, "the level is on record", |status| status["level_pending"].is_null());
+    assert_eq!(level(&primary), "majority");
     assert!(order(&primary, "quorum:2").0);
     write(&connect(&primary), 1, 1, SOON).unwrap();
     primary.kill();

@@ -5,7 +5,8 @@ mod common;
 use std::{path::Path, process::Command};
 
 use common::{
-    SOON, assert_same_state, connect, create_journal, in_sync, missing, open_sql, run, start, status, wait_until, write,
+    SOON, assert_same_state, connect, create_journal, in_sync, missing, open_sql, refused, run, start, status,
+    wait_until, write,
 };
 use freshet::children::NodeProcess;
 use freshet_base::Consent;
@@ -28,7 +29,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Whether a node says that it was removed.
 fn is_turned_away(status: &Value) -> bool {
-    status["link"].to_string().contains("was removed from the cluster")
+    status["removed"]["why"].as_str().is_some_and(|why| why.contains("was removed from the cluster"))
 }
 
 /// How many nodes a commit is on, and how many of these have to hold it.
@@ -77,10 +78,17 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
     assert_eq!(counts(&primary), (2, None));
     write(&connect(&primary), 1, 3, SOON).unwrap();
     wait_until(&third, "it is turned away", is_turned_away);
+    let (code, shown) = run(&["status", &third.ready().address]);
+    assert!(code == Some(4) && shown.contains("removed: a standby") && !shown.contains("--force"), "{shown}");
+    assert!(shown.contains(&format!("of node {} says", id(&primary))), "{shown}");
     drop(third);
+    let (code, text) = run(&["token", "--node", &gone, "--address", &primary.ready().address]);
+    assert!(code != Some(0) && text.contains("was removed from the cluster"), "{text}");
     // Nor with --join, nor with a copy of what it had.
-    for (name, arguments) in [("c", &[][..]), ("c", &join), ("backup", &join)] {
-        let again = start(&path(name), &[arguments, &flags[..]].concat());
+    for name in ["c", "backup"] {
+        let why = refused(&path(name), &[&join, &flags[..]].concat());
+        assert!(why.contains("was removed from the cluster") && why.contains("wipe its directory"), "{why}");
+        let again = start(&path(name), &flags);
         wait_until(&again, "it is turned away", is_turned_away);
         assert!(connect(&again).promote(Consent::Nothing, SOON).is_err(), "{name} leads");
         if name == "backup" {
@@ -147,4 +155,7 @@ fn a_lost_primary_that_is_removed_is_no_member() {
     assert!(done && text.contains(&lost), "{text}");
     let (code, table) = members();
     assert!(code == Some(0) && !table.contains(&lost) && !table.contains(&at), "{table}");
+    // It would wait for the others, which answer it no more.
+    let why = refused(&path("a"), &automatic);
+    assert!(why.contains("was removed from the cluster"), "{why}");
 }

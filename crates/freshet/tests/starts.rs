@@ -37,6 +37,25 @@ fn a_start_that_waits_for_others_can_be_ended() {
     assert!(process.stop(SOON).unwrap().success(), "{}", process.messages());
 }
 
+/// It waits for a node that is started at the same moment, for ten seconds, and would fail then.
+#[test]
+fn a_node_that_waits_for_the_one_to_join_can_be_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let nobody = freshet_testing::ports::reserve().unwrap().to_string();
+    let waits = "cannot reach the node to join yet";
+    let path = directory.path().to_str().unwrap();
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (runs, words) in [
+        ("serve", flags(directory.path(), &["--join", &nobody])),
+        ("witness", words(&["--directory", path, "--join", &nobody])),
+        ("archive", words(&["--node", &nobody, path])),
+    ] {
+        let (mut process, _) = Process::spawn_as(runs, &program(), words).unwrap();
+        common::wait_for_message(&process, waits);
+        assert!(process.stop(SOON).unwrap().success(), "{}", process.messages());
+    }
+}
+
 /// The port of a member that is down is anybody's: what answers there is no member, and no reason
 /// to give up.
 #[test]

@@ -16,7 +16,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId,
+    NodeId, Term,
     sync::{Arc, Mutex},
 };
 use rustls::{
@@ -29,11 +29,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-use crate::{
-    Identity,
-    token::{Fingerprint, fingerprint_of},
-    validity,
-};
+use crate::{Identity, token::Fingerprint, validity};
 
 /// No more keys of nodes that were met are remembered.
 const MET: usize = 256;
@@ -45,8 +41,10 @@ pub struct OnRecord {
     pub generation: u64,
     /// The fingerprint of the authority of this generation, if it has been made.
     pub authority: Option<Fingerprint>,
-    /// The keys by which nodes are known.
+    /// The keys by which nodes and archives are known.
     pub keys: BTreeMap<NodeId, Fingerprint>,
+    /// The set that is on record: the term that wrote it, whose that was, and the set's number.
+    pub set: Option<(Term, NodeId, u64)>,
     /// The nodes that an operator has removed: none answers them.
     pub removed: BTreeSet<NodeId>,
     /// The nodes that an operator removes, and whose answers may count until that is in effect:
@@ -71,8 +69,8 @@ impl Admission {
         read(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn has_removed(&self, node: NodeId) -> bool {
-        self.read(|record| record.removed.contains(&node))
+    pub fn removal_of(&self, node: NodeId) -> Option<(Term, NodeId, u64)> {
+        self.read(|record| record.set.filter(|_| record.removed.contains(&node)))
     }
 
     pub fn knows(&self, node: NodeId, key: &Fingerprint) -> bool {
@@ -151,8 +149,10 @@ impl<V: ?Sized> Verifier<V> {
         by_authority: impl FnOnce(&V) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let known = match Identity::of(certificate) {
-            Some(Identity::Node(node)) => key_in(certificate).map(|key| (node, fingerprint_of(&key))),
-            _ => None,
+            Some(identity) => {
+                identity.id().and_then(|node| key_in(certificate).map(|key| (node, identity.fingerprint_of_key(&key))))
+            }
+            None => None,
         };
         let on_record = || known.is_some_and(|(node, key)| self.admission.knows(node, &key));
         let checked = match self.counts.by(&self.admission) {

@@ -223,9 +223,10 @@ impl Shown {
         // While an operator exchanges theirs, there may be several.
         let mut authorities = certificates(&pem.authority, path)?;
         let authority = pem.authority_key.as_ref().map(|key| Authority::from_pem(&pem.authority, key)).transpose()?;
+        let is_archive = matches!(Identity::of(&own[0]), Some(Identity::Archive(_)));
         let counts = match authority {
-            None => Counts::Always,
-            Some(_) => Counts::OnRecord {
+            None if !is_archive => Counts::Always,
+            _ => Counts::OnRecord {
                 generation: Authority::generation_in(&authorities[0]).unwrap_or(0),
                 fingerprint: fingerprint(&authorities[0]),
             },
@@ -330,6 +331,10 @@ pub(crate) fn received() -> &'static Path {
     Path::new("what was received")
 }
 
+fn named(name: &'static str) -> ServerName<'static> {
+    ServerName::try_from(name).expect("it is a name")
+}
+
 impl Credentials {
     /// Credentials for the first node of a cluster, with a new authority.
     ///
@@ -413,7 +418,7 @@ impl Credentials {
         }
         let shown = newer.shown();
         let Some((own, between)) = shown.chain.split_first() else { return Err(CredentialsError::Nameless) };
-        shown.verifier.verify_server_cert(own, between, &Self::expected(), &[], UnixTime::now())?;
+        shown.verifier.verify_server_cert(own, between, &named(newer.identity().kind()), &[], UnixTime::now())?;
         Ok(())
     }
 
@@ -451,15 +456,12 @@ impl Credentials {
         self.0.identity
     }
 
-    /// The node that holds them.
+    /// The id of the node or archive that holds them.
     ///
     /// # Errors
-    /// [`CredentialsError::Nameless`] when the holder is not a node.
+    /// [`CredentialsError::Nameless`] when the holder is neither.
     pub fn node(&self) -> Result<NodeId, CredentialsError> {
-        match self.0.identity {
-            Identity::Node(node) => Ok(node),
-            _ => Err(CredentialsError::Nameless),
-        }
+        self.0.identity.id().ok_or(CredentialsError::Nameless)
     }
 
     /// The cluster to which they belong.
@@ -479,7 +481,7 @@ impl Credentials {
 
     /// The name that a client expects in a server's certificate.
     pub fn expected() -> ServerName<'static> {
-        ServerName::try_from(NODE).expect("it is a name")
+        named(NODE)
     }
 
     /// Gives out a token that may be used once, on this node, until `valid` has passed or the node
@@ -494,6 +496,9 @@ impl Credentials {
         }
         if !self.is_current() {
             return Err(EnrolmentError::Replaced);
+        }
+        if let Grant::Node(Some(node)) = grant {
+            self.check_belongs(Identity::Node(node))?;
         }
         Ok(self.0.tokens.give(&shown.authority_certificate, grant, Instant::now(), valid)?)
     }
@@ -522,17 +527,17 @@ impl Credentials {
             Grant::Client(identity) => identity,
             Grant::Node(Some(node)) => match newcomer.node {
                 Some(own) if own != node => return Err(EnrolmentError::Taken(own)),
-                _ => Identity::Node(node),
+                _ => newcomer.part.identity(node),
             },
             Grant::Node(None) => match newcomer.node {
                 // A newcomer cannot choose an id that another node may have.
                 Some(own) => return Err(EnrolmentError::Taken(own)),
-                None => Identity::Node(NodeId(random()?)),
+                None => newcomer.part.identity(NodeId(random()?)),
             },
         };
         self.check_belongs(identity)?;
         let certificate = authority.issue(identity, &newcomer.public_key)?;
-        let authority_key = matches!(identity, Identity::Node(_)).then(|| authority.key());
+        let authority_key = identity.gets_key().then(|| authority.key());
         let authority = shown.pem.authority.clone();
         Ok(Enrolled { cluster: self.0.cluster, identity, certificate, authority, authority_key })
     }

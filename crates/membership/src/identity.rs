@@ -7,8 +7,12 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use webpki::EndEntityCert;
 
+use crate::token::{Fingerprint, fingerprint_of};
+
 /// A name in the certificates of all nodes, and in no others: a server that shows it is a node.
 pub(crate) const NODE: &str = "node.freshet";
+/// A name in the certificates of all archives, and in no others.
+const ARCHIVE: &str = "archive.freshet";
 const OPERATOR: &str = "operator.freshet";
 const MONITOR: &str = "monitor.freshet";
 
@@ -18,6 +22,9 @@ const MONITOR: &str = "monitor.freshet";
 pub enum Identity {
     /// A node: `<id as 16 hexadecimal digits>.node.freshet`, and beside it `node.freshet`.
     Node(NodeId),
+    /// An archive or a backup, which reads what nodes have and signs nothing:
+    /// `<id>.archive.freshet`, and beside it `archive.freshet`.
+    Archive(NodeId),
     /// May do all that the control port offers: `operator.freshet`.
     Operator,
     /// May ask for the status: `monitor.freshet`.
@@ -29,6 +36,7 @@ impl Identity {
     pub fn names(self) -> Vec<String> {
         match self {
             Self::Node(node) => vec![format!("{node}.{NODE}"), NODE.to_owned()],
+            Self::Archive(node) => vec![format!("{node}.{ARCHIVE}"), ARCHIVE.to_owned()],
             Self::Operator => vec![OPERATOR.to_owned()],
             Self::Monitor => vec![MONITOR.to_owned()],
         }
@@ -43,14 +51,51 @@ impl Identity {
         found.next().is_none().then_some(first)
     }
 
+    /// Under which id a node or an archive speaks.
+    pub fn id(self) -> Option<NodeId> {
+        match self {
+            Self::Node(node) | Self::Archive(node) => Some(node),
+            Self::Operator | Self::Monitor => None,
+        }
+    }
+
+    /// Whether it gets the authority's key with its certificate.
+    pub(crate) fn gets_key(self) -> bool {
+        matches!(self, Self::Node(_))
+    }
+
+    /// The name that others can expect in its certificate.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Node(_) => NODE,
+            Self::Archive(_) => ARCHIVE,
+            Self::Operator => OPERATOR,
+            Self::Monitor => MONITOR,
+        }
+    }
+
+    /// By what the holder of this key is known. An archive's key is no node's, whatever a
+    /// certificate says that nobody has signed who counts.
+    pub(crate) fn fingerprint_of_key(self, key: &[u8]) -> Fingerprint {
+        match self {
+            Self::Archive(_) => fingerprint_of(&[ARCHIVE.as_bytes(), key].concat()),
+            _ => fingerprint_of(key),
+        }
+    }
+
     fn from_name(name: &str) -> Option<Self> {
         match name {
             OPERATOR => Some(Self::Operator),
             MONITOR => Some(Self::Monitor),
             _ => {
-                let digits = name.strip_suffix(NODE)?.strip_suffix('.')?;
+                let (digits, kind) = name.split_once('.')?;
                 let whole = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-                whole.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|node| Self::Node(NodeId(node)))
+                let id = NodeId(u64::from_str_radix(digits, 16).ok().filter(|_| whole)?);
+                match kind {
+                    NODE => Some(Self::Node(id)),
+                    ARCHIVE => Some(Self::Archive(id)),
+                    _ => None,
+                }
             }
         }
     }
@@ -60,6 +105,7 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(node) => write!(f, "node {node}"),
+            Self::Archive(node) => write!(f, "archive {node}"),
             Self::Operator => f.write_str("operator"),
             Self::Monitor => f.write_str("monitor"),
         }

@@ -13,8 +13,9 @@
 //!
 //! A node that joins gets the authority's key too, so that after a failover every node can let
 //! others in, and each renews its own certificate before that ends. So members trust one another
-//! about membership. The id in a certificate keeps a node from speaking for another by mistake or
-//! because of a defect.
+//! about membership. An *archive*, and so a backup, gets no such key: its certificate says what it
+//! is ([`Identity::Archive`]), with that it may read and nothing else, and nodes renew it. The id
+//! in a certificate keeps a node from speaking for another by mistake or because of a defect.
 //!
 //! A node that is removed knows the authority's key. So the cluster gets another authority then,
 //! and has on record which one that is, and by which keys its nodes are known ([`OnRecord`]). A
@@ -40,7 +41,7 @@ pub use self::{
     credentials::{Credentials, CredentialsError, Files, random},
     identity::Identity,
     token::{
-        BadToken, Enrolled, Enrolment, EnrolmentError, Fingerprint, Grant, Token, Tokens, fingerprint_of_text,
+        BadToken, Enrolled, Enrolment, EnrolmentError, Fingerprint, Grant, Part, Token, Tokens, fingerprint_of_text,
         fingerprint_text,
     },
 };

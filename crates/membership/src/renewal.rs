@@ -3,14 +3,14 @@
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use freshet_base::NodeId;
+use freshet_base::{NodeId, Term};
 
 use crate::{
-    Credentials, CredentialsError, Enrolled, EnrolmentError, Identity, LIFETIME, OnRecord,
+    Credentials, CredentialsError, Enrolled, EnrolmentError, Identity, LIFETIME, OnRecord, Part,
     admission::{Counts, key_in},
     authority::{Authority, NewKey},
     credentials::{Pem, Shown, received},
-    token::{Fingerprint, fingerprint_of},
+    token::Fingerprint,
     validity,
 };
 
@@ -23,17 +23,19 @@ impl Credentials {
         self.0.admission.know(record);
     }
 
-    /// Whether the record says that an operator has removed this node.
-    pub fn has_removed(&self, node: NodeId) -> bool {
-        self.0.admission.has_removed(node)
+    /// Which set on record says that an operator has removed this node, if one does: the term that
+    /// wrote it, whose that was, and the set's number.
+    pub fn removal_of(&self, node: NodeId) -> Option<(Term, NodeId, u64)> {
+        self.0.admission.removal_of(node)
     }
 
     /// The key with which `node` was accepted last, or this node's own.
     pub fn key_of(&self, node: NodeId) -> Option<Fingerprint> {
-        if self.identity() != Identity::Node(node) {
+        let identity = self.identity();
+        if identity.id() != Some(node) {
             return self.0.admission.key_of(node);
         }
-        self.shown().chain.first().and_then(key_in).map(|key| fingerprint_of(&key))
+        self.shown().chain.first().and_then(key_in).map(|key| identity.fingerprint_of_key(&key))
     }
 
     /// Whether the record, as far as it is known here, has the key of these.
@@ -59,14 +61,41 @@ impl Credentials {
     /// valid yet; only of those that Freshet signs.
     pub fn are_due(&self) -> bool {
         let shown = self.shown();
-        let Some(valid) = shown.chain.first().and_then(validity::of).filter(|_| shown.authority.is_some()) else {
+        let Some(valid) = shown.chain.first().and_then(validity::of).filter(|_| shown.counts != Counts::Always) else {
             return false;
         };
         let now = UnixTime::now().as_secs();
         valid.from > now || valid.until < now.saturating_add(LIFETIME.as_secs() / 2)
     }
 
-    /// Has the own authority sign once more for the own key. Blocks on the disk.
+    /// What their holder is.
+    pub fn part(&self) -> Part {
+        match self.identity() {
+            Identity::Archive(_) => Part::Archive,
+            _ => Part::Node,
+        }
+    }
+
+    /// Whether these can sign, for themselves too.
+    pub fn can_sign(&self) -> bool {
+        self.shown().authority.is_some()
+    }
+
+    /// Those of the same holder as an archive, which can sign nothing, signed by the own authority
+    /// for the same key. Writes nothing.
+    ///
+    /// # Errors
+    /// [`CredentialsError`].
+    pub fn as_archive(&self) -> Result<Self, CredentialsError> {
+        let shown = self.shown();
+        let Some(authority) = &shown.authority else { return Err(CredentialsError::Nameless) };
+        let public = NewKey::from_pem(&shown.pem.key)?.public();
+        let certificate = authority.issue(Identity::Archive(self.node()?), &public)?;
+        Self::assemble(self.cluster(), received(), Pem { certificate, authority_key: None, ..shown.pem.clone() })
+    }
+
+    /// Has the own authority sign once more for the own key; an archive's has no key, and other
+    /// nodes do it ([`Credentials::certify_again`]). Blocks on the disk.
     ///
     /// # Errors
     /// [`CredentialsError`]: then nothing has changed.
@@ -114,8 +143,8 @@ impl Credentials {
 
     /// Whether there may be a certificate for this one.
     pub(crate) fn check_belongs(&self, identity: Identity) -> Result<(), EnrolmentError> {
-        match identity {
-            Identity::Node(node) if !self.0.admission.may_be_signed_for(node) => Err(EnrolmentError::Removed(node)),
+        match identity.id() {
+            Some(node) if !self.0.admission.may_be_signed_for(node) => Err(EnrolmentError::Removed(node)),
             _ => Ok(()),
         }
     }
@@ -131,24 +160,27 @@ impl Credentials {
         if !self.is_current() {
             return Err(EnrolmentError::Replaced);
         }
-        let (Some(identity @ Identity::Node(_)), Some(key)) = (Identity::of(certificate), key_in(certificate)) else {
+        let identity = Identity::of(certificate).filter(|identity| identity.id().is_some());
+        let (Some(identity), Some(key)) = (identity, key_in(certificate)) else {
             return Err(CredentialsError::Nameless.into());
         };
         self.check_belongs(identity)?;
         let public = &key[key.len().saturating_sub(POINT)..];
         let certificate = authority.issue(identity, public)?;
-        let (authority, authority_key) = (shown.pem.authority.clone(), Some(authority.key()));
+        let authority_key = identity.gets_key().then(|| authority.key());
+        let authority = shown.pem.authority.clone();
         Ok(Enrolled { cluster: self.cluster(), identity, certificate, authority, authority_key })
     }
 
     /// Takes what another node has answered by [`Credentials::certify_again`], if the authority
-    /// counts and these are not by it already. Durable when this returns. Blocks on the disk.
+    /// counts, and these are not by it already or are due. Durable when this returns. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// [`CredentialsError`]: then nothing has changed.
     pub fn take_certificate(&self, certified: Enrolled) -> Result<(), CredentialsError> {
         let _alone = self.0.replacing.lock().expect("no code panics under this mutex");
-        if self.is_current() {
+        if self.is_current() && !self.are_due() {
             return Ok(());
         }
         let Enrolled { identity, certificate, authority, authority_key, .. } = certified;
@@ -191,14 +223,18 @@ mod tests {
     use freshet_base::ClusterId;
 
     use super::*;
-    use crate::{Enrolment, Files, Grant, TOLERANCE};
+    use crate::{Enrolment, Files, Grant, Part, TOLERANCE};
 
     const CLUSTER: ClusterId = ClusterId(7);
 
     fn member(of: &Credentials, node: u64) -> Credentials {
         let key = NewKey::generate().unwrap();
-        let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(node)), secret: None };
-        Credentials::enrolled(of.enrol(&newcomer, true).unwrap(), &key).unwrap()
+        enrolled(of, node, Part::Node, &key)
+    }
+
+    fn enrolled(of: &Credentials, node: u64, part: Part, key: &NewKey) -> Credentials {
+        let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(node)), part, secret: None };
+        Credentials::enrolled(of.enrol(&newcomer, true).unwrap(), key).unwrap()
     }
 
     fn own_certificate(of: &Credentials) -> CertificateDer<'static> {
@@ -281,7 +317,8 @@ mod tests {
         assert!(lets_in(&primary, &known) && lets_in(&known, &primary));
         assert!(!lets_in(&primary, &stranger) && !lets_in(&primary, &impostor));
         assert!(matches!(primary.certify_again(&own_certificate(&removed)), Err(EnrolmentError::Removed(NodeId(3)))));
-        let newcomer = |node| Enrolment { public_key: NewKey::generate().unwrap().public(), node, secret: None };
+        let newcomer =
+            |node| Enrolment { public_key: NewKey::generate().unwrap().public(), node, part: Part::Node, secret: None };
         assert!(primary.enrol(&newcomer(Some(NodeId(3))), true).is_err());
         let late = Enrolment { secret: Some(token.secret()), ..newcomer(None) };
         assert!(matches!(primary.enrol(&late, false), Err(EnrolmentError::NoToken)));
@@ -293,6 +330,45 @@ mod tests {
         // Another's answer, and that of an authority that does not count.
         let other = primary.certify_again(&own_certificate(&stranger)).unwrap();
         assert!(removed.take_enrolled(other, &NewKey::generate().unwrap()).is_err());
+    }
+
+    /// What lies in its directory: its key, and certificates. It is known by that key, as what it
+    /// is and as nothing else, whatever its holder signs with it.
+    #[test]
+    fn who_has_what_an_archive_has_is_an_archive_and_signs_nothing() {
+        let primary = Credentials::found(CLUSTER, NodeId(1)).unwrap();
+        let key = NewKey::generate().unwrap();
+        let archive = enrolled(&primary, 2, Part::Archive, &key);
+        assert!(!archive.can_sign() && archive.shown().pem.authority_key.is_none());
+        let newcomer = Enrolment { public_key: key.public(), node: None, part: Part::Archive, secret: None };
+        assert!(matches!(archive.enrol(&newcomer, true), Err(EnrolmentError::NotAuthorised)));
+        assert!(matches!(archive.give_token(Grant::Node(None), LIFETIME), Err(EnrolmentError::NotAuthorised)));
+        let own = own_certificate(&archive);
+        assert!(matches!(archive.certify_again(&own), Err(EnrolmentError::NotAuthorised)));
+        assert!(lets_in(&primary, &archive) && !lets_in(&archive, &primary));
+        let record = record(1, None, &[&primary, &archive]);
+        [&primary, &archive].into_iter().for_each(|who| who.know(record.clone()));
+        primary.make_authority(1).unwrap();
+        assert!(lets_in(&primary, &archive));
+        // By an authority of its own, as a node, for the key that is on record.
+        let forger = Authority::new(CLUSTER, 0).unwrap();
+        let node = Identity::Node(NodeId(2));
+        let forged = Enrolled {
+            cluster: CLUSTER,
+            identity: node,
+            certificate: forger.issue(node, &key.public()).unwrap(),
+            authority: forger.certificate().to_owned(),
+            authority_key: Some(forger.key()),
+        };
+        assert!(!lets_in(&primary, &Credentials::enrolled(forged, &key).unwrap()));
+        let certified = primary.certify_again(&own).unwrap();
+        assert_eq!((certified.identity, &certified.authority_key), (Identity::Archive(NodeId(2)), &None));
+        archive.take_certificate(certified).unwrap();
+        assert!(archive.is_current() && !archive.can_sign() && archive.authority() == primary.authority());
+        // One that had the key, and is an archive from now on.
+        let before = member(&primary, 3);
+        let after = before.as_archive().unwrap();
+        assert!(!after.can_sign() && after.identity() == Identity::Archive(NodeId(3)) && lets_in(&primary, &after));
     }
 
     /// Between any two steps of it there are credentials in the directory: the earlier, or these.

@@ -116,10 +116,29 @@ impl FromStr for Token {
 /// What the holder of a token may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grant {
-    /// A node: the one with this id, otherwise a new one.
+    /// A node or an archive: the one with this id, otherwise a new one.
     Node(Option<NodeId>),
     /// A client of the control port.
     Client(Identity),
+}
+
+/// What a newcomer is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// A node, which gets the authority's key.
+    Node,
+    /// An archive or a backup, which gets a certificate alone.
+    Archive,
+}
+
+impl Part {
+    /// Who has this part, under this id.
+    pub fn identity(self, id: NodeId) -> Identity {
+        match self {
+            Self::Node => Identity::Node(id),
+            Self::Archive => Identity::Archive(id),
+        }
+    }
 }
 
 /// What a newcomer asks for.
@@ -129,6 +148,8 @@ pub struct Enrolment {
     pub public_key: Vec<u8>,
     /// The newcomer's id, if it has one already.
     pub node: Option<NodeId>,
+    /// What it is to be, unless its token is for a client.
+    pub part: Part,
     /// The secret of its token; none for a process of the same user on the same machine.
     pub secret: Option<[u8; 16]>,
 }

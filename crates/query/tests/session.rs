@@ -330,3 +330,39 @@ fn an_unnamed_statement_is_gone_when_the_next_one_is_not_understood() {
     }
     assert_eq!(rows(&ask(&query("select count(*) from t"))), [b"3"]);
 }
+
+/// Whatever it is that keeps the transaction from being committed.
+#[test]
+fn a_cursor_outlives_a_transaction_only_if_that_was_committed() {
+    let node = SqlNode::in_memory();
+    let (one, other) = (node.connect(), node.connect());
+    one.query("create table t (id int primary key, n int unique deferrable initially deferred)").unwrap();
+    one.query("insert into t values (1, 1), (2, 2)").unwrap();
+    let declare = "declare c cursor with hold for select 7";
+    for (statements, why) in [
+        (vec![format!("{declare}; select 1/0")], "22012"),
+        (vec![format!("{declare}; insert into t values (3, 1)")], "23505"),
+        (
+            vec!["begin".to_owned(), declare.to_owned(), "insert into t values (3, 1)".to_owned(), "commit".to_owned()],
+            "23505",
+        ),
+    ] {
+        let (last, before) = statements.split_last().unwrap();
+        before.iter().for_each(|sql| drop(one.query(sql).unwrap()));
+        assert_eq!(one.state(last), why, "{statements:?}");
+        assert_eq!(one.state("fetch c"), "34000", "{statements:?}");
+    }
+    let begin = |session: &crate::common::Sql, id: u32| {
+        session.query("begin isolation level serializable").unwrap();
+        session.query("select sum(n) from t").unwrap();
+        session.query(&format!("update t set n = n + 10 where id = {id}")).unwrap();
+    };
+    begin(&one, 1);
+    one.query(declare).unwrap();
+    begin(&other, 2);
+    other.query("commit").unwrap();
+    assert_eq!(one.state("commit"), "40001");
+    assert_eq!(one.state("fetch c"), "34000");
+    one.query(&format!("{declare}; select 1")).unwrap();
+    assert_eq!(one.lines("fetch c"), ["7"]);
+}

@@ -17,7 +17,7 @@ use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, LogStore, Persistence, ReceiveConfig, StoreConfig, Writer,
     block::{BLOCK_HEADER, RECORD_HEADER},
 };
-use freshet_membership::{Credentials, Enrolment, NewKey};
+use freshet_membership::{Credentials, Enrolment, NewKey, Part};
 use freshet_replication::{
     endpoint::Endpoint,
     feed::{FeedConfig, FeedFabric},
@@ -83,7 +83,7 @@ fn main() {
     let cluster = ClusterId(1);
     let founder = Credentials::found(cluster, NodeId(1)).expect("there is randomness");
     let key = NewKey::generate().expect("there is randomness");
-    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(2)), secret: None };
+    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(2)), part: Part::Node, secret: None };
     let second = founder.enrol(&newcomer, true).map(|enrolled| Credentials::enrolled(enrolled, &key));
     let second = second.expect("it is the same user").expect("what was signed can be used");
     let open = |node, credentials: &Credentials| {

@@ -28,7 +28,7 @@ use freshet_fabric::{
     stream::tls_error,
     tcp::{Closer, Connection, ListenError, Listener, ListenerCloser, ReceiveError},
 };
-use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Token};
+use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Part, Token};
 
 pub(crate) use self::connect::connect_until;
 use self::connect::{near, secured};
@@ -330,8 +330,8 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
         refuse(connection, Refusal::NotMember(why));
         return None;
     }
-    if credentials.has_removed(hello.node) {
-        refuse(connection, Refusal::Removed { node: hello.node });
+    if let Some(record) = credentials.removal_of(hello.node) {
+        refuse(connection, Refusal::Removed { node: hello.node, record });
         return None;
     }
     match &hello.purpose {
@@ -435,7 +435,8 @@ pub fn answer(mut connection: Connection, term: Term, reply: &Reply) {
 }
 
 /// Has this process certified by the member at `address`: without a token if the member is of the
-/// same user on the same machine, otherwise with `token`. A node that already has an id keeps it.
+/// same user on the same machine, otherwise with `token`. Who already has an id keeps it. `part`
+/// says what it is to be, unless the token is for a client.
 ///
 /// # Errors
 /// [`CallError`]; a refusal is one.
@@ -443,6 +444,7 @@ pub fn enrol(
     address: &str,
     token: Option<&Token>,
     node: Option<NodeId>,
+    part: Part,
     patience: Duration,
 ) -> Result<(Enrolled, NewKey), CallError> {
     let mut connection = match token {
@@ -464,7 +466,7 @@ pub fn enrol(
         }
     };
     let key = NewKey::generate()?;
-    let newcomer = Enrolment { public_key: key.public(), node, secret: token.map(Token::secret) };
+    let newcomer = Enrolment { public_key: key.public(), node, part, secret: token.map(Token::secret) };
     let purpose = Purpose::Enrol(newcomer);
     let hello = Hello { cluster: None, node: node.unwrap_or(NodeId(0)), address: String::new(), purpose };
     match ask(&mut connection, address, &hello, Term(0))? {

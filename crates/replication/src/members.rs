@@ -5,7 +5,7 @@
 //! relays. What no node has said is unknown, and not zero: a node's lag is known from when its
 //! primary of this term has heard from it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::in_sync::{Holder, InSyncSet};
@@ -115,6 +115,8 @@ pub struct Members {
     pub no_primary: Option<String>,
     /// What a commit promises, as far as is known.
     pub safety: Option<Safety>,
+    /// Of a level that commits keep to beside an earlier one: which nodes have yet to note it.
+    pub level_pending: Option<BTreeSet<NodeId>>,
     /// How that promise stands, as the primary says: the word for it in its status.
     pub standing: Option<String>,
     /// What is left of maintenance, while that lasts.
@@ -272,6 +274,7 @@ impl Table {
             primary,
             no_primary: None,
             safety,
+            level_pending: None,
             standing: None,
             maintenance: None,
             nodes: Vec::new(),
@@ -280,6 +283,13 @@ impl Table {
         let mut table = Self { votes, members };
         table.add(own);
         table
+    }
+
+    /// The level is not on record yet: these nodes have yet to note it.
+    #[must_use]
+    pub fn pending(mut self, level: Option<BTreeSet<NodeId>>) -> Self {
+        self.members.level_pending = level;
+        self
     }
 
     fn add(&mut self, mut status: MemberStatus) {

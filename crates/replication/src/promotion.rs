@@ -570,6 +570,9 @@ impl Round {
                     tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");
                     return;
                 }
+                if let CallError::Refused { refusal, .. } = &error {
+                    shared.terms.refused(shared.node(), refusal);
+                }
                 self.late |= matches!(error, CallError::System { .. } | CallError::Register { .. });
                 self.uncertified |= error.is_of_strangers() || shared.who.credentials.have_ended();
                 error.to_string()

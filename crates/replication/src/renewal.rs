@@ -3,7 +3,8 @@
 //!
 //! Each node has the authority's key, and so signs for itself before its certificate ends. When the
 //! record names another authority, it asks the nodes that it knows for that, and for a certificate
-//! by it: they know it by its key. Connections that there are continue.
+//! by it: they know it by its key. Connections that there are continue. An archive has no key of an
+//! authority, and asks in both cases.
 //!
 //! A node that the record does not know, such as a witness whose turn has not come, may be a
 //! stranger when the authority is another: it looks now and then. Where a member is a process of
@@ -103,10 +104,7 @@ impl Shared {
             if let Err(cause) = &renewed
                 && troubled.is_none()
             {
-                tracing::warn!(
-                    cause,
-                    "this node has yet to get a certificate by the authority that counts; it tries again"
-                );
+                tracing::warn!(cause, "this node has yet to get another certificate; it tries again");
             }
             *troubled = renewed.err();
             drop(troubled);
@@ -116,7 +114,7 @@ impl Shared {
 
     fn look(&self, known: &impl Fn() -> Vec<String>) -> Result<(), String> {
         let credentials = &self.credentials;
-        if !credentials.is_current() {
+        if self.is_to_ask() {
             return self.ask(&known());
         }
         if credentials.are_due() {
@@ -124,6 +122,11 @@ impl Shared {
             tracing::info!(expires = credentials.expire(), "the certificate of this node is renewed");
         }
         Ok(())
+    }
+
+    /// Whether another node has to certify this one.
+    fn is_to_ask(&self) -> bool {
+        !self.credentials.is_current() || self.credentials.are_due() && !self.credentials.can_sign()
     }
 
     /// Looks whether it is let in, and whether a member nearby certifies it where it is not.
@@ -136,7 +139,8 @@ impl Shared {
                 Err(CallError::Connect(_)) => continue,
                 _ => return Ok(()),
             };
-            let certified = enrol(address, None, Some(self.node), PATIENCE).map_err(|cause| cause.to_string());
+            let certified = enrol(address, None, Some(self.node), self.credentials.part(), PATIENCE)
+                .map_err(|cause| cause.to_string());
             let taken = certified.and_then(|(enrolled, key)| {
                 self.credentials.take_enrolled(enrolled, &key).map_err(|cause| cause.to_string())
             });
@@ -161,7 +165,7 @@ impl Shared {
     fn ask(&self, known: &[String]) -> Result<(), String> {
         let mut causes = Vec::new();
         for address in known {
-            if self.stopping.load(Ordering::SeqCst) || self.credentials.is_current() {
+            if self.stopping.load(Ordering::SeqCst) || !self.is_to_ask() {
                 return Ok(());
             }
             match self.ask_at(address) {
@@ -178,7 +182,7 @@ impl Shared {
                 let taken = self.credentials.take_certificate(certified);
                 taken.map_err(|cause| format!("{address}: {cause}"))?;
                 let generation = self.credentials.authority().map(|(generation, _)| generation);
-                tracing::info!(address, generation, "this node has a certificate by the cluster's new authority");
+                tracing::info!(address, generation, "another node has certified this one again");
                 Ok(())
             }
             Ok(_) => Err(CallError::Unexpected { address: address.to_owned() }.to_string()),

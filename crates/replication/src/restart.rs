@@ -74,7 +74,10 @@ pub fn ask_others(
                     asked.learn(&peers, |peer| peer.node == Some(node));
                     continue;
                 }
-                Err(CallError::Refused { refusal, .. }) => Some(refusal),
+                Err(CallError::Refused { refusal, .. }) => {
+                    terms.refused(node, &refusal);
+                    Some(refusal)
+                }
                 _ => None,
             };
             match refusal {

@@ -15,7 +15,9 @@ pub(crate) enum Caller {
     Owner,
     /// A node over TCP, under the id in its certificate.
     Node,
-    /// A node that speaks under another's id.
+    /// An archive over TCP, under the id in its certificate.
+    Archive,
+    /// A node or an archive that speaks under another's id.
     Impostor(NodeId),
     /// With a certificate of the cluster's authority as operator.
     Operator,
@@ -35,7 +37,8 @@ impl Caller {
             None => Self::Stranger,
             Some(None) => Self::Nameless,
             Some(Some(Identity::Node(node))) if node == hello.node => Self::Node,
-            Some(Some(Identity::Node(node))) => Self::Impostor(node),
+            Some(Some(Identity::Archive(node))) if node == hello.node => Self::Archive,
+            Some(Some(Identity::Node(node) | Identity::Archive(node))) => Self::Impostor(node),
             Some(Some(Identity::Operator)) => Self::Operator,
             Some(Some(Identity::Monitor)) => Self::Monitor,
         }
@@ -47,6 +50,7 @@ impl Caller {
         match self {
             Self::Owner => "this is asked over TCP".to_owned(),
             Self::Node => "a node that has a certificate may not ask this over TCP".to_owned(),
+            Self::Archive => "an archive may not ask this: it reads, and is no member".to_owned(),
             Self::Impostor(node) => holder(&Identity::Node(node)),
             Self::Operator => holder(&Identity::Operator),
             Self::Monitor => holder(&Identity::Monitor),
@@ -64,9 +68,12 @@ impl Caller {
 /// |---|---|---|
 /// | Enrol | [`Caller::Owner`], [`Caller::Stranger`] with a token | a certificate |
 /// | Passage | [`Caller::Owner`] | nothing |
-/// | Checkpoint | [`Caller::Node`], [`Caller::Operator`]: a backup changes nothing | all rows |
+/// | Checkpoint | [`Caller::Node`], [`Caller::Archive`], [`Caller::Operator`]: a backup changes nothing | all rows |
+/// | Identify | [`Caller::Node`], [`Caller::Archive`] | the cluster's id |
+/// | Join | [`Caller::Node`], [`Caller::Archive`] as one on which no commit counts | the log |
 /// | Session, Cancel | [`Caller::Node`]: it has let the client in | what the client's role may see |
 /// | Renew | [`Caller::Node`]: the cluster knows its key | a certificate, and the authority's key |
+/// | Renew | [`Caller::Archive`]: the same | a certificate |
 /// | all others | [`Caller::Node`] | terms, sets, the log |
 pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
     match purpose {
@@ -74,10 +81,10 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         Purpose::Enrol(_) => matches!(caller, Caller::Owner | Caller::Stranger),
         // Descriptors come by the other door.
         Purpose::Passage { .. } => caller == Caller::Owner,
-        Purpose::Checkpoint { .. } => matches!(caller, Caller::Node | Caller::Operator),
-        Purpose::Identify
-        | Purpose::Join(_)
-        | Purpose::Fetch { .. }
+        Purpose::Checkpoint { .. } => matches!(caller, Caller::Node | Caller::Archive | Caller::Operator),
+        Purpose::Identify | Purpose::Renew => matches!(caller, Caller::Node | Caller::Archive),
+        Purpose::Join(join) => caller == Caller::Node || caller == Caller::Archive && !join.member && !join.mirror,
+        Purpose::Fetch { .. }
         | Purpose::Consult { .. }
         | Purpose::HandOver(_)
         | Purpose::Announce { .. }
@@ -88,7 +95,6 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Witness
         | Purpose::Ask(_)
         | Purpose::Restart
-        | Purpose::Renew
         | Purpose::Session { .. }
         | Purpose::Cancel { .. } => caller == Caller::Node,
     }

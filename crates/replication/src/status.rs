@@ -1,6 +1,6 @@
 //! What `status` shows.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{Lsn, NodeId, Safety, Term};
 use freshet_cluster::{
@@ -32,8 +32,9 @@ pub struct PrimaryStatus {
     /// What an operator wants it to promise: another level only while the change is on its way to
     /// the record.
     pub wanted: Safety,
-    /// Commits keep to an earlier level as well, since the set of this one is not on record yet.
-    pub level_pending: bool,
+    /// Commits keep to an earlier level as well, since the set of this one is not on record yet:
+    /// these nodes have yet to note it.
+    pub level_pending: Option<BTreeSet<NodeId>>,
     /// How the promise stands.
     pub standing: Standing,
     /// Handed over by the group commit.

@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     handshake::{Welcome, check_belongs},
-    in_sync::{InSyncSet, Known, Succession},
+    in_sync::{InSyncSet, Known, SetName, Succession},
     promotion::{LogState, Promotion, Rules, Testimony},
     recording::{Recorded, Recorder},
     term::{Fence, LastTerm, Life, NotBegun, Refused, TermEntry, TermHistory, TermState},
@@ -76,6 +76,8 @@ pub struct Terms {
     recorder: Recorder,
     maintained: Arc<Maintained>,
     register: Option<Arc<RegisterWitness>>,
+    /// What another node has said: the set by which this one is removed.
+    removal: Arc<Mutex<Option<SetName>>>,
 }
 
 /// A role that ends when a later term is in force.
@@ -103,7 +105,7 @@ impl Kept {
             let (removed, leaves) = roster.removed.iter().partition(|node| set.is_without(**node));
             let leaving = roster.leaving.union(&leaves).copied().collect();
             let Known { generation, authority, keys } = roster.known.clone();
-            OnRecord { generation, authority, keys, removed, leaving }
+            OnRecord { generation, authority, keys, removed, leaving, set: Some(set.name()) }
         });
         credentials.know(on_record.unwrap_or_default());
     }
@@ -182,7 +184,8 @@ impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
         let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new(), credentials: None }));
-        Self { kept, store, recorder: Recorder::default(), maintained: Arc::default(), register: None }
+        let (recorder, maintained, removal) = Default::default();
+        Self { kept, store, recorder, maintained, register: None, removal }
     }
 
     /// From now on these admit whom the newest in-sync set lets in.
@@ -290,6 +293,30 @@ impl Terms {
     /// As there.
     pub fn check_belongs(&self, node: NodeId) -> Result<(), Refusal> {
         check_belongs(node, &self.lock().state)
+    }
+
+    /// Another node has refused this one, `own`. If that is since an operator has removed it, that
+    /// is remembered, unless the word is that of a primary that is itself removed, as far as this
+    /// node knows.
+    pub fn refused(&self, own: NodeId, refusal: &Refusal) {
+        let &Refusal::Removed { node, record } = refusal else { return };
+        if node == own && !self.lock().state.has_removed(record.1) && self.removed().replace(record).is_none() {
+            tracing::error!("{refusal}");
+        }
+    }
+
+    /// Another node feeds this one, which belongs to the cluster.
+    pub(crate) fn belongs(&self) {
+        self.removed().take();
+    }
+
+    /// Which set says that this node is no member any more, as another node has answered it last.
+    pub fn removal(&self) -> Option<SetName> {
+        *self.removed()
+    }
+
+    fn removed(&self) -> MutexGuard<'_, Option<SetName>> {
+        self.removal.lock().expect("no code panics under this mutex")
     }
 
     /// Which terms count. Cheap.

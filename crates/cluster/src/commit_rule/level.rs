@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use freshet_base::{NodeId, Safety};
 
-use super::{CannotChange, CommitRule, Decision, Event, Sets};
+use super::{CannotChange, CommitRule, Decision, Event, Sets, held};
 use crate::Moment;
 
 impl CommitRule {
@@ -48,9 +48,11 @@ impl CommitRule {
     }
 
     /// Whether commits keep to more than [`CommitRule::level`] says: to an earlier level, until the
-    /// set of the one that is wanted, or of this term, is on record.
-    pub fn is_level_pending(&self) -> bool {
-        self.sets.as_ref().is_some_and(Sets::is_level_pending)
+    /// set of the one that is wanted, or of this term, is on record. Says which nodes have yet to
+    /// note that.
+    pub fn level_pending(&self) -> Option<BTreeSet<NodeId>> {
+        let sets = self.sets.as_ref().filter(|sets| sets.is_level_pending())?;
+        Some(sets.unnoted(held(&self.members, sets.me(), self.durable)))
     }
 
     /// Writes a set of the level that is wanted, where the newest is of another.

@@ -11,6 +11,7 @@ use std::{
 use freshet_base::{ClusterId, Lsn, NodeId, Term};
 use freshet_cluster::term::{Fence, TermState};
 use freshet_log::{LogDirectory, LogStore};
+use freshet_membership::Part;
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
 use freshet_replication::{checkpoints::KnownLog, renewal::Renewal, status::OwnStatus, terms::TermStore};
@@ -73,7 +74,7 @@ pub struct BackedUp {
 /// [`StartError`]; what has come does not count then.
 pub fn backup(config: &ArchiveConfig) -> Result<BackedUp, StartError> {
     let settings = config.node_config();
-    let ground = Ground::find(&settings)?;
+    let ground = Ground::find(&settings, Part::Archive)?;
     backup_onto(&ground, &settings, config)
 }
 
@@ -115,7 +116,7 @@ impl Archive {
     /// tried again and again.
     pub fn start(config: &ArchiveConfig) -> Result<Self, StartError> {
         let settings = config.node_config();
-        let ground = Ground::find(&settings)?;
+        let ground = Ground::find(&settings, Part::Archive)?;
         let store = ground.store.clone().expect("a node with a directory has a store");
         let from = match store.extent() {
             Some(_) => freshet_recovery::settle_tail(&store)?.end,

@@ -34,7 +34,8 @@ fn login(path: &Path) -> Result<Login, StartError> {
     private::check_file(path).map_err(|open| StartError::Config(open.to_string()))?;
     let text = fs::read_to_string(path);
     let text = text.map_err(|cause| StartError::Config(format!("cannot read {}: {cause}", path.display())))?;
-    let login = text.trim_end_matches(['\r', '\n']).split_once(':').filter(|(user, _)| !user.is_empty());
+    let line = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+    let login = line.split_once(':').filter(|(user, _)| !user.is_empty() && !line.contains(['\r', '\n']));
     let (user, password) = login.ok_or_else(|| {
         StartError::Config(format!("witness.etcd-user-file, {}: write one line, USER:PASSWORD", path.display()))
     })?;

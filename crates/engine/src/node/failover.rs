@@ -51,6 +51,11 @@ impl Node {
         let run = move || {
             while let Some(standing) = watching.wait(by_itself) {
                 let Some(node) = weak.upgrade() else { return };
+                if standing == Standing::Automatic && node.terms.removal().is_some() {
+                    // No other node answers it.
+                    watching.gave_up();
+                    continue;
+                }
                 match node.stand(standing) {
                     Ok(()) => return,
                     Err(PromoteError::Promotion(cause)) if gives_way(&cause) => watching.promised(),

@@ -11,9 +11,10 @@ use std::{
 use freshet_base::{ClusterId, Lsn, NodeId, private};
 use freshet_cluster::{recording::Recorder, term::TermState};
 use freshet_log::{
-    Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
+    Control, ControlError, LogDirectory, LogOpenError, LogStore, Persistence, StoreConfig, Torn, check_devices,
+    persist::recover_buffer,
 };
-use freshet_membership::Credentials;
+use freshet_membership::{Credentials, Part};
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
     follow::{FollowConfig, FollowerId},
@@ -129,16 +130,17 @@ fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
 }
 
 impl Ground {
-    pub fn find(config: &NodeConfig) -> Result<Self, StartError> {
+    /// Of a node, or of an archive.
+    pub fn find(config: &NodeConfig, part: Part) -> Result<Self, StartError> {
         if config.domain == Domain::None {
-            return Self::in_memory(config);
+            return Self::in_memory(config, part);
         }
         let path = &config.directory;
         match LogDirectory::open(path) {
-            Ok(directory) => Self::existing(directory, config),
+            Ok(directory) => Self::existing(directory, config, part),
             Err(ControlError::NoLog(_)) => {
                 LogDirectory::check_unused(path)?;
-                let (id, cluster, credentials) = membership::of_new_node(config)?;
+                let (id, cluster, credentials) = membership::of_new_node(config, part)?;
                 let (segment, streams) = (config.log.segment_bytes, config.log.stream_count());
                 let control = Control { joins: config.join.is_some(), ..Control::new(cluster, id, segment, streams) };
                 // Nothing is made for a node whose devices are another's.
@@ -147,13 +149,13 @@ impl Ground {
                 if !config.member.is_brought() {
                     credentials.write(path)?;
                 }
-                Self::existing(directory, config)
+                Self::existing(directory, config, part)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
+    fn existing(directory: LogDirectory, config: &NodeConfig, part: Part) -> Result<Self, StartError> {
         let control = directory.control();
         if control.witness {
             let why = format!(
@@ -175,13 +177,13 @@ impl Ground {
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
         let is_first = terms.get().fence.holder().is_none();
-        let credentials = membership::of_node(config, directory.path(), (id, cluster), &terms, is_first)?;
+        let credentials = membership::of_node(config, directory.path(), (id, cluster), &terms, (part, is_first))?;
         let terms = configured(terms, config, cluster)?;
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
-    fn in_memory(config: &NodeConfig) -> Result<Self, StartError> {
-        let (id, cluster, credentials) = membership::of_new_node(config)?;
+    fn in_memory(config: &NodeConfig, part: Part) -> Result<Self, StartError> {
+        let (id, cluster, credentials) = membership::of_new_node(config, part)?;
         let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
         // A standby's log is its database; a primary's is only on its way.
         let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
@@ -202,6 +204,28 @@ impl Ground {
         let incarnation = directory.control().incarnation;
         let noted = incarnation.map_or(Ok(()), |incarnation| self.terms.note_incarnation(incarnation));
         noted.map_err(|cause| StartError::System(cause.to_string()))
+    }
+
+    /// Opens the log. Before anything is in it, the ground knows where it may be.
+    pub(crate) fn open_log<T>(
+        &self,
+        config: &NodeConfig,
+        open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,
+    ) -> Result<T, StartError> {
+        let memory = config.persistence(self.id)?;
+        let log = match (memory, self.store.clone()) {
+            (Some(memory), Some(store)) => {
+                let path = memory.path.clone();
+                let log = open(Persistence::Pmem(store, memory))?;
+                if let Some(directory) = &self.directory {
+                    BufferInUse::write(directory.path(), &path)?;
+                }
+                log
+            }
+            (_, store) => open(store.into())?,
+        };
+        self.log_has_begun(config)?;
+        Ok(log)
     }
 
     /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory

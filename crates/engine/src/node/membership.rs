@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{ClusterId, NodeId, Term, private};
-use freshet_membership::{BadToken, Credentials, Files, Token};
+use freshet_membership::{BadToken, Credentials, Files, Part, Token};
 use freshet_replication::{
     endpoint::{CallError, call, enrol},
     terms::Terms,
@@ -111,11 +111,14 @@ impl Node {
 }
 
 /// A new node's id, that of its cluster, and its certificate: for a new cluster, or for its
-/// primary's. Writes nothing.
-pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Credentials), StartError> {
+/// primary's. An archive's is of that kind. Writes nothing.
+pub(super) fn of_new_node(config: &NodeConfig, part: Part) -> Result<(NodeId, ClusterId, Credentials), StartError> {
     if let Some(files) = config.member.files()? {
         let credentials = Credentials::read(&files, ClusterId(0))?;
         let node = credentials.node()?;
+        if credentials.part() != part {
+            return Err(freshet_membership::CredentialsError::Nameless.into());
+        }
         let cluster = match &config.join {
             None => ClusterId(random()?),
             Some(primary) => ask_cluster(&credentials, node, primary)?,
@@ -123,7 +126,7 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
         return Ok((node, cluster, credentials));
     }
     let credentials = match &config.join {
-        Some(primary) => enrolled(config, primary, None)?,
+        Some(primary) => enrolled(config, primary, None, part)?,
         None => Credentials::found(ClusterId(random()?), NodeId(random()? as u64))?,
     };
     Ok((credentials.node()?, credentials.cluster(), credentials))
@@ -131,19 +134,20 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
 
 /// The certificate of a node that already has an id, from its `directory` if it has one. A node
 /// that has lost it is certified again by the node that it is to join. `terms` know what is on
-/// record. `is_first`: it was restored from a backup, and knows of no other node.
+/// record. `is_first`: it was restored from a backup, and knows of no other node. `part`: as what
+/// the directory is used now.
 pub(super) fn of_node(
     config: &NodeConfig,
     directory: &Path,
     (node, cluster): (NodeId, ClusterId),
     terms: &Terms,
-    is_first: bool,
+    (part, is_first): (Part, bool),
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
     let credentials = match (config.member.files()?, &config.join) {
         (Some(files), _) => Credentials::read(&files, cluster)?,
         (None, _) if own.exist() => {
-            let credentials = Credentials::read(&own, cluster)?;
+            let credentials = in_part(part, Credentials::read(&own, cluster)?, config, directory)?;
             terms.admit(credentials.clone());
             if config.member.token_file.is_some() {
                 certify_stranger(config, &credentials)?;
@@ -151,7 +155,7 @@ pub(super) fn of_node(
             credentials
         }
         (None, Some(primary)) => {
-            let credentials = enrolled(config, primary, Some(node))?;
+            let credentials = enrolled(config, primary, Some(node), part)?;
             credentials.write(directory)?;
             credentials
         }
@@ -171,9 +175,34 @@ pub(super) fn of_node(
     }
     terms.admit(credentials.clone());
     match credentials.node()? {
+        _ if credentials.part() != part => Err(freshet_membership::CredentialsError::Nameless.into()),
         found if found == node => Ok(credentials),
         found => Err(freshet_membership::CredentialsError::OtherNode { found, expected: node }.into()),
     }
+}
+
+/// A directory may be used as an archive's and as a node's, one after the other. What is found
+/// there gives way to what it has to be now.
+fn in_part(part: Part, found: Credentials, config: &NodeConfig, directory: &Path) -> Result<Credentials, StartError> {
+    if found.part() == part {
+        return Ok(found);
+    }
+    let credentials = match (part, &config.join) {
+        (Part::Archive, _) if found.can_sign() => found.as_archive()?,
+        (_, Some(primary)) => enrolled(config, primary, Some(found.node()?), part)?,
+        (_, None) => {
+            let why = format!(
+                "{} is the directory of an archive or a backup, which is no member of its cluster: make a node's \
+                 directory of it with `freshet restore`, or start it with --join, and a token for its id where that \
+                 is on another machine: `freshet token --node {}`",
+                directory.display(),
+                found.node()?
+            );
+            return Err(StartError::Config(why));
+        }
+    };
+    credentials.write(directory)?;
+    Ok(credentials)
 }
 
 /// Where the node to join takes one with these for a stranger, since its cluster has another
@@ -183,10 +212,12 @@ fn certify_stranger(config: &NodeConfig, credentials: &Credentials) -> Result<()
     let hello =
         Hello { cluster: Some(credentials.cluster()), node, address: String::new(), purpose: Purpose::Identify };
     let answer = call(credentials, primary, &hello, Term(0), PATIENCE);
+    // An archive cannot sign for itself.
+    let is_over = credentials.have_ended() && !credentials.can_sign();
     if answer.is_err_and(|error| error.is_of_strangers())
-        && let Some(token) = config.member.token()?.filter(|token| !token.is_of(credentials))
+        && let Some(token) = config.member.token()?.filter(|token| !token.is_of(credentials) || is_over)
     {
-        let (enrolled, key) = enrol(primary, Some(&token), Some(node), PATIENCE)?;
+        let (enrolled, key) = enrol(primary, Some(&token), Some(node), credentials.part(), PATIENCE)?;
         credentials.take_enrolled(enrolled, &key)?;
     }
     Ok(())
@@ -198,13 +229,13 @@ fn certify_stranger(config: &NodeConfig, credentials: &Credentials) -> Result<()
 /// # Errors
 /// [`StartError`]: the member cannot be reached, or refuses.
 pub fn enrol_client(address: &str, token: &Token) -> Result<Credentials, StartError> {
-    let (enrolled, key) = enrol(address, Some(token), None, PATIENCE)?;
+    let (enrolled, key) = enrol(address, Some(token), None, Part::Node, PATIENCE)?;
     Ok(Credentials::enrolled(enrolled, &key)?)
 }
 
-fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<Credentials, StartError> {
+fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>, part: Part) -> Result<Credentials, StartError> {
     let token = config.member.token()?;
-    let (enrolled, key) = reached(member, || enrol(member, token.as_ref(), node, PATIENCE))?;
+    let (enrolled, key) = reached(member, || enrol(member, token.as_ref(), node, part, PATIENCE))?;
     Ok(Credentials::enrolled(enrolled, &key)?)
 }
 

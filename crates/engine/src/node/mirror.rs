@@ -42,7 +42,7 @@ use super::{
     rehearsal,
     restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
-    start::{Parts, StartError, begin_checkpoints, open_log},
+    start::{Parts, StartError, begin_checkpoints},
 };
 use crate::{Database, StateHash, source::VersionSource};
 
@@ -150,7 +150,7 @@ impl Mirrored {
         drop(mirror);
         let receiving = ReceiveConfig { upon_replay: false, ..node.config.receive_config() };
         let open = |persistence| Log::receive_with(&receiving, persistence, from);
-        let (log, mut receiver) = open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?;
+        let (log, mut receiver) = ground.open_log(&node.config, open).map_err(|cause| cause.to_string())?;
         if from < promoted.start {
             receiver.append(&blocks).map_err(|cause| cause.to_string())?;
             log.wait_persisted(promoted.start, None).map_err(|cause| cause.to_string())?;

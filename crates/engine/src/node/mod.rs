@@ -15,6 +15,7 @@ mod adapters;
 pub mod archive;
 mod as_primary;
 pub mod begin_again;
+mod belongs;
 mod checkpoint;
 mod composition;
 mod config;
@@ -76,7 +77,7 @@ pub use freshet_replication::{primary::SwitchedOver, standby::ReplayMode, status
 pub(crate) use self::{
     adapters::{LiveReplay, Room},
     garbage_collector::{GarbageCollector, GarbageCollectorThread},
-    start::{Parts, open_log},
+    start::Parts,
 };
 pub use self::{
     as_primary::OfPrimary,

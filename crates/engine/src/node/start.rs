@@ -7,9 +7,10 @@
 //! nodes that it knows in turn, and a primary announces itself to all nodes that are not connected.
 //!
 //! A primary that restarts is a candidate like any other. Where the safety level does not let it
-//! begin a term without enough answers (quorum; 2-safe where others may have continued), it starts
-//! as a standby without a primary and takes over when enough others answer. It never deposes a
-//! primary that has continued without it. Quorum and very safe count nodes, so a primary lets no
+//! begin a term without enough answers (quorum; 2-safe where others may have continued), or where
+//! those who answer could choose a successor by themselves while it reads its log, it starts as a
+//! standby without a primary and takes over when enough others promise. It never deposes a primary
+//! that has continued without it. Quorum and very safe count nodes, so a primary lets no
 //! more synchronous standbys in than are configured.
 
 use std::{
@@ -25,7 +26,7 @@ use freshet_cluster::{
     term::{Living, TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
-use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
+use freshet_log::{ControlError, Log, LogOpenError, StoreError, persist::BufferError};
 pub use freshet_recovery::PhaseStatus;
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError, Restored};
 use freshet_replay::{Announce, Deleted, Replay, Restore};
@@ -43,11 +44,11 @@ use freshet_txn::{Core, Memory, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Encoding, Node, PromoteError, ReplayMode, Role,
+    Composition, Encoding, Node, PromoteError, ReplayMode, Role, belongs,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, OnDoubt, SettingError},
     garbage_collector::GarbageCollectorThread,
-    ground::{BufferInUse, Ground},
+    ground::Ground,
     join::CheckpointDoor,
     lead::{Lead, ThisNode},
     mirror,
@@ -116,6 +117,9 @@ pub enum StartError {
          if they do not know each other, name them in `peers`; `--force-primary` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unanswered(Box<super::PromoteError>),
+    /// It belongs to its cluster no more.
+    #[error("{0}")]
+    Removed(Refusal),
     /// The same node is running elsewhere.
     #[error(
         "node {node} is the primary already, at {address}, and so this one was started from a copy of its directory: \
@@ -177,7 +181,7 @@ impl Node {
         // Nothing is made for a node that cannot listen. It does so when it has something to say:
         // who comes before is to be refused, and not to wait.
         drop(Listener::bind(&config.listen.to_string())?);
-        let ground = Ground::find(&config)?;
+        let ground = Ground::find(&config, freshet_membership::Part::Node)?;
         let progress = Mutex::new(&mut progress);
         let report = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
         report(Phase::Tail);
@@ -288,7 +292,7 @@ impl Parts {
         let succession = alone(ground, *end).succession(config.force_primary);
         ground.terms.begin(term, ground.id, *end, &succession)?;
         let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
-        let log = Arc::new(open_log(config, ground, open)?);
+        let log = Arc::new(ground.open_log(config, open)?);
         source.open(log.reader());
         let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
@@ -382,7 +386,7 @@ impl Parts {
                         if let Err(foreign) = returning.check_join(&node) {
                             // What stops it is reported already.
                             let _ = node.stop();
-                            return Err(foreign.into());
+                            return Err(foreign);
                         }
                         true
                     }
@@ -512,28 +516,6 @@ fn may_pass(cause: &PromotionError) -> bool {
     matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Newcomer { .. } | Begin(_))
 }
 
-/// Opens the log. Before anything is in it, the ground knows where it may be.
-pub(crate) fn open_log<T>(
-    config: &NodeConfig,
-    ground: &Ground,
-    open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,
-) -> Result<T, StartError> {
-    let memory = config.persistence(ground.id)?;
-    let log = match (memory, ground.store.clone()) {
-        (Some(memory), Some(store)) => {
-            let path = memory.path.clone();
-            let log = open(Persistence::Pmem(store, memory))?;
-            if let Some(directory) = &ground.directory {
-                BufferInUse::write(directory.path(), &path)?;
-            }
-            log
-        }
-        (_, store) => open(store.into())?,
-    };
-    ground.log_has_begun(config)?;
-    Ok(log)
-}
-
 /// How a node that was the primary asks whether it is to be that again.
 struct Returning {
     options: PromoteOptions,
@@ -565,13 +547,15 @@ impl Returning {
         outcome
     }
 
-    /// Whether who is to be joined is of this cluster, as far as it can be reached.
-    fn check_join(&self, node: &Node) -> Result<(), CallError> {
+    /// Whether this node belongs to its cluster, and who is to be joined is of it, as far as others
+    /// can be reached.
+    fn check_join(&self, node: &Node) -> Result<(), StartError> {
+        belongs::check(&node.terms, node.id)?;
         let Some(join) = &self.join else { return Ok(()) };
         let purpose = Purpose::Identify;
         let hello = Hello { cluster: Some(node.cluster), node: node.id, address: String::new(), purpose };
         match call(&node.credentials, join, &hello, Term(0), PATIENCE) {
-            Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign),
+            Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign.into()),
             // Another process may have the address of a member that is down: that is no answer.
             Err(stranger @ CallError::Foreign { .. }) => {
                 tracing::warn!(cause = stranger.to_string(), "the node to join shows no certificate of this cluster");
@@ -642,6 +626,7 @@ impl Course {
         end: Lsn,
         report: &impl Fn(Phase),
     ) -> Result<(Self, Lsn), StartError> {
+        belongs::ask(config, ground)?;
         if mirror::is_one(config, ground)? {
             return Ok((Self::Mirror(config.join.clone()), Lsn::ZERO));
         }
@@ -683,6 +668,7 @@ impl Course {
             }
             answers.into_iter().for_each(|(node, answer)| candidacy.observe(node, answer));
             match plan(&candidacy) {
+                Plan::Lead { .. } if candidacy.may_be_succeeded(config.safety) => return Ok(Self::ComeBack),
                 Plan::Lead { .. } if silent == 0 || Instant::now() >= deadline => {
                     return Ok(Self::Lead(candidacy.answered().collect()));
                 }

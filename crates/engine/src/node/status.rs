@@ -19,7 +19,7 @@ use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
 use super::{
     Apply, CheckpointStatus, Composition, Domain, Failover, Node, NodeConfig, OTHERS_LOOK, PhaseStatus, StartPhase,
-    SweepStatus, sessions::Divided,
+    SweepStatus, belongs::Removal, sessions::Divided,
 };
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
@@ -156,6 +156,8 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
+    /// Why it is no member of its cluster any more, as another node has answered it last.
+    pub removed: Option<Removal>,
     /// The latest term it has observed.
     pub term: Term,
     /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
@@ -276,6 +278,7 @@ impl Node {
         NodeStatus {
             node: self.id,
             cluster: self.cluster,
+            removed: self.terms.removal().map(|record| Removal::of(self.id, record)),
             term: terms.fence.highest(),
             failover: FailoverStatus::of(
                 &self.config,

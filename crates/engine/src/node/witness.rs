@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 use freshet_base::{ClusterId, NodeId};
 use freshet_fabric::tcp::Listener;
 use freshet_log::{Control, ControlError, LogDirectory};
-use freshet_membership::Credentials;
+use freshet_membership::{Credentials, Part};
 use freshet_replication::{
     endpoint::Endpoint,
     renewal::Renewal,
@@ -80,7 +80,7 @@ impl WitnessNode {
         let state = term_state(&control, path).map_err(StartError::Config)?;
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
-        let credentials = membership::of_node(config, path, (id, cluster), &terms, false)?;
+        let credentials = membership::of_node(config, path, (id, cluster), &terms, (Part::Node, false))?;
         let endpoint = Endpoint::open(id, credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let mut known: Vec<_> = config.join.iter().chain(&config.peers).cloned().collect();
@@ -108,7 +108,7 @@ impl WitnessNode {
             return Err(StartError::Config(NO_NODE.into()));
         }
         LogDirectory::check_unused(path)?;
-        let (id, cluster, credentials) = membership::of_new_node(config)?;
+        let (id, cluster, credentials) = membership::of_new_node(config, Part::Node)?;
         let incarnation = Some(random()? as u64);
         let own = Control::new(cluster, id, config.log.segment_bytes, 1);
         let directory = LogDirectory::create(path, Control { witness: true, joins: true, incarnation, ..own })?;

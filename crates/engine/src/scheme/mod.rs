@@ -31,7 +31,7 @@ use self::{
     inputs::{Again, AgainStatus, Samples, Schedule, Window},
 };
 use crate::{
-    node::{Apply, Encoding, GarbageCollector, LiveReplay, NodeConfig, Parts, Room, StartError, open_log},
+    node::{Apply, Encoding, GarbageCollector, LiveReplay, NodeConfig, Parts, Room, StartError},
     source::VersionSource,
 };
 
@@ -161,7 +161,7 @@ impl Scheme {
         let Parts { config, ground, catalog, participants, source, end, .. } = parts;
         let end = *end;
         let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
-        let (log, receiver) = open_log(config, ground, open)?;
+        let (log, receiver) = ground.open_log(config, open)?;
         let log = Arc::new(log);
         source.open(log.reader());
         let (floor, reader) = (parts.floor(), log.reader());

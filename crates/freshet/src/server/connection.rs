@@ -275,9 +275,7 @@ fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Known)> {
     let by = credentials.authority();
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
-    if let Some(Identity::Node(node)) =
-        identity.filter(|it| matches!(it, Identity::Node(node) if credentials.has_removed(*node)))
-    {
+    if let Some(node) = identity.and_then(Identity::id).filter(|node| credentials.removal_of(*node).is_some()) {
         let why = format!("node {node} was removed from the cluster");
         return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }

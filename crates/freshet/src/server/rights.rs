@@ -21,7 +21,7 @@ pub(super) enum Caller {
     Node,
     /// Over TCP, with a certificate as monitor.
     Monitor,
-    /// Without a certificate, or with one that names nobody whom this node knows.
+    /// Without a certificate, or with one that names nobody whom this node knows, or an archive.
     Anyone,
 }
 
@@ -32,7 +32,7 @@ impl Caller {
             Some(Identity::Operator) => Self::Operator,
             Some(Identity::Node(_)) => Self::Node,
             Some(Identity::Monitor) => Self::Monitor,
-            None => Self::Anyone,
+            Some(Identity::Archive(_)) | None => Self::Anyone,
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use freshet_workloads::random::Random;
 
 use freshet_base::{ClusterId, Consent, NodeId, Safety};
-use freshet_membership::{Enrolment, Identity, NewKey};
+use freshet_membership::{Enrolment, Identity, NewKey, Part};
 
 use super::*;
 use crate::{
@@ -197,7 +197,7 @@ fn those_that_break_the_rules_are_refused_and_dismissed() {
 pub(super) fn credentials_of(member: &Credentials, grant: Grant) -> Credentials {
     let token = member.give_token(grant, SOON).unwrap();
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: None, secret: Some(token.secret()) };
+    let newcomer = Enrolment { public_key: key.public(), node: None, part: Part::Node, secret: Some(token.secret()) };
     let enrolled = member.enrol(&newcomer, false).unwrap();
     assert!(member.enrol(&newcomer, false).is_err(), "a token is good for once");
     Credentials::enrolled(enrolled, &key).unwrap()

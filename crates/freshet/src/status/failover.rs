@@ -6,18 +6,31 @@ use serde_json::Value;
 use super::{text, time};
 use crate::units::lasting;
 
+/// What the node is.
+pub(super) fn role(status: &Value) -> String {
+    let (role, term) = (text(&status["role"]), text(&status["term"]));
+    match status["removed"].is_object() {
+        true => format!("removed: a {role} in term {term}, and no member of the cluster"),
+        false => format!("{role} in term {term}"),
+    }
+}
+
 /// What a commit promises, and what it is to promise.
 pub(super) fn level(status: &Value) -> String {
     let (level, wanted) = (text(&status["safety"]), &status["wanted"]);
     if wanted.is_null() || wanted == &status["safety"] {
-        let pending = if status["level_pending"] == true {
-            ", and the level of before as well until it is on record"
-        } else {
-            ""
-        };
-        return level + pending;
+        let before = |waits| format!(", and the level of before as well until it is on record{waits}");
+        return level + &pending(&status["level_pending"]).map(before).unwrap_or_default();
     }
-    format!("{level}, and {} as well, which is to replace it as soon as that is on record", text(wanted))
+    let waits = pending(&status["level_pending"]).unwrap_or_default();
+    format!("{level}, and {} as well, which is to replace it as soon as that is on record{waits}", text(wanted))
+}
+
+/// Whom a level waits for that is not on record yet, behind a word of that.
+pub(crate) fn pending(level: &Value) -> Option<String> {
+    let nodes: Vec<_> = level.as_array()?.iter().map(text).collect();
+    let waits = || format!("; it waits for those that have yet to note it: {}", nodes.join(", "));
+    Some(if nodes.is_empty() { String::new() } else { waits() })
 }
 
 /// Who takes a lost primary's place, and between which nodes an operator has to choose.
@@ -41,6 +54,9 @@ pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
             "MAINTENANCE",
             format!("for another {left}: no node takes over by itself; freshet maintenance --end ends it"),
         );
+    }
+    if let Some(why) = status["removed"]["why"].as_str() {
+        line("REMOVED", format!("{why}; nothing that it serves or promises counts"));
     }
     if let Some(why) = status["holds_more"].as_str() {
         line("HOLDS MORE", why.to_owned());
@@ -71,6 +87,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_level_that_is_not_on_record_names_whom_it_waits_for() {
+        let mut status = json!({"safety": "majority", "wanted": "majority", "level_pending": null});
+        assert_eq!(level(&status), "majority");
+        status["level_pending"] = json!([]);
+        assert_eq!(level(&status), "majority, and the level of before as well until it is on record");
+        status["level_pending"] = json!(["00000000000000ab", "00000000000000ac"]);
+        let waits = "; it waits for those that have yet to note it: 00000000000000ab, 00000000000000ac";
+        assert!(level(&status).ends_with(waits), "{}", level(&status));
+        status["wanted"] = json!("very-safe");
+        assert!(level(&status).starts_with("majority, and very-safe as well") && level(&status).ends_with(waits));
+    }
 
     #[test]
     fn the_status_has_who_takes_a_lost_primarys_place() {

@@ -357,7 +357,6 @@ impl<'w> Session<'w> {
         };
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
-        self.end_portals(!block.failed);
         if block.failed {
             drop(block);
             self.ended(false, out);
@@ -445,13 +444,13 @@ impl<'w> Session<'w> {
     pub(super) fn roll_back(&mut self, out: &mut Out) {
         self.note_view();
         if self.block.take().is_some() {
-            self.end_portals(false);
             self.ended(false, out);
         }
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
         self.held_up.committed |= committed;
+        self.end_portals(committed);
         self.settle(committed);
         self.state.end_transaction(committed);
         out.speak(self.state.settings.ready.encoding);
@@ -494,6 +493,7 @@ impl<'w> Session<'w> {
             }
             _ => {
                 self.block = None;
+                self.end_portals(false);
                 self.settle(false);
                 self.state.end_transaction(false);
             }

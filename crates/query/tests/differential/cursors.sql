@@ -154,3 +154,8 @@ MOVE RELATIVE 0 IN zero;
 MOVE 5 IN zero;
 MOVE 0 IN zero;
 COMMIT;
+declare h cursor with hold for select 1; select 1/0;
+fetch h;
+declare h cursor with hold for select 1; select 2;
+fetch h;
+close h;

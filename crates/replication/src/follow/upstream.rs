@@ -352,6 +352,9 @@ pub(crate) fn run<S: Store>(shared: &Arc<Shared<S>>) {
     while let Some((upstream, order)) = follow.next() {
         end_feeds();
         let why = shared.join(&upstream, order);
+        if let Some(refusal) = why.remote_refusal() {
+            shared.terms.refused(shared.node(), refusal);
+        }
         if let Some(Refusal::NotPrimary { node, .. }) = why.remote_refusal() {
             shared.observe_not_leading(*node);
         }

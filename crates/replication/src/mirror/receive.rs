@@ -192,6 +192,7 @@ impl Session<'_> {
         }
         self.describe(description)?;
         let welcome = self.welcome;
+        self.shared.terms.belongs();
         self.shared.follow.joined(welcome.node, &welcome.above, welcome.term);
         // The primary has been given no room before: it must not write before it knows the memory.
         self.answer(welcome.cut_at)?;

@@ -154,9 +154,9 @@ impl CommitStage {
         self.state().rule.level()
     }
 
-    /// [`CommitRule::is_level_pending`].
-    pub(crate) fn is_level_pending(&self) -> bool {
-        self.state().rule.is_level_pending()
+    /// [`CommitRule::level_pending`].
+    pub(crate) fn level_pending(&self) -> Option<BTreeSet<NodeId>> {
+        self.state().rule.level_pending()
     }
 
     /// [`CommitRule::wanted_level`].

@@ -1,9 +1,9 @@
 //! An operator changes what commits promise
 //! ([`freshet_cluster::commit_rule::CommitRule::change_level`]).
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
-use freshet_base::Safety;
+use freshet_base::{NodeId, Safety};
 use freshet_cluster::commit_rule::{CannotChange, Event};
 
 use super::{
@@ -25,11 +25,24 @@ pub enum ChangeLevelError {
     },
     /// The set of the new level is not in effect yet.
     #[error(
-        "{0} is the level from now on, and commits keep to the one of before as well until that is on record: nodes \
-         that are away have yet to note it, or another one has taken over; see `freshet status`. One that is gone for \
-         good is removed with `freshet remove --gone`"
+        "{level} is the level from now on, and commits keep to the one of before as well until that is on record: {}; \
+         see `freshet status`. A node that is gone for good is removed with `freshet remove --gone`",
+        not_noted(.waits_for)
     )]
-    NotRecorded(Safety),
+    NotRecorded {
+        /// The level.
+        level: Safety,
+        /// Which nodes have yet to note it, as far as this one knows.
+        waits_for: BTreeSet<NodeId>,
+    },
+}
+
+fn not_noted(nodes: &BTreeSet<NodeId>) -> String {
+    if nodes.is_empty() {
+        return "it is being recorded, or another node has taken over".to_owned();
+    }
+    let named: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
+    format!("it waits for those that have yet to note it: {}", named.join(", "))
 }
 
 impl Primary {
@@ -50,9 +63,10 @@ impl Primary {
         tracing::warn!(%level, %before, term = shared.who.term.0, "an operator changes the safety level");
         // The commit rule may have a set to write now.
         shared.apply(Event::Tick);
-        let is_on_record = || shared.commit.level() == level && !shared.commit.is_level_pending();
+        let is_on_record = || shared.commit.level() == level && shared.commit.level_pending().is_none();
         if !comes_true(Instant::now() + ON_RECORD, is_on_record) {
-            return Err(ChangeLevelError::NotRecorded(level));
+            let waits_for = shared.commit.level_pending().unwrap_or_default();
+            return Err(ChangeLevelError::NotRecorded { level, waits_for });
         }
         shared.announce.ring();
         Ok(before)

@@ -577,7 +577,7 @@ impl Shared {
             term: self.who.term,
             safety: self.commit.level(),
             wanted: self.commit.wanted_level(),
-            level_pending: self.commit.is_level_pending(),
+            level_pending: self.commit.level_pending(),
             standing,
             available,
             durable,

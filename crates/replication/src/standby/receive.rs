@@ -51,6 +51,7 @@ pub(super) fn feed(shared: &Arc<Shared>, upstream: &str, connection: Connection)
     pass_on(shared, &welcome)?;
     let (sender, receiver, keep_alive, patience) = offered.connect(shared, &welcome)?;
     begin(shared, AckSender::Channel(sender), &welcome);
+    shared.terms.belongs();
     shared.follow.joined(welcome.node, &welcome.above, welcome.term);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);

@@ -22,7 +22,7 @@ use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, Persistence, ReceiveConfig, Receiver, SegmentStore, StoreConfig, Writer,
     persist::{Method, PersistenceConfig},
 };
-use freshet_membership::{Credentials, Enrolment, NewKey};
+use freshet_membership::{Credentials, Enrolment, NewKey, Part};
 use tempfile::TempDir;
 
 pub use super::configs::*;
@@ -598,7 +598,7 @@ impl StandbyNode {
 pub fn credentials(node: NodeId) -> Credentials {
     static FOUNDER: LazyLock<Credentials> = LazyLock::new(|| Credentials::found(CLUSTER, NodeId(0)).unwrap());
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: Some(node), secret: None };
+    let newcomer = Enrolment { public_key: key.public(), node: Some(node), part: Part::Node, secret: None };
     Credentials::enrolled(FOUNDER.enrol(&newcomer, true).unwrap(), &key).unwrap()
 }
 

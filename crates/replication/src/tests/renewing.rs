@@ -7,7 +7,7 @@ use freshet_base::{
     wait::{self, Patience},
 };
 use freshet_cluster::{handshake::Refusal, in_sync::Fingerprint};
-use freshet_membership::{Authority, Credentials, Enrolled, Enrolment, Identity, NewKey, OnRecord};
+use freshet_membership::{Authority, Credentials, Enrolled, Enrolment, Identity, NewKey, OnRecord, Part};
 use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair, PublicKeyData};
 
 use super::fixture::PATIENCE;
@@ -25,11 +25,9 @@ fn until(condition: impl Fn() -> bool) {
     wait::poll(Duration::from_millis(5), patience, || condition().then_some(())).unwrap();
 }
 
-/// Of node 1, with an authority of its own, valid for so long from now on.
-fn valid_for(left: Duration) -> Credentials {
-    let authority = Authority::new(CLUSTER, 0).unwrap();
+/// By that authority, valid for so long from now on.
+fn valid_for(left: Duration, identity: Identity, authority: &Authority) -> Credentials {
     let key = NewKey::generate().unwrap();
-    let identity = Identity::Node(NodeId(1));
     let mut subject = CertificateParams::default();
     subject.distinguished_name = DistinguishedName::new();
     subject.distinguished_name.push(DnType::OrganizationName, "Freshet cluster authority");
@@ -40,20 +38,21 @@ fn valid_for(left: Duration) -> Credentials {
     let own = KeyPair::from_pem(&key.to_pem()).unwrap();
     assert_eq!(own.der_bytes(), key.public());
     let certificate = certificate.signed_by(&own, &issuer).unwrap().pem();
-    let (authority, authority_key) = (authority.certificate().to_owned(), Some(authority.key()));
+    let authority_key = matches!(identity, Identity::Node(_)).then(|| authority.key());
+    let authority = authority.certificate().to_owned();
     let enrolled = Enrolled { cluster: CLUSTER, identity, certificate, authority, authority_key };
     Credentials::enrolled(enrolled, &key).unwrap()
 }
 
 fn member(of: &Credentials, node: u64) -> Credentials {
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(node)), secret: None };
+    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(node)), part: Part::Node, secret: None };
     Credentials::enrolled(of.enrol(&newcomer, true).unwrap(), &key).unwrap()
 }
 
 #[test]
 fn a_certificate_is_followed_by_another_while_connections_stay() {
-    let own = valid_for(100 * DAY);
+    let own = valid_for(100 * DAY, Identity::Node(NodeId(1)), &Authority::new(CLUSTER, 0).unwrap());
     let other = member(&own, 2);
     let endpoint = Endpoint::open(NodeId(1), own.clone(), "127.0.0.1:0").unwrap();
     let address = endpoint.address().to_string();
@@ -72,6 +71,22 @@ fn a_certificate_is_followed_by_another_while_connections_stay() {
     assert!(matches!(reply, Reply::Enrolled(_)), "{reply:?}");
 }
 
+/// It has no key to sign for itself, and gets none with what others sign.
+#[test]
+fn a_member_renews_the_certificate_of_an_archive() {
+    let authority = Authority::new(CLUSTER, 0).unwrap();
+    let member = valid_for(300 * DAY, Identity::Node(NodeId(1)), &authority);
+    let archive = valid_for(100 * DAY, Identity::Archive(NodeId(2)), &authority);
+    let endpoint = Endpoint::open(NodeId(1), member, "127.0.0.1:0").unwrap();
+    let known = vec![endpoint.address().to_string()];
+    let ends = archive.expire();
+    let key = archive.key_of(NodeId(2));
+    assert!(archive.are_due());
+    let _renewal = Renewal::start(archive.clone(), CLUSTER, NodeId(2), move || known.clone()).unwrap();
+    until(|| !archive.are_due());
+    assert!(archive.expire() > ends && archive.key_of(NodeId(2)) == key && !archive.can_sign());
+}
+
 #[test]
 fn a_node_gets_the_authority_that_is_on_record_from_another_and_a_removed_one_does_not() {
     let primary = Credentials::found(CLUSTER, NodeId(1)).unwrap();
@@ -81,7 +96,13 @@ fn a_node_gets_the_authority_that_is_on_record_from_another_and_a_removed_one_do
         (node, of.key_of(node).unwrap())
     };
     let keys = [&primary, &standby, &removed].map(key).into();
-    let record = OnRecord { generation: 1, keys, removed: [NodeId(3)].into(), ..OnRecord::default() };
+    let record = OnRecord {
+        generation: 1,
+        keys,
+        removed: [NodeId(3)].into(),
+        set: Some((Term(1), NodeId(1), 2)),
+        ..OnRecord::default()
+    };
     let endpoint = Endpoint::open(NodeId(1), primary.clone(), "127.0.0.1:0").unwrap();
     let address = endpoint.address().to_string();
     let known = {

@@ -8,7 +8,7 @@ use freshet_fabric::{
     local,
     tcp::{self, Connection},
 };
-use freshet_membership::{Credentials, Enrolment, Grant, Identity, NewKey};
+use freshet_membership::{Credentials, Enrolment, Grant, Identity, NewKey, Part};
 
 use super::{
     fixture::{self, PATIENCE},
@@ -18,7 +18,7 @@ use crate::{
     endpoint::{CallError, Endpoint, LOCAL, Service, answer, ask, connect},
     maintenance::Notice,
     rights::{Caller, may},
-    wire::{Hello, Purpose, Refusal, Reply},
+    wire::{Hello, Join, Purpose, Refusal, Reply},
 };
 
 /// The node whose certificate callers show, and one that it is not.
@@ -40,6 +40,7 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         None => Purpose::Enrol(Enrolment {
             public_key: NewKey::generate().unwrap().public(),
             node: Some(NodeId(OWN)),
+            part: Part::Node,
             secret: None,
         }),
         Some(Purpose::Enrol(_)) => Purpose::Passage { number: 1 },
@@ -72,9 +73,10 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
     })
 }
 
-const CALLERS: [Caller; 7] = [
+const CALLERS: [Caller; 8] = [
     Caller::Owner,
     Caller::Node,
+    Caller::Archive,
     Caller::Impostor(NodeId(OWN)),
     Caller::Operator,
     Caller::Monitor,
@@ -83,31 +85,34 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 19] = [
+const MAY: [[bool; 8]; 19] = [
     // Enrol: a stranger is heard, and needs a token.
-    [true, false, false, false, false, false, true],
+    [true, false, false, false, false, false, false, true],
     // Passage.
-    [true, false, false, false, false, false, false],
-    // Identify, consult, hand over, announce, join, fetch, original, begin again, members,
-    // maintenance, witness, ask, restart, renew, session, cancel.
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
-    [false, true, false, false, false, false, false],
+    [true, false, false, false, false, false, false, false],
+    // Identify.
+    [false, true, true, false, false, false, false, false],
+    // Consult, hand over, announce, join as a member, fetch, original, begin again, members,
+    // maintenance, witness, ask, restart.
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
+    // Renew.
+    [false, true, true, false, false, false, false, false],
+    // Session, cancel.
+    [false, true, false, false, false, false, false, false],
+    [false, true, false, false, false, false, false, false],
     // Checkpoint.
-    [false, true, false, true, false, false, false],
+    [false, true, true, false, true, false, false, false],
 ];
 
 fn all() -> Vec<Purpose> {
@@ -120,6 +125,12 @@ fn each_caller_may_ask_what_its_row_allows_and_nothing_else() {
     assert_eq!(purposes.len(), MAY.len());
     for (purpose, row) in purposes.iter().zip(MAY) {
         assert_eq!(CALLERS.map(|caller| may(caller, purpose)), row, "{purpose:?}");
+        // No commit counts on an archive.
+        if let Purpose::Join(join) = purpose {
+            let observer = Join { member: false, ..join.clone() };
+            assert!(may(Caller::Archive, &Purpose::Join(observer.clone())));
+            assert!(!may(Caller::Archive, &Purpose::Join(Join { mirror: true, ..observer })));
+        }
     }
 }
 
@@ -127,7 +138,7 @@ fn each_caller_may_ask_what_its_row_allows_and_nothing_else() {
 fn client(member: &Credentials, identity: Identity) -> Credentials {
     let token = member.give_token(Grant::Client(identity), PATIENCE).unwrap();
     let key = NewKey::generate().unwrap();
-    let newcomer = Enrolment { public_key: key.public(), node: None, secret: Some(token.secret()) };
+    let newcomer = Enrolment { public_key: key.public(), node: None, part: Part::Node, secret: Some(token.secret()) };
     Credentials::enrolled(member.enrol(&newcomer, false).unwrap(), &key).unwrap()
 }
 
@@ -141,6 +152,14 @@ fn connected(caller: Caller, endpoint: &Endpoint, member: &Credentials) -> Conne
             let mut connection = Connection::new(socket.into(), endpoint.address());
             connection.set_patience(Some(PATIENCE)).unwrap();
             connection
+        }
+        Caller::Archive => {
+            let key = NewKey::generate().unwrap();
+            let (node, part) = (Some(NodeId(OWN)), Part::Archive);
+            let newcomer = Enrolment { public_key: key.public(), node, part, secret: None };
+            let enrolled = member.enrol(&newcomer, true).unwrap();
+            assert_eq!((enrolled.identity, &enrolled.authority_key), (Identity::Archive(NodeId(OWN)), &None));
+            with(&Credentials::enrolled(enrolled, &key).unwrap())
         }
         Caller::Node | Caller::Impostor(_) => with(&fixture::credentials(NodeId(OWN))),
         Caller::Operator => with(&client(member, Identity::Operator)),
@@ -179,7 +198,10 @@ fn an_endpoint_answers_each_purpose_of_each_caller_by_its_row() {
                 (Err(CallError::Refused { refusal: Refusal::NotEnrolled(_), .. }), true) => {
                     assert_eq!(caller, Caller::Stranger, "{purpose:?}");
                 }
-                (Ok(Reply::Working | Reply::Noted | Reply::Enrolled(_)), true) => {}
+                (Ok(Reply::Enrolled(enrolled)), true) => {
+                    assert_eq!(enrolled.authority_key.is_some(), caller != Caller::Archive, "{caller:?}");
+                }
+                (Ok(Reply::Working | Reply::Noted), true) => {}
                 (Err(CallError::Refused { refusal: Refusal::NotMember(_) | Refusal::Violation(_), .. }), false) => {}
                 _ => panic!("{caller:?} asked {purpose:?} and received {reply:?}"),
             }

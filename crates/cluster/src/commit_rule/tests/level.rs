@@ -196,11 +196,12 @@ fn a_change_of_the_level_may_be_pending_in_the_next_term() {
     let rule = rule(Safety::Majority, 2);
     let mut rule = rule.recorded(me(), Term(2), Succession::Of(last), &BTreeSet::new(), ms(0));
     let _ = [A, B].map(|node| rule.apply(joined(node, 0), ms(0)));
-    assert!(rule.level() == Safety::Quorum(2) && rule.is_level_pending());
+    assert!(rule.level() == Safety::Quorum(2) && rule.level_pending().is_some());
     record(&mut rule, 10, 1);
     let _ = rule.apply(Event::Durable(Lsn(10)), ms(1));
     let _ = rule.apply(acked(A, 10), ms(1));
-    assert!(rule.is_level_pending() && rule.committed() == Lsn(0), "node B may know of the old level alone");
+    assert_eq!(rule.level_pending(), Some(BTreeSet::from([B])), "it may know of the old level alone");
+    assert_eq!(rule.committed(), Lsn(0));
     let _ = rule.apply(acked(B, 10), ms(1));
-    assert!(!rule.is_level_pending() && rule.committed() == Lsn(10));
+    assert_eq!((rule.level_pending(), rule.committed()), (None, Lsn(10)));
 }

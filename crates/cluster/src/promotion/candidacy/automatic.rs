@@ -64,6 +64,13 @@ impl Candidacy {
         self
     }
 
+    /// Of a node that comes back: whether others may choose a successor by themselves at this
+    /// moment, as far as it knows, and some of them answer. Then it has them promise before it
+    /// begins a term, though its level needs no answer: else two nodes may begin one at once.
+    pub fn may_be_succeeded(&self, safety: Safety) -> bool {
+        self.answered().next().is_some() && is_unattended(safety, self.newest_set().as_ref()).is_ok()
+    }
+
     /// What is missing for a promotion that no operator has asked for. Others may hear a primary
     /// that the candidate does not. Under 1-safe there is no such promotion.
     pub(super) fn lacks_majority(&self, newest: Option<&InSyncSet>) -> Option<Stopped> {
