@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::{
     Over, QUIET,
     cluster::Cluster,
-    history::{History, Id},
+    history::{History, Id, Route},
     load::{Load, USER},
     net::Way,
     shape::Shape,
@@ -323,7 +323,7 @@ impl Load<'_> {
     fn find(&self, nodes: &[usize], random: &mut Random) -> Option<(usize, Session)> {
         let mut order = nodes.to_vec();
         random.shuffle(&mut order);
-        let open = |node: usize| Some((node, self.open(node).ok().filter(Session::takes_writers)?));
+        let open = |node: usize| Some((node, self.open(node, Route::Node).ok().filter(Session::takes_writers)?));
         order.into_iter().find_map(open)
     }
 }
