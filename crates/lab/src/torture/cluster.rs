@@ -242,7 +242,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether a node's process has said something against its state.
     #[cfg(debug_assertions)]
-    pub(super) fn says_doubt(&self, node: usize) -> bool {
+    pub(super) fn has_reported_doubt(&self, node: usize) -> bool {
         self.slot(node).process.as_ref().is_some_and(|process| process.messages().contains(DOUBT))
     }
 

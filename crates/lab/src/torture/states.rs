@@ -52,7 +52,7 @@ impl Cluster<'_> {
         match self.client(node).and_then(|client| client.state(StateAsk::Sweep { deadline_ms }, patience)) {
             Ok(StateAnswer::Swept { damage, .. }) => Ok(damage),
             Ok(other) => Err(Failure::new(format!("unexpected answer: {other:?}"))),
-            Err(_) if self.says_doubt(node) => Ok(1),
+            Err(_) if self.has_reported_doubt(node) => Ok(1),
             Err(failure) => Err(failure.into()),
         }
     }
