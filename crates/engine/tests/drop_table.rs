@@ -353,6 +353,49 @@ fn under_load_and_under_checkpoints() {
     }
 }
 
+/// A snapshot has a table from its beginning to its end, or never: also one that is taken when a
+/// change of tables has its LSN, and nothing else yet.
+#[test]
+fn a_table_neither_comes_nor_goes_within_a_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(of(SHAPES[0], 0, directory.path()));
+    let (database, done) = (node.database(), AtomicBool::new(false));
+    let seen: [u64; 2] = std::thread::scope(|scope| {
+        let read = || {
+            let worker = database.worker().unwrap();
+            let mut seen = [0; 2];
+            while !done.load(Ordering::SeqCst) {
+                let txn = worker.begin_read_only();
+                let first = txn.table("passing");
+                seen[usize::from(first.is_some())] += 1;
+                let fid = first.as_ref().map(|table| table.fid());
+                for _ in 0..20 {
+                    if let Some(table) = &first {
+                        assert_eq!(txn.get(table, 0, &5u64.to_be_bytes()).map(|row| row.is_some()), Ok(false));
+                    }
+                    assert_eq!(txn.table("passing").map(|table| table.fid()), fid, "at {}", txn.snapshot());
+                    std::thread::yield_now();
+                }
+            }
+            seen
+        };
+        let readers = [(); 3].map(|()| scope.spawn(read));
+        let round = |_| {
+            let table = database.create_table(&named("passing")).unwrap();
+            database.drop_table(&table).unwrap();
+        };
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (0..150).for_each(round)));
+        done.store(true, Ordering::SeqCst);
+        changed.unwrap();
+        readers
+            .map(|reader| reader.join().unwrap())
+            .into_iter()
+            .fold([0; 2], |all, it| [all[0] + it[0], all[1] + it[1]])
+    });
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    node.stop().unwrap();
+}
+
 fn reading(node: &Node, name: &str) -> u64 {
     let worker = node.database().worker().unwrap();
     let txn = worker.begin_read_only();

@@ -2,18 +2,30 @@
 
 mod common;
 
-use std::sync::mpsc;
+use std::{sync::mpsc, time::Duration};
 
 use common::{
-    all_are_named, churn, config, definition, directories, hash, row, soon, start,
+    all_are_named, churn, config, definition, directories, hash, is_named_by, row, soon, start,
     trio::{joining, of_three, trio},
+    wait_for,
 };
 use freshet_base::{Consent, Rid, Term};
+use freshet_cluster::{
+    meeting::{Acknowledged, Claim},
+    term::TermEntry,
+};
 use freshet_engine::{
     Isolation, Lsn, Node, NodeConfig, Role, Safety,
     node::{Failover, StartPhase},
 };
 use freshet_log::{BlockBuilder, BlockKind, RecordKind};
+use freshet_membership::{Credentials, Grant, Part};
+use freshet_replication::{
+    endpoint,
+    wire::{Hello, Purpose, Reply},
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn refused(config: NodeConfig) -> String {
     match Node::start(config, |_| {}) {
@@ -196,6 +208,46 @@ fn a_primary_that_is_succeeded_while_it_starts_begins_no_term() {
         assert_eq!(hash(node), hash(&second));
     }
     [back, third, second].into_iter().for_each(|node| node.stop().unwrap());
+}
+
+/// A node has announced that it is about to lead, to another one, and is gone before it does. Who
+/// led before follows it as long as it may live, and then leads: no operator is needed.
+#[test]
+fn a_primary_comes_back_after_one_that_has_never_led() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { safety: Safety::VerySafe, ..of_three(&directories[n], Failover::Manual) };
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let standby = start(NodeConfig { join: Some(address.clone()), ..of(1) });
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 100);
+    standby.wait_visible(end, soon()).unwrap();
+    wait_for("both are named", || is_named_by(&primary, 2));
+    let before = hash(&primary);
+    let token = primary.credentials().give_token(Grant::Node(None), PATIENCE).unwrap();
+    let (enrolled, key) = endpoint::enrol(&address, Some(&token), None, Part::Node, PATIENCE).unwrap();
+    let passing = Credentials::enrolled(enrolled, &key).unwrap();
+    drop(table);
+    primary.stop().unwrap();
+    drop(primary);
+
+    let (node, term) = (passing.node().unwrap(), Term(2));
+    let term_entry = TermEntry { term, start: end, node, nonce: 1 };
+    let claim = Claim { term_entry, acknowledged: Acknowledged::Nothing };
+    let purpose = Purpose::Announce { claim, address: "127.0.0.1:1".into() };
+    let hello = Hello { cluster: Some(standby.cluster()), node, address: String::new(), purpose };
+    let (reply, _) = endpoint::call(&passing, standby.address(), &hello, term, PATIENCE).unwrap();
+    assert!(matches!(reply, Reply::Noted), "{reply:?}");
+
+    let primary = start(NodeConfig { listen: address.parse().unwrap(), ..of(0) });
+    wait_for("it leads", || primary.role() == Role::Primary);
+    assert_eq!(hash(&primary), before);
+    let table = primary.database().table("things").unwrap();
+    let end = churn(primary.database(), &table, 1000, 1100);
+    standby.wait_visible(end, soon()).unwrap();
+    for node in [primary, standby] {
+        node.stop().unwrap();
+    }
 }
 
 #[test]

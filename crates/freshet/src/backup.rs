@@ -2,20 +2,84 @@
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
+use clap::Args;
 use freshet_base::Lsn;
 use freshet_engine::node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig};
 
 use crate::{
     Failure,
-    cli::{ArchiveOptions, BackupOptions, RestoreOptions},
     ending::Ending,
     messages::{self, Format, Levels},
     units,
 };
+
+/// Options of `freshet backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupOptions {
+    /// The `listen` address of the node to back up: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
+    pub(crate) node: String,
+    /// A file with a token from that node, if it is on another machine or another user's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The directory for the backup.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// Options of `freshet archive`.
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveOptions {
+    /// The `listen` address of the primary: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
+    pub(crate) node: String,
+    /// A file with a token from that node, if it is on another machine or another user's, and the
+    /// directory holds no backup yet, or its certificate has ended.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The `listen` address of another node that may become primary. Can be repeated.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Vec<String>,
+    /// Size in bytes of the buffer that the log goes through: a power of two, no smaller than the
+    /// primary's buffer.
+    #[arg(long, value_name = "BYTES", default_value_t = freshet_engine::LogSettings::default().buffer_bytes)]
+    pub(crate) log_buffer_bytes: usize,
+    /// The directory for the archive.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// End cleanly when standard input ends: for processes that start archives.
+    #[arg(long, hide = true)]
+    pub(crate) while_stdin: bool,
+}
+
+/// Options of `freshet restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreOptions {
+    /// A backup or archive, or the directory of a node that is not running.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backup: PathBuf,
+    /// An archive with the log since the backup, if that is in another directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
+    /// The directory of each stream of that log, if they are elsewhere. Repeat it for each stream.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Vec<PathBuf>,
+    /// Restore everything that committed below this LSN. [default: everything]
+    #[arg(long, value_name = "LSN", conflicts_with = "to_time")]
+    pub(crate) to_lsn: Option<u64>,
+    /// Restore what had committed by this time, like 2027-01-31T23:59:59Z, or seconds since 1970.
+    /// Commits of the last tenth of a second before it may be missing; none after it is restored.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to_time: Option<String>,
+    /// The new node's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
 
 /// Makes a backup.
 pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {

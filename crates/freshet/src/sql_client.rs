@@ -91,11 +91,25 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 impl Session {
     /// Connects and begins a session, without a password.
     pub fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
+        Self::open_with(socket, user, &[], patience)
+    }
+
+    /// The same, with settings of the session from its beginning on.
+    pub fn open_with(
+        socket: &Path,
+        user: &str,
+        settings: &[(&str, &str)],
+        patience: Duration,
+    ) -> Result<Self, SqlFailure> {
         let stream = connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         let mut session = Self { stream: BufReader::new(stream), parameters: HashMap::new() };
-        let body = [&(3_u32 << 16).to_be_bytes()[..], format!("user\0{user}\0\0").as_bytes()].concat();
+        let mut body = (3_u32 << 16).to_be_bytes().to_vec();
+        for (name, value) in [&[("user", user)], settings].concat() {
+            body.extend(format!("{name}\0{value}\0").as_bytes());
+        }
+        body.push(0);
         session.send(None, &body)?;
         session.answer()?;
         Ok(session)

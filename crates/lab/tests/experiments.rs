@@ -144,7 +144,7 @@ fn freshness_is_measured_over_time_while_a_standby_reads() {
     for series in all {
         // A look each 20 ms for two seconds, on a machine that may be busy.
         let count = looks.lines().filter(|line| line.starts_with(&format!("1,{series},1,"))).count();
-        assert!((5..=120).contains(&count), "{count} looks at {series}");
+        assert!((2..=120).contains(&count), "{count} looks at {series}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use freshet_base::{
     cpu::thread_time,
-    sync::{Arc, AtomicU8, AtomicU64, Ordering},
+    sync::{Arc, AtomicU8, AtomicU64, AtomicUsize, Ordering},
 };
 use freshet_fabric::limit::TokenBucket;
 
@@ -242,24 +242,25 @@ fn measure(nodes: &mut Vec<Node>, time: &Time) -> Result<Found, Failed> {
     for (number, node) in nodes.drain(..).enumerate() {
         shares[number % threads].push(node);
     }
-    let phase = AtomicU8::new(WARM_UP);
-    let (driven, seconds) = thread::scope(|scope| {
-        let phase = &phase;
-        let drive = |share: Vec<Node>| scope.spawn(move || drive(share, phase));
+    let (phase, measuring) = (AtomicU8::new(WARM_UP), AtomicUsize::new(0));
+    let driven = thread::scope(|scope| {
+        let (phase, measuring) = (&phase, &measuring);
+        let drive = |share: Vec<Node>| scope.spawn(move || drive(share, phase, measuring));
         let drivers: Vec<_> = shares.into_iter().map(drive).collect();
-        let pass = |time: Duration, next: u8| {
-            thread::sleep(time);
-            phase.store(next, Ordering::SeqCst);
-            Instant::now()
-        };
-        let begun = pass(time.warmup, MEASURE);
-        let ended = pass(time.measure, STOP);
-        let driven: Vec<_> = drivers.into_iter().map(|driver| driver.join()).collect();
-        (driven, (ended - begun).as_secs_f64())
+        thread::sleep(time.warmup);
+        phase.store(MEASURE, Ordering::SeqCst);
+        // On a busy machine one may be late; one that has failed does not begin.
+        while measuring.load(Ordering::SeqCst) < threads && !drivers.iter().any(|driver| driver.is_finished()) {
+            thread::sleep(NAP);
+        }
+        thread::sleep(time.measure);
+        phase.store(STOP, Ordering::SeqCst);
+        drivers.into_iter().map(|driver| driver.join()).collect::<Vec<_>>()
     });
-    let mut found = Found { seconds, ..Found::default() };
+    let mut found = Found::default();
     for driven in driven {
-        let Driven { share, cpu, wire } = driven.map_err(|_| Failed::Panicked)??;
+        let Driven { share, time, cpu, wire } = driven.map_err(|_| Failed::Panicked)??;
+        found.seconds = found.seconds.max(time.as_secs_f64());
         found.cpu += cpu;
         found.wire_bytes += wire.bytes;
         found.wire_writes += wire.writes;
@@ -282,6 +283,8 @@ fn measure(nodes: &mut Vec<Node>, time: &Time) -> Result<Found, Failed> {
 /// What a thread has done.
 struct Driven {
     share: Vec<Node>,
+    /// How long it was measured.
+    time: Duration,
     cpu: Duration,
     wire: Wire,
 }
@@ -295,9 +298,9 @@ fn wire_of(nodes: &[Node]) -> Wire {
         .fold(Wire::default(), |sum, it| Wire { bytes: sum.bytes + it.bytes, writes: sum.writes + it.writes })
 }
 
-/// Steps nodes in turn until it is told to stop.
-fn drive(mut share: Vec<Node>, phase: &AtomicU8) -> Result<Driven, Failed> {
-    let (mut before, mut began, mut idle) = (WARM_UP, (thread_time(), wire_of(&share)), 0);
+/// Steps nodes in turn until it is told to stop. Counts itself among those who are `measuring`.
+fn drive(mut share: Vec<Node>, phase: &AtomicU8, measuring: &AtomicUsize) -> Result<Driven, Failed> {
+    let (mut before, mut began, mut idle) = (WARM_UP, (Instant::now(), thread_time(), wire_of(&share)), 0);
     loop {
         let now = phase.load(Ordering::Relaxed);
         if now == STOP {
@@ -305,8 +308,9 @@ fn drive(mut share: Vec<Node>, phase: &AtomicU8) -> Result<Driven, Failed> {
         }
         if now != before {
             share.iter_mut().for_each(Node::reset);
-            began = (thread_time(), wire_of(&share));
+            began = (Instant::now(), thread_time(), wire_of(&share));
             before = now;
+            measuring.fetch_add(1, Ordering::SeqCst);
         }
         let mut some = false;
         for node in &mut share {
@@ -319,10 +323,10 @@ fn drive(mut share: Vec<Node>, phase: &AtomicU8) -> Result<Driven, Failed> {
             _ => thread::sleep(NAP),
         }
     }
-    let (cpu, wire) = began;
+    let (begun, cpu, wire) = began;
     let all = wire_of(&share);
     let wire = Wire { bytes: all.bytes - wire.bytes, writes: all.writes - wire.writes };
-    Ok(Driven { cpu: thread_time().saturating_sub(cpu), wire, share })
+    Ok(Driven { time: begun.elapsed(), cpu: thread_time().saturating_sub(cpu), wire, share })
 }
 
 /// Ends what is under way on all nodes, and begins nothing.

@@ -30,6 +30,9 @@ use crate::{
 pub struct Others {
     /// Which node leads, as one of them says, and where that node can be reached.
     pub leads: Option<(Living, Option<String>)>,
+    /// That node says so itself. Otherwise it may be gone, and may never have led: it has said that
+    /// it was about to.
+    pub itself: bool,
     /// What each that answered has said, but for those that name another term.
     pub answers: Vec<(NodeId, Answer)>,
     /// How many have not answered.
@@ -65,7 +68,7 @@ pub fn ask_others(
         }
         let ask =
             |(_, peer): &(bool, Peer)| ask_peer(register.map(Arc::as_ref), credentials, peer, &hello, latest, patience);
-        for ((is_waited_for, _), reply) in ask_all(next.into_iter(), ask) {
+        for ((is_waited_for, asked_at), reply) in ask_all(next.into_iter(), ask) {
             let refusal = match reply {
                 Ok(Reply::Log { node: other, log, peers }) => {
                     if have_answered.insert(other) {
@@ -81,7 +84,10 @@ pub fn ask_others(
                 _ => None,
             };
             match refusal {
-                Some(Refusal::LedBy { node, term, primary }) => leads.push((Living { term, node }, primary)),
+                Some(Refusal::LedBy { node, term, primary }) => {
+                    let itself = asked_at.node == Some(node) || primary.as_ref() == Some(&asked_at.address);
+                    leads.push((Living { term, node }, itself, primary));
+                }
                 Some(Refusal::NoVote { node, testimony, .. }) => {
                     others.answers.push((node, Answer::NoVote(*testimony)))
                 }
@@ -94,7 +100,10 @@ pub fn ask_others(
             }
         }
     }
-    others.leads = leads.into_iter().max_by_key(|(living, primary)| (living.term, primary.is_some()));
+    let leads = leads.into_iter().max_by_key(|(living, itself, primary)| (living.term, *itself, primary.is_some()));
+    if let Some((living, itself, primary)) = leads {
+        (others.leads, others.itself) = (Some((living, primary)), itself);
+    }
     others
 }
 

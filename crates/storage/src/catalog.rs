@@ -109,6 +109,8 @@ pub struct Catalog {
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
     changes: [AtomicU64; 2],
+    /// Shared by those, for as long.
+    turn: RwLock<()>,
     /// Tables for which this node, as the primary, is building an index.
     builds: Mutex<HashSet<Fid>>,
 }
@@ -135,6 +137,7 @@ impl Catalog {
             unfilled: AtomicBool::new(false),
             changed_at: AtomicU64::new(0),
             changes: [AtomicU64::new(0), AtomicU64::new(0)],
+            turn: RwLock::default(),
             builds: Mutex::default(),
         };
         // Record zero would be the catalog itself: it describes the others only.

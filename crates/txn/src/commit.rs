@@ -6,13 +6,11 @@
 //!    before the LSN, too.
 //! 3. Reserve the LSN.
 //! 4. Certify. A transaction that fails leaves a skip block, so the log has no holes.
-//! 5. Decide, and give the versions their LSNs.
+//! 5. Decide, mark tables that are made, changed or dropped, and give the versions their LSNs.
 //! 6. Put the blocks into the log.
 
 use freshet_base::{Fid, Lsn, RecordKind, panics};
 use freshet_log::{BlockBuilder, ReserveError, Writer};
-
-use freshet_storage::Catalog;
 
 use crate::{
     CommitError, NotAdmitted, NotRecorded, Ticket, Transaction,
@@ -39,22 +37,6 @@ impl From<ReserveError> for CommitError {
             ReserveError::TransactionTooLarge { .. } => Self::TooLarge(error.to_string()),
             _ => Self::Log(error.to_string()),
         }
-    }
-}
-
-/// While a transaction that changes or drops tables commits.
-struct Changing<'c>(&'c Catalog);
-
-impl<'c> Changing<'c> {
-    fn begin(catalog: &'c Catalog) -> Self {
-        catalog.begin_change();
-        Self(catalog)
-    }
-}
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        self.0.end_change();
     }
 }
 
@@ -91,8 +73,6 @@ impl Transaction<'_> {
         let writer = Self::writer(primary, &mut inner.writer, &mut inner.builder)?;
         let plan = self.plan(primary, writer.stream(), &mut inner.builder)?;
         writer.throttle()?;
-        // Before the LSN is taken: who takes a later one finds this.
-        let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
         let ticket = self.log(primary, &plan, writer, &mut inner.builder, &mut inner.rids)?;
         self.finished.set(true);
         worker.tidy(inner, &self, made);
@@ -139,6 +119,8 @@ impl Transaction<'_> {
             self.certify(primary.log.reserved())?;
         }
         let announced = self.announce();
+        // Before the LSN is taken: who takes a later one, or a snapshot above it, finds this.
+        let changing = worker.state.borrow().changes.then(|| worker.core.catalog.begin_change());
         // Before the LSN: who sees this transaction active knows that its LSN will be larger.
         owners.committing(owner);
         // Who has seen nobody commit since the gate was closed knows where the log ends.
@@ -153,6 +135,8 @@ impl Transaction<'_> {
             Err(error) => {
                 // Its versions first: others wait for them to go.
                 self.undo_all(rids);
+                // That may have to wait for room.
+                drop(changing);
                 reservation.skip();
                 return Err(error);
             }
@@ -162,6 +146,9 @@ impl Transaction<'_> {
             announced.enter(lsn, reservation.end(), first);
         }
         owners.decided(owner, true);
+        self.enter_tables(lsn, plan, builder);
+        // Who has waited to read continues before the rows are published, and the log has room.
+        drop(changing);
         self.count_recorded();
         let ticket = Ticket { lsn: Some(lsn), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
@@ -201,7 +188,6 @@ impl Transaction<'_> {
         let mut records = Vec::with_capacity(if plan.is_long() { state.writes.len() } else { 0 });
         for (number, write) in state.writes.drain(..).enumerate() {
             let address = lsn.plus(plan.offset(number, builder));
-            self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
             let kind = if inserted { RecordKind::Insert } else { installed.kind() };
             sums.add(fid, installed.identity(fid, kind, address));
@@ -217,13 +203,17 @@ impl Transaction<'_> {
         records
     }
 
-    /// Of a record of the catalog: the table comes to be, is changed or dropped.
-    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Lsn) {
-        if *fid == Fid::CATALOG {
-            let catalog = &self.worker.core.catalog;
-            let (kind, rid, row) = (installed.kind(), installed.rid(), installed.logged_row(self.guard()));
-            let entered = catalog.replay(self.guard(), kind, rid, row, address);
-            entered.expect("the row was checked before it was inserted");
+    /// Of what is written to the catalog: the tables come to be, are changed or dropped.
+    pub(crate) fn enter_tables(&self, lsn: Lsn, plan: &Plan, builder: &BlockBuilder) {
+        let state = self.worker.state.borrow();
+        for (number, Write { fid, installed, .. }) in state.writes.iter().enumerate() {
+            if *fid == Fid::CATALOG {
+                let address = lsn.plus(plan.offset(number, builder));
+                let catalog = &self.worker.core.catalog;
+                let (kind, rid, row) = (installed.kind(), installed.rid(), installed.logged_row(self.guard()));
+                let entered = catalog.replay(self.guard(), kind, rid, row, address);
+                entered.expect("the row was checked before it was inserted");
+            }
         }
     }
 }

@@ -30,7 +30,6 @@ impl Transaction<'_> {
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
         let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, _, own) = self.catalog_row(table)?;
-        self.worker.state.borrow_mut().changes = true;
         self.write(catalog, rid, Change::Gone, own)
     }
 
@@ -80,7 +79,6 @@ impl Transaction<'_> {
             return Err(wrong(&format!("table {:?} has an index {:?} already", table.name(), twice[0])));
         }
         let row = Catalog::row_of(&TableDefinition { indexes, ..before }).map_err(|cause| wrong(&cause))?;
-        self.worker.state.borrow_mut().changes = true;
         self.write(catalog, rid, Change::Row(&row), own)?;
         Ok(changed)
     }

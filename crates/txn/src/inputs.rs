@@ -62,7 +62,9 @@ impl Transaction<'_> {
             worker.core.owners.committing(owner);
             worker.core.owners.lsn(owner, lsn);
             worker.core.owners.decided(owner, true);
-            self.publish(lsn, &Plan::of_nothing(length), &inner.builder);
+            let plan = Plan::of_nothing(length);
+            self.enter_tables(lsn, &plan, &inner.builder);
+            self.publish(lsn, &plan, &inner.builder);
         }
         self.finished.set(true);
         worker.tidy(inner, &self, made);

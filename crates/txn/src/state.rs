@@ -84,7 +84,7 @@ pub(crate) struct State {
     pub(crate) buffers: Vec<ScanBuffer>,
     /// What it carries to those who listen.
     pub(crate) messages: Vec<Box<[u8]>>,
-    /// Whether it changes or drops tables.
+    /// Whether it makes, changes or drops tables.
     pub(crate) changes: bool,
     /// What is logged in the place of its writes, if not they are.
     pub(crate) inputs: Option<Vec<u8>>,

@@ -77,6 +77,7 @@ impl<'w> Transaction<'w> {
         view: impl Fn() -> Lsn,
     ) -> Self {
         let (guard, snapshot) = worker.participant.pin(view);
+        worker.core.catalog.wait_for_changes();
         worker.owner.set(None);
         worker.seen.set(Lsn::ZERO);
         let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
@@ -149,6 +150,7 @@ impl<'w> Transaction<'w> {
         } else {
             self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
         }
+        self.worker.core.catalog.wait_for_changes();
         if self.records {
             self.worker.note_snapshot(self.snapshot.get());
         }
@@ -176,6 +178,7 @@ impl<'w> Transaction<'w> {
             Some(again) => again.next_snapshot(self.snapshot.get()),
             None => self.worker.core.snapshots.current(),
         };
+        self.worker.core.catalog.wait_for_changes();
         if self.records {
             self.worker.note_snapshot(present);
         }

@@ -52,6 +52,9 @@ impl Transaction<'_> {
         {
             self.worker.check_memory(ROW + row.len(), table.has_reserve())?;
         }
+        if table.fid() == Fid::CATALOG {
+            self.worker.state.borrow_mut().changes = true;
+        }
         let indexes = content.indexes(self.guard());
         if let Some(row) = row
             && !(indexes.accept(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))

@@ -646,9 +646,8 @@ impl Course {
             return Self::of_new(config, ground);
         }
         let ask = || ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
-        let leads = || ask().leads.and_then(|(_, address)| address);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            return Ok(Self::Follow(configured().or_else(leads)));
+            return Ok(Self::Follow(configured().or_else(|| ask().leads?.1)));
         }
         // What others hold of this node's own term outranks its disk, which may have been set
         // back: so all are asked, and waited for as long as commits would wait for them.
@@ -659,11 +658,12 @@ impl Course {
             if !matches!(plan(&candidacy), Plan::Lead { .. }) {
                 return Ok(Self::ComeBack);
             }
-            let Others { leads, answers, silent } = ask();
+            let Others { leads, itself, answers, silent } = ask();
             if let Some((Living { node, .. }, address)) = leads {
-                return match node == ground.id {
-                    true => Err(StartError::Twin { node, address: address.unwrap_or_default() }),
-                    false => Ok(Self::Follow(address)),
+                return match itself {
+                    _ if node == ground.id => Err(StartError::Twin { node, address: address.unwrap_or_default() }),
+                    true => Ok(Self::Follow(address)),
+                    false => Ok(Self::ComeBack),
                 };
             }
             answers.into_iter().for_each(|(node, answer)| candidacy.observe(node, answer));

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Register, Write};
+use super::{
+    history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Read, Route, Write},
+    sessions,
+};
 
 /// Without leases a primary that was stopped or cut off does not know for a moment that another
 /// leads. For so long after it was continued, or healed, it may show what is old; it may not
@@ -17,13 +20,13 @@ const UNAWARE: Duration = Duration::from_secs(5);
 const SHOWN: usize = 5;
 
 /// What is wrong, by the check that found it.
-struct Verdicts {
+pub(super) struct Verdicts {
     found: Vec<String>,
     counts: BTreeMap<&'static str, usize>,
 }
 
 impl Verdicts {
-    fn add(&mut self, check: &'static str, what: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, check: &'static str, what: impl FnOnce() -> String) {
         let count = self.counts.entry(check).or_default();
         *count += 1;
         if *count <= SHOWN {
@@ -41,16 +44,22 @@ impl Verdicts {
     }
 }
 
-fn seconds(time: Duration) -> String {
+pub(super) fn seconds(time: Duration) -> String {
     format!("{:.3} s", time.as_secs_f64())
+}
+
+/// The node that a session has reached, and who serves it.
+pub(super) fn place(node: usize, route: Route, names: &[String]) -> String {
+    let by = if route == Route::Node { String::new() } else { format!(", route {},", route.name()) };
+    format!("node {}{by}", names[node])
 }
 
 fn describe(write: &Write, names: &[String]) -> String {
     format!(
-        "transaction {} of client {} on node {} from {} to {} ({:?}, {:?})",
+        "transaction {} of client {} on {} from {} to {} ({:?}, {:?})",
         write.id,
         write.id / PER_CLIENT,
-        names[write.node],
+        place(write.node, write.route, names),
         seconds(write.begun),
         seconds(write.ended),
         write.outcome,
@@ -79,7 +88,7 @@ pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) ->
     }
     lsns(book, names, &mut verdicts);
     fresh(book, names, &mut verdicts);
-    monotone(book, names, &mut verdicts);
+    sessions::check(book, names, &mut verdicts);
     verdicts.done()
 }
 
@@ -182,7 +191,10 @@ fn seen(
         of_client.entry(id / PER_CLIENT).or_default().insert(*id, write);
     }
     for read in &book.reads {
-        let whence = || format!("on node {} from {} to {}", names[read.node], seconds(read.begun), seconds(read.ended));
+        let whence = || {
+            let place = place(read.node, read.route, names);
+            format!("on {place} from {} to {}", seconds(read.begun), seconds(read.ended))
+        };
         for (key, version, id) in &read.registers {
             let writer = versions.get(&(*key, *version));
             if writer != Some(id) {
@@ -334,8 +346,8 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
         for &(key, version, _) in &read.registers {
             let stale = |what: &str, least: i64| {
                 format!(
-                    "node {} showed version {version} of register {key} from {} to {}, {what} {least}",
-                    names[read.node],
+                    "{} showed version {version} of register {key} from {} to {}, {what} {least}",
+                    place(read.node, read.route, names),
                     seconds(read.begun),
                     seconds(read.ended)
                 )
@@ -347,11 +359,20 @@ fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
             if let Some(after) = read.after {
                 let least = acknowledged.up_to(key, after);
                 if version < least {
-                    verdicts.add("read_after is not kept", || stale("though asked for the LSN of version", least));
+                    verdicts.add(of_after(read), || stale("though it was to have the LSN of version", least));
                 }
+            }
+            let least = read.since.map_or(0, |since| acknowledged.before(key, since));
+            if version < least {
+                verdicts.add("a divided session begins in the past", || stale("having begun after version", least));
             }
         }
     }
+}
+
+/// What is wrong where a view has not the LSN that it should.
+fn of_after(read: &Read) -> &'static str {
+    if read.route == Route::Any { sessions::OWN } else { "read_after is not kept" }
 }
 
 /// Whether a node stood still or was cut off at this time, or had just been, and may not know what
@@ -374,35 +395,12 @@ fn is_unaware(book: &Book, node: usize, time: Duration) -> bool {
     stopped.is_some_and(|from| from <= time)
 }
 
-/// No connection sees the past.
-fn monotone(book: &Book, names: &[String], verdicts: &mut Verdicts) {
-    let mut last: HashMap<(u64, i64), (i64, Duration)> = HashMap::new();
-    for read in &book.reads {
-        for &(key, version, _) in &read.registers as &[Register] {
-            let before = last.entry((read.connection, key)).or_insert((version, read.begun));
-            if version < before.0 {
-                verdicts.add("time runs backwards", || {
-                    format!(
-                        "connection {} on node {} saw version {version} of register {key} at {}, and {} at {}",
-                        read.connection,
-                        names[read.node],
-                        seconds(read.begun),
-                        before.0,
-                        seconds(before.1)
-                    )
-                });
-            }
-            *before = (*before).max((version, read.begun));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::torture::history::{Effect, Read};
+    use crate::torture::history::{Effect, Register};
 
     fn at(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -413,7 +411,7 @@ mod tests {
     }
 
     fn write(id: Id, node: usize, begun: u64, outcome: Outcome, effect: Effect) -> Write {
-        Write { id, node, begun: at(begun), ended: at(begun + 5), outcome, effect }
+        Write { id, node, route: Route::Node, begun: at(begun), ended: at(begun + 5), outcome, effect }
     }
 
     fn register(key: i64, version: i64) -> Effect {
@@ -528,6 +526,35 @@ mod tests {
         });
         assert_found("read_after is not kept", |book, _| book.reads[2].after = Some(400));
         assert_found("time runs backwards", |book, _| book.reads.push(read(0, 2, 80, &[(0, 0, 0)])));
+        assert_found("time runs backwards", |book, _| {
+            book.reads.push(Read { journal: Some((first, vec![first, first + 2])), ..read(0, 2, 80, &[]) });
+        });
+    }
+
+    #[test]
+    fn a_divided_session_sees_what_it_has_written_and_begins_with_what_there_is() {
+        let first = PER_CLIENT + 1;
+        let divided = |registers: &[Register]| Read { route: Route::Any, ..read(0, 3, 80, registers) };
+        let well = judged(|book, _| {
+            let seen = divided(&[(0, 2, first + 4)]);
+            book.reads.push(Read { after: Some(400), since: Some(at(60)), ..seen });
+            let journal = Some((first, vec![first, first + 2, first + 3]));
+            book.reads.push(Read { own: Some(first + 3), journal, ..divided(&[]) });
+        });
+        assert_eq!(well, Vec::<String>::new());
+        assert_found(sessions::OWN, |book, _| {
+            book.reads.push(Read { after: Some(400), ..divided(&[(0, 1, first)]) });
+        });
+        assert_found(sessions::OWN, |book, _| {
+            let journal = Some((first, vec![first, first + 2]));
+            book.reads.push(Read { own: Some(first + 3), journal, ..divided(&[]) });
+        });
+        assert_found(sessions::OWN, |book, _| {
+            book.reads.push(Read { own: Some(first + 3), journal: Some((first, vec![])), ..divided(&[]) });
+        });
+        assert_found("a divided session begins in the past", |book, _| {
+            book.reads.push(Read { since: Some(at(60)), ..divided(&[(0, 1, first)]) });
+        });
     }
 
     #[test]

@@ -238,6 +238,12 @@ impl<'a> Cluster<'a> {
         Some(format!("node {} doubted its state: {doubt}", self.names[node]))
     }
 
+    /// Whether a node's process has said something against its state.
+    #[cfg(debug_assertions)]
+    pub(super) fn has_reported_doubt(&self, node: usize) -> bool {
+        self.slot(node).process.as_ref().is_some_and(|process| process.messages().contains(DOUBT))
+    }
+
     /// Starts again what has ended, until the cluster is stopped. For a thread of its own.
     pub(super) fn supervise(&self) {
         while !self.over.load(Ordering::Relaxed) {
@@ -372,6 +378,9 @@ impl<'a> Cluster<'a> {
         if count + 1 < self.shape.counted {
             return Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]));
         }
+        if status["level_pending"] == true {
+            return Err(format!("the level {} is not on record yet", status["wanted"]));
+        }
         self.check_witness(&status)?;
         let follows = |node: usize| self.status(node).is_some_and(|status| status["link"]["link"] == "following");
         let lost = (self.shape.counted..self.names.len()).find(|node| !follows(*node));
@@ -407,6 +416,13 @@ impl<'a> Cluster<'a> {
     pub(super) fn lacks_log(&self, node: usize) -> bool {
         let status = self.status(node).filter(|status| status["role"] != "primary");
         status.is_some_and(|status| status.to_string().contains("is no longer kept"))
+    }
+
+    /// Whether a node says that it cannot follow, since it has promised its primary's term to
+    /// another.
+    pub(super) fn is_shut_out(&self, node: usize) -> bool {
+        let failure = |status: Value| Some(status["link"]["last_failure"].as_str()?.contains("of another node"));
+        self.status(node).and_then(failure) == Some(true)
     }
 
     /// As an operator does with a mirror that holds more than its primary, where the level permits
@@ -506,6 +522,13 @@ impl<'a> Cluster<'a> {
             }
         }
         (executed, differ)
+    }
+
+    /// How much nodes that were reached have had read by standbys, for divided sessions, since they
+    /// started.
+    pub(super) fn read_by_standbys(&self) -> u64 {
+        let count = |node| self.status(node)?["divided"]["by_standbys"].as_u64();
+        (0..self.names.len()).filter_map(count).sum()
     }
 
     /// Everything is to run again.

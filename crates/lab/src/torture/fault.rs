@@ -53,6 +53,9 @@ pub(crate) enum Fault {
     /// While a standby is away, rows are inserted, an index is dropped and another one made, a
     /// table is truncated, and another one made and dropped. Then it executes all that again.
     Define,
+    /// The primary changes what a commit promises, to another level that these nodes may have; in
+    /// half of the cases a standby is away then, or nodes are killed on the way. The level stays.
+    Level,
     /// SIGKILL for the witness, if there is one, which comes back as it was.
     KillWitness,
     /// The witness stands still for a while.
@@ -84,7 +87,12 @@ impl Fault {
         let all = Self::value_variants().iter().copied().filter(may_be);
         let all = all.filter(|fault| options.only.is_empty() || options.only.contains(fault));
         // Every second one is a cut, where there are any.
-        let often = |fault: Self| std::iter::repeat_n(fault, if fault.is_cut() { 4 } else { 1 });
+        let weight = |fault: Self| match fault {
+            Self::Level => 2,
+            fault if fault.is_cut() => 4,
+            _ => 1,
+        };
+        let often = |fault: Self| std::iter::repeat_n(fault, weight(fault));
         all.filter(|fault| !options.without.contains(fault)).flat_map(often).collect()
     }
 }

@@ -38,11 +38,36 @@ pub(super) enum Outcome {
     Open(String),
 }
 
+/// Who serves a session (`freshet.route`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The node that was reached.
+    #[default]
+    Node,
+    /// The primary, wherever it is.
+    Primary,
+    /// The primary, and a standby that reads for it.
+    Any,
+}
+
+impl Route {
+    /// As the setting has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Primary => "primary",
+            Self::Any => "any",
+        }
+    }
+}
+
 /// A transaction that writes.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) id: Id,
+    /// The node that the client has reached, and who serves its session.
     pub(super) node: usize,
+    pub(super) route: Route,
     pub(super) begun: Duration,
     pub(super) ended: Duration,
     pub(super) outcome: Outcome,
@@ -67,7 +92,9 @@ pub(super) type Register = (i64, i64, Id);
 /// What one snapshot showed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Read {
+    /// The node that the client has reached, and who serves its session.
     pub(super) node: usize,
+    pub(super) route: Route,
     /// Number of the connection, of all that there were.
     pub(super) connection: u64,
     pub(super) begun: Duration,
@@ -75,8 +102,12 @@ pub(super) struct Read {
     /// Whether the node said before and behind it that it takes writers: what it shows must be up
     /// to date then. One that has taken over in between may show what it showed before.
     pub(super) current: bool,
-    /// The LSN that the view had to have.
+    /// The LSN that the view had to have: the session has asked for it, or has written it.
     pub(super) after: Option<u64>,
+    /// The newest transaction that is committed, as this session was told about its own.
+    pub(super) own: Option<Id>,
+    /// What was acknowledged before this time has to be there.
+    pub(super) since: Option<Duration>,
     pub(super) registers: Vec<Register>,
     /// The ids of a client from some id on, in order.
     pub(super) journal: Option<(Id, Vec<Id>)>,

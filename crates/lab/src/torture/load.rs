@@ -1,4 +1,4 @@
-//! SQL clients at work: some write, on whichever node takes writers; one for each node reads there.
+//! SQL clients that write, on whichever node takes writers, or by whichever has them done.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,8 +9,9 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use super::history::{
-    ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Read, Write,
+use super::{
+    history::{ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Route, Write},
+    reading::Reader,
 };
 use freshet::sql_client::{Reply, Session, SqlFailure};
 
@@ -29,6 +30,9 @@ const EXPECTED: [&str; 9] = ["40001", "40P01", "40003", "25006", "57P01", "57P03
 
 /// Of these, those after which the session is as good as before.
 const HARMLESS: [&str; 4] = ["40001", "40P01", "57014", "23505"];
+
+/// Who serves the sessions of clients that write.
+const ROUTES: [Route; 6] = [Route::Node, Route::Node, Route::Node, Route::Any, Route::Any, Route::Primary];
 
 /// How many rows table `labour` has.
 const LABOURS: i64 = 90;
@@ -72,15 +76,15 @@ pub(super) fn labour(session: &mut Session, time: Duration) -> Result<(), SqlFai
     update((rows as i64).clamp(1, LABOURS))
 }
 
-fn number(text: &str) -> i64 {
+pub(super) fn number(text: &str) -> i64 {
     text.parse().unwrap_or(i64::MIN)
 }
 
-fn numbers(rows: &[Vec<String>]) -> impl Iterator<Item = Vec<i64>> {
+pub(super) fn numbers(rows: &[Vec<String>]) -> impl Iterator<Item = Vec<i64>> {
     rows.iter().map(|row| row.iter().map(|value| number(value)).collect())
 }
 
-fn registers(rows: &[Vec<String>]) -> Vec<(i64, i64, Id)> {
+pub(super) fn registers(rows: &[Vec<String>]) -> Vec<(i64, i64, Id)> {
     numbers(rows).map(|row| (row[0], row[1], row[2])).collect()
 }
 
@@ -136,8 +140,9 @@ impl Load<'_> {
         }
     }
 
-    pub(super) fn open(&self, node: usize) -> Result<Session, SqlFailure> {
-        let mut session = Session::open(&self.sockets[node], USER, CONNECT)?;
+    pub(super) fn open(&self, node: usize, route: Route) -> Result<Session, SqlFailure> {
+        let settings = [("freshet.route", route.name())];
+        let mut session = Session::open_with(&self.sockets[node], USER, &settings, CONNECT)?;
         session.run("SET freshet.commit_lsns = on")?;
         session.wait_for(PATIENCE)?;
         Ok(session)
@@ -146,7 +151,8 @@ impl Load<'_> {
     /// Writes, as client `number`, whose last transaction had the sequence number `last`; returns
     /// the new one.
     pub(super) fn write(&self, number: i64, last: i64, random: Random) -> i64 {
-        let mut client = Client { load: self, number, sequence: last, random, connection: 0, node: 0 };
+        let reader = Reader::default();
+        let mut client = Client { load: self, number, sequence: last, random, reader };
         let mut session: Option<Session> = None;
         while self.lasts() {
             let mut open = match session.take() {
@@ -166,99 +172,6 @@ impl Load<'_> {
         }
         client.sequence
     }
-
-    /// Reads on one node.
-    pub(super) fn read(&self, node: usize, clients: i64, mut random: Random) {
-        while self.lasts() {
-            let Ok(mut session) = self.open(node) else {
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            };
-            let connection = self.history.connection();
-            while self.lasts() {
-                if let Err(failure) = self.look(&mut session, node, connection, clients, &mut random) {
-                    self.judge(&failure, node, "a reader");
-                    if !is_harmless(&failure) || session.run("ROLLBACK").is_err() {
-                        break;
-                    }
-                }
-                thread::sleep(Duration::from_millis(random.within(2, 30)));
-            }
-        }
-    }
-
-    /// Where the newest transactions of a client begin, of those that it has tried.
-    fn newest_of(&self, client: i64) -> Id {
-        let book = self.history.book();
-        let newest = book.writes.iter().rev().find(|write| write.id / PER_CLIENT == client);
-        newest.map_or(client * PER_CLIENT, |write| (write.id - 60).max(client * PER_CLIENT))
-    }
-
-    /// One snapshot.
-    fn look(
-        &self,
-        session: &mut Session,
-        node: usize,
-        connection: u64,
-        clients: i64,
-        random: &mut Random,
-    ) -> Result<(), SqlFailure> {
-        let (led, begun) = (session.takes_writers(), self.history.now());
-        let mut read = Read { node, connection, begun, ..Read::default() };
-        if random.below(3) == 0 {
-            // As a client that was told of a commit asks for it.
-            let lsn = *read.after.insert(self.history.book().last_lsn);
-            session.run(&format!("SET freshet.read_after = '{lsn}'"))?;
-        } else {
-            session.run("SET freshet.read_after = ''")?;
-        }
-        session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
-        let registers_seen = session.run("SELECT key, version, writer FROM register")?;
-        let accounts = session.run("SELECT id, balance FROM account")?;
-        let pieces = session.run("SELECT piece, place FROM piece")?;
-        // A node that began with nothing is at the definitions still.
-        if read.after.is_none() && [&registers_seen, &accounts, &pieces].iter().all(|it| it.rows.is_empty()) {
-            return session.run("COMMIT").map(drop);
-        }
-        let by_index = session.run("SELECT count(*) FROM shelf WHERE tag = 1")?.rows;
-        let by_row = session.run("SELECT count(*) FROM shelf WHERE tag + 0 = 1")?.rows;
-        let client = random.below(clients.unsigned_abs()).cast_signed();
-        let from = self.newest_of(client);
-        let below = (client + 1) * PER_CLIENT;
-        let journal =
-            session.run(&format!("SELECT id FROM journal WHERE id >= {from} AND id < {below} ORDER BY id"))?;
-        // On a primary what was read counts only when the end of the transaction says that it
-        // holds.
-        session.run("COMMIT")?;
-        read.ended = self.history.now();
-        read.current = led && session.takes_writers();
-        let whence = || format!("on node {}, connection {connection}", self.names[node]);
-        let sum: i64 = numbers(&accounts.rows).map(|row| row[1]).sum();
-        if sum != ACCOUNTS * BALANCE || accounts.rows.len() as i64 != ACCOUNTS {
-            self.history.violated(format!("half a transaction was seen {}: accounts {:?}", whence(), accounts.rows));
-        }
-        if by_index != by_row {
-            let what = format!("an index lacks rows, seen {}: {by_index:?} of {by_row:?}", whence());
-            self.history.violated(what);
-        }
-        let mut found: Vec<i64> = numbers(&pieces.rows).map(|row| row[0]).collect();
-        found.sort_unstable();
-        if !found.iter().copied().eq(0..PIECES) {
-            self.history.violated(format!("a moved row is lost, seen {}: {:?}", whence(), pieces.rows));
-        }
-        read.registers = registers(&registers_seen.rows);
-        if read.registers.len() as i64 != KEYS {
-            self.history.violated(format!("registers are missing, seen {}: {:?}", whence(), read.registers));
-        }
-        let ids: Vec<Id> = numbers(&journal.rows).map(|row| row[0]).collect();
-        if !ids.is_sorted() || ids.iter().any(|id| !(from..below).contains(id)) {
-            self.history.violated(format!("ids from {from} to {below} were asked for {}: {ids:?}", whence()));
-            return Ok(());
-        }
-        read.journal = Some((from, ids));
-        self.history.book().reads.push(read);
-        Ok(())
-    }
 }
 
 /// What a transaction is about.
@@ -277,23 +190,25 @@ struct Client<'a> {
     number: i64,
     sequence: i64,
     random: Random,
-    connection: u64,
-    node: usize,
+    reader: Reader,
 }
 
 impl Client<'_> {
-    /// Connects to a node that takes writers, as drivers do with target_session_attrs=read-write.
+    /// Connects to a node that takes writers, as drivers do with target_session_attrs=read-write;
+    /// or to any, for a session that it hands on, or divides.
     fn connect(&mut self) -> Option<Session> {
+        let route = ROUTES[self.random.below(ROUTES.len() as u64) as usize];
         let mut order: Vec<usize> = (0..self.load.sockets.len()).collect();
         self.random.shuffle(&mut order);
         for node in order {
             if !self.load.lasts() {
                 return None;
             }
-            if let Ok(session) = self.load.open(node)
+            let reader = Reader::begin(self.load, node, route);
+            if let Ok(session) = self.load.open(node, route)
                 && session.takes_writers()
             {
-                (self.node, self.connection) = (node, self.load.history.connection());
+                self.reader = reader;
                 return Some(session);
             }
         }
@@ -302,10 +217,11 @@ impl Client<'_> {
 
     /// One transaction; returns whether the session can be used again.
     fn step(&mut self, session: &mut Session) -> bool {
-        if self.random.below(12) == 0 {
-            let clients = self.number + 1;
-            let (load, node, connection) = (self.load, self.node, self.connection);
-            let looked = load.look(session, node, connection, clients, &mut self.random);
+        let Reader { node, route, .. } = self.reader;
+        // Of what a divided session writes, much is looked for.
+        if self.random.below(if route == Route::Any { 2 } else { 12 }) == 0 {
+            let load = self.load;
+            let looked = load.look(session, &self.reader, self.number, &mut self.random);
             return match looked {
                 Ok(()) => true,
                 Err(failure) => {
@@ -321,9 +237,12 @@ impl Client<'_> {
         let went = self.transaction(session, id, &mut effect);
         let ended = self.load.history.now();
         let (outcome, again) = match went {
-            Ok(lsn) => (Outcome::Committed(lsn), true),
+            Ok(lsn) => {
+                self.reader.wrote(lsn, id);
+                (Outcome::Committed(lsn), true)
+            }
             Err((committing, failure)) => {
-                self.load.judge(&failure, self.node, &format!("client {}", self.number));
+                self.load.judge(&failure, node, &format!("client {}", self.number));
                 let harmless = is_harmless(&failure);
                 let text = failure.to_string();
                 let outcome =
@@ -331,7 +250,7 @@ impl Client<'_> {
                 (outcome, harmless && session.run("ROLLBACK").is_ok())
             }
         };
-        self.load.history.wrote(Write { id, node: self.node, begun, ended, outcome, effect });
+        self.load.history.wrote(Write { id, node, route, begun, ended, outcome, effect });
         again
     }
 
@@ -427,7 +346,7 @@ impl Client<'_> {
     fn bump(&mut self, session: &mut Session, level: &str, effect: &mut Effect) -> Result<(), SqlFailure> {
         effect.hops = changed(&session.run("UPDATE piece SET hops = hops + 1")?);
         if effect.hops != PIECES {
-            let (node, hops) = (&self.load.names[self.node], effect.hops);
+            let (node, hops) = (&self.load.names[self.reader.node], effect.hops);
             self.load.history.violated(format!(
                 "a moved row is skipped: UPDATE of all {PIECES} pieces on node {node} ({level}) changed {hops}"
             ));
@@ -436,6 +355,6 @@ impl Client<'_> {
     }
 }
 
-fn is_harmless(failure: &SqlFailure) -> bool {
+pub(super) fn is_harmless(failure: &SqlFailure) -> bool {
     matches!(failure, SqlFailure::Server { code, fatal: false, .. } if HARMLESS.contains(&code.as_str()))
 }

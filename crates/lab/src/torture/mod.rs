@@ -8,19 +8,27 @@
 //! | [`net`] | the network that they are in, if cables are cut |
 //! | [`nemesis`] | what is done to them, and by [`cuts`] to their cables |
 //! | [`fault`] | of these, which faults there are |
+//! | [`mending`] | what an operator does where mirrors are |
+//! | [`levels`] | what a commit promises, and how that changes |
 //! | [`sparing`] | whom it spares |
-//! | [`load`] | clients |
+//! | [`load`] | clients that write |
+//! | [`reading`] | clients that read |
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
+//! | [`sessions`] | of that, what one session sees |
 
 mod checks;
 mod cluster;
 mod cuts;
 mod fault;
 mod history;
+mod levels;
 mod load;
+mod mending;
 mod nemesis;
 mod net;
+mod reading;
+mod sessions;
 mod shape;
 mod sparing;
 mod states;
@@ -47,7 +55,7 @@ use serde::Serialize;
 use self::{
     cluster::Cluster,
     fault::Fault,
-    history::{History, Outcome},
+    history::{Book, History, Outcome, Route},
     load::Load,
     nemesis::{Done, Nemesis},
     shape::{Fabric, Shape},
@@ -91,7 +99,8 @@ pub(crate) struct TortureOptions {
     /// How standbys get the log. [default: by seed]
     #[arg(long, value_name = "FABRIC", value_enum)]
     fabric: Option<Fabric>,
-    /// 2-safe (with least-in-sync 1), very-safe or quorum:K. [default: by seed]
+    /// The level at first: 2-safe (with least-in-sync 1), very-safe, majority or quorum:K. The
+    /// fault `level` changes it. [default: by seed]
     #[arg(long, value_name = "LEVEL")]
     safety: Option<Safety>,
     /// When standbys replay. [default: by seed]
@@ -156,6 +165,9 @@ struct Summary {
     /// Of unknown outcome.
     open: u64,
     reads: u64,
+    /// Transactions and reads of sessions that nodes hand on, and of those that they divide.
+    handed_on: u64,
+    divided: u64,
     #[serde(flatten)]
     done: Done,
     /// Nodes that ended by themselves.
@@ -205,10 +217,29 @@ pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
     Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+impl Summary {
+    /// Adds what clients did and heard in a cluster's life.
+    fn count(&mut self, book: &Book) {
+        self.transactions += book.writes.len() as u64;
+        self.acknowledged += book.acknowledged;
+        for write in &book.writes {
+            self.refused += u64::from(matches!(write.outcome, Outcome::Refused(_)));
+            self.open += u64::from(matches!(write.outcome, Outcome::Open(_)));
+        }
+        self.reads += book.reads.len() as u64;
+        let routes = || book.writes.iter().map(|write| write.route).chain(book.reads.iter().map(|read| read.route));
+        self.handed_on += routes().filter(|route| *route == Route::Primary).count() as u64;
+        self.divided += routes().filter(|route| *route == Route::Any).count() as u64;
+        for (code, count) in &book.errors {
+            *self.errors.entry(code.clone()).or_default() += count;
+        }
+    }
+}
+
 fn print(summary: &Summary) {
     println!(
         "{} cluster(s) from seed {}, {} round(s), {:.0} s: {} transactions that write, {} acknowledged, {} refused, {} of unknown \
-         outcome; {} reads",
+         outcome; {} reads; {} of all in sessions that are handed on, {} in divided ones",
         summary.clusters,
         summary.seed,
         summary.rounds,
@@ -218,9 +249,11 @@ fn print(summary: &Summary) {
         grouped(summary.refused),
         grouped(summary.open),
         grouped(summary.reads),
+        grouped(summary.handed_on),
+        grouped(summary.divided),
     );
     println!(
-        "{} kills, {} stops, {} cuts, {} failovers and {} refused, {} roles handed over, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
+        "{} kills, {} stops, {} cuts, {} failovers and {} refused, {} roles handed over, {} levels changed, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
          {:.1} s after the last fault",
         summary.done.kills,
         summary.done.stops,
@@ -228,6 +261,7 @@ fn print(summary: &Summary) {
         summary.done.failovers,
         summary.done.refused,
         summary.done.switch_overs,
+        summary.done.levels,
         summary.ended_alone,
         summary.longest_unavailable_seconds,
         summary.longest_recovery_seconds,
@@ -310,18 +344,9 @@ fn torment(
     let violations = std::mem::take(&mut history.book().violations);
     let book = history.book();
     summary.clusters += 1;
-    summary.transactions += book.writes.len() as u64;
-    summary.acknowledged += book.acknowledged;
-    for write in &book.writes {
-        summary.refused += u64::from(matches!(write.outcome, Outcome::Refused(_)));
-        summary.open += u64::from(matches!(write.outcome, Outcome::Open(_)));
-    }
-    summary.reads += book.reads.len() as u64;
+    summary.count(&book);
     summary.done.add(&nemesis.done);
     summary.ended_alone += cluster.ended_alone.load(Ordering::Relaxed);
-    for (code, count) in &book.errors {
-        *summary.errors.entry(code.clone()).or_default() += count;
-    }
     let gap = book.longest_gap.as_secs_f64();
     summary.longest_unavailable_seconds = summary.longest_unavailable_seconds.max(gap);
     drop(book);
@@ -537,7 +562,11 @@ impl Round<'_> {
         let (again, differ) = self.cluster.executed_again();
         differ.into_iter().for_each(|why| self.history.violated(why));
         let again = if again > 0 { format!(", {again} executed again") } else { String::new() };
-        self.history.log(&format!("checked: {writes} transactions that write, {reads} reads{again}"));
+        let divided = self.cluster.read_by_standbys();
+        self.history.log(&format!(
+            "checked: {writes} transactions that write, {reads} reads{again}; standbys have done {divided} \
+             reads of divided sessions"
+        ));
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::Safety;
 use freshet_workloads::random::Random;
 
 use super::{Fault, cluster::Cluster, history::History, load, witness::Witness};
@@ -16,12 +17,6 @@ use freshet::{Failure, client::ClientError, interruption::Interruption};
 const FAILOVER: Duration = Duration::from_secs(30);
 /// How long a failover may take that no operator has asked for.
 const BY_THEMSELVES: Duration = Duration::from_secs(10);
-/// How long all may take to be in sync after a mirror has taken over.
-const MENDING: Duration = Duration::from_secs(30);
-/// So often all have to be in sync, one look after the other.
-const CALM: u32 = 4;
-/// A node that has lacked log for so long does not find it any more.
-const LACKING: Duration = Duration::from_secs(1);
 /// How long a statement may take that changes tables while nodes are away.
 const DEFINING: Duration = Duration::from_secs(5);
 /// For so long standbys that execute are behind what they have acknowledged.
@@ -91,6 +86,8 @@ pub(super) struct Done {
     pub(super) failovers: u64,
     /// Roles that were handed over.
     pub(super) switch_overs: u64,
+    /// Levels that were changed.
+    pub(super) levels: u64,
     /// Failovers that the node refused.
     pub(super) refused: u64,
     /// How long each took that no operator asked for, in seconds.
@@ -104,6 +101,7 @@ impl Done {
         self.cuts += other.cuts;
         self.failovers += other.failovers;
         self.switch_overs += other.switch_overs;
+        self.levels += other.levels;
         self.refused += other.refused;
         self.automatic.extend(&other.automatic);
     }
@@ -117,11 +115,13 @@ pub(super) struct Nemesis<'a> {
     pub(super) done: Done,
     /// All nodes were in sync before the fault.
     pub(super) whole: bool,
+    /// The levels that may be in effect since.
+    pub(super) levels: Vec<Safety>,
 }
 
 impl<'a> Nemesis<'a> {
     pub(super) fn new(cluster: &'a Cluster<'a>, history: &'a History, interruption: &'a Interruption) -> Self {
-        Self { cluster, history, interruption, done: Done::default(), whole: false }
+        Self { cluster, history, interruption, done: Done::default(), whole: false, levels: Vec::new() }
     }
 
     pub(super) fn sleep(&self, time: Duration) -> Result<(), Failure> {
@@ -140,7 +140,7 @@ impl<'a> Nemesis<'a> {
 
     /// Of nodes that are to die at once: those that may.
     pub(super) fn doomed(&self, nodes: &[usize]) -> Vec<usize> {
-        let [doomed, spared] = self.cluster.spare(nodes, self.whole);
+        let [doomed, spared] = self.cluster.spare(nodes, self.whole, &self.levels);
         for node in spared {
             self.history.log(&format!("{} is spared: too much would go with its memory", self.name(node)));
         }
@@ -306,7 +306,8 @@ impl<'a> Nemesis<'a> {
     /// Logs what is about to come, and notes whether all is well before it.
     fn begin(&mut self, deal: &Deal, primary: usize) {
         self.history.log(&format!("{deal}; {} is the primary", self.name(primary)));
-        self.whole = self.cluster.is_whole().is_ok();
+        self.whole = self.cluster.is_whole().is_ok() && !self.cluster.kills_witness_too(deal.dice[1]);
+        self.levels = self.cluster.levels(primary);
     }
 
     /// Does it; returns when it is over, with everybody who was stopped or killed on the way back.
@@ -327,7 +328,6 @@ impl<'a> Nemesis<'a> {
         let standbys = rotated(counted.filter(|node| *node != primary), deal.dice[0]);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
         self.begin(deal, primary);
-        self.whole &= !self.cluster.kills_witness_too(deal.dice[1]);
         match deal.fault {
             Fault::KillPrimary => self.kill_for(primary, deal.first)?,
             Fault::KillStandby => self.kill_for(others[0], deal.first)?,
@@ -423,6 +423,7 @@ impl<'a> Nemesis<'a> {
                 self.sleep(deal.first / 4)?;
                 self.want(others[0]);
             }
+            Fault::Level => self.change_level(deal, primary, &standbys)?,
             Fault::KillWitness | Fault::StopWitness => self.without_witness(deal)?,
             _ => self.cut(deal, [primary, standby, others[0]])?,
         }
@@ -539,55 +540,6 @@ impl<'a> Nemesis<'a> {
             self.kill(victim);
             self.sleep(deal.second / 4)?;
             self.want(victim);
-        }
-        Ok(())
-    }
-
-    /// After failovers by mirrors: others begin again with empty directories, as mirrors.
-    pub(super) fn mirror_again(&self, random: &mut Random) -> Result<(), Failure> {
-        let nodes = 0..self.cluster.shape().counted;
-        let mirrors = nodes.clone().filter(|node| self.cluster.is_mirror(*node)).count();
-        let missing = self.cluster.shape().mirror_count().saturating_sub(mirrors);
-        let (Ok(primary), true) = (self.cluster.is_whole(), missing > 0) else { return Ok(()) };
-        let mut others: Vec<usize> = nodes.filter(|node| *node != primary && !self.cluster.is_mirror(*node)).collect();
-        random.shuffle(&mut others);
-        for node in others.into_iter().take(missing) {
-            self.history.log(&format!("{} begins again as a mirror", self.name(node)));
-            self.cluster.begin_again(node, primary, true, None)?;
-            self.mend()?;
-        }
-        Ok(())
-    }
-
-    /// What an operator has to do where mirrors are: a node that has less than a mirror which took
-    /// over begins again with an empty directory. No other fault comes before all are in sync: what
-    /// such a node had acknowledged does not count any more.
-    pub(super) fn mend(&self) -> Result<(), Failure> {
-        if self.cluster.shape().mirror_count() == 0 {
-            return Ok(());
-        }
-        let deadline = Instant::now() + MENDING;
-        let mut lacking: Vec<Option<Instant>> = vec![None; self.cluster.names().len()];
-        // A node that lacks log seems to be in sync at times, while it tries to follow.
-        let mut calm = 0;
-        while calm < CALM && Instant::now() < deadline {
-            calm = if self.cluster.is_whole().is_ok() { calm + 1 } else { 0 };
-            for (node, lacking) in lacking.iter_mut().enumerate() {
-                // Whether anything was lost that must not be, the ledger says.
-                if self.cluster.refill(node) {
-                    self.history.log(&format!("{} holds more, and gives it up", self.name(node)));
-                    calm = 0;
-                }
-                let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
-                calm = 0;
-                if lacking.get_or_insert_with(Instant::now).elapsed() < LACKING {
-                    continue;
-                }
-                *lacking = None;
-                self.history.log(&format!("{} lacks log, and begins again", self.name(node)));
-                self.cluster.begin_again(node, primary, false, None)?;
-            }
-            self.sleep(Duration::from_millis(50))?;
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ pub(super) struct Shape {
     /// The node whose asynchronous standby the next one behind the counted ones is.
     relay: Option<usize>,
     pub(super) fabric: Fabric,
+    /// What a commit promises at first.
     pub(super) safety: Safety,
     pub(super) replay: ReplayMode,
     pub(super) streams: u8,
@@ -186,9 +187,9 @@ impl Shape {
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--sql-connections", "60".to_owned()),
         ];
-        if self.safety == Safety::TwoSafe && !self.witness {
-            // Without it a standby cannot know whether the primary continued alone, and no node may
-            // take over.
+        if !self.witness {
+            // For 2-safe, which may be or become the level: without it a standby cannot know
+            // whether the primary continued alone, and no node may take over.
             flags.push(("--least-in-sync", "1".to_owned()));
         }
         if node >= self.counted {
@@ -369,23 +370,52 @@ mod tests {
         options: TortureOptions,
     }
 
-    /// `./test` comes to three clusters at least in its two minutes: among them are both kinds of
-    /// failover, and primaries that can hand their role to a standby, and are to.
-    #[test]
-    fn ci_has_failovers_of_both_kinds_and_switch_overs() {
+    /// The seed of a torture that `./test` runs with these options before it.
+    fn seed_of_ci(options: &str) -> u64 {
         let script = include_str!("../../../../test");
-        let first = script.split("torture --seed ").nth(1).and_then(|rest| rest.split(' ').next());
-        let first: u64 = first.unwrap().parse().unwrap();
-        let options = Command::parse_from(["torture"]).options;
-        let shapes: Vec<_> = (first..first + 3).map(|seed| Shape::draw(seed, &options).unwrap()).collect();
-        let automatic = shapes.iter().filter(|shape| shape.automatic).count();
-        assert!((1..shapes.len()).contains(&automatic), "{automatic} with automatic failovers");
-        let switch_overs = shapes.iter().filter(|shape| shape.mirror_count() + 1 < shape.counted).flat_map(|shape| {
+        let seed = script.split(&format!("torture {options}--seed ")).nth(1).and_then(|rest| rest.split(' ').next());
+        seed.unwrap().parse().unwrap()
+    }
+
+    /// The faults of this name that come to the clusters.
+    fn dealt(shapes: &[&Shape], options: &TortureOptions, name: &str) -> usize {
+        let deals = shapes.iter().flat_map(|shape| {
             let mut random = Random::stream(shape.seed, 1);
-            let kinds = Fault::drawn(&options);
-            let rounds = (0..options.rounds).flat_map(move |_| draw(&mut random, &kinds));
-            rounds.filter(|deal| deal.to_string().starts_with("switch-over"))
+            let kinds = Fault::drawn(options);
+            (0..options.rounds).flat_map(move |_| draw(&mut random, &kinds))
         });
-        assert!(switch_overs.count() >= 2);
+        deals.filter(|deal| deal.to_string().starts_with(name)).count()
+    }
+
+    /// Whether the clusters from this seed on, as many as `./test` comes to, have both kinds of
+    /// failover, primaries that can hand their role to a standby, and are to, and levels that
+    /// change.
+    fn have_all(first: u64, count: u64, options: &TortureOptions, [switch_overs, levels]: [usize; 2]) -> bool {
+        let shapes: Vec<_> = (first..first + count).map(|seed| Shape::draw(seed, options).unwrap()).collect();
+        let automatic = shapes.iter().filter(|shape| shape.automatic).count();
+        let can: Vec<_> = shapes.iter().filter(|shape| shape.mirror_count() + 1 < shape.counted).collect();
+        (1..shapes.len()).contains(&automatic)
+            && dealt(&can, options, "switch-over") >= switch_overs
+            && dealt(&shapes.iter().collect::<Vec<_>>(), options, "level") >= levels
+    }
+
+    #[track_caller]
+    fn assert_have_all(of_ci: &str, arguments: &[&str], count: u64, wanted: [usize; 2]) {
+        let options = Command::parse_from(arguments).options;
+        let have = |first: u64| have_all(first, count, &options, wanted);
+        let others = || (1..200).filter(|first| have(*first)).collect::<Vec<_>>();
+        assert!(have(seed_of_ci(of_ci)), "the seeds of ./test do not have all; these do: {:?}", others());
+    }
+
+    /// In its two minutes it comes to three clusters at least.
+    #[test]
+    fn ci_has_failovers_of_both_kinds_and_switch_overs_and_other_levels() {
+        assert_have_all("", &["torture"], 3, [2, 3]);
+    }
+
+    /// With cables that are cut, to two.
+    #[test]
+    fn ci_changes_levels_beside_cuts() {
+        assert_have_all("--cut ", &["torture", "--cut"], 2, [0, 1]);
     }
 }

@@ -32,12 +32,12 @@ fn part(nodes: &[usize], volatile: impl Fn(usize) -> bool, may_lose: usize) -> [
 }
 
 impl Cluster<'_> {
-    /// Parts nodes into those that may be killed at once and those that are to be spared. Where not
-    /// all were in sync (`whole`), what is missing may have been lost already.
-    pub(super) fn spare(&self, nodes: &[usize], whole: bool) -> [Vec<usize>; 2] {
-        let shape = self.shape();
-        let may_lose = if whole { may_lose(shape.safety, shape.counted) } else { 0 };
-        part(nodes, |node| self.is_volatile(node), may_lose)
+    /// Parts nodes into those that may be killed at once and those that are to be spared, by the
+    /// strictest of `levels`, which may be in effect. Where not all were in sync (`whole`), what is
+    /// missing may have been lost already.
+    pub(super) fn spare(&self, nodes: &[usize], whole: bool, levels: &[Safety]) -> [Vec<usize>; 2] {
+        let may_lose = levels.iter().map(|level| may_lose(*level, self.shape().counted)).min();
+        part(nodes, |node| self.is_volatile(node), may_lose.filter(|_| whole).unwrap_or(0))
     }
 
     /// Whether what a node holds goes with its process: a mirror's memory does that is in no files,

@@ -195,6 +195,13 @@ impl Wire {
         Some((char::from(head[0]), body))
     }
 
+    /// Has the session write an answer that is longer than what the connection takes, and reads no
+    /// more than its beginning.
+    pub fn begin_to_write(&mut self) {
+        self.send(&query("WIDE 30000000"));
+        assert_eq!(self.receive().unwrap().0, 'T');
+    }
+
     /// All messages up to one of this kind, or the end.
     pub fn receive_until(&mut self, kind: char) -> Vec<Answer> {
         let mut answers = Vec::new();
