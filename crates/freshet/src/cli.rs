@@ -155,8 +155,9 @@ pub(crate) enum Command {
     /// The node is the first of a new cluster: start it with `freshet serve --directory`, then
     /// standbys that join it.
     Restore(RestoreOptions),
-    /// Rehearse failures: make a cluster of throw-away nodes, kill, stop, cut and promote them under
-    /// load, and say how long nothing could be written, what clients heard, and what was lost.
+    /// Rehearse failures: make a cluster of throw-away nodes, kill, stop, cut and promote them
+    /// under load, and say how long nothing could be written, what clients heard, and what was
+    /// lost.
     ///
     /// The nodes are on this machine, in a directory that is removed at the end. With --address
     /// they are made from a backup of a running cluster, which is taken for that, at its level and

@@ -39,6 +39,34 @@ pub struct Others {
     pub silent: u32,
 }
 
+impl Others {
+    /// What a node has said that was asked at `at`, but its log. Gives who leads, if it names one:
+    /// which node, whether that is itself, and where it is. Refusals that do not say whose they are
+    /// are noted for `me`, who asks.
+    fn note(
+        &mut self,
+        me: NodeId,
+        refusal: Option<Refusal>,
+        at: &Peer,
+        is_waited_for: bool,
+    ) -> Option<(Living, bool, Option<String>)> {
+        match refusal {
+            Some(Refusal::LedBy { node, term, primary }) => {
+                let itself = at.node == Some(node) || primary.as_ref() == Some(&at.address);
+                return Some((Living { term, node }, itself, primary));
+            }
+            Some(Refusal::NoVote { node, testimony, .. }) => self.answers.push((node, Answer::NoVote(*testimony))),
+            Some(Refusal::Fenced { highest, holder, .. }) => {
+                self.answers.push((me, Answer::Higher { highest, holder }));
+            }
+            // An address of this node's own.
+            Some(Refusal::Myself { .. }) => {}
+            _ => self.silent += u32::from(is_waited_for),
+        }
+        None
+    }
+}
+
 /// Asks the nodes at `addresses`, and whom those know, which of them leads, and what they hold, on
 /// behalf of `node`, a node that was a primary before, or followed one: whose disk was set back may
 /// know too few. Blocks for `patience` at most if a node is silent, and as long again for those
@@ -83,21 +111,7 @@ pub fn ask_others(
                 }
                 _ => None,
             };
-            match refusal {
-                Some(Refusal::LedBy { node, term, primary }) => {
-                    let itself = asked_at.node == Some(node) || primary.as_ref() == Some(&asked_at.address);
-                    leads.push((Living { term, node }, itself, primary));
-                }
-                Some(Refusal::NoVote { node, testimony, .. }) => {
-                    others.answers.push((node, Answer::NoVote(*testimony)))
-                }
-                Some(Refusal::Fenced { highest, holder, .. }) => {
-                    others.answers.push((node, Answer::Higher { highest, holder }));
-                }
-                // An address of this node's own.
-                Some(Refusal::Myself { .. }) => {}
-                _ => others.silent += u32::from(is_waited_for),
-            }
+            leads.extend(others.note(node, refusal, &asked_at, is_waited_for));
         }
     }
     let leads = leads.into_iter().max_by_key(|(living, itself, primary)| (living.term, *itself, primary.is_some()));

@@ -327,7 +327,7 @@ impl Sets {
             Some(0) if self.begun => false,
             Some(newest) => {
                 self.chain.drain(..newest);
-                // A log that no set names may come back: a directory that was put back as it once was.
+                // A log that no set names may come back: its directory was put back as it was once.
                 let chain = &self.chain;
                 self.gone.retain(|log| chain.iter().any(|link| link.set.possible_members().any(|it| it == log)));
                 self.begun = true;

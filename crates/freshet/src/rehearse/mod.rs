@@ -425,8 +425,8 @@ impl Stage<'_> {
 
 impl Acks<'_> {
     /// How long after `begun` a node has acknowledged a row that is not the `primary`, or is with a
-    /// session that began after `restarted`. Blocks until then, for [`LONGEST`] from now on at most.
-    /// Takes all acknowledgements that come.
+    /// session that began after `restarted`. Blocks until then, for [`LONGEST`] from now on at
+    /// most. Takes all acknowledgements that come.
     fn first(&mut self, begun: Instant, primary: usize, restarted: Option<Instant>) -> Option<Duration> {
         let deadline = Instant::now() + LONGEST;
         while let Ok(ack) = self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

@@ -96,7 +96,7 @@ impl Report {
         line("errors", if errors.is_empty() { "none".to_owned() } else { errors.join(", ") });
         line("acknowledged", format!("{} rows", grouped(self.acknowledged as u64)));
         line("of these LOST", self.lost.to_string());
-        line("of open outcome", format!("{} rows, of which {} are there", self.open, self.open_found));
+        line("of open outcome", format!("{} rows, {} of them are there", self.open, self.open_found));
         for violation in &self.violations {
             line("WRONG", violation.clone());
         }

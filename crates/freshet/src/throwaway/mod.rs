@@ -320,7 +320,7 @@ impl Nodes {
         net.cut(node, &net.others(node), way)
     }
 
-    /// All cables are whole, and whoever stands still continues.
+    /// All cables are whole, and those that stand still continue.
     ///
     /// # Errors
     /// When the network does not heal.

@@ -149,8 +149,8 @@ impl MediumFile for LyingFile {
 
 impl Drop for LyingFile {
     fn drop(&mut self) {
-        // A process that ends in order leaves everything. An error is one of a disk of which
-        // nothing is expected.
+        // A process that ends in order leaves everything. Of a disk that lies nothing else is
+        // expected.
         drop(self.settle(None));
     }
 }
