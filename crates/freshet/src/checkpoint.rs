@@ -12,7 +12,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Asks for a checkpoint and waits for it.
 pub(crate) fn run(options: &CheckpointOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let begun = Instant::now();
     let (start, end, bytes, rows) = client.checkpoint(options.consistent, Duration::from_secs(options.patience))?;
     println!(

@@ -246,6 +246,36 @@ impl ThePrimary {
     }
 }
 
+/// The node that a command asks that has no other operand, and how it is asked. Without `LOCAL` it
+/// has to be named.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Asked<const LOCAL: bool = true> {
+    /// The node's control port (its `address`): host:port. [default, but for what changes a node's
+    /// part in its cluster, and advise: 127.0.0.1:7400]
+    #[arg(value_name = "ADDRESS")]
+    at: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "at")]
+    address: Option<String>,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+impl<const LOCAL: bool> Asked<LOCAL> {
+    /// Its control port.
+    pub(crate) fn address(&self) -> Result<&str, Failure> {
+        let named = self.at.as_deref().or(self.address.as_deref());
+        named.or(LOCAL.then_some("127.0.0.1:7400")).ok_or_else(|| {
+            Failure::new("say which node: add the address of its control port, as in freshet promote 10.0.0.2:7400")
+        })
+    }
+
+    /// Connects to it.
+    pub(crate) fn connect(&self, patience: Duration) -> Result<Client, Failure> {
+        Ok(self.shows.connect(self.address()?, patience)?)
+    }
+}
+
 /// Options of `freshet token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenOptions {
@@ -305,17 +335,11 @@ fn node_id(text: &str) -> Result<NodeId, String> {
 /// Options of `freshet status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
-    /// The node's control port (its `address`): host:port. [default: 127.0.0.1:7400]
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) at: Option<String>,
-    /// The same.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400", hide = true, conflicts_with = "at")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
     /// Print the node's own JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 5)]
     pub(crate) patience: u64,
@@ -324,9 +348,8 @@ pub(crate) struct StatusOptions {
 /// Options of `freshet advise`.
 #[derive(Debug, Args)]
 pub(crate) struct AdviseOptions {
-    /// The primary's control port (its `address`): host:port.
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked<false>,
     /// How long to look, in seconds. The load should be what it usually is.
     #[arg(long = "for", value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -334,60 +357,46 @@ pub(crate) struct AdviseOptions {
     /// Print a JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet members`.
 #[derive(Debug, Args)]
 pub(crate) struct MembersOptions {
-    /// The control port of any node (its `address`): host:port.
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
     /// Print the table as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 15)]
     pub(crate) patience: u64,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet refill`.
 #[derive(Debug, Args)]
 pub(crate) struct RefillOptions {
-    /// The mirror's control port (its `address`): host:port.
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) address: String,
     #[command(flatten)]
-    pub(crate) shows: Shows,
+    pub(crate) asked: Asked<false>,
 }
 
 /// Options of `freshet begin-again`.
 #[derive(Debug, Args)]
 pub(crate) struct BeginAgainOptions {
-    /// The standby's control port (its `address`): host:port.
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked<false>,
     /// Begin again even if nothing speaks against its state.
     #[arg(long)]
     pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet checkpoint`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointOptions {
-    /// The node's control port (its `address`): host:port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
     /// Write the state at one moment. Costs memory for what changes while it is written.
     #[arg(long)]
     pub(crate) consistent: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
     /// How long to wait for the checkpoint, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub(crate) patience: u64,

@@ -4,22 +4,19 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 
-use crate::{Failure, cli::Shows, messages::plain, status::Health, units::lasting};
+use crate::{Failure, cli::Asked, messages::plain, status::Health, units::lasting};
 
 /// Options of `freshet maintenance`.
 #[derive(Debug, Args)]
 pub(crate) struct MaintenanceOptions {
-    /// The control port of any node (its `address`): host:port.
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
     /// For how long, from now on: a number with s, m or h, at most 24h.
     #[arg(long = "for", value_name = "TIME", default_value = "30m", value_parser = length)]
     pub(crate) length: Duration,
     /// End it now.
     #[arg(long, conflicts_with = "length")]
     pub(crate) end: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
 }
 
 /// How long a node may take to accept a connection.
@@ -46,7 +43,7 @@ pub(crate) fn length(text: &str) -> Result<Duration, String> {
 
 /// Orders it, or ends it.
 pub(crate) fn run(options: &MaintenanceOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let length = if options.end { Duration::ZERO } else { options.length };
     let (known, unreached) = client.order_maintenance(length, ASKS)?;
     if options.end {

@@ -16,7 +16,7 @@ use crate::{
 /// Shows the nodes of a cluster.
 pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
     let patience = Duration::from_secs(options.patience);
-    let json = options.shows.connect(&options.address, patience)?.members(patience)?;
+    let json = options.asked.connect(patience)?.members(patience)?;
     let members: Value = serde_json::from_str(&json)?;
     if options.json {
         println!("{json}");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{BeginAgainOptions, RefillOptions, Shows},
+    cli::{Asked, BeginAgainOptions, RefillOptions},
     client::Client,
     messages::plain,
 };
@@ -40,9 +40,8 @@ const GONE: &str = "warning: the primary of before was taken for gone: what it a
 /// Options of `freshet promote`.
 #[derive(Debug, Args)]
 pub(crate) struct PromoteOptions {
-    /// The standby's control port (its `address`): host:port.
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked<false>,
     /// Take over without the answer of the primary of before: it does not run, and never will
     /// again with what it holds. Of two nodes nothing else is missing, and nothing is lost unless
     /// that primary has gone on alone.
@@ -51,8 +50,6 @@ pub(crate) struct PromoteOptions {
     /// Take over even if that may lose acknowledged commits.
     #[arg(long)]
     force: bool,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
@@ -71,7 +68,7 @@ impl PromoteOptions {
 
 /// Runs `freshet promote`.
 pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let (term, at) = client.promote(options.consent(), Duration::from_secs(options.patience))?;
     if !stays(&client, term) {
         return Err(Failure::new(deposed(client.address(), term, at)));
@@ -87,7 +84,7 @@ pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
 
 /// Has a mirror give up what it holds more than its primary has.
 pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     client.refill(CONNECT)?;
     println!("{} begins again with what the node has that it follows", client.address());
     Ok(ExitCode::SUCCESS)
@@ -95,7 +92,7 @@ pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
 
 /// Has a standby begin again.
 pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let from = client.begin_again(options.force, ASKS)?;
     let from = plain(&from);
     println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());

@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{Shows, ThePrimary},
-    client::ClientError,
+    cli::{Asked, ThePrimary},
     members::{health, nodes},
     messages::plain,
     status::{Health, text, time},
@@ -32,9 +31,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Options of `freshet restart`.
 #[derive(Debug, Args)]
 pub(crate) struct RestartOptions {
-    /// The control port of the node (its `address`), with --rolling of the primary: host:port.
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
     /// Another node that is to start again, by the word of that one: its id, or the address where
     /// other nodes reach it, as `freshet members` shows them.
     #[arg(long, value_name = "NODE", conflicts_with = "rolling")]
@@ -45,8 +43,6 @@ pub(crate) struct RestartOptions {
     /// How long a node may take until it is back and all are in sync, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     patience: u64,
-    #[command(flatten)]
-    pub(crate) shows: Shows,
 }
 
 /// Runs `freshet restart`.
@@ -54,15 +50,15 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     if options.rolling {
         return rolling(options);
     }
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let node = client.restart(options.node.clone(), ORDER)?;
     println!("{node} starts again");
     Ok(ExitCode::SUCCESS)
 }
 
 /// What the primary says of its cluster.
-fn table(options: &RestartOptions) -> Result<Value, ClientError> {
-    let json = options.shows.connect(&options.address, CONNECT)?.members(ORDER)?;
+fn table(options: &RestartOptions) -> Result<Value, Failure> {
+    let json = options.asked.connect(CONNECT)?.members(ORDER)?;
     Ok(serde_json::from_str(&json).unwrap_or_default())
 }
 
@@ -84,7 +80,7 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     for [node, role, address] in others.iter().filter(|[_, _, address]| !address.starts_with(ETCD)) {
         println!("{role} {node} at {} starts again", plain(address));
         let ordered = Instant::now();
-        options.shows.connect(&options.address, CONNECT)?.restart(Some(node.clone()), ORDER)?;
+        options.asked.connect(CONNECT)?.restart(Some(node.clone()), ORDER)?;
         wait_until_back(options, node, ordered)?;
     }
     if others.iter().all(|[_, role, _]| role == "witness") {
@@ -95,7 +91,7 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     }
     // It may be starting already, to follow the other, as what it was.
     let order = || {
-        let client = options.shows.connect(&options.address, CONNECT).ok()?;
+        let client = options.asked.connect(CONNECT).ok()?;
         let status: Value = serde_json::from_str(&client.status(ORDER).ok()?).ok()?;
         let is_ready = status["standing"]["standing"] != "fenced" && status["role"] != "starting";
         is_ready.then(|| client.restart(None, ORDER).ok()).flatten()
@@ -108,7 +104,7 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
 
 /// A standby on a busy machine may not take the role in time: then it stays where it is.
 fn hand_over(options: &RestartOptions) -> Result<(), Failure> {
-    let (shows, address) = (options.shows.clone(), options.address.clone());
+    let (shows, address) = (options.asked.shows.clone(), options.asked.address()?.to_owned());
     let to_nearest = SwitchOverOptions { to: None, primary: ThePrimary { address, shows } };
     for _ in 1..ATTEMPTS {
         match switch_over::run(&to_nearest) {

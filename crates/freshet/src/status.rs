@@ -16,7 +16,7 @@ use crate::{
 /// Shows a node's status.
 pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
     let patience = Duration::from_secs(options.patience);
-    let json = options.shows.connect(options.at.as_ref().unwrap_or(&options.address), patience)?.status(patience)?;
+    let json = options.asked.connect(patience)?.status(patience)?;
     let status: Value = serde_json::from_str(&json)?;
     if options.json {
         println!("{json}");

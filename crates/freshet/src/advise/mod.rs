@@ -40,9 +40,9 @@ struct Report {
 
 /// Measures, and says what fits. Changes nothing.
 pub(crate) fn run(options: &AdviseOptions) -> Result<ExitCode, Failure> {
-    let client = options.shows.connect(&options.address, CONNECT)?;
+    let client = options.asked.connect(CONNECT)?;
     let Measured { node, address, load, mut standbys } =
-        measure::measure(&client, &options.address, Duration::from_secs(options.seconds))?;
+        measure::measure(&client, options.asked.address()?, Duration::from_secs(options.seconds))?;
     if standbys.is_empty() {
         standbys.push(Standby::default());
     }
