@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     CutOut,
     /// All that others send to the primary is lost.
     CutIn,
+    /// The primary's cable is cut and whole again by turns of 0.2 to 5 s, for --flap seconds. The
+    /// figure is the longest time without a row.
+    Flap,
     /// All nodes end at the same time, as by a loss of power, and start again.
     Power,
 }
@@ -29,7 +32,7 @@ impl Fault {
     /// Whose packets are lost, if any are.
     pub(super) fn cut(self) -> Option<Way> {
         match self {
-            Self::Kill | Self::Stop | Self::SwitchOver | Self::Power => None,
+            Self::Kill | Self::Stop | Self::SwitchOver | Self::Flap | Self::Power => None,
             Self::Cut => Some(Way::Both),
             Self::CutOut => Some(Way::Out),
             Self::CutIn => Some(Way::In),
@@ -38,7 +41,12 @@ impl Fault {
 
     /// Whether the primary lives, and could not be told from a lost one by a person.
     pub(super) fn leaves_it_alive(self) -> bool {
-        self == Self::Stop || self.cut().is_some()
+        matches!(self, Self::Stop | Self::Flap) || self.cut().is_some()
+    }
+
+    /// Whether there has to be a network to cut.
+    pub(super) fn needs_net(self) -> bool {
+        self == Self::Flap || self.cut().is_some()
     }
 
     /// As on the command line.

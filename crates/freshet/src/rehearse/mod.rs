@@ -40,7 +40,7 @@ use crate::{
     Failure,
     cli::Shows,
     interruption::Interruption,
-    throwaway::{Nodes, PATIENCE, USER},
+    throwaway::{Nodes, PATIENCE, USER, net::Way},
 };
 
 /// No round may be without a primary for longer; nor for longer after nodes serve again that had to
@@ -50,6 +50,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 const READ: Duration = Duration::from_secs(1800);
 /// How long the load works before a fault: at least, and at most, in milliseconds.
 const BEFORE: [u64; 2] = [500, 1_500];
+/// How long a flapping cable is cut, or whole, in milliseconds: one of these.
+const TURNS: [u64; 6] = [200, 400, 800, 1_500, 3_000, 5_000];
 /// How often it is looked whether all are in sync.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -96,6 +98,9 @@ pub(crate) struct RehearseOptions {
     /// How long nodes may take to be in sync after a fault, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) sync_within: u64,
+    /// How long a cable flaps, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) flap: u64,
     /// The number of sessions that insert rows all the time.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub(crate) clients: u8,
@@ -261,8 +266,10 @@ impl Stage<'_> {
                 scope.spawn(move || load.insert(slice::from_ref(node), stop, &sender, random));
             }
             let begun = Instant::now();
-            let restarted = self.strike(fault, primary, &others, to);
-            let took = restarted.map(|restarted| acks.first(begun, primary, restarted));
+            let took = match fault {
+                Fault::Flap => self.flap(primary, random).map(|()| acks.longest_gap(begun, primary)),
+                _ => self.strike(fault, primary, &others, to).map(|restarted| acks.first(begun, primary, restarted)),
+            };
             stop.store(true, Ordering::Relaxed);
             took
         })
@@ -303,6 +310,21 @@ impl Stage<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// The cable of a node is cut, in some way, and whole again, until the time is over.
+    fn flap(&mut self, node: usize, random: &mut Random) -> Result<(), Failure> {
+        let end = Instant::now() + Duration::from_secs(self.options.flap);
+        while Instant::now() < end {
+            let mut draw = |upto: usize| random.below(upto as u64) as usize;
+            let way = [Way::Both, Way::Out, Way::In][draw(3)];
+            let turns = [TURNS[draw(TURNS.len())], TURNS[draw(TURNS.len())]].map(Duration::from_millis);
+            self.nodes.cut(node, way)?;
+            self.interruption.sleep_until(Instant::now() + turns[0])?;
+            self.nodes.heal()?;
+            self.interruption.sleep_until(Instant::now() + turns[1])?;
+        }
+        Ok(())
     }
 
     /// Promotes one of these, as an operator would who knows that the primary is dead; says whether
@@ -424,6 +446,21 @@ impl Stage<'_> {
 }
 
 impl Acks<'_> {
+    /// The longest time without an acknowledgement from `begun` until now, unless the role has moved
+    /// more often than once: from the `primary`, which lives, to another node.
+    fn longest_gap(&mut self, begun: Instant, primary: usize) -> Option<Duration> {
+        let mut acks: Vec<Ack> = self.receiver.try_iter().collect();
+        self.rows.extend(acks.iter().map(|ack| ack.row));
+        acks.sort_by_key(|ack| ack.at);
+        let (mut moves, mut leads, mut last, mut longest) = (0, primary, begun, Duration::ZERO);
+        for ack in acks.iter().filter(|ack| ack.at >= begun) {
+            moves += u32::from(ack.node != leads);
+            longest = longest.max(ack.at - last);
+            (leads, last) = (ack.node, ack.at);
+        }
+        Some(longest.max(last.elapsed())).filter(|longest| moves <= 1 && *longest <= LONGEST)
+    }
+
     /// How long after `begun` a node has acknowledged a row that is not the `primary`, or is with a
     /// session that began after `restarted`. Blocks until then, for [`LONGEST`] from now on at
     /// most. Takes all acknowledgements that come.
@@ -446,6 +483,22 @@ impl Acks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flapping_cable_moves_the_role_once_at_most() {
+        let gap = |nodes: &[usize]| {
+            let (sender, receiver) = mpsc::channel();
+            let begun = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
+            for (row, node) in nodes.iter().enumerate() {
+                let at = begun + Duration::from_secs(3 * row as u64 + 2);
+                sender.send(Ack { row: row as i64, node: *node, opened: begun, at }).unwrap();
+            }
+            Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() }.longest_gap(begun, 0)
+        };
+        assert_eq!(gap(&[0, 0, 1]), Some(Duration::from_secs(3)));
+        assert!(gap(&[0]).unwrap() >= Duration::from_secs(7), "nothing came since");
+        assert_eq!(gap(&[1, 0]), None, "it has come back: twice");
+    }
 
     #[test]
     fn a_row_counts_that_the_fault_did_not_come_to() {

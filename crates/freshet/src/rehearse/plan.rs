@@ -94,7 +94,7 @@ impl Rehearsal {
             base: options.dir.as_deref(),
             nodes: self.nodes,
             witness: self.witness,
-            net: self.faults.iter().any(|fault| fault.cut().is_some()),
+            net: self.faults.iter().any(|fault| fault.needs_net()),
             flags,
             start: START,
         })?;
