@@ -197,6 +197,44 @@ fn each_kind_of_loss_has_its_answer() {
     assert_eq!(wire.ask(&query("SELECT 4")), "T D C ZI");
 }
 
+/// A client that has gone may have repeated elsewhere what it said: it is not done later. Without
+/// that its session would wait for a primary for ten seconds.
+#[test]
+fn what_waits_for_a_primary_ends_with_its_client() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
+    *cluster.leads.lock().unwrap() = None;
+    drop(cluster.primary.take());
+    wire.send(&query("ENTER"));
+    let gone = Instant::now();
+    drop(wire);
+    while cluster.reached.sessions().count() > 0 {
+        assert!(gone.elapsed() < Duration::from_secs(9), "it still waits for a primary");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// In a transaction, as its client takes it, nothing is done by itself after a loss.
+#[test]
+fn a_lost_transaction_stays_failed() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    // What begins it is under way; and what may commit, but need not.
+    for sent in ["BEGIN; WAIT 60000", "WAIT 60000; SELECT 2"] {
+        if sent.starts_with("WAIT") {
+            assert_eq!(wire.ask(&query("BEGIN")), "C ZT");
+            assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZT");
+        }
+        wire.send(&query(sent));
+        while wire.receive().unwrap().0 != 'T' {}
+        cluster.replace();
+        assert!(outline(&wire.receive_until('Z')).ends_with("ZE"), "{sent}");
+        assert!(wire.ask(&query("SELECT 1")).ends_with("E25P02 ZE"), "{sent}");
+        assert_eq!(wire.ask(&query("ROLLBACK")), "C ZI");
+    }
+}
+
 #[test]
 fn what_was_not_begun_goes_to_the_next_primary() {
     let mut cluster = Cluster::new();

@@ -446,8 +446,8 @@ impl Stage<'_> {
 }
 
 impl Acks<'_> {
-    /// The longest time without an acknowledgement from `begun` until now, unless the role has moved
-    /// more often than once: from the `primary`, which lives, to another node.
+    /// The longest time without an acknowledgement from `begun` until now, unless the role has
+    /// moved more often than once: from the `primary`, which lives, to another node.
     fn longest_gap(&mut self, begun: Instant, primary: usize) -> Option<Duration> {
         let mut acks: Vec<Ack> = self.receiver.try_iter().collect();
         self.rows.extend(acks.iter().map(|ack| ack.row));

@@ -11,7 +11,7 @@ use crate::{
 /// Names of statements that were prepared since the last answer, at most.
 const NAMES: usize = 256;
 
-/// What a statement does to the transaction around it, as far as its text shows.
+/// What a text does to the transaction around it, as far as it shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Nothing: it is one statement, and neither ends nor begins a transaction.
@@ -22,20 +22,57 @@ pub(super) enum Effect {
     Begins,
     /// It takes one back, and nothing else.
     RollsBack,
-    /// It may commit: COMMIT, several statements, or what is not understood.
+    /// It may commit, and none is open behind it: COMMIT, or several statements that end so.
+    Ends,
+    /// It may commit, and one may be open behind it.
+    MayOpen,
+    /// It may commit, and is not understood. Behind it one may be open if one was before.
     #[default]
     MayCommit,
 }
 
 impl Effect {
-    /// That of a text. `several` says that there is more than one statement in it, or may be.
-    pub fn of(sql: &[u8], several: bool) -> Self {
+    /// That of a text; of one that was not kept whole, this is the beginning, and `several` says
+    /// that there may be more than one statement in it.
+    pub fn of(sql: &[u8], cut_off: Option<bool>) -> Self {
+        let statements = match cut_off {
+            None => statements(sql),
+            Some(several) => Some(vec![sql.to_vec()]).filter(|_| !several),
+        };
+        match statements.as_deref() {
+            Some([only]) => Self::of_one(only),
+            Some(all) => all.iter().fold(Self::MayCommit, |effect, statement| match Self::of_one(statement) {
+                Self::Begins => Self::MayOpen,
+                Self::RollsBack | Self::Ends => Self::Ends,
+                _ => effect,
+            }),
+            None if has_word(sql, &["BEGIN", "START"]) => Self::MayOpen,
+            None => Self::MayCommit,
+        }
+    }
+
+    fn of_one(sql: &[u8]) -> Self {
         let Some(rest) = skip_blanks(sql) else { return Self::MayCommit };
-        let mut words = rest.split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-        let is = |word: &[u8], names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+        let mut words = words(rest);
         // A digit or a sign first, or a part of a word, is no statement that ends one.
         let first = words.next().unwrap_or_default();
-        if several || is(first, &["COMMIT", "END", "PREPARE", "DO", "CALL", "EXECUTE"]) || first.is_empty() {
+        // What may follow a word that ends one.
+        let mut second = words.next();
+        if second.is_some_and(|word| is(word, &["WORK", "TRANSACTION"])) && !is(first, &["PREPARE"]) {
+            second = words.next();
+        }
+        if is(first, &["ROLLBACK", "ABORT"]) {
+            return match second {
+                None => Self::RollsBack,
+                Some(word) if is(word, &["TO"]) => Self::Stays,
+                // AND CHAIN, or PREPARED.
+                Some(_) => Self::MayCommit,
+            };
+        }
+        if is(first, &["COMMIT", "END"]) && second.is_none() {
+            return Self::Ends;
+        }
+        if is(first, &["COMMIT", "END", "PREPARE", "DO", "CALL", "EXECUTE"]) || first.is_empty() {
             return Self::MayCommit;
         }
         if is(first, &["BEGIN", "START"]) {
@@ -44,13 +81,67 @@ impl Effect {
         if is(first, &["SHOW", "SET", "RESET"]) {
             return Self::WritesNothing;
         }
-        if is(first, &["ROLLBACK", "ABORT"]) {
-            // Back to a savepoint, or AND CHAIN, is more than that.
-            let plain = words.all(|word| is(word, &["WORK", "TRANSACTION"]));
-            return if plain { Self::RollsBack } else { Self::MayCommit };
-        }
         Self::Stays
     }
+}
+
+fn words(sql: &[u8]) -> impl Iterator<Item = &[u8]> {
+    sql.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').filter(|word| !word.is_empty())
+}
+
+fn is(word: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+fn has_word(sql: &[u8], names: &[&str]) -> bool {
+    words(sql).any(|word| is(word, names))
+}
+
+/// The statements of a whole text, without comments; none where it is in doubt where one ends.
+fn statements(sql: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut all, mut at) = (vec![Vec::new()], 0);
+    while let Some(byte) = sql.get(at) {
+        let rest = &sql[at..];
+        let length = match byte {
+            b'\'' | b'"' => {
+                let inside = &rest[1..];
+                let length = inside.iter().position(|it| it == byte)?;
+                // A quote that is said twice begins again behind itself. What a backslash means
+                // depends on settings.
+                if inside[..length].contains(&b'\\') {
+                    return None;
+                }
+                length + 2
+            }
+            b'$' => {
+                let end = rest[1..].iter().position(|it| !it.is_ascii_alphanumeric() && *it != b'_');
+                let tag = end.map(|end| &rest[..end + 2]).filter(|tag| tag.ends_with(b"$"));
+                match tag {
+                    Some(tag) => 2 * tag.len() + rest[tag.len()..].windows(tag.len()).position(|it| it == tag)?,
+                    None => 1,
+                }
+            }
+            b'-' if rest.starts_with(b"--") => {
+                at += rest.iter().position(|it| *it == b'\n').unwrap_or(rest.len());
+                continue;
+            }
+            b'/' if rest.starts_with(b"/*") => {
+                at = sql.len() - skip_blanks(rest)?.len();
+                all.last_mut()?.push(b' ');
+                continue;
+            }
+            b';' => {
+                all.push(Vec::new());
+                at += 1;
+                continue;
+            }
+            _ => 1,
+        };
+        all.last_mut()?.extend_from_slice(&rest[..length]);
+        at += length;
+    }
+    all.retain(|statement| !statement.trim_ascii().is_empty());
+    Some(all)
 }
 
 /// What follows blanks and comments; none when a comment has no end here.
@@ -95,14 +186,12 @@ pub(super) struct Flight {
     syncs_since_execute: Option<usize>,
     /// The client is sending data.
     copying: bool,
-    /// Behind all that was said a transaction is open.
+    /// Behind all that was said a transaction may be open.
     in_block: bool,
     /// A commit may be under way.
     may_commit: bool,
     /// How many statements are under way, and whether the last of them begins a transaction.
     runs: (usize, bool),
-    /// What is under way ends the transaction in any case.
-    over: bool,
     /// The portal that was bound last, and what it does.
     portal: Option<(Vec<u8>, Effect)>,
     /// A portal was bound in this transaction that is not sure to stay in it.
@@ -125,7 +214,6 @@ impl Default for Flight {
             in_block: false,
             may_commit: false,
             runs: (0, false),
-            over: false,
             portal: None,
             armed: false,
             lately: HashMap::new(),
@@ -191,7 +279,7 @@ impl Flight {
     pub fn begins(&mut self, kind: u8) {
         if !self.is_busy() {
             self.in_block = self.status != TransactionStatus::Idle;
-            (self.may_commit, self.over, self.errored) = (false, false, false);
+            (self.may_commit, self.errored) = (false, false);
             self.runs = (0, false);
             self.syncs_since_execute = None;
             self.lately.clear();
@@ -225,11 +313,11 @@ impl Flight {
             Effect::Begins => self.in_block = true,
             Effect::WritesNothing => {}
             Effect::Stays => self.may_commit |= !self.in_block,
-            Effect::RollsBack => (self.in_block, self.over) = (false, true),
-            Effect::MayCommit => {
+            Effect::RollsBack => self.in_block = false,
+            Effect::Ends | Effect::MayOpen | Effect::MayCommit => {
                 // One that has failed can only be taken back.
                 self.may_commit |= self.status != TransactionStatus::Failed;
-                (self.in_block, self.over) = (false, true);
+                self.in_block = effect == Effect::MayOpen || effect == Effect::MayCommit && self.in_block;
             }
         }
     }
@@ -293,9 +381,10 @@ impl Flight {
     /// answer was begun.
     pub fn lose(&mut self, left: bool) -> Lost {
         let busy = self.is_busy();
-        let was_open = self.status != TransactionStatus::Idle;
-        let over = busy && (self.over || self.may_commit);
-        let status = if was_open && !over { TransactionStatus::Failed } else { TransactionStatus::Idle };
+        // Where the client may take a transaction for open, it has failed: what comes next must not
+        // be done by itself.
+        let is_open = if busy { self.in_block } else { self.status != TransactionStatus::Idle };
+        let status = if is_open { TransactionStatus::Failed } else { TransactionStatus::Idle };
         let lost = Lost {
             units: self.owed,
             errored: busy && self.errored,
@@ -321,16 +410,17 @@ mod tests {
 
     fn query(flight: &mut Flight, sql: &str) {
         flight.begins(b'Q');
-        let several = sql.trim_end().trim_end_matches(';').contains(';');
-        flight.ran(Effect::of(sql.as_bytes(), several));
+        flight.ran(Effect::of(sql.as_bytes(), None));
     }
 
     #[test]
     fn what_a_text_does_to_a_transaction() {
         for (sql, effect) in [
-            ("  commit", Effect::MayCommit),
-            ("/* a /* b */ */ END", Effect::MayCommit),
-            ("-- x\nCOMMIT", Effect::MayCommit),
+            ("  commit", Effect::Ends),
+            ("/* a /* b */ */ END", Effect::Ends),
+            ("-- x\nCOMMIT WORK;", Effect::Ends),
+            ("COMMIT AND CHAIN", Effect::MayCommit),
+            ("COMMIT PREPARED 'x'", Effect::MayCommit),
             ("-- x", Effect::MayCommit),
             ("/* COMMIT", Effect::MayCommit),
             ("", Effect::MayCommit),
@@ -338,27 +428,45 @@ mod tests {
             ("START TRANSACTION", Effect::Begins),
             ("ROLLBACK;", Effect::RollsBack),
             ("abort work", Effect::RollsBack),
-            ("ROLLBACK TO s", Effect::MayCommit),
+            ("ROLLBACK TO s", Effect::Stays),
+            ("ROLLBACK WORK TO SAVEPOINT s", Effect::Stays),
             ("ROLLBACK AND CHAIN", Effect::MayCommit),
             ("INSERT INTO commit VALUES (1)", Effect::Stays),
             ("EXECUTE x", Effect::MayCommit),
             ("(SELECT 1)", Effect::Stays),
+            ("SELECT 'a;b', $$;$$, $x$ ; $y$ ; $x$, \"c;d\", 'it''s; so' -- ; and\n /* ; */ , $1 ; ", Effect::Stays),
+            ("SELECT 1; COMMIT", Effect::Ends),
+            ("SELECT 'COMMIT; COMMIT'; SELECT 1", Effect::MayCommit),
+            ("BEGIN; SELECT 1", Effect::MayOpen),
+            ("BEGIN; SELECT 1; COMMIT -- so", Effect::Ends),
+            ("COMMIT; BEGIN; SELECT 1", Effect::MayOpen),
+            ("SELECT E'\\'; COMMIT", Effect::MayCommit),
+            ("SELECT 'x; COMMIT", Effect::MayCommit),
+            ("SELECT $x$ ; COMMIT", Effect::MayCommit),
+            ("BEGIN; SELECT E'\\''", Effect::MayOpen),
         ] {
-            assert_eq!(Effect::of(sql.as_bytes(), false), effect, "{sql}");
+            assert_eq!(Effect::of(sql.as_bytes(), None), effect, "{sql}");
         }
-        assert_eq!(Effect::of(b"SELECT 1; COMMIT", true), Effect::MayCommit);
+        assert_eq!(Effect::of(b"INSERT INTO t VALUES ('x", Some(false)), Effect::Stays);
+        assert_eq!(Effect::of(b"INSERT INTO t VALUES ('x", Some(true)), Effect::MayCommit);
+        assert_eq!(Effect::of(b"BEGIN; INSERT INTO t", Some(true)), Effect::MayOpen);
     }
 
     #[test]
     fn what_may_be_committed_is_open_and_the_rest_is_rolled_back() {
         for (before, sql, state, status) in [
             (b'I', "INSERT INTO t VALUES (1)", UNKNOWN, Idle),
-            (b'I', "BEGIN", ROLLED_BACK, Idle),
+            (b'I', "BEGIN", ROLLED_BACK, Failed),
+            (b'I', "BEGIN; INSERT INTO t VALUES (1)", UNKNOWN, Failed),
             (b'I', "SHOW x", ROLLED_BACK, Idle),
             (b'I', "BEGIN; INSERT INTO t VALUES (1); COMMIT", UNKNOWN, Idle),
             (b'T', "INSERT INTO t VALUES (1)", ROLLED_BACK, Failed),
             (b'T', "INSERT INTO t VALUES (1); COMMIT", UNKNOWN, Idle),
             (b'T', "COMMIT", UNKNOWN, Idle),
+            (b'T', "ROLLBACK TO s", ROLLED_BACK, Failed),
+            (b'T', "SELECT ';'", ROLLED_BACK, Failed),
+            (b'T', "EXECUTE x", UNKNOWN, Failed),
+            (b'T', "SELECT 1; SELECT 2", UNKNOWN, Failed),
             (b'T', "ROLLBACK", ROLLED_BACK, Idle),
             (b'E', "COMMIT", ROLLED_BACK, Idle),
             (b'E', "SELECT 1", ROLLED_BACK, Failed),

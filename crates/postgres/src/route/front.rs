@@ -71,9 +71,10 @@ impl Passing {
     /// What its statement does to the transaction.
     pub fn effect(&self) -> Effect {
         let Some(at) = self.statement_at() else { return Effect::MayCommit };
-        match self.head.split(|byte| *byte == 0).nth(at) {
-            Some(text) => Effect::of(text, self.several),
-            None => Effect::MayCommit,
+        match (self.text(at), self.head.split(|byte| *byte == 0).nth(at)) {
+            (Some(text), _) => Effect::of(text, None),
+            (None, Some(beginning)) => Effect::of(beginning, Some(self.several)),
+            (None, None) => Effect::MayCommit,
         }
     }
 }
@@ -178,7 +179,7 @@ mod tests {
             let found = cut(&bytes, piece);
             let effects: Vec<_> = found.iter().map(|(kind, _, effect)| (*kind, *effect)).collect();
             let expected = [
-                (b'Q', Effect::MayCommit),
+                (b'Q', Effect::Ends),
                 (b'P', Effect::Stays),
                 (b'S', Effect::MayCommit),
                 (b'Q', Effect::Stays),

@@ -12,10 +12,16 @@ use super::super::{
 use super::{Next, On, Relay, divide::Choice};
 use crate::{connection::ending, report::Report, start_up::End, transport::Received};
 
+/// No more than this is read of a client that waits for a primary, in bytes.
+const WAITING: usize = 256 << 10;
+
 impl Relay<'_> {
-    /// Whether more of the client is read: not before what was said before was taken.
+    /// Whether more of the client is read: not before what was said before was taken. While it
+    /// waits for a primary some is, so that its end is noticed: what has not begun is not done
+    /// then.
     pub(super) fn reads_client(&self) -> bool {
-        self.hungry && self.working().is_none_or(|far| !far.hop.is_behind())
+        let waits = self.waits_since.is_some() && self.pending.len() < WAITING;
+        (self.hungry || waits) && self.working().is_none_or(|far| !far.hop.is_behind())
     }
 
     /// Takes in what the client has said; says whether that was anything.
@@ -144,7 +150,7 @@ impl Relay<'_> {
                 let (portal, statement) = (passing.text(0).unwrap_or(b"?"), passing.text(1).unwrap_or(b"?"));
                 let known = || {
                     let statement = &statements.get(std::str::from_utf8(statement).ok()?)?.statement;
-                    Some(Effect::of(statement.sql.as_bytes(), statement.sql.contains(';')))
+                    Some(Effect::of(statement.sql.as_bytes(), None))
                 };
                 self.flight.bound(portal, statement, known);
             }
