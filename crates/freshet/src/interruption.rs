@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Failure;
 
@@ -18,13 +18,14 @@ use crate::Failure;
 pub struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Hears of Ctrl-C and SIGTERM; the second one ends the process at once.
+    /// Hears of Ctrl-C, SIGTERM and the end of the terminal; the second one ends the process at
+    /// once.
     ///
     /// # Errors
     /// When the signals cannot be listened for.
     pub fn listen() -> Result<Self, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
         }

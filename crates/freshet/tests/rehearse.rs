@@ -34,6 +34,19 @@ fn nothing_is_lost_by_kills_pauses_and_losses_of_power() {
     assert_eq!((&report["level"], &report["failover"]), (&"majority".into(), &"automatic".into()));
 }
 
+/// Where commits wait for every node, the killed one is started again, as by a supervisor; and what
+/// cannot be is refused before anything runs.
+#[test]
+fn a_level_that_needs_all_nodes_has_them_back() {
+    let (out, report) = rehearse(&["--level", "very-safe", "--fault", "kill", "--rounds", "1"]);
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(report["stops"]["kill"]["without_primary"], 0, "{report}");
+    for wrong in [&["--level", "quorum:4"][..], &["--lying-fsync", "--fault", "kill"]] {
+        let (out, report) = rehearse(wrong);
+        assert_eq!((out.status.code(), &report), (Some(1), &Value::Null), "{out:?}");
+    }
+}
+
 /// Disks acknowledge what they have not written: the rehearsal must notice.
 #[test]
 fn a_disk_that_lies_about_syncs_is_found_out() {

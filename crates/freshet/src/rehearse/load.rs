@@ -69,9 +69,11 @@ impl Load {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session with a node.
+    /// A session with a node. Whatever its role has set, its commits keep to the level.
     pub(super) fn open(&self, node: usize) -> Result<Session, SqlFailure> {
-        Session::open(&self.sockets[node], &self.user, ANSWER)
+        let mut session = Session::open(&self.sockets[node], &self.user, ANSWER)?;
+        session.run("SET synchronous_commit = on")?;
+        Ok(session)
     }
 
     /// Inserts one row after the other on whichever of these nodes takes writers, until `stop`.

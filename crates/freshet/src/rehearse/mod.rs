@@ -13,6 +13,7 @@ mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
     path::PathBuf,
     process::ExitCode,
     slice,
@@ -136,7 +137,9 @@ pub(crate) fn run(options: &RehearseOptions) -> Result<ExitCode, Failure> {
         ..Report::default()
     };
     let mut stage = Stage { options, rehearsal, nodes, interruption: &interruption, begun: Instant::now() };
-    let went = stage.run(&mut report);
+    // Until sessions write, nothing can be wrong but what was asked for.
+    let load = stage.set_up(&mut report)?;
+    let went = stage.run(&load, &mut report);
     interruption.check()?;
     report.violations.extend(went.err().map(|failure| failure.to_string()));
     report.violations.extend(stage.nodes.ended());
@@ -149,11 +152,16 @@ pub(crate) fn run(options: &RehearseOptions) -> Result<ExitCode, Failure> {
         report.kept = Some(stage.nodes.keep());
     }
     if options.json {
-        println!("{}", serde_json::to_string(&report)?);
+        print_line(&serde_json::to_string(&report)?);
     } else {
         report.print();
     }
     Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a line, if there is someone to read it: a rehearsal comes to its end without.
+fn print_line(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// The nodes, and what is done with them.
@@ -163,6 +171,16 @@ struct Stage<'a> {
     nodes: Nodes,
     interruption: &'a Interruption,
     begun: Instant,
+}
+
+/// Ends sessions with itself, so that no thread is waited for in vain.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        // Relaxed: the threads are joined next.
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Where acknowledgements come from, and all rows that were acknowledged.
@@ -175,31 +193,41 @@ struct Acks<'a> {
 impl Stage<'_> {
     fn print(&self, what: &str) {
         let line = format!("[{:6.1} s] {what}", self.begun.elapsed().as_secs_f64());
-        if self.options.json { eprintln!("{line}") } else { println!("{line}") }
+        let _ = if self.options.json { writeln!(io::stderr(), "{line}") } else { writeln!(io::stdout(), "{line}") };
     }
 
-    /// All rounds, and what is there at their end.
-    fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
+    /// Starts the nodes, and makes the table.
+    fn set_up(&mut self, report: &mut Report) -> Result<Load, Failure> {
         self.start()?;
         let sockets = (0..self.nodes.size()).map(|node| Ok(self.nodes.sql_socket(node)?.to_owned()));
         let load = Load::new(sockets.collect::<Result<_, Failure>>()?, &self.options.user);
         let first = self.wait_until_whole()?;
         let status = self.nodes.status(first).unwrap_or_default();
-        self.rehearsal.settle(&status, &self.options.fault)?;
+        self.rehearsal.settle(&status)?;
         report.failover = if self.rehearsal.automatic { "automatic" } else { "manual" }.to_owned();
-        load.open(first)?.run(&format!("CREATE TABLE {TABLE} (id bigint PRIMARY KEY)"))?;
+        let table = format!("CREATE TABLE {TABLE} (id bigint PRIMARY KEY)");
+        let made = load.open(first).and_then(|mut session| session.run(&table));
+        made.map_err(|cause| {
+            Failure::new(format!("the role {} cannot make a table to write to: {cause}", self.options.user))
+        })?;
+        Ok(load)
+    }
+
+    /// All rounds, and what is there at their end.
+    fn run(&mut self, load: &Load, report: &mut Report) -> Result<(), Failure> {
         let (sender, receiver) = mpsc::channel();
         let mut acks = Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() };
         let mut times: BTreeMap<Fault, Vec<Option<Duration>>> = BTreeMap::new();
         let all: Vec<usize> = (0..self.nodes.size()).collect();
         let went = thread::scope(|scope| {
+            let over = Over(&load.over);
             for client in 0..u64::from(self.options.clients) {
-                let (load, all, sender) = (&load, &all, sender.clone());
+                let (all, sender) = (&all, sender.clone());
                 let random = Random::stream(self.options.seed, 1 + client);
                 scope.spawn(move || load.insert(all, &load.over, &sender, random));
             }
-            let went = self.rounds(&load, &mut acks, &mut times);
-            load.over.store(true, Ordering::Relaxed);
+            let went = self.rounds(load, &mut acks, &mut times);
+            drop(over);
             // A session that waits for an answer gets none from a node that stands still.
             went.and(self.nodes.heal())
         });
@@ -207,7 +235,7 @@ impl Stage<'_> {
         report.stops = times.iter().map(|(fault, times)| (*fault, Stops::of(times))).collect();
         report.acknowledged = acks.rows.len();
         report.errors.clone_from(&load.failures().errors);
-        let judged = self.judge(&load, &acks.rows, report);
+        let judged = self.judge(load, &acks.rows, report);
         went.and(judged)
     }
 
@@ -265,13 +293,12 @@ impl Stage<'_> {
                 let (sender, stop, random) = (acks.sender.clone(), &stop, Random::stream(random.bits(), 0));
                 scope.spawn(move || load.insert(slice::from_ref(node), stop, &sender, random));
             }
+            let _over = Over(&stop);
             let begun = Instant::now();
-            let took = match fault {
+            match fault {
                 Fault::Flap => self.flap(primary, random).map(|()| acks.longest_gap(begun, primary)),
                 _ => self.strike(fault, primary, &others, to).map(|restarted| acks.first(begun, primary, restarted)),
-            };
-            stop.store(true, Ordering::Relaxed);
-            took
+            }
         })
     }
 
@@ -303,7 +330,9 @@ impl Stage<'_> {
             _ => {
                 self.nodes.kill(primary);
                 let dead = Instant::now();
-                if !self.rehearsal.automatic && !self.promote(others) {
+                // Where commits wait for every node, the dead one is started again at once.
+                let leads = self.rehearsal.automatic || self.promote(others);
+                if !leads || self.rehearsal.needs_all() {
                     self.nodes.start_dead()?;
                     return Ok(Some(dead));
                 }
@@ -436,7 +465,7 @@ impl Stage<'_> {
                     (failures.open.len(), failures.open.iter().filter(|row| there.contains(row)).count());
             }
         }
-        report.lost = lost.len();
+        report.lost = Some(lost.len());
         let same = hashes.iter().all(|(_, hash, records)| (*hash, *records) == (hashes[0].1, hashes[0].2));
         if !same {
             report.violations.push(format!("the nodes hold different states: {hashes:?}"));

@@ -9,7 +9,7 @@ use freshet_engine::{
 };
 use serde_json::Value;
 
-use super::{RehearseOptions, fault::Fault};
+use super::{RehearseOptions, fault::Fault, print_line};
 use crate::{
     Failure,
     throwaway::{Nodes, Plan, net::Net},
@@ -34,6 +34,8 @@ pub(super) struct Rehearsal {
     /// Whether nodes take over by themselves. Otherwise the rehearsal promotes.
     pub(super) automatic: bool,
     pub(super) faults: Vec<Fault>,
+    /// Those of them that were asked for by name.
+    named: Vec<Fault>,
     /// Where other nodes reach the node that gives the backup.
     gives: Option<String>,
 }
@@ -65,18 +67,29 @@ impl Rehearsal {
             Some("manual") => Failover::Manual,
             _ => Failover::Automatic,
         });
+        if let Safety::Quorum(needed) = level
+            && needed as usize > nodes
+        {
+            return Err(Failure::new(format!("{nodes} nodes never commit at {level}: give --level or --nodes")));
+        }
         let automatic = by == Failover::Automatic;
-        let faults = faults(&options.fault, automatic)?;
+        let named = lying(options)?;
+        let faults = faults(&named, automatic && !needs_all(level, nodes))?;
         let gives = running["address"].as_str().map(str::to_owned).filter(|_| options.backup.is_none());
-        Ok(Self { nodes, witness, level, automatic, faults, gives })
+        Ok(Self { nodes, witness, level, automatic, faults, named, gives })
+    }
+
+    /// Whether nothing commits without each of the nodes.
+    pub(super) fn needs_all(&self) -> bool {
+        needs_all(self.level, self.nodes)
     }
 
     /// The nodes run, and their primary says this: whether they take over by themselves, or what
     /// they lack, as the running cluster would. Then the faults go that only such nodes withstand.
-    pub(super) fn settle(&mut self, status: &Value, named: &[Fault]) -> Result<(), Failure> {
+    pub(super) fn settle(&mut self, status: &Value) -> Result<(), Failure> {
         if let Some(lacks) = status["failover"]["lacks"].as_str().filter(|_| self.automatic) {
-            println!("no node takes over by itself: {lacks}");
-            (self.automatic, self.faults) = (false, faults(named, false)?);
+            print_line(&format!("no node takes over by itself: {lacks}"));
+            (self.automatic, self.faults) = (false, faults(&self.named, false)?);
         }
         Ok(())
     }
@@ -106,7 +119,8 @@ impl Rehearsal {
                 directory: nodes.directory(0),
                 moment: Moment::End,
             })?;
-            println!("restored to LSN {}: {} rows of a checkpoint", restored.end.0, units::grouped(restored.rows));
+            let rows = units::grouped(restored.rows);
+            print_line(&format!("restored to LSN {}: {rows} rows of a checkpoint", restored.end.0));
         }
         Ok(nodes)
     }
@@ -122,8 +136,28 @@ impl Rehearsal {
             peers: Vec::new(),
             buffer_bytes: LogSettings::default().buffer_bytes,
         })?;
-        println!("a backup of {node} is taken: {} rows, {}", units::grouped(taken.rows), units::bytes(taken.bytes));
+        let (rows, bytes) = (units::grouped(taken.rows), units::bytes(taken.bytes));
+        print_line(&format!("a backup of {node} is taken: {rows} rows, {bytes}"));
         Ok(Some(directory))
+    }
+}
+
+fn needs_all(level: Safety, nodes: usize) -> bool {
+    match level {
+        Safety::VerySafe => true,
+        Safety::Quorum(needed) => needed as usize >= nodes,
+        _ => false,
+    }
+}
+
+/// What was named; with disks that lie, that is something which shows it.
+fn lying(options: &RehearseOptions) -> Result<Vec<Fault>, Failure> {
+    match &options.fault[..] {
+        [] if options.lying_fsync => Ok(vec![Fault::Power]),
+        named if options.lying_fsync && !named.contains(&Fault::Power) => {
+            Err(Failure::new("--lying-fsync is noticed when all nodes lose power: add --fault power"))
+        }
+        named => Ok(named.to_vec()),
     }
 }
 
@@ -132,7 +166,7 @@ fn faults(named: &[Fault], automatic: bool) -> Result<Vec<Fault>, Failure> {
     let fits = |fault: &Fault| automatic || !fault.leaves_it_alive();
     if let Some(other) = named.iter().find(|fault| !fits(fault)) {
         return Err(Failure::new(format!(
-            "--fault {} needs nodes that take over by themselves: a person who promotes has to end the primary first",
+            "--fault {} needs nodes that take over by themselves, and commit without the primary of before",
             other.name()
         )));
     }
@@ -143,7 +177,7 @@ fn faults(named: &[Fault], automatic: bool) -> Result<Vec<Fault>, Failure> {
     match Net::prepare(1) {
         _ if !automatic => {}
         Ok(_) => faults.extend(CUTS),
-        Err(cause) => println!("no cable is cut: {cause}"),
+        Err(cause) => print_line(&format!("no cable is cut: {cause}")),
     }
     Ok(faults)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
-use super::fault::Fault;
+use super::{fault::Fault, print_line};
 use crate::units::grouped;
 
 /// How long nothing was acknowledged after the faults of one kind.
@@ -55,8 +55,9 @@ pub(super) struct Report {
     pub(super) failover: String,
     pub(super) stops: BTreeMap<Fault, Stops>,
     pub(super) acknowledged: usize,
-    /// Acknowledged rows that are not on all nodes at the end.
-    pub(super) lost: usize,
+    /// Acknowledged rows that are not on all nodes at the end; none where that could not be looked
+    /// up.
+    pub(super) lost: Option<usize>,
     /// Rows of open outcome, and how many of them are there.
     pub(super) open: usize,
     pub(super) open_found: usize,
@@ -72,14 +73,17 @@ impl Report {
     /// Whether nothing is wrong.
     pub(super) fn holds(&self) -> bool {
         let all_led = self.stops.values().all(|stops| stops.without_primary == 0);
-        self.lost == 0 && all_led && self.violations.is_empty()
+        self.lost == Some(0) && all_led && self.violations.is_empty()
     }
 
     pub(super) fn print(&self) {
-        println!("\n{:<12} {:>7} {:>10} {:>10} {:>10}  without a primary", "fault", "rounds", "p50", "p99", "longest");
+        print_line(&format!(
+            "\n{:<12} {:>7} {:>10} {:>10} {:>10}  without a primary",
+            "fault", "rounds", "p50", "p99", "longest"
+        ));
         let ms = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0} ms"));
         for (fault, stops) in &self.stops {
-            println!(
+            print_line(&format!(
                 "{:<12} {:>7} {:>10} {:>10} {:>10}  {}",
                 fault.name(),
                 stops.rounds,
@@ -87,15 +91,15 @@ impl Report {
                 ms(stops.p99_ms),
                 ms(stops.max_ms),
                 stops.without_primary
-            );
+            ));
         }
         let errors: Vec<String> =
             self.errors.iter().map(|(code, count)| format!("{code}: {}", grouped(*count))).collect();
-        let line = |name: &str, value: String| println!("{name:<24} {value}");
-        println!();
+        let line = |name: &str, value: String| print_line(&format!("{name:<24} {value}"));
+        print_line("");
         line("errors", if errors.is_empty() { "none".to_owned() } else { errors.join(", ") });
         line("acknowledged", format!("{} rows", grouped(self.acknowledged as u64)));
-        line("of these LOST", self.lost.to_string());
+        line("of these LOST", self.lost.map_or("not looked up".to_owned(), |lost| lost.to_string()));
         line("of open outcome", format!("{} rows, {} of them are there", self.open, self.open_found));
         for violation in &self.violations {
             line("WRONG", violation.clone());
@@ -122,11 +126,14 @@ mod tests {
 
     #[test]
     fn a_round_without_a_primary_or_a_lost_row_fails() {
-        let with = |stops| Report { stops: [(Fault::Kill, stops)].into(), ..Report::default() };
+        let none = || Report { lost: Some(0), ..Report::default() };
+        let with = |stops| Report { stops: [(Fault::Kill, stops)].into(), ..none() };
         let took = Stops::of(&[Some(Duration::from_millis(3))]);
         assert!(with(took).holds());
         assert!(!with(Stops::of(&[None])).holds());
-        assert!(!Report { lost: 1, ..Report::default() }.holds());
-        assert!(!Report { violations: vec!["something".to_owned()], ..Report::default() }.holds());
+        assert!(none().holds());
+        assert!(!Report { lost: Some(1), ..Report::default() }.holds());
+        assert!(!Report { lost: None, ..Report::default() }.holds(), "it was not looked up");
+        assert!(!Report { violations: vec!["something".to_owned()], ..none() }.holds());
     }
 }

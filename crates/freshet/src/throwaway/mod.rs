@@ -115,8 +115,13 @@ impl Nodes {
         self.directory.path().join(if self.is_witness(node) { "witness".to_owned() } else { self.name(node) })
     }
 
-    /// Keeps the directories; says where they are. Ends all processes.
+    /// Keeps the directories, and beside them what the nodes have said lately; says where they are.
+    /// Ends all processes.
     pub(crate) fn keep(self) -> PathBuf {
+        for node in 0..self.nodes.len() {
+            // For people, who have the directory without them, too.
+            let _ = fs::write(self.directory(node).with_extension("messages"), self.messages(node));
+        }
         drop(self.nodes);
         self.directory.keep()
     }
