@@ -38,6 +38,23 @@ fn counts(primary: &NodeProcess) -> (usize, Option<u64>) {
     (set["members"].as_array().map_or(0, Vec::len), set["quorum"].as_u64())
 }
 
+/// A stolen backup is known to no node: what is gone is removed by its whole id.
+#[test]
+fn what_was_never_a_member_is_removed_by_its_id_when_it_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let primary = start(&directory.path().join("a"), &[]);
+    wait_until(&primary, "it commits alone", |status| status["standing"]["standing"] == "safe");
+    let stolen = "0123456789abcdef";
+    let (done, text) = remove(&primary, &[stolen]);
+    assert!(!done && text.contains("with --gone"), "{text}");
+    let (done, text) = remove(&primary, &["--gone", "0123"]);
+    assert!(!done, "{text}");
+    let (done, text) = remove(&primary, &["--gone", stolen]);
+    assert!(done, "{text}");
+    let (code, text) = run(&["token", "--address", &primary.ready().address, "--node", stolen]);
+    assert!(code != Some(0) && text.contains("removed"), "{text}");
+}
+
 /// With the default level: alone, with two, with three; and back.
 #[test]
 fn a_removed_node_does_not_come_back_with_what_it_has() {

@@ -173,7 +173,7 @@ struct Stage<'a> {
     begun: Instant,
 }
 
-/// Ends sessions with itself, so that no thread is waited for in vain.
+/// Ends sessions with itself.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -15,7 +15,10 @@ use crate::{feed::Feeder, members::is_named, wire::Peer};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveError {
     /// No node of the cluster has this name.
-    #[error("no node of the cluster has the id or address {0}: `freshet members` shows all that have")]
+    #[error(
+        "no node of the cluster has the id or address {0}: `freshet members` shows all that have. What is gone and was \
+         never one, as a backup that was stolen, is removed by its whole id with --gone"
+    )]
     Unknown(String),
     /// It leads.
     #[error("this node is the primary: hand its role over first, with `freshet switch-over`")]
@@ -47,7 +50,9 @@ impl Primary {
     /// [`RemoveError`]; unless it says otherwise nothing has changed.
     pub fn remove(&self, who: &str, gone: bool) -> Result<NodeId, RemoveError> {
         let shared = &self.shared;
-        let node = shared.named(who).ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
+        // A backup has a certificate, and is known nowhere.
+        let unknown = || gone.then(|| whole_id(who)).flatten();
+        let node = shared.named(who).or_else(unknown).ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
         if node == shared.who.node {
             return Err(RemoveError::Primary);
         }
@@ -68,6 +73,11 @@ impl Primary {
         }
         Ok(node)
     }
+}
+
+/// What people write for an id, all of it.
+fn whole_id(text: &str) -> Option<NodeId> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten().map(NodeId)
 }
 
 impl Shared {
