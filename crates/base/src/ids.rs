@@ -1,6 +1,6 @@
 //! Identifiers that are written into the log and so never change meaning.
 
-use std::{fmt, hash::Hasher};
+use std::{fmt, hash::Hasher, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -144,6 +144,21 @@ impl fmt::Display for NodeId {
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no id of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id has 16 hexadecimal digits, as `freshet status` shows it")]
+pub struct NoNodeId;
+
+impl FromStr for NodeId {
+    type Err = NoNodeId;
+
+    /// All of an id, as [`fmt::Display`] writes it.
+    fn from_str(text: &str) -> Result<Self, NoNodeId> {
+        let is_whole = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u64::from_str_radix(text, 16).ok().filter(|_| is_whole).map(Self).ok_or(NoNodeId)
     }
 }
 

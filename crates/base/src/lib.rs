@@ -25,7 +25,7 @@ mod watermark;
 pub mod words;
 
 pub use gate::{CommitGate, NotAdmitted, OutcomeOpen};
-pub use ids::{ClusterId, Fid, IdHasher, Lsn, NodeId, RecordKind, Rid, Term};
+pub use ids::{ClusterId, Fid, IdHasher, Lsn, NoNodeId, NodeId, RecordKind, Rid, Term};
 pub use lock::lock;
 pub use proof::StateProof;
 pub use regularly::{Regularly, Stops};

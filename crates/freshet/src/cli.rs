@@ -284,7 +284,7 @@ pub(crate) struct TokenOptions {
     pub(crate) address: String,
     /// The token is for the node or archive with this id, which has lost its certificate. [default:
     /// for a new one]
-    #[arg(long, value_name = "ID", value_parser = node_id, conflicts_with = "role")]
+    #[arg(long, value_name = "ID", conflicts_with = "role")]
     pub(crate) node: Option<NodeId>,
     /// The token is for a client of the control port with this role, not for a node.
     #[arg(long, value_name = "ROLE")]
@@ -325,11 +325,6 @@ pub(crate) struct ResetTermsOptions {
     /// The node's directory.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-}
-
-fn node_id(text: &str) -> Result<NodeId, String> {
-    let id = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
-    id.map(NodeId).ok_or_else(|| "an id has 16 hexadecimal digits, as `freshet status` shows it".to_owned())
 }
 
 /// Options of `freshet status`.

@@ -218,10 +218,7 @@ fn every_acknowledged_row_is_there_once() {
             })
         })
         .collect();
-    let more = |rows: u64| {
-        let from = count.load(Ordering::Relaxed);
-        until("more rows", || count.load(Ordering::Relaxed) >= from + rows);
-    };
+    let more = |rows| until_more(&count, rows);
     more(100);
     switch_over(&primary, &second);
     more(100);
@@ -282,6 +279,12 @@ fn routed_sessions_count_where_they_are_served_and_where_they_came() {
         assert_eq!(again(session, "SELECT pg_is_in_recovery()"), ["f"]);
     }
     assert!(status(&standby)["role"].is_string());
+}
+
+/// Blocks until as many more rows were written as that.
+fn until_more(count: &AtomicU64, rows: u64) {
+    let from = count.load(Ordering::Relaxed);
+    until("more rows", || count.load(Ordering::Relaxed) >= from + rows);
 }
 
 /// Blocks until this node knows another primary than in `term`.
@@ -359,10 +362,7 @@ fn what_waits_for_a_switch_over_is_done_by_the_next_primary() {
             })
         })
         .collect();
-    let more = |rows: u64| {
-        let from = count.load(Ordering::Relaxed);
-        until("more rows", || count.load(Ordering::Relaxed) >= from + rows);
-    };
+    let more = |rows| until_more(&count, rows);
     more(100);
     switch_over(&primary, &second);
     more(100);

@@ -74,8 +74,8 @@ impl Identity {
         }
     }
 
-    /// By what the holder of this key is known. An archive's key is no node's, whatever a
-    /// certificate says that nobody has signed who counts.
+    /// By what the holder of this key is known. An archive's key is no node's, even if the archive
+    /// shows a certificate that it has signed itself.
     pub(crate) fn fingerprint_of_key(self, key: &[u8]) -> Fingerprint {
         match self {
             Self::Archive(_) => fingerprint_of(&[ARCHIVE.as_bytes(), key].concat()),
@@ -89,8 +89,7 @@ impl Identity {
             MONITOR => Some(Self::Monitor),
             _ => {
                 let (digits, kind) = name.split_once('.')?;
-                let whole = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-                let id = NodeId(u64::from_str_radix(digits, 16).ok().filter(|_| whole)?);
+                let id = digits.parse().ok()?;
                 match kind {
                     NODE => Some(Self::Node(id)),
                     ARCHIVE => Some(Self::Archive(id)),

@@ -34,7 +34,7 @@ const HOPS: usize = 3;
 /// No more sessions than that are on their way to a primary at once: it is to hear others, too,
 /// when all come at the same time after a failover. One more waits.
 const AT_ONCE: usize = 8;
-/// How often a session looks for such a place, and for a primary: nobody wakes for either.
+/// How often a session looks for such a place, and for a primary: neither wakes it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// And for so long at most. Then it is refused, and comes again.
 const LOOK_FOR: Duration = Duration::from_millis(500);

@@ -41,7 +41,10 @@ use crate::{
     Failure,
     cli::Shows,
     interruption::Interruption,
-    throwaway::{Nodes, PATIENCE, USER, net::Way},
+    throwaway::{
+        Nodes, PATIENCE, USER,
+        net::{Way, turn},
+    },
 };
 
 /// No round may be without a primary for longer; nor for longer after nodes serve again that had to
@@ -51,8 +54,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const READ: Duration = Duration::from_secs(1800);
 /// How long the load works before a fault: at least, and at most, in milliseconds.
 const BEFORE: [u64; 2] = [500, 1_500];
-/// How long a flapping cable is cut, or whole, in milliseconds: one of these.
-const TURNS: [u64; 6] = [200, 400, 800, 1_500, 3_000, 5_000];
 /// How often it is looked whether all are in sync.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -345,13 +346,11 @@ impl Stage<'_> {
     fn flap(&mut self, node: usize, random: &mut Random) -> Result<(), Failure> {
         let end = Instant::now() + Duration::from_secs(self.options.flap);
         while Instant::now() < end {
-            let mut draw = |upto: usize| random.below(upto as u64) as usize;
-            let way = [Way::Both, Way::Out, Way::In][draw(3)];
-            let turns = [TURNS[draw(TURNS.len())], TURNS[draw(TURNS.len())]].map(Duration::from_millis);
+            let way = [Way::Both, Way::Out, Way::In][random.below(3) as usize];
             self.nodes.cut(node, way)?;
-            self.interruption.sleep_until(Instant::now() + turns[0])?;
+            self.interruption.sleep_until(Instant::now() + turn(random))?;
             self.nodes.heal()?;
-            self.interruption.sleep_until(Instant::now() + turns[1])?;
+            self.interruption.sleep_until(Instant::now() + turn(random))?;
         }
         Ok(())
     }
@@ -435,13 +434,14 @@ impl Stage<'_> {
         let whole = self.wait_until_whole();
         let primary =
             whole.as_ref().ok().copied().or_else(|| (0..self.nodes.size()).find(|it| self.nodes.is_at_work(*it)));
-        let end = primary.map(|primary| Ok::<_, Failure>(self.nodes.connect(primary)?.watermarks(PATIENCE)?.visible));
-        let end = end.transpose()?;
+        let end =
+            whole.as_ref().ok().map(|leads| self.nodes.connect(*leads)?.watermarks(PATIENCE).map_err(Failure::from));
+        let end = end.transpose()?.map(|watermarks| watermarks.visible);
         let mut lost = BTreeSet::new();
         let failures = load.failures();
         let mut hashes = Vec::new();
         for node in 0..self.nodes.size() {
-            if let (Ok(_), Some(end)) = (&whole, end) {
+            if let Some(end) = end {
                 let client = self.nodes.connect(node)?;
                 let _ = client.wait_visible(end, PATIENCE)?;
                 hashes.push(client.hash(Some(end), READ)?);

@@ -21,7 +21,7 @@ pub(super) enum Caller {
     Node,
     /// Over TCP, with a certificate as monitor.
     Monitor,
-    /// Without a certificate, or with one that names nobody whom this node knows, or an archive.
+    /// Without a certificate, with an archive's, or with one that names no caller known here.
     Anyone,
 }
 

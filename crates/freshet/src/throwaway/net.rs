@@ -18,8 +18,10 @@ use std::{
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
+use freshet_workloads::random::Random;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Failure;
@@ -45,6 +47,14 @@ pub enum Way {
     Out,
     /// Those that are sent to it.
     In,
+}
+
+/// For how long a flapping cable is cut, or whole, in milliseconds: one of these.
+const TURNS: [u64; 6] = [200, 400, 800, 1_500, 3_000, 5_000];
+
+/// For how long a flapping cable is cut, or whole, the next time.
+pub fn turn(random: &mut Random) -> Duration {
+    Duration::from_millis(TURNS[random.below(TURNS.len() as u64) as usize])
 }
 
 /// The network. Its ends are numbered: nodes, and then the witness.
@@ -213,10 +223,7 @@ impl Net {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::{TcpListener, TcpStream},
-        time::Duration,
-    };
+    use std::net::{TcpListener, TcpStream};
 
     use freshet_fabric::tcp::Listener;
     use freshet_testing::{Missing, skip};

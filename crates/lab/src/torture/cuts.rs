@@ -8,16 +8,13 @@ use super::{
     fault::Fault,
     nemesis::{Deal, Nemesis},
 };
-use freshet::{Failure, throwaway::net::Way};
+use freshet::{
+    Failure,
+    throwaway::net::{Way, turn},
+};
 
 /// For so long a node is cut off and heals, or its cable is slow, at least.
 const WHILE: Duration = Duration::from_secs(3);
-/// How long it is cut off then, or whole, in milliseconds: one of these.
-const TURNS: [u64; 6] = [200, 400, 800, 1_500, 3_000, 5_000];
-
-fn turn(random: &mut Random) -> Duration {
-    Duration::from_millis(TURNS[random.below(TURNS.len() as u64) as usize])
-}
 
 impl Nemesis<'_> {
     /// Carries out a fault of cables, which are whole again then.

@@ -44,7 +44,7 @@ impl Reader {
             begun: load.history.now(),
             after: self.wrote.map(|(lsn, _)| lsn).filter(|_| is_divided),
             own: self.wrote.map(|(_, id)| id),
-            // Without leases a node may take itself for the primary that is none any more.
+            // Without leases a primary that was succeeded may not know it yet.
             since: (is_divided && load.history.book().leases).then_some(self.begun),
             ..Read::default()
         }

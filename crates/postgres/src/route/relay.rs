@@ -367,7 +367,7 @@ impl Relay<'_> {
                 return Err(End::Quiet);
             }
             drop(primary);
-            // A session that cannot go on ends below.
+            // A session that cannot move to another primary ends below.
             if self.kept.bound().is_some() || !self.sends_again(left) {
                 self.report_lost(left, lost)?;
             }

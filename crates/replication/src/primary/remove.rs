@@ -51,7 +51,7 @@ impl Primary {
     pub fn remove(&self, who: &str, gone: bool) -> Result<NodeId, RemoveError> {
         let shared = &self.shared;
         // A backup has a certificate, and is known nowhere.
-        let unknown = || gone.then(|| whole_id(who)).flatten();
+        let unknown = || who.parse().ok().filter(|_| gone);
         let node = shared.named(who).or_else(unknown).ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
         if node == shared.who.node {
             return Err(RemoveError::Primary);
@@ -73,11 +73,6 @@ impl Primary {
         }
         Ok(node)
     }
-}
-
-/// What people write for an id, all of it.
-fn whole_id(text: &str) -> Option<NodeId> {
-    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten().map(NodeId)
 }
 
 impl Shared {
