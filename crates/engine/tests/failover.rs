@@ -2,14 +2,19 @@
 
 mod common;
 
-use std::{sync::Arc, time::Instant};
+use std::{fs, path::PathBuf, sync::Arc, thread, time::Instant};
 
 use common::{
-    churn, directories, hash, soon,
-    trio::{joining, trio},
+    churn, directories, filled, hash, is_named_by, shipping, soon, start,
+    trio::{joining, of_three, trio},
+    wait_for,
 };
-use freshet_base::wait::Patience;
-use freshet_engine::{Isolation, Node, OutcomeOpen, Role, node::Failover};
+use freshet_base::{Consent, wait::Patience};
+use freshet_engine::{
+    Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety,
+    node::{Failover, LinkStatus, RoleStatus},
+};
+use tempfile::TempDir;
 
 /// Blocks until one of these leads, and gives it and the others.
 fn led(nodes: Vec<Arc<Node>>) -> (Arc<Node>, Vec<Arc<Node>>) {
@@ -98,4 +103,80 @@ fn a_primary_with_too_few_answers_gives_none_to_readers() {
     let back = joining(primary.address(), &directories[1], Failover::Never);
     assert_eq!(read(Patience::endless()), Ok(()));
     back.stop().unwrap();
+}
+
+/// Nothing can be noted of terms in this directory before that is removed, as on a full disk.
+fn without_room(directory: &TempDir) -> PathBuf {
+    let in_the_way = directory.path().join("control.new");
+    // The node may just be writing it.
+    wait_for("a place in the way", || fs::create_dir(&in_the_way).is_ok());
+    in_the_way
+}
+
+#[test]
+fn a_standby_that_cannot_note_a_term_follows_when_it_can() {
+    let directories = directories();
+    let [old, second, third] = trio(&directories, [Failover::Manual; 3]);
+    let in_the_way = without_room(&directories[2]);
+    second.promote(Consent::Nothing).unwrap();
+    third.follow(second.address());
+    let waits = |status: RoleStatus| {
+        let RoleStatus::Standby { own, .. } = status else { panic!("it is a standby") };
+        assert!(!matches!(own.link, LinkStatus::Failed { .. }), "{:?}", own.link);
+        match own.link {
+            LinkStatus::Connecting { last_failure, .. } => last_failure.is_some_and(|why| why.contains("terms")),
+            // It has another set of the primary of before to note first.
+            LinkStatus::Following { node, .. } => node == old.id(),
+            _ => false,
+        }
+    };
+    wait_for("the standby knows what is wrong", || waits(third.status().role));
+    fs::remove_dir(&in_the_way).unwrap();
+    let table = second.database().table("things").unwrap();
+    let end = churn(second.database(), &table, 5000, 5500);
+    third.wait_visible(end, soon()).unwrap();
+    // A set that arrives must be noted, too, before anything behind it counts.
+    fs::create_dir(&in_the_way).unwrap();
+    let before = second.status().in_sync_set.unwrap().number;
+    let end = thread::scope(|scope| {
+        let changes = scope.spawn(|| second.change_level(Safety::Majority));
+        wait_for("another set", || second.status().in_sync_set.unwrap().number > before);
+        assert!(!waits(third.status().role), "it follows");
+        fs::remove_dir(in_the_way).unwrap();
+        changes.join().unwrap().unwrap();
+        churn(second.database(), &table, 6000, 6500)
+    });
+    third.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&third), hash(&second));
+    assert!(old.is_deposed());
+}
+
+#[test]
+fn a_primary_that_cannot_note_its_successor_is_deposed_all_the_same() {
+    let directories = directories();
+    let [old, second, third] = trio(&directories, [Failover::Manual; 3]);
+    without_room(&directories[0]);
+    second.promote(Consent::Nothing).unwrap();
+    wait_for("the primary of before knows", || old.is_deposed());
+    let table = second.database().table("things").unwrap();
+    let end = churn(second.database(), &table, 5000, 5500);
+    third.wait_visible(end, soon()).unwrap();
+}
+
+#[test]
+fn an_in_sync_set_that_could_not_be_noted_is_recorded_when_it_can() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { safety: Safety::TwoSafe, ..of_three(&directories[n], Failover::Manual) };
+    let primary = start(of(0));
+    let standbys = [1, 2].map(|n| start(NodeConfig { join: Some(primary.address().to_owned()), ..of(n) }));
+    let [primary, second, third] = filled(primary, standbys);
+    let in_the_way = without_room(&directories[0]);
+    third.stop().unwrap();
+    drop(third);
+    let needs_another = || shipping(&primary).standbys.iter().filter(|it| it.in_sync).count() == 1;
+    wait_for("one is left", needs_another);
+    assert!(!is_named_by(&primary, 2), "it could not be noted");
+    fs::remove_dir(in_the_way).unwrap();
+    wait_for("both are named", || is_named_by(&primary, 2));
+    drop(second);
 }

@@ -208,6 +208,9 @@ pub struct Serve<const LABORATORY: bool = false> {
     /// Acknowledge what the disk has not written: for `freshet rehearse`, whose nodes lose power.
     #[arg(long, hide = true, requires = "while_stdin")]
     pub(crate) lying_fsync: bool,
+    /// The disk of the log is as this file says, `full` or `dead`: for `freshet rehearse`.
+    #[arg(long, hide = true, value_name = "FILE", requires = "while_stdin")]
+    pub(crate) disk_fault: Option<PathBuf>,
 }
 
 /// The credentials of a client on another machine than the node, or of another user.
@@ -523,6 +526,9 @@ impl Cli {
             Command::Serve(options) => {
                 if options.lying_fsync {
                     freshet_log::medium::let_syncs_lie();
+                }
+                if let Some(state_file) = options.disk_fault {
+                    freshet_log::medium::let_disk_fail(state_file);
                 }
                 serve::run(&options.flags.0, options.while_stdin, serve::Beside::nothing())
             }

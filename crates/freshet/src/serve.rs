@@ -40,6 +40,9 @@ use crate::{
     sql,
 };
 
+/// A log on a disk that is told to be full is soon in want of its next segment.
+const FAILING_SEGMENT: u64 = 256 << 10;
+
 /// What a node prints when it can serve.
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -74,6 +77,18 @@ pub fn node(options: &NodeOptions, beside: Beside) -> Result<ExitCode, Failure> 
     run(&flags.0, *while_stdin, beside)
 }
 
+/// What a node is started with.
+fn node_config(configured: &NodeConfig, begun: Option<&begin_again::Begun>) -> NodeConfig {
+    let mut config = configured.clone();
+    if let Some(begun) = begun {
+        config.join = begun.join.first().cloned();
+    }
+    if freshet_log::medium::may_fail() {
+        config.log.segment_bytes = FAILING_SEGMENT;
+    }
+    config
+}
+
 /// Runs a node, and something beside it.
 pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
@@ -106,10 +121,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let mut prepared = sql::prepare(&settings.server.sql)?;
     let workers = Server::PLACES + beside.workers + sql::places(&settings.server.sql);
     let memory_bytes = memory::limit(&settings, process::available_bytes());
-    let mut config = NodeConfig { workers, memory_bytes, ..settings.node.clone() };
-    if let Some(begun) = &begun {
-        config.join = begun.join.first().cloned();
-    }
+    let config = NodeConfig { workers, memory_bytes, ..node_config(&settings.node, begun.as_ref()) };
     let bounds = settings.server.sql.bounds(process::available_bytes());
     let memory = bounds.pool();
     let executors = match config.apply {

@@ -20,11 +20,11 @@ fn rehearse(arguments: &[&str]) -> (Output, Value) {
 
 /// Each fault is followed by a primary, and nothing is lost.
 #[test]
-fn nothing_is_lost_by_kills_pauses_and_losses_of_power() {
-    let (out, report) =
-        rehearse(&["--fault", "kill,stop,switch-over,power", "--rounds", "4", "--witness", "--nodes", "2"]);
+fn nothing_is_lost_by_kills_pauses_bad_disks_and_losses_of_power() {
+    let faults = "kill,stop,switch-over,full-disk,dead-disk,power";
+    let (out, report) = rehearse(&["--fault", faults, "--rounds", "6", "--witness", "--nodes", "2"]);
     assert!(out.status.success(), "{out:?}");
-    for fault in ["kill", "stop", "switch-over", "power"] {
+    for fault in faults.split(',') {
         let stops = &report["stops"][fault];
         assert_eq!((&stops["rounds"], &stops["without_primary"]), (&1.into(), &0.into()), "{report}");
         assert!(stops["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
@@ -32,6 +32,18 @@ fn nothing_is_lost_by_kills_pauses_and_losses_of_power() {
     assert_eq!((&report["lost"], &report["violations"]), (&0.into(), &Value::Array(Vec::new())), "{report}");
     assert!(report["acknowledged"].as_u64().unwrap() > 0, "{report}");
     assert_eq!((&report["level"], &report["failover"]), (&"majority".into(), &"automatic".into()));
+}
+
+/// Of three nodes two are left by a primary whose disk is bad: one stands, and the other follows
+/// it.
+#[test]
+fn a_primary_whose_disk_is_bad_is_left_by_all() {
+    let (out, report) = rehearse(&["--fault", "dead-disk,full-disk", "--rounds", "4"]);
+    assert!(out.status.success(), "{out:?}");
+    for fault in ["dead-disk", "full-disk"] {
+        assert_eq!(report["stops"][fault]["without_primary"], 0, "{report}");
+    }
+    assert_eq!((&report["lost"], &report["violations"]), (&0.into(), &Value::Array(Vec::new())), "{report}");
 }
 
 /// Where commits wait for every node, the killed one is started again, as by a supervisor; and what

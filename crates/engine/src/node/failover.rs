@@ -22,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOKS: Duration = Duration::from_secs(2);
 
+/// A node whose log waits for room leaves it so long to the others to stand: longer than a primary
+/// that lacks room, too, lets its standbys go. After so long it does so again.
+const ROOM_PATIENCE: Duration = Duration::from_secs(8);
+const ROOM_CYCLE: Duration = Duration::from_secs(30);
+
 impl Node {
     /// Has a thread look, as long as this node follows, whether it can read the register that
     /// stands in a witness's place, if one does.
@@ -49,10 +54,10 @@ impl Node {
         let Some(watching) = self.composition().watching() else { return Ok(()) };
         let weak = Arc::downgrade(self);
         let run = move || {
+            let mut lacking = None;
             while let Some(standing) = watching.wait(by_itself) {
                 let Some(node) = weak.upgrade() else { return };
-                if standing == Standing::Automatic && node.terms.removal().is_some() {
-                    // No other node answers it.
+                if standing == Standing::Automatic && node.leaves_it_to_others(&mut lacking) {
                     watching.gave_up();
                     continue;
                 }
@@ -66,6 +71,28 @@ impl Node {
         };
         let spawned = std::thread::Builder::new().name("failover".into()).spawn(run);
         spawned.map(drop).map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))
+    }
+
+    /// Whether others should take the primary's place first. `lacking`: since when this node has
+    /// done without for want of room.
+    fn leaves_it_to_others(&self, lacking: &mut Option<Instant>) -> bool {
+        if self.terms.removal().is_some() {
+            // No other node answers it.
+            return true;
+        }
+        if self.composition().log().is_none_or(|log| log.has_room()) {
+            *lacking = None;
+            return false;
+        }
+        // If none has room, one of them answers readers at least.
+        let waited = lacking.get_or_insert_with(Instant::now).elapsed();
+        if waited > ROOM_CYCLE {
+            *lacking = Some(Instant::now());
+        } else if waited > ROOM_PATIENCE {
+            return false;
+        }
+        tracing::warn!("the primary is silent, and this node does not take its place yet: its log waits for room");
+        true
     }
 
     /// It stands, and leads if enough others let it.

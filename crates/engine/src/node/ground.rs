@@ -269,13 +269,10 @@ impl Ground {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);
         };
-        let begun = JOINING.read(directory.path())?;
-        if begun.is_none() && store.extent().is_some() {
+        if JOINING.read(directory.path())?.is_none() && store.extent().is_some() {
             return Ok(end);
         }
-        // With nothing in the store, that attempt did not come far.
-        let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
-        join::join_from_checkpoint(self, config, primary, earlier, report)
+        join::join_from_checkpoint(self, config, primary, end, report)
     }
 
     /// This node, which is reached at `address`, follows the one at `upstream`, or waits to be

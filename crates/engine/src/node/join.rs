@@ -16,10 +16,13 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Lsn, private};
+use freshet_base::{
+    ClusterId, Lsn, private,
+    wait::{self, Patience},
+};
 use freshet_cluster::term::{Agreement, TermHistory};
 use freshet_fabric::tcp::Connection;
 use freshet_log::{KEEP_ASIDE, LogStore};
@@ -27,9 +30,9 @@ use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
     checkpoints::{FetchError, Keeper, KnownLog, fetch, serve},
-    endpoint::{Service, answer},
+    endpoint::{CallError, Service, answer},
     terms::Terms,
-    wire::{Hello, Purpose, Reply},
+    wire::{Hello, Purpose, Refusal, Reply},
 };
 
 use super::{
@@ -42,6 +45,13 @@ use super::{
 
 /// How long the other node may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a checkpoint is fetched, before that is given up.
+const FETCHES: u32 = 10;
+/// How long after the first that failed; each pause is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a node's stop means for who waits for its checkpoint.
 const AGAIN: &str = "or starts again in another role, as after a switch-over; ask again, or ask another node";
@@ -257,62 +267,139 @@ impl Unfinished {
 }
 
 /// Brings a checkpoint and the log since then, at least up to its end, into an empty directory;
-/// returns where the log ends then. `earlier` has where the log begins and ends that an attempt
-/// before this one has left. `report` is called with how far that is.
+/// returns where the log ends then. The log here, of an attempt before this one, ends at `end`, if
+/// there is one. `report` is called with how far that is.
+///
+/// Blocks for as long as the checkpoint and the log take. One whose giver is lost, or has nothing
+/// to give for a moment, is fetched again, up to [`FETCHES`] times in all.
 pub(super) fn join_from_checkpoint(
     ground: &Ground,
     config: &NodeConfig,
     primary: &str,
-    earlier: Option<(Lsn, Lsn)>,
+    end: Lsn,
     report: &impl Fn(Phase),
 ) -> Result<Lsn, StartError> {
     let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
+    let (mut earlier, mut pause) = (earlier(ground, directory, end)?, FIRST_PAUSE);
     if earlier.is_none()
         && let Some(start) = Manifest::installed(directory).map_err(RestoreError::from)?.first()
     {
         return Ok(*start);
     }
-    let (mut observer, mut theirs) = (None, TermHistory::default());
-    let begun = |manifest: &Manifest, known: KnownLog| {
-        theirs = known.history.clone();
-        let from = log_wanted_from(ground, directory, manifest, known, earlier)?;
-        observer = Some(Observer::start(ground, config, primary, from).map_err(|cause| cause.to_string())?);
-        Ok(())
-    };
-    let devices = config.checkpoint_devices();
-    let (credentials, kind) = (&ground.credentials, CheckpointKind::Fuzzy);
-    let from = config.bootstrap_from.as_deref().unwrap_or(primary);
-    let fetched = fetch_checkpoint(from, credentials, ground.cluster, kind, &devices, begun)?;
-    let Some(manifest) = fetched else {
-        return match earlier {
+    let mut fetch = 1;
+    loop {
+        let mut bootstrap = Bootstrap { ground, config, primary, directory, earlier, observer: None, theirs: None };
+        let why = match bootstrap.fetch() {
+            Ok(Some(manifest)) => return bootstrap.install(manifest, report),
+            Ok(None) => return bootstrap.without_checkpoint(),
+            Err(why) => why,
+        };
+        if fetch == FETCHES || !may_pass(&why, fetch > 1) {
+            return Err(why.into());
+        }
+        tracing::warn!(cause = %why, fetch, "a checkpoint to start from has not arrived: it is fetched again");
+        if let Some(observer) = bootstrap.observer {
+            let end = observer.stop().map_err(StartError::System)?;
+            earlier = self::earlier(ground, directory, end)?;
+        }
+        let _ = wait::sleep(Patience::endless().until(Instant::now() + pause));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        fetch += 1;
+    }
+}
+
+/// Where the log begins and ends that an attempt to join has left, which ends at `end`.
+fn earlier(ground: &Ground, directory: &Path, end: Lsn) -> Result<Option<(Lsn, Lsn)>, StartError> {
+    // With nothing in the store, that attempt did not come far.
+    let begun = JOINING.read(directory)?.filter(|_| ground.store.as_ref().is_some_and(|it| it.extent().is_some()));
+    Ok(begun.map(|begin| (begin, end.max(begin))))
+}
+
+/// Whether another attempt may do better; `again` after one that was worth repeating. Who gives
+/// the checkpoint may restart, or fail over, and a mirror's memory is continued in another term.
+fn may_pass(why: &FetchError, again: bool) -> bool {
+    match why {
+        FetchError::Receive(_) | FetchError::Call(CallError::Receive(_) | CallError::Send(_)) => true,
+        FetchError::Call(CallError::Refused { refusal, .. }) => {
+            matches!(refusal, Refusal::Failed(_) | Refusal::NotPrimary { .. })
+        }
+        // An address at which nothing answers from the start is wrong.
+        FetchError::Call(CallError::Connect(_)) => again,
+        FetchError::Call(_) | FetchError::Violation { .. } | FetchError::Keep(_) => false,
+    }
+}
+
+/// One attempt to join with a checkpoint.
+struct Bootstrap<'a> {
+    ground: &'a Ground,
+    config: &'a NodeConfig,
+    primary: &'a str,
+    directory: &'a Path,
+    /// Where the log of the attempt before begins and ends.
+    earlier: Option<(Lsn, Lsn)>,
+    /// Receives the log from where the checkpoint begins, as soon as that is known.
+    observer: Option<Observer>,
+    /// The terms in which the giver has lived.
+    theirs: Option<TermHistory>,
+}
+
+impl Bootstrap<'_> {
+    fn from(&self) -> &str {
+        self.config.bootstrap_from.as_deref().unwrap_or(self.primary)
+    }
+
+    /// The checkpoint's files, while the log arrives beside them.
+    fn fetch(&mut self) -> Result<Option<Manifest>, FetchError> {
+        let devices = self.config.checkpoint_devices();
+        let (credentials, cluster) = (&self.ground.credentials, self.ground.cluster);
+        let from = self.from().to_owned();
+        let begun = |manifest: &Manifest, known: KnownLog| {
+            self.theirs = Some(known.history.clone());
+            let log_from = log_wanted_from(self.ground, self.directory, manifest, known, self.earlier)?;
+            let observer = Observer::start(self.ground, self.config, self.primary, log_from);
+            self.observer = Some(observer.map_err(|cause| cause.to_string())?);
+            Ok(())
+        };
+        fetch_checkpoint(&from, credentials, cluster, CheckpointKind::Fuzzy, &devices, begun)
+    }
+
+    /// Waits for the log up to the checkpoint's end; then both count. Returns where the log ends.
+    fn install(self, manifest: Manifest, report: &impl Fn(Phase)) -> Result<Lsn, StartError> {
+        tracing::info!(
+            address = self.from(),
+            start = manifest.start().0,
+            rows = manifest.rows(),
+            bytes = manifest.bytes(),
+            "another node's checkpoint has arrived, to start from"
+        );
+        let begun = "it began with the manifest";
+        let (observer, theirs) = (self.observer.expect(begun), self.theirs.expect(begun));
+        let of = manifest.end().since(manifest.start());
+        let came = |to: Lsn| {
+            let done = to.clamp(manifest.start(), manifest.end()).since(manifest.start());
+            report(Phase::CheckpointLog { done, of });
+        };
+        observer.wait_persisted(manifest.end(), &came).map_err(StartError::System)?;
+        let end = observer.stop().map_err(StartError::System)?;
+        is_of_this_log(&manifest, &theirs, &self.ground.terms.get().history).map_err(StartError::System)?;
+        let incarnation = self.ground.store.as_ref().and_then(LogStore::incarnation);
+        manifest.install(self.directory, incarnation).map_err(RestoreError::from)?;
+        JOINING.remove(self.directory)?;
+        Ok(end)
+    }
+
+    /// The other node has none.
+    fn without_checkpoint(self) -> Result<Lsn, StartError> {
+        match self.earlier {
             // The whole log is there.
             None => Ok(Lsn::ZERO),
             Some(_) => Err(StartError::System(format!(
-                "joining was not finished, and {from} has no checkpoint any more: {KEEP_ASIDE} ({})",
-                directory.display()
+                "joining was not finished, and {} has no checkpoint any more: {KEEP_ASIDE} ({})",
+                self.from(),
+                self.directory.display()
             ))),
-        };
-    };
-    tracing::info!(
-        address = from,
-        start = manifest.start().0,
-        rows = manifest.rows(),
-        bytes = manifest.bytes(),
-        "another node's checkpoint has arrived, to start from"
-    );
-    let observer: Observer = observer.expect("it began with the manifest");
-    let of = manifest.end().since(manifest.start());
-    let came = |to: Lsn| {
-        let done = to.clamp(manifest.start(), manifest.end()).since(manifest.start());
-        report(Phase::CheckpointLog { done, of });
-    };
-    observer.wait_persisted(manifest.end(), &came).map_err(StartError::System)?;
-    let end = observer.stop().map_err(StartError::System)?;
-    is_of_this_log(&manifest, &theirs, &ground.terms.get().history).map_err(StartError::System)?;
-    let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
-    manifest.install(directory, incarnation).map_err(RestoreError::from)?;
-    JOINING.remove(directory)?;
-    Ok(end)
+        }
+    }
 }
 
 /// From where on the log is to come, for this checkpoint; `earlier` is where that of an attempt

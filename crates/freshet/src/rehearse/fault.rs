@@ -1,6 +1,7 @@
 //! What comes to a cluster.
 
 use clap::ValueEnum;
+use freshet_log::medium::{DEAD, FULL};
 use serde::Serialize;
 
 use crate::throwaway::net::Way;
@@ -15,6 +16,11 @@ pub(crate) enum Fault {
     Stop,
     /// The order to the primary to hand its role to another node.
     SwitchOver,
+    /// The disk of the primary's log is full: it writes what it can, and makes no file.
+    FullDisk,
+    /// The disk of the primary's log fails whatever is asked of it. Then the node is killed, and
+    /// has its disk back as it was.
+    DeadDisk,
     /// The primary is cut from all others. As the next two, needs root, unshare, ip and tc.
     Cut,
     /// All that the primary sends to others is lost.
@@ -32,7 +38,9 @@ impl Fault {
     /// Whose packets are lost, if any are.
     pub(super) fn cut(self) -> Option<Way> {
         match self {
-            Self::Kill | Self::Stop | Self::SwitchOver | Self::Flap | Self::Power => None,
+            Self::Kill | Self::Stop | Self::SwitchOver | Self::FullDisk | Self::DeadDisk | Self::Flap | Self::Power => {
+                None
+            }
             Self::Cut => Some(Way::Both),
             Self::CutOut => Some(Way::Out),
             Self::CutIn => Some(Way::In),
@@ -41,7 +49,16 @@ impl Fault {
 
     /// Whether the primary lives, and could not be told from a lost one by a person.
     pub(super) fn leaves_it_alive(self) -> bool {
-        matches!(self, Self::Stop | Self::Flap) || self.cut().is_some()
+        matches!(self, Self::Stop | Self::FullDisk | Self::DeadDisk | Self::Flap) || self.cut().is_some()
+    }
+
+    /// What the primary's disk is told, if anything.
+    pub(super) fn disk(self) -> Option<&'static str> {
+        match self {
+            Self::FullDisk => Some(FULL),
+            Self::DeadDisk => Some(DEAD),
+            _ => None,
+        }
     }
 
     /// Whether there has to be a network to cut.

@@ -266,6 +266,9 @@ impl Stage<'_> {
                 took.map_or("NO PRIMARY in time".to_owned(), |took| format!("{:.0} ms", took.as_secs_f64() * 1e3));
             self.print(&format!("round {number}, {} of {}: {figure}", fault.name(), self.nodes.name(primary)));
             times.entry(fault).or_default().push(took);
+            if fault == Fault::DeadDisk {
+                self.nodes.kill(primary);
+            }
             self.nodes.heal()?;
             self.nodes.start_dead()?;
         }
@@ -314,6 +317,10 @@ impl Stage<'_> {
     ) -> Result<Option<Instant>, Failure> {
         if let Some(way) = fault.cut() {
             self.nodes.cut(primary, way)?;
+            return Ok(None);
+        }
+        if let Some(how) = fault.disk() {
+            self.nodes.break_disk(primary, how)?;
             return Ok(None);
         }
         match fault {

@@ -22,7 +22,8 @@ const ASK: Duration = Duration::from_secs(10);
 const START: Duration = Duration::from_secs(1800);
 
 /// What comes to the cluster if nothing is named.
-const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::SwitchOver, Fault::Power];
+const FAULTS: [Fault; 6] =
+    [Fault::Kill, Fault::Stop, Fault::SwitchOver, Fault::FullDisk, Fault::DeadDisk, Fault::Power];
 /// And where there is a network to cut.
 const CUTS: [Fault; 3] = [Fault::Cut, Fault::CutOut, Fault::CutIn];
 
@@ -108,6 +109,7 @@ impl Rehearsal {
             nodes: self.nodes,
             witness: self.witness,
             net: self.faults.iter().any(|fault| fault.needs_net()),
+            disks: self.faults.iter().any(|fault| fault.disk().is_some()),
             flags,
             start: START,
         })?;

@@ -5,7 +5,7 @@ pub mod net;
 
 use std::{
     ffi::OsString,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -47,6 +47,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) witness: bool,
     /// Whether each has a network namespace of its own.
     pub(crate) net: bool,
+    /// Whether disks can be told to fail.
+    pub(crate) disks: bool,
     /// Of each node with data.
     pub(crate) flags: Vec<OsString>,
     /// How long one may take until it serves.
@@ -66,6 +68,7 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     witness: bool,
     net: Option<Net>,
+    disks: bool,
     flags: Vec<OsString>,
     start: Duration,
     directory: TempDir,
@@ -88,6 +91,7 @@ impl Nodes {
             nodes: (0..all).map(|_| Node { process: None, paused: false, ready: None }).collect(),
             witness: plan.witness,
             net: plan.net.then(|| Net::prepare(all)).transpose()?,
+            disks: plan.disks,
             flags: plan.flags.clone(),
             start: plan.start,
             directory,
@@ -113,6 +117,11 @@ impl Nodes {
     /// Where it keeps its data.
     pub(crate) fn directory(&self, node: usize) -> PathBuf {
         self.directory.path().join(if self.is_witness(node) { "witness".to_owned() } else { self.name(node) })
+    }
+
+    /// Says how its disk is.
+    fn disk(&self, node: usize) -> PathBuf {
+        self.directory(node).with_extension("disk")
     }
 
     /// Keeps the directories, and beside them what the nodes have said lately; says where they are.
@@ -142,6 +151,9 @@ impl Nodes {
             flags.extend(["--address".into(), address.into(), "--sql-listen".into(), sql.into()]);
             flags.extend(["--sql-socket-directory".into(), self.sockets.path().into()]);
             flags.extend(self.flags.iter().cloned());
+            if self.disks {
+                flags.extend(["--disk-fault".into(), self.disk(node).into()]);
+            }
         }
         match join {
             Some(member) => {
@@ -325,11 +337,26 @@ impl Nodes {
         net.cut(node, &net.others(node), way)
     }
 
-    /// All cables are whole, and those that stand still continue.
+    /// The disk of a node's log is [`FULL`](freshet_log::medium::FULL) or
+    /// [`DEAD`](freshet_log::medium::DEAD) from now on.
     ///
     /// # Errors
-    /// When the network does not heal.
+    /// When it cannot be told so.
+    pub(crate) fn break_disk(&self, node: usize, how: &str) -> Result<(), Failure> {
+        Ok(fs::write(self.disk(node), how)?)
+    }
+
+    /// All disks work and all cables are whole, and those that stand still continue.
+    ///
+    /// # Errors
+    /// When a disk cannot be told so, or the network does not heal.
     pub(crate) fn heal(&mut self) -> Result<(), Failure> {
+        for disk in (0..self.size()).map(|node| self.disk(node)) {
+            match fs::remove_file(disk) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause.into()),
+                _ => {}
+            }
+        }
         for node in self.nodes.iter_mut().filter(|node| node.paused) {
             node.process.iter().for_each(|process| process.resume());
             node.paused = false;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{FileMedium, Medium, MediumFile};
+use super::{FileMedium, Medium, MediumFile, failing::failing};
 
 /// What is written reaches the disk so long after that, whatever is synced.
 const LATER: Duration = Duration::from_millis(200);
@@ -28,7 +28,7 @@ pub fn let_syncs_lie() {
 /// The files of a log's directory.
 pub(crate) fn files(directory: &Path) -> Arc<dyn Medium> {
     let files = FileMedium::new(directory);
-    if LIES.load(Ordering::SeqCst) { Arc::new(LyingMedium::new(files)) } else { Arc::new(files) }
+    failing(if LIES.load(Ordering::SeqCst) { Arc::new(LyingMedium::new(files)) } else { Arc::new(files) })
 }
 
 /// [`FileMedium`] with such a disk below it.

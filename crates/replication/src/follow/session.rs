@@ -54,6 +54,9 @@ pub enum SessionError {
     /// This mirror is an observer no more: it comes again, and commits count on it.
     #[error("{0}")]
     Seeded(Refusal),
+    /// A term could not be noted, as on a full disk. It may be later.
+    #[error(transparent)]
+    Terms(#[from] TermStoreError),
     /// This node is told to do something else.
     #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,
@@ -84,6 +87,7 @@ impl SessionError {
             | Self::Refused(_)
             | Self::Seed(_)
             | Self::Seeded(_)
+            | Self::Terms(_)
             | Self::Interrupted => Ended::GivenUp,
         }
     }
@@ -100,12 +104,6 @@ impl SessionError {
             Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Some(refusal),
             _ => None,
         }
-    }
-}
-
-impl From<TermStoreError> for SessionError {
-    fn from(error: TermStoreError) -> Self {
-        Self::Local(error.to_string())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     maintenance::Notice,
     originals::serve_originals,
     promotion::serve_log,
-    wire::{Hello, Join, Purpose, Refusal, Reply, Wait, check_hello},
+    wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 
 /// The disk has this long to take what was sent before the term ended.
@@ -167,7 +167,8 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
         return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, primary: None });
     }
     if shared.is_stuck() {
-        return Err(Refusal::Later { node: shared.who.node, why: Wait::Lost });
+        // Not a relay that has lost its upstream, which would be kept: another node is to lead.
+        return Err(Refusal::NotPrimary { node: shared.who.node, primary: None });
     }
     let agreed = shared.feeds.state().host.agree(&join.asking(hello), &shared.terms.get());
     if let Err(Refusal::Fenced { highest, .. }) = &agreed {

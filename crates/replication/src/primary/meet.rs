@@ -45,10 +45,15 @@ impl Shared {
                 return Reply::Leads(self.claim());
             }
         }
-        if let Err(refusal) = self.promise(hello, term) {
+        let promised = self.promise(hello, term);
+        if matches!(promised, Err(Refusal::Failed(_))) {
+            // It cannot be noted, as on a full disk, which may be why the other leads.
+            self.fence(term);
+        }
+        self.successor().leads |= term > mine && self.is_fenced();
+        if let Err(refusal) = promised {
             return Reply::Refused(refusal);
         }
-        self.successor().leads |= term > mine;
         if term <= mine || !meets {
             return Reply::Noted;
         }

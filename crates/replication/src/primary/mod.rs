@@ -118,6 +118,7 @@ pub struct PrimaryId {
 type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Lsn, String> + Send>;
 
 /// Why an in-sync set could not be recorded.
+#[derive(PartialEq, Eq)]
 enum NotRecorded {
     /// The node's own terms cannot be written.
     Terms(String),
@@ -440,56 +441,30 @@ impl Shared {
 
     /// Lets time pass in the commit rule.
     fn watch(&self) {
+        let mut reported = None;
         while !self.stopping() {
             self.commit.sleep_until_deadline();
             self.look_whether_stuck();
             self.apply(Event::Tick);
-            if let Err(why) = self.record_set() {
-                // Commits wait for a record that will not come.
-                let term = self.who.term.0;
-                match why {
-                    NotRecorded::Terms(cause) => tracing::error!(
-                        term,
-                        cause,
-                        "the in-sync set cannot be recorded: commits wait until the node is started again"
-                    ),
-                    // The log has failed, and has said so, or was closed.
-                    NotRecorded::Log(cause) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
-                }
-                return;
+            // Commits wait for a record. The next round tries again, as when a disk has room again.
+            let failed = self.record_set().err();
+            if failed != reported {
+                self.report_not_recorded(failed.as_ref());
+                reported = failed;
             }
         }
     }
 
-    /// Lets its standbys go, where they can choose another primary, when nothing becomes durable
-    /// here any more.
-    fn look_whether_stuck(&self) {
-        if self.config.rule.lease.is_none() {
-            return;
+    fn report_not_recorded(&self, why: Option<&NotRecorded>) {
+        let term = self.who.term.0;
+        match why {
+            Some(NotRecorded::Terms(cause)) => {
+                tracing::error!(term, cause, "the in-sync set cannot be recorded: commits wait; it is tried again");
+            }
+            // The log has failed, and has said so, or was closed.
+            Some(NotRecorded::Log(cause)) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
+            None => tracing::info!(term, "the in-sync set can be recorded again"),
         }
-        let mut progress = self.progress();
-        if !progress.look(&self.log) {
-            return;
-        }
-        let (term, stuck) = (self.who.term.0, progress.is_stuck());
-        drop(progress);
-        if stuck {
-            let cause = self.log.stall().unwrap_or_else(|| "its device does not answer".into());
-            tracing::error!(term, cause, "nothing becomes durable on this primary: its standbys may choose another");
-            self.feeds.end();
-        } else {
-            tracing::warn!(term, "what is written becomes durable again: this primary feeds its standbys again");
-            self.announce.ring();
-        }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().expect("no code panics under this mutex")
-    }
-
-    /// Whether nothing becomes durable here any more, so that another node is to lead.
-    fn is_stuck(&self) -> bool {
-        self.progress().is_stuck()
     }
 
     /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.

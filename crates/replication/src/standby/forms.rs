@@ -344,7 +344,7 @@ impl Shared {
         let Arriving { from, to, carried, keeps } = batch;
         let Some(forms) = &self.store.forms else { return Err("this standby did not ask for forms".into()) };
         // A set is noted before what is behind its record is acknowledged.
-        let mut note = |members: &[u8]| self.noted(super::note_set(&self.terms, members));
+        let mut note = |members: &[u8]| self.noted(super::sets::note_set(&self.terms, members, &|| self.stopping()));
         let oldest = forms.regenerate.enter(from, to, form, &mut note)?;
         if keeps {
             forms.keep(from, to, form, oldest);

@@ -15,6 +15,7 @@ mod passage;
 mod receive;
 mod relay;
 mod replay;
+mod sets;
 mod store;
 
 use std::{
@@ -31,7 +32,6 @@ use freshet_base::{
 pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
     follower::{Decision, Follower, Seen},
-    in_sync::InSyncSet,
     recording::Recorded,
     term::TermState,
 };
@@ -203,7 +203,8 @@ impl Standby {
         let shared = Arc::new(Shared::new(who, follow_config, terms, Clock::start(), store));
         let (terms, noting) = (shared.terms.clone(), Arc::downgrade(&shared));
         shared.store.log.on_members(move |bytes| {
-            let noted = note_set(&terms, bytes);
+            let stops = || noting.upgrade().is_none_or(|shared| shared.stopping());
+            let noted = sets::note_set(&terms, bytes, &stops);
             if let Some(shared) = noting.upgrade() {
                 shared.noted(noted);
             }
@@ -349,27 +350,7 @@ impl Drop for Standby {
     }
 }
 
-/// An in-sync set has arrived: it is noted before the log behind it is acknowledged.
-fn note_set(terms: &Terms, bytes: &[u8]) -> Result<InSyncSet, String> {
-    let set: InSyncSet = crate::wire::decode("in-sync set", bytes).map_err(|error| error.to_string())?;
-    terms.note_set(set.clone()).map_err(|error| error.to_string())?;
-    Ok(set)
-}
-
 impl Shared {
-    /// An in-sync set has arrived.
-    fn noted(&self, set: Result<InSyncSet, String>) {
-        let mut state = self.state();
-        match set {
-            Ok(set) if state.follower.noted(&set) => self.follow.leave(),
-            Ok(_) => {}
-            Err(why) => {
-                state.follower.not_noted();
-                self.follow.fail(why);
-            }
-        }
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.store.state.lock().expect("no code panics under this mutex but for a bug of its own")
     }
