@@ -215,6 +215,39 @@ fn what_waits_for_a_primary_ends_with_its_client() {
     }
 }
 
+/// What waits for a primary is dropped, and is not done later; the session continues.
+#[test]
+fn what_waits_for_a_primary_can_be_canceled() {
+    let mut cluster = Cluster::new();
+    let mut wire = cluster.open();
+    let batch = [parse("", "ENTER"), bind("", "", &[]), execute("", 0), sync()].concat();
+    for (before, sent, answers) in [
+        (None, query("ENTER"), "E57014 ZI"),
+        (None, batch, "E57014 ZI"),
+        (Some(query("BEGIN")), query("ENTER"), "E57014 ZE"),
+    ] {
+        if let Some(before) = &before {
+            assert_eq!(wire.ask(before), "C ZT");
+        }
+        *cluster.leads.lock().unwrap() = None;
+        drop(cluster.primary.take());
+        wire.send(&sent);
+        let until = Instant::now() + SOON;
+        while !wire.is_answered() {
+            assert!(Instant::now() < until && cluster.reached.sessions().cancel(wire.pid as i32), "it waits");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(outline(&wire.receive_until('Z')), answers);
+        // Were it done later, its answer would come first.
+        cluster.replace();
+        if before.is_some() {
+            assert!(wire.ask(&query("SELECT 1")).ends_with("E25P02 ZE"));
+            assert_eq!(wire.ask(&query("ROLLBACK")), "C ZI");
+        }
+        assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
+    }
+}
+
 /// In a transaction, as its client takes it, nothing is done by itself after a loss.
 #[test]
 fn a_lost_transaction_stays_failed() {

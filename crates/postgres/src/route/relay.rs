@@ -199,7 +199,8 @@ impl Relay<'_> {
 
     /// Does what others have asked for.
     fn heed(&mut self) -> Next {
-        if self.asked.ending.load(Ordering::SeqCst) || !self.running && self.seat.entry.is_ending() {
+        let works = self.running && !self.is_waiting();
+        if self.asked.ending.load(Ordering::SeqCst) || !works && self.seat.entry.is_ending() {
             return Err(ending());
         }
         self.pass_cancel();
@@ -425,12 +426,27 @@ impl Relay<'_> {
         Ok(())
     }
 
-    fn pass_cancel(&self) {
-        if self.asked.canceled.swap(false, Ordering::SeqCst)
-            && let Some(Far { link, key: (pid, key), .. }) = self.working()
-        {
-            link.cancel(*pid, key);
+    fn pass_cancel(&mut self) {
+        if !self.asked.canceled.swap(false, Ordering::SeqCst) {
+            return;
         }
+        if let Some(Far { link, key: (pid, key), .. }) = self.working() {
+            link.cancel(*pid, key);
+        } else if self.is_waiting() && !self.front.is_within() {
+            // It was not begun, and is not going to be.
+            let message = "canceling statement due to user request";
+            self.owed.get_or_insert_with(|| Report::error(SqlState::QUERY_CANCELED, message));
+            self.waits_since = None;
+            self.again = Again::default();
+            if self.flight.status() == TransactionStatus::Open {
+                self.flight.ready(b'E');
+            }
+        }
+    }
+
+    /// Whether the client has said what waits for a primary.
+    fn is_waiting(&self) -> bool {
+        self.waits_since.is_some() && !self.pending.is_empty() && self.working().is_none()
     }
 
     fn flush(&mut self) -> Next {

@@ -128,7 +128,7 @@ impl Relay<'_> {
 
     /// What the session is at is known to those who may end it.
     pub(super) fn note_run(&mut self) -> Next {
-        let (busy, entry) = (self.flight.is_busy(), &self.seat.entry);
+        let (busy, entry) = (self.flight.is_busy() || self.is_waiting(), &self.seat.entry);
         if std::mem::replace(&mut self.running, busy) == busy {
             return Ok(());
         }
