@@ -11,6 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::Errno,
+};
 use thiserror::Error;
 
 /// The mode of files.
@@ -71,6 +75,31 @@ pub fn replace(file: &Path, unfinished: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(unfinished, file)?;
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// As [`replace`], in a way that needs no room once it has been done twice: what was there before
+/// stays beside `file` as `spare`, and is written over the next time. Blocks likewise.
+///
+/// # Errors
+/// As [`replace`].
+pub fn exchange(file: &Path, spare: &Path, bytes: &[u8]) -> io::Result<()> {
+    if !file.try_exists()? {
+        return replace(file, spare, bytes);
+    }
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or(Path::new(".")))?;
+    // Until the last exchange is durable, the spare may be what a loss of power leaves as the file.
+    directory.sync_all()?;
+    let mut new = open(OpenOptions::new().write(true).create(true).truncate(false), spare)?;
+    new.write_all(bytes)?;
+    new.set_len(bytes.len() as u64)?;
+    new.sync_all()?;
+    match renameat_with(CWD, spare, CWD, file, RenameFlags::EXCHANGE) {
+        // A file system that cannot: then there is no spare.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(spare, file)?,
+        exchanged => exchanged?,
+    }
+    directory.sync_all()
 }
 
 /// Makes a directory.
@@ -325,6 +354,26 @@ mod tests {
 
     fn set(path: &Path, mode: u32) {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// No block of a file is made or freed once both are there.
+    #[test]
+    fn two_files_take_turns() {
+        let scratch = Scratch::new("turns");
+        let [file, spare] = ["file", "spare"].map(|name| scratch.0.join(name));
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        exchange(&file, &spare, b"first").unwrap();
+        assert!(!spare.exists());
+        let first = inode(&file);
+        exchange(&file, &spare, b"second, and longer").unwrap();
+        let second = inode(&file);
+        assert_eq!((inode(&spare), fs::read(&spare).unwrap()), (first, b"first".to_vec()));
+        for (number, text) in ["third", "fourth is the longest of all", "fifth"].into_iter().enumerate() {
+            exchange(&file, &spare, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            let [is, was] = if number % 2 == 0 { [first, second] } else { [second, first] };
+            assert_eq!((inode(&file), inode(&spare), mode(&file)), (is, was, FILE));
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@
 //! | [`register`] | the same for a witness that is a value, which others change by compare-and-swap |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`maintenance`] | whether no node stands by itself for a while |
+//! | [`stuck`] | when a primary on which nothing becomes durable lets its standbys go |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`recording`] | nothing: it records what happened to these machines, and replays it |
 //! | [`mirror`] | how a primary feeds the memory of a mirror, and what that is worth |
@@ -52,6 +53,7 @@ pub mod promotion;
 pub mod recording;
 pub mod register;
 pub mod relay;
+pub mod stuck;
 pub mod switch_over;
 pub mod term;
 pub mod upstream;

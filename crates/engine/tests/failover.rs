@@ -105,11 +105,14 @@ fn a_primary_with_too_few_answers_gives_none_to_readers() {
     back.stop().unwrap();
 }
 
-/// Nothing can be noted of terms in this directory before that is removed, as on a full disk.
+/// Nothing can be noted of terms in this directory before that is removed, as on a bad disk.
 fn without_room(directory: &TempDir) -> PathBuf {
     let in_the_way = directory.path().join("control.new");
     // The node may just be writing it.
-    wait_for("a place in the way", || fs::create_dir(&in_the_way).is_ok());
+    wait_for("a place in the way", || {
+        let _ = fs::remove_file(&in_the_way);
+        fs::create_dir(&in_the_way).is_ok()
+    });
     in_the_way
 }
 
@@ -136,7 +139,7 @@ fn a_standby_that_cannot_note_a_term_follows_when_it_can() {
     let end = churn(second.database(), &table, 5000, 5500);
     third.wait_visible(end, soon()).unwrap();
     // A set that arrives must be noted, too, before anything behind it counts.
-    fs::create_dir(&in_the_way).unwrap();
+    without_room(&directories[2]);
     let before = second.status().in_sync_set.unwrap().number;
     let end = thread::scope(|scope| {
         let changes = scope.spawn(|| second.change_level(Safety::Majority));

@@ -587,11 +587,11 @@ pub(crate) fn is_owned(directory: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Durable when this returns.
+/// Durable when this returns. Takes no room, so that a node on a full disk can promise a term.
 pub(crate) fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     let (file, unfinished) = (directory.join(CONTROL), directory.join(UNFINISHED));
     let text = control.encode();
-    let write = || private::replace(&file, &unfinished, text.as_bytes());
+    let write = || private::exchange(&file, &unfinished, text.as_bytes());
     with_descriptors(write).map_err(|source| io_error("replace", &file, source))
 }
 

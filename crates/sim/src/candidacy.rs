@@ -177,8 +177,11 @@ impl World {
         if let Some(number) = handed.filter(|_| binding)
             && !self.hands_over(node, from, (term, number))?
         {
-            let lead = living.expect("a primary that leads lives under its own term");
-            self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) });
+            match living {
+                Some(lead) => self.send(id, node, Message::Answer { answer: Answer::LedBy(lead) }),
+                // It is stuck.
+                None => self.hang_up(id, node),
+            }
             return Ok(());
         }
         if let Some(theirs) = stands

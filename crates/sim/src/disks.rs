@@ -187,7 +187,7 @@ impl World {
         let disk = &self.nodes[node].disk;
         let mut copy = Box::new(disk.clone());
         copy.cut(disk.synced);
-        (copy.failing, copy.full, copy.rotten, copy.set_back) = (false, false, false, false);
+        (copy.failing, copy.failed, copy.full, copy.rotten, copy.set_back) = (false, false, None, false, false);
         self.nodes[node].copy = Some(copy);
     }
 

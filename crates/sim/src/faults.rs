@@ -52,7 +52,7 @@ impl World {
                 self.after(until, What::Room(node));
             }
             7 => {
-                self.nodes[node].disk.full = true;
+                self.fill_disk(node);
                 let until = self.dice.between(2000, 100_000);
                 self.after(until, What::Room(node));
             }
@@ -171,6 +171,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.life += 1;
         state.cuts += 1;
+        state.disk.failed = false;
         state.role = Role::Standby;
         state.flushing = false;
         state.replaying = None;

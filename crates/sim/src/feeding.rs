@@ -10,18 +10,19 @@ use freshet_cluster::{
     in_sync::InSyncSet,
     promotion::Inheritance,
     recording::Recorded,
+    stuck::Stuck,
     term::{NotBegun, TermEntry},
     upstream::Ended,
 };
 
 use crate::{
     checks::Violation,
-    faults::Crash,
     log::Block,
     mirror::{Records, state_at},
     net::{Along, ConnectionId, Message},
     node::{Lead, Role},
     scenario::Broken,
+    stuck::STUCK,
     switching::Switching,
     world::{CLUSTER, Own, What, World, Writes},
 };
@@ -81,6 +82,7 @@ impl World {
             acknowledged,
             written: 0,
             switching: Switching::default(),
+            stuck: Stuck::new(STUCK, end, now),
             witness: None,
         }));
         state.follower.passes_nothing();
@@ -101,6 +103,7 @@ impl World {
         self.check_block(node, &block, digest)?;
         self.later(node, 500, Own::Announce);
         self.later(node, 300, Own::AskWitness);
+        self.later(node, 400, Own::LookWhetherStuck);
         // It may have promised a later term since it began this one.
         let highest = self.nodes[node].disk.terms.fence.highest();
         let event = if highest > term && self.scenario.broken != Broken::PromiseWhileTakingOver {
@@ -115,7 +118,7 @@ impl World {
     /// Makes a part of what was written durable; a primary ships it meanwhile.
     pub(crate) fn flush(&mut self, node: usize) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if !state.up || state.flushing || state.disk.full || state.mirror.is_some() {
+        if !state.up || state.flushing || state.disk.full.is_some() || state.disk.failed || state.mirror.is_some() {
             return Ok(());
         }
         let Some((from, end)) = self.next_flush(node) else { return Ok(()) };
@@ -154,10 +157,7 @@ impl World {
         }
         state.flushing = false;
         if std::mem::take(&mut state.disk.failing) {
-            // The log takes nothing more, so the node is restarted; its machine is not.
-            state.disk.dropped = true;
-            self.report.failed_syncs += 1;
-            self.crash_of(node, Crash::Process);
+            self.log_fails(node);
             return Ok(());
         }
         let to = self.wrote(node, to);
@@ -225,14 +225,15 @@ impl World {
         let appliance = self.scenario.appliance || mirror;
         let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::name));
         let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
-        let leads = self.nodes[node].leads();
+        let (leads, stuck) = (self.nodes[node].leads(), self.is_stuck(node));
         let terms = self.known_terms(node);
         let counted = synchronous && (member || mirror.is_some()) && self.scenario.broken != Broken::RelayNotLeft;
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
         let serves = (leads || follows) && state.candidate.is_none();
         let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted, holds, mirror };
-        let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
+        let agreed =
+            state.host.as_ref().filter(|_| serves).map(|host| stuck.map_or_else(|| host.agree(&asking, &terms), Err));
         let (agreed, host) = match (agreed, &mut state.host) {
             (Some(Ok(agreed)), _) if agreed.welcome.cut_at.0 < state.disk.kept => {
                 let why = Refusal::LogGone { from: agreed.welcome.cut_at, why: String::new() };

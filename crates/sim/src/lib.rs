@@ -60,6 +60,7 @@ mod removing;
 pub mod sabotage;
 pub mod scenario;
 pub mod shapes;
+mod stuck;
 mod switching;
 mod upstream;
 mod watching;
@@ -104,6 +105,8 @@ pub struct Report {
     pub judged: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
+    /// Primaries that let their standbys go, since nothing became durable.
+    pub stuck: u64,
     /// Disks that were lost, and replaced.
     pub disks: u64,
     /// Primaries that an operator has declared gone.

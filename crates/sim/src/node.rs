@@ -16,6 +16,7 @@ use freshet_cluster::{
     lease::Voter,
     promotion::{Fetch, LogState, Promotion},
     recording::{Recorded, Recorder},
+    stuck::Stuck,
     term::{Fence, Living, TermState},
     upstream::{Ended, Order, Upstream, UpstreamConfig},
     view::ClusterView,
@@ -146,7 +147,10 @@ pub(crate) struct Disk {
     pub own_floor: bool,
     /// A copy of this disk, taken earlier, is put in its place at the next start.
     pub set_back: bool,
-    pub full: bool,
+    /// Nothing is written from then on, by the world's clock.
+    pub full: Option<u64>,
+    /// The log takes nothing any more.
+    pub failed: bool,
     /// A flush takes this many times as long.
     pub slowness: u64,
     /// The log is not kept below; where that is so, a checkpoint has all up to `based`.
@@ -188,6 +192,8 @@ pub(crate) struct Lead {
     pub written: u64,
     /// What it holds back.
     pub switching: Switching,
+    /// Whether its disk lets it be of use.
+    pub stuck: Stuck,
     /// By which connection it asks its witness.
     pub witness: Option<ConnectionId>,
 }
@@ -235,7 +241,8 @@ impl Disk {
             journal: Vec::new(),
             own_floor: false,
             set_back: false,
-            full: false,
+            full: None,
+            failed: false,
             slowness: 1,
             kept: 0,
             based: 0,
@@ -390,7 +397,10 @@ impl Node {
         }
         if let Some(lead) = self.lead() {
             let living = Living { term: lead.term, node: self.id };
-            return if self.leads() { Some(living) } else { lead.switching.successor(now) };
+            return match self.leads() {
+                true => (!lead.stuck.is_stuck()).then_some(living),
+                false => lead.switching.successor(now),
+            };
         }
         let (lead, hearsay) = self.view.living(&self.disk.terms.fence, now)?;
         (hearsay || !self.watch.suspects(now)).then_some(lead)

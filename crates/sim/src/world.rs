@@ -101,6 +101,8 @@ pub(crate) enum Own {
         cuts: u32,
     },
     Tick,
+    LookWhetherStuck,
+    EndsWithoutLog,
     /// It looks whether it has to stand.
     Look,
     /// It looks how far its switch-over is.
@@ -400,7 +402,7 @@ impl World {
             What::Of { .. } => Ok(()),
             What::Start(node) => self.start(node),
             What::Room(node) => {
-                self.nodes[node].disk.full = false;
+                self.nodes[node].disk.full = None;
                 self.nodes[node].disk.slowness = 1;
                 self.flush(node)
             }
@@ -443,6 +445,8 @@ impl World {
                 self.nodes[node].ticks = None;
                 return self.apply_to_rule(node, Event::Tick);
             }
+            Own::LookWhetherStuck => return self.look_whether_stuck(node),
+            Own::EndsWithoutLog => self.replace_failed(node),
             Own::Look => return self.look(node),
             Own::Switch => self.switch(node),
             Own::Pump => {
@@ -565,9 +569,10 @@ impl World {
         self.net.parted.clear();
         self.net.deaf.clear();
         for node in 0..self.nodes.len() {
-            self.nodes[node].disk.full = false;
+            self.nodes[node].disk.full = None;
             self.nodes[node].disk.failing = false;
             self.nodes[node].disk.slowness = 1;
+            self.replace_failed(node);
             self.after(1, What::Room(node));
             self.later(node, 1, Own::Continue);
             if !self.nodes[node].up {

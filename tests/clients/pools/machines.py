@@ -1,5 +1,7 @@
 """Disks that fill and die, clocks that jump, and voters that stand still, under four clients that write all the time.
 
+The disk of a voter is filled as well before the primary is killed, which must not keep another node from leading.
+
 Each node has a file system of its own, on a loop device, so this needs root. A figure is how long no row was
 acknowledged. The exit status is 0 if that was never longer than 10 s, no row is lost, only the primary's disk moved
 its role, and a clock or a voter stopped no client at all.
@@ -24,7 +26,7 @@ from cluster import Cluster, Failed, until
 LONGEST = 10
 # Beyond this a client was stopped; a busy machine may hold one up.
 HELD_UP = 1.5
-FAULTS = ["full", "dead", "clock", "voter"]
+FAULTS = ["full", "dead", "clock", "voter", "full voter"]
 HOUR = 3600
 # Of <linux/loop.h>.
 LOOP_SET_STATUS64, LOOP_GET_STATUS64, STATUS_BYTES, SIZE_LIMIT_AT = 0x4C04, 0x4C05, 232, 32
@@ -157,6 +159,16 @@ class Machines:
             primary.kill()
             self.disks[primary].revive()
             self.start(primary)
+        elif fault == "full voter":
+            # Who is left has to promise a term, and to lead or to be led.
+            full = self.chance.choice([node for node in self.cluster.nodes if node is not primary])
+            self.disks[full].fill()
+            since = time.monotonic()
+            primary.kill()
+            until("another node acknowledges", moved)
+            silence = load.silence(since)
+            self.disks[full].free()
+            self.start(primary)
         elif fault == "clock":
             node = self.chance.choice(self.cluster.nodes)
             self.clocks[node].write_text(str(self.chance.choice([-HOUR, 0, HOUR])))
@@ -192,7 +204,8 @@ def run(arguments, directory, clock):
             time.sleep(machines.chance.uniform(0.5, 1.5))
             silence = machines.strike(fault, primary, load)
             stays = machines.cluster.whole() is primary
-            wrong = silence > (LONGEST if fault in ("full", "dead") else HELD_UP) or stays != (fault in ("clock", "voter"))
+            harmless = fault in ("clock", "voter")
+            wrong = silence > (HELD_UP if harmless else LONGEST) or stays != harmless
             good &= not wrong
             figures.setdefault(fault, []).append(silence)
             print(f"round {number + 1}, {fault}: {silence * 1e3:.0f} ms{' WRONG' if wrong else ''}", flush=True)
@@ -202,7 +215,7 @@ def run(arguments, directory, clock):
         lost = [row for _, row, _ in load.acks if row not in there]
         for fault, silences in figures.items():
             silences.sort()
-            print(f"{fault:6}  {len(silences):3} rounds  p50 {silences[len(silences) // 2] * 1e3:6.0f} ms  max {silences[-1] * 1e3:6.0f} ms")
+            print(f"{fault:10}  {len(silences):3} rounds  p50 {silences[len(silences) // 2] * 1e3:6.0f} ms  max {silences[-1] * 1e3:6.0f} ms")
         print(f"{len(load.acks)} rows acknowledged, {len(lost)} lost")
         return good and not lost
     finally:

@@ -24,7 +24,7 @@ const LOOKS: Duration = Duration::from_secs(2);
 
 /// A node whose log waits for room leaves it so long to the others to stand: longer than a primary
 /// that lacks room, too, lets its standbys go. After so long it does so again.
-const ROOM_PATIENCE: Duration = Duration::from_secs(8);
+const ROOM_PATIENCE: Duration = Duration::from_secs(4);
 const ROOM_CYCLE: Duration = Duration::from_secs(30);
 
 impl Node {

@@ -35,13 +35,13 @@ use freshet_cluster::{
     commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
     in_sync::{Holder, Succession},
+    stuck::{Stuck, StuckConfig},
     switch_over::SwitchOver,
     term::{Living, TermEntry},
 };
 use freshet_log::{Log, SinkHandle};
 use freshet_membership::Credentials;
 
-use self::stuck::Progress;
 pub use self::{
     authority::RotateError,
     commit::CommitStage,
@@ -149,7 +149,7 @@ pub(crate) struct Shared {
     /// Other primaries that this one has met.
     meetings: Mutex<Vec<TwoPrimaries>>,
     /// How far its log has become durable.
-    progress: Mutex<Progress>,
+    stuck: Mutex<Stuck>,
     /// The switch-over that is under way.
     switching: Mutex<Option<SwitchOver>>,
 }
@@ -223,7 +223,7 @@ impl Primary {
             keep_alive_ms: config.feed.keep_alive_ms(),
             lease_ms: config.rule.lease.map_or(0, |lease| lease.as_millis() as u32),
         };
-        let progress = Mutex::new(Progress::new(&log));
+        let stuck = Mutex::new(Stuck::new(StuckConfig::default(), log.durable(), commit.now()));
         let shared = Arc::new(Shared {
             feeds: Feeds::new(config.feed.clone(), sender, clock, &terms),
             config,
@@ -240,7 +240,7 @@ impl Primary {
             reported: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
-            progress,
+            stuck,
             switching: Mutex::default(),
             term_entry,
         });
@@ -542,7 +542,7 @@ impl Shared {
         let available = feeds.state().host.filled_to();
         let standing = match standing {
             fenced @ Standing::Fenced { .. } => fenced,
-            others => match self.log.stall() {
+            others => match self.stall() {
                 Some(why) => Standing::Stalled { why },
                 None => self.commit.leased(others),
             },

@@ -9,7 +9,7 @@ impl World {
         let term = self.nodes[primary].lead()?.term;
         let follows = |node: usize| {
             let link = self.nodes[node].link.as_ref();
-            let excused = self.is_removed(node) || self.nodes[node].is_witness;
+            let excused = self.is_gone(node) || self.nodes[node].is_witness;
             node == primary || link.is_some_and(|link| link.term == Some(term)) || excused
         };
         ((0..self.nodes.len()).all(follows) && self.witness_votes(primary)).then_some(primary)
@@ -28,7 +28,7 @@ impl World {
             let state = &self.nodes[node];
             node == primary || state.mirror.is_some() || state.visible == acknowledged
         };
-        let stays = |node: &usize| !self.is_removed(*node) && !self.nodes[*node].is_witness;
+        let stays = |node: &usize| !self.is_gone(*node) && !self.nodes[*node].is_witness;
         let mut stay = (0..self.nodes.len()).filter(stays);
         (acknowledged == log.end() && stay.all(|node| level(&self.nodes[node]) && shows(node))).then_some(primary)
     }

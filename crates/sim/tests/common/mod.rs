@@ -90,6 +90,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.old += report.old;
     total.judged += report.judged;
     total.failed_syncs += report.failed_syncs;
+    total.stuck += report.stuck;
     total.disks += report.disks;
     total.gone += report.gone;
     total.set_back += report.set_back;
