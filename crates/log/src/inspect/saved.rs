@@ -32,11 +32,26 @@ pub fn save_tail(
     to: Lsn,
 ) -> Result<(), StoreError> {
     let unfinished = path.with_extension("new");
+    let saved = write_tail(path, &unfinished, cluster, source, (from, to));
+    if saved.is_err() {
+        // The first error is the one to tell; there may be no room for half of it.
+        let _ = fs::remove_file(&unfinished);
+    }
+    saved
+}
+
+fn write_tail(
+    path: &Path,
+    unfinished: &Path,
+    cluster: ClusterId,
+    source: &dyn LogSource,
+    (from, to): (Lsn, Lsn),
+) -> Result<(), StoreError> {
     let failed = |doing, error| StoreError::io(doing, path.to_owned(), 0, to.since(from), error);
     let header =
         FileHeader { kind: FileKind::SavedTail, cluster, size: to.since(from), start: from, begin: from, life: 0 }
             .encode();
-    let mut file = private::create(&unfinished).map_err(|error| failed("make", error))?;
+    let mut file = private::create(unfinished).map_err(|error| failed("make", error))?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|error| failed("write", error));
     write(&header)?;
     write(&[0; SEGMENT_HEADER as usize - USED])?;
@@ -48,7 +63,7 @@ pub fn save_tail(
         at = at.plus(bytes.len() as u64);
     }
     file.sync_all().map_err(|error| failed("sync", error))?;
-    fs::rename(&unfinished, path).map_err(|error| failed("rename", error))?;
+    fs::rename(unfinished, path).map_err(|error| failed("rename", error))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed("sync", error))
 }

@@ -57,6 +57,9 @@ pub enum SessionError {
     /// A term could not be noted, as on a full disk. It may be later.
     #[error(transparent)]
     Terms(#[from] TermStoreError),
+    /// What is to be cut off could not be saved before, as on a full disk. It may be later.
+    #[error("what the primary's log does not have is to be cut off here, and cannot be saved before: {0}")]
+    NotSaved(String),
     /// This node is told to do something else.
     #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,
@@ -88,6 +91,7 @@ impl SessionError {
             | Self::Seed(_)
             | Self::Seeded(_)
             | Self::Terms(_)
+            | Self::NotSaved(_)
             | Self::Interrupted => Ended::GivenUp,
         }
     }

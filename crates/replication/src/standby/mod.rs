@@ -57,7 +57,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     endpoint::Service,
-    follow::{self, FollowService, FollowerId, JoinError, Watching},
+    follow::{self, FollowService, FollowerId, JoinError, SessionError, Watching},
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
@@ -462,25 +462,27 @@ impl Shared {
     /// follower forget it. Waits for what is being replayed.
     ///
     /// # Errors
-    /// Why this node cannot continue.
-    pub(crate) fn cut(&self, at: Lsn, save: bool) -> Result<(), String> {
+    /// [`SessionError::NotSaved`] when nothing has changed; [`SessionError::Local`] when this node
+    /// cannot continue.
+    pub(crate) fn cut(&self, at: Lsn, save: bool) -> Result<(), SessionError> {
         let seen = |Seen { visible }| {
-            format!(
+            SessionError::Local(format!(
                 "the primary's log parts from this one at {at}, but readers here have seen up to {visible}: \
                  acknowledged commits were lost at a failover; start this standby with an empty directory"
-            )
+            ))
         };
-        let failed = |error: ReceiveError| error.to_string();
+        let failed = |error: ReceiveError| SessionError::Local(error.to_string());
         let floor = {
             let state = self.state();
             state.follower.may_cut(at).map_err(seen)?;
             state.follower.floor()
         };
         if at < floor.min(self.store.log.received().get()) {
-            return Err(of_another_log(at, floor));
+            return Err(SessionError::Local(of_another_log(at, floor)));
         }
         let directory = self.store.config.saved_tails.as_ref().filter(|_| save);
-        let saved = directory.map(|directory| self.store.log.save_tail(directory, at)).transpose().map_err(failed)?;
+        let saved = directory.map(|directory| self.store.log.save_tail(directory, at)).transpose();
+        let saved = saved.map_err(|cause| SessionError::NotSaved(cause.to_string()))?;
         {
             let mut state = self.state();
             state.saved_tails.extend(saved.flatten());
@@ -489,14 +491,14 @@ impl Shared {
                 state = self.wait(state);
             }
             if let Some(failure) = &state.failure {
-                return Err(failure.to_string());
+                return Err(SessionError::Local(failure.to_string()));
             }
         }
         // What has arrived is taken back before the log is: nothing of it is completed any more.
         let forgotten = self.store.forms.as_ref().map_or(Ok(()), |forms| forms.cut(at));
         if let Err(why) = forgotten {
             self.state().follower.not_cut();
-            return Err(why);
+            return Err(SessionError::Local(why));
         }
         // Replay first: it reads the log, and must not meet the cut.
         let outcome = match self.store.target.cut(at) {
@@ -504,7 +506,7 @@ impl Shared {
             Err(failure) => {
                 let why = failure.to_string();
                 self.replay_failed(&mut self.state(), failure);
-                Err(why)
+                Err(SessionError::Local(why))
             }
         };
         match &outcome {

@@ -124,7 +124,7 @@ fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
 /// Makes the own log a prefix of the sender's, and enters its terms.
 fn continue_as(shared: &Shared, welcome: &Welcome, steps: Enter) -> Result<(), SessionError> {
     let parts = Parts {
-        cut: &|at| shared.cut(at, true).map_err(SessionError::Local),
+        cut: &|at| shared.cut(at, true),
         begun_elsewhere: &|at, floor| SessionError::Local(of_another_log(at, floor)),
     };
     let entered = enter(shared, welcome, steps, parts)?;

@@ -155,7 +155,7 @@ impl Store for LogStore {
     fn cut_half(shared: &Shared, end: Lsn) -> Result<Lsn, PromoteError> {
         let whole = shared.store.log.transaction_end(end);
         if whole < end {
-            shared.cut(whole, false).map_err(PromoteError::Local)?;
+            shared.cut(whole, false).map_err(|cause| PromoteError::Local(cause.to_string()))?;
         }
         Ok(whole)
     }
@@ -229,7 +229,7 @@ impl Shared {
                 to = arrived.0,
                 "what has arrived and could not be executed again is given up, as ordered"
             );
-            self.cut(complete, true)?;
+            self.cut(complete, true).map_err(|cause| cause.to_string())?;
         }
         Ok(())
     }
