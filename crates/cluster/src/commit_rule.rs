@@ -440,6 +440,7 @@ impl CommitRule {
         let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
         self.degraded_since = keep(self.degraded_since, in_sync < self.expected());
         let blocked = in_sync < self.needed_now()
+            || self.is_orphaned()
             || self.counted().is_some_and(|sets| !self.has_quorums(sets))
             || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
         self.blocked_since = keep(self.blocked_since, blocked);
@@ -469,6 +470,12 @@ impl CommitRule {
             return sets.binds(node) && member.stalls && self.members.iter().any(waits);
         }
         sets.binds(node) && member.stalls && !goes
+    }
+
+    /// Whether nothing is committed any more in this term: all logs are gone in which is what was
+    /// committed before, and their nodes may have led since.
+    pub fn is_orphaned(&self) -> bool {
+        self.sets.as_ref().is_some_and(Sets::is_orphaned)
     }
 
     fn may_refuse(&self) -> bool {
