@@ -250,6 +250,16 @@ impl CommitRule {
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
 
+    /// Clients are told that everything up to `whole` is committed, where a transaction ends: the
+    /// rule knows blocks only. The set that is to be written says that no more was committed before
+    /// it. A new primary cuts half a transaction off, and lacks nothing by that. To be said after
+    /// each event with which there is a set to write.
+    pub fn announced(&mut self, whole: Lsn) {
+        if let Some(sets) = &mut self.sets {
+            sets.announced(whole.max(self.start));
+        }
+    }
+
     /// Who has not stalled yet has as much time again.
     fn stood_still(&mut self, now: Moment) {
         for member in self.members.values_mut().filter(|member| !member.stalls) {

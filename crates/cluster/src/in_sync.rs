@@ -143,7 +143,8 @@ pub struct InSyncSet {
     pub members: BTreeSet<Holder>,
     /// What commits promise by this set, and by those that follow until an operator changes it.
     pub level: Safety,
-    /// What sets before this one have committed without its members ends here at the latest.
+    /// What sets before this one have committed without its members ends here at the latest. A
+    /// transaction ends here, so a log that was cut where it is whole has it.
     pub since: Lsn,
     /// How many members hold every commit; none: all of them do.
     pub quorum: Option<u32>,

@@ -97,6 +97,16 @@ impl Sets {
         self.committed = committed;
     }
 
+    /// Of what is committed, clients are told up to `whole` at the most.
+    pub fn announced(&mut self, whole: Lsn) {
+        let committed = self.committed;
+        if let Some(Link { set, end: None }) = self.chain.back_mut()
+            && set.since == committed
+        {
+            set.since = whole.min(committed);
+        }
+    }
+
     /// What commits are to promise: the newest set, or the next one, is of this level.
     pub fn level(&self) -> Safety {
         self.config.safety
