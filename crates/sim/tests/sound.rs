@@ -12,8 +12,16 @@ const MIXED: u64 = 1000;
 
 /// Clusters in which something was violated once: the number of the shape, as `freshet-lab simulate
 /// --list` says it, and the seed.
-const ONCE_FAILED: [(usize, u64); 6] =
-    [(12, 8_102_035), (21, 8_105_601), (32, 8_107_269), (28, 8_110_494), (32, 8_111_412), (16, 8_112_174)];
+const ONCE_FAILED: [(usize, u64); 8] = [
+    (12, 8_102_035),
+    (21, 8_105_601),
+    (32, 8_107_269),
+    (28, 8_110_494),
+    (32, 8_111_412),
+    (16, 8_112_174),
+    (35, 8_200_257),
+    (47, 8_203_404),
+];
 
 #[test]
 fn what_once_failed_does_not_again() {
