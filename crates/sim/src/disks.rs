@@ -174,8 +174,12 @@ impl World {
     }
 
     /// No primary has the log any more that `node` needs: the operator gives it another disk, when
-    /// the one that leads has all that anybody was told of.
+    /// the one that leads has all that anybody was told of, and no node that can continue may have
+    /// to ask it for a block.
     pub(crate) fn replace_hopeless(&mut self, node: usize) {
+        if self.nodes.iter().any(|other| other.lacks_original() && !other.disk.hopeless) {
+            return;
+        }
         let leading: Vec<usize> = (0..self.nodes.len()).filter(|other| self.nodes[*other].leads()).collect();
         let state = &self.nodes[node];
         let (true, [primary]) = (state.disk.hopeless && state.lead().is_none(), &leading[..]) else { return };
