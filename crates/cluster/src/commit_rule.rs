@@ -250,6 +250,16 @@ impl CommitRule {
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
 
+    /// Clients are told that everything up to `whole` is committed, where a transaction ends: the
+    /// rule knows blocks only. The set that is to be written says that no more was committed before
+    /// it. A new primary cuts half a transaction off, and lacks nothing by that. To be said after
+    /// each event with which there is a set to write.
+    pub fn announced(&mut self, whole: Lsn) {
+        if let Some(sets) = &mut self.sets {
+            sets.announced(whole.max(self.start));
+        }
+    }
+
     /// Who has not stalled yet has as much time again.
     fn stood_still(&mut self, now: Moment) {
         for member in self.members.values_mut().filter(|member| !member.stalls) {
@@ -440,6 +450,7 @@ impl CommitRule {
         let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
         self.degraded_since = keep(self.degraded_since, in_sync < self.expected());
         let blocked = in_sync < self.needed_now()
+            || self.is_orphaned()
             || self.counted().is_some_and(|sets| !self.has_quorums(sets))
             || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
         self.blocked_since = keep(self.blocked_since, blocked);
@@ -469,6 +480,12 @@ impl CommitRule {
             return sets.binds(node) && member.stalls && self.members.iter().any(waits);
         }
         sets.binds(node) && member.stalls && !goes
+    }
+
+    /// Whether nothing is committed any more in this term: all logs are gone in which is what was
+    /// committed before, and their nodes may have led since.
+    pub fn is_orphaned(&self) -> bool {
+        self.sets.as_ref().is_some_and(Sets::is_orphaned)
     }
 
     fn may_refuse(&self) -> bool {

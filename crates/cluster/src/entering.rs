@@ -147,12 +147,11 @@ impl Entering {
             return Err(NotEntered::Acknowledged { at, committed: acknowledged });
         }
         // Up to where the sender's terms make what the checkpoint has seen, however far its log
-        // reaches now.
-        let checkpoint = welcome.history.agreement(Lsn::MAX, &state.history, floor);
-        if let Agreement::Upto(at) = checkpoint
-            && at < floor
-        {
-            return Err(NotEntered::Checkpoint { at, floor });
+        // reaches now. Of a term that was begun twice it has seen the other one.
+        let (Agreement::Upto(seen) | Agreement::SameTermTwice { upto: seen, .. }) =
+            welcome.history.agreement(Lsn::MAX, &state.history, floor);
+        if seen < floor {
+            return Err(NotEntered::Checkpoint { at: seen, floor });
         }
         assert!(at <= end, "the log ends at {end}, and would be cut at {at}");
         let cut = if at < end { vec![Effect::EndFeeds, Effect::Cut(at)] } else { Vec::new() };
@@ -248,6 +247,11 @@ mod tests {
         // The checkpoint reaches further than the log that came with it so far.
         let floored = Held { floor: Lsn(200), ..held() };
         assert_eq!(enter(floored, 60), Err(NotEntered::Checkpoint { at: Lsn(60), floor: Lsn(200) }));
+        // What it has seen of the sender's term was written when that node began the term before.
+        let mut other = state();
+        other.history.begin(TermEntry { term: Term(2), start: Lsn(60), node: NodeId(3), nonce: 9 }).unwrap();
+        let twice = Entering::to_follow(&Held { end: Lsn(60), ..floored }, &welcome(60, &[]), &other).map(drop);
+        assert_eq!(twice, Err(NotEntered::Checkpoint { at: Lsn(60), floor: Lsn(200) }));
         // A set of its last term took effect, and the sender has nothing of that term.
         let mut led = state();
         led.history.begin(TermEntry { term: Term(3), start: Lsn(90), node: ME, nonce: 1 }).unwrap();

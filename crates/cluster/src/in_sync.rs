@@ -32,7 +32,9 @@
 //! A member whose log is known to be *gone* answers no candidate any more: its node came with
 //! another incarnation, or another node came to its address. It may have promised itself to a
 //! candidate before. So the next set needs as many of the others as it would without that, or all
-//! of the others.
+//! of the others. If there are no others, no set may follow: one of those that are gone may have
+//! come back before, led again, and committed with other nodes. (A primary that has none of that
+//! set's logs itself has heard all members: where the floor is 0, any node may take over then.)
 //!
 //! A set names its level, too. An operator changes that while the primary commits: the same members
 //! are recorded under the new level, and the rule above holds as for any other change. Until the
@@ -141,7 +143,8 @@ pub struct InSyncSet {
     pub members: BTreeSet<Holder>,
     /// What commits promise by this set, and by those that follow until an operator changes it.
     pub level: Safety,
-    /// What sets before this one have committed without its members ends here at the latest.
+    /// What sets before this one have committed without its members ends here at the latest. A
+    /// transaction ends here, so a log that was cut where it is whole has it.
     pub since: Lsn,
     /// How many members hold every commit; none: all of them do.
     pub quorum: Option<u32>,
@@ -268,6 +271,13 @@ impl InSyncSet {
     pub fn kept_level(&self) -> Safety {
         let others = || self.before.iter().any(|earlier| earlier.quorum != Some(1));
         if self.level == Safety::OneSafe && others() { Safety::TwoSafe } else { self.level }
+    }
+
+    /// Whether all logs are gone on which its commits count, so that no set may follow. Under
+    /// 1-safe they count on none: who takes over asks no other node.
+    pub(crate) fn is_lost(&self, gone: &BTreeSet<Holder>) -> bool {
+        let counts_on_none = self.quorum == Some(1) && self.level.counts_on_nobody();
+        !counts_on_none && self.members.is_subset(gone)
     }
 
     /// Whether the primary may commit alone, by each set that may be in effect.

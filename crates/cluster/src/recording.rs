@@ -259,6 +259,7 @@ recorded!(CommitRule, Rule, RuleEvent {
     Leave { standby: NodeId, how: commit_rule::Leaves, now: Moment } = leave
         -> Result<commit_rule::Decision, commit_rule::CannotLeave>;
     Note { noted: Noted => &Noted, now: Moment } = note -> commit_rule::Decision;
+    Announced { whole: Lsn } = announced -> ();
 });
 
 recorded!(Host, Host, HostEvent {

@@ -28,6 +28,9 @@ impl World {
         }
         let (before, fenced) = (lead.acknowledged, lead.rule.fenced().is_some());
         let whole = state.disk.log.transaction_end(decision.committed.0);
+        if decision.write {
+            lead.rule.announced(Lsn(whole));
+        }
         for effect in self.ruled(&decision) {
             match effect {
                 Effect::Commit if whole > before => self.announce_committed(node, before, whole)?,

@@ -40,14 +40,18 @@ impl World {
     }
 
     /// The newest set that any node but `without` knows of, whatever it may still lose; and those
-    /// that were written beside it, before or after, by a primary that knew nothing of it.
+    /// that were written beside it, before or after, by a primary that knew nothing of it. No
+    /// candidate hears what one says that was removed.
     pub(crate) fn newest_sets(&self, without: Option<usize>) -> Vec<InSyncSet> {
-        let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
-        let known = nodes.flat_map(|(_, node)| {
+        let nodes = || self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
+        let known_to = |(_, node): (usize, &Node)| {
             let mut sure = node.disk.log.blocks().iter().rev().filter(|block| block.end() <= node.disk.sure);
-            [node.disk.terms.set.as_ref(), sure.find_map(|block| block.set.as_deref())]
-        });
-        let mut known: Vec<_> = known.flatten().cloned().collect();
+            let logged = sure.find_map(|block| block.set.as_deref());
+            [node.disk.terms.set.as_ref(), logged].into_iter().flatten().cloned().collect::<Vec<_>>()
+        };
+        let newest = nodes().flat_map(known_to).max_by_key(InSyncSet::order);
+        let belongs = |(_, node): &(usize, &Node)| newest.as_ref().is_none_or(|newest| !newest.is_without(node.id));
+        let mut known: Vec<_> = nodes().filter(belongs).flat_map(known_to).collect();
         let newest = known.iter().max_by_key(|set| set.order()).map(|newest| (newest.term, newest.base()));
         known.retain(|set| newest.is_some_and(|(term, base)| set.order() >= base || set.term == term));
         known
@@ -170,8 +174,12 @@ impl World {
     }
 
     /// No primary has the log any more that `node` needs: the operator gives it another disk, when
-    /// the one that leads has all that anybody was told of.
+    /// the one that leads has all that anybody was told of, and no node that can continue may have
+    /// to ask it for a block.
     pub(crate) fn replace_hopeless(&mut self, node: usize) {
+        if self.nodes.iter().any(|other| other.lacks_original() && !other.disk.hopeless) {
+            return;
+        }
         let leading: Vec<usize> = (0..self.nodes.len()).filter(|other| self.nodes[*other].leads()).collect();
         let state = &self.nodes[node];
         let (true, [primary]) = (state.disk.hopeless && state.lead().is_none(), &leading[..]) else { return };

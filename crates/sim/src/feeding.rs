@@ -281,6 +281,8 @@ impl World {
             }
             why => {
                 let fenced = leads && matches!(why, Some(Refusal::Fenced { .. }));
+                // A relay knows whom it follows.
+                let why = why.filter(|why| !matches!(why, Refusal::NotPrimary { .. }));
                 let why = why.unwrap_or_else(|| self.nodes[node].not_primary());
                 self.send(id, node, Message::NotFed { why });
                 if fenced { self.apply_to_rule(node, Event::Fenced { by: fence }) } else { Ok(()) }

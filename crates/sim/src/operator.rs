@@ -60,8 +60,8 @@ impl World {
         }
         self.may_order_switch_over(&leading);
         self.may_change_members(&leading)?;
-        if let Some(node) = self.holder_of_more(leading.len()) {
-            return self.promote(node, Consent::Nothing);
+        if let Some((node, consent)) = self.better_than_the_only(&leading) {
+            return self.promote(node, consent);
         }
         self.idle = if leading.is_empty() && !self.awaits_a_register() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(if self.scenario.automatic { 100 } else { 25 });
@@ -117,10 +117,19 @@ impl World {
         down && is_known && known.all(|set| set.may_go_on_alone() && has(set, &own) && has(set, holder))
     }
 
-    /// A node that refuses to follow the only primary, since that one has less.
-    fn holder_of_more(&mut self, leading: usize) -> Option<usize> {
-        let holds_more = self.holds_more.take().filter(|node| self.calm && self.candidates().contains(node));
-        holds_more.filter(|_| leading == 1 && self.dice.one_in(4))
+    /// A node that has to take over from the only primary: one that refuses to follow it, since it
+    /// has less; any, by force, if nothing can be committed in its term, as its status says.
+    fn better_than_the_only(&mut self, leading: &[usize]) -> Option<(usize, Consent)> {
+        let holds_more = self.holds_more.take();
+        let ([primary], true) = (leading, self.calm) else { return None };
+        let orphaned = self.nodes[*primary].lead().is_some_and(|lead| lead.rule.is_orphaned());
+        let candidates = self.candidates();
+        let better = match holds_more.filter(|node| candidates.contains(node)) {
+            Some(node) => Some((node, Consent::Nothing)),
+            None if self.scenario.force && orphaned => candidates.first().map(|node| (*node, Consent::Loss)),
+            None => None,
+        };
+        better.filter(|_| self.dice.one_in(4))
     }
 
     /// Who can be asked to take over.

@@ -97,6 +97,16 @@ impl Sets {
         self.committed = committed;
     }
 
+    /// Of what is committed, clients are told up to `whole` at the most.
+    pub fn announced(&mut self, whole: Lsn) {
+        let committed = self.committed;
+        if let Some(Link { set, end: None }) = self.chain.back_mut()
+            && set.since == committed
+        {
+            set.since = whole.min(committed);
+        }
+    }
+
     /// What commits are to promise: the newest set, or the next one, is of this level.
     pub fn level(&self) -> Safety {
         self.config.safety
@@ -315,7 +325,8 @@ impl Sets {
                 // Who knows of 1-safe alone would not ask.
                 let asks = earlier.level != Safety::OneSafe || set.level == Safety::OneSafe;
                 let all_know = || earlier.members.iter().filter(answers).all(|member| holders.contains(member));
-                earlier.own().meets(&holders, &self.gone) && (asks || all_know())
+                let met = earlier.own().meets(&holders, &self.gone) && !earlier.is_lost(&self.gone);
+                met && (asks || all_know())
             };
             // Of the set itself, too, a candidate hears one that has what was committed before it.
             let holders: BTreeSet<_> = set.members.iter().filter(|member| holds(member)).copied().collect();
@@ -393,7 +404,12 @@ impl Sets {
     fn may_follow(&self, next: &BTreeSet<Holder>) -> bool {
         // No other node knows yet with which floor a term begins.
         let met = self.chain.iter().all(|link| link.set.own().meets(next, &self.gone));
-        met && self.newest().set.may_be_followed_by(next, &self.gone)
+        met && !self.is_orphaned() && self.newest().set.may_be_followed_by(next, &self.gone)
+    }
+
+    /// Whether all members of a set are gone that may be in effect: no other set may follow it.
+    pub fn is_orphaned(&self) -> bool {
+        self.chain.iter().any(|link| link.set.is_lost(&self.gone))
     }
 
     /// Logs that answer no candidate any more.

@@ -152,6 +152,10 @@ impl CommitRule {
     pub(super) fn remedy(&self) -> Option<Cow<'static, str>> {
         let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
         let what = match self.needed() {
+            _ if self.is_orphaned() => {
+                "the nodes that held what was committed before have lost it, and may have led again before that: if no \
+                 other node is the primary, restart this node once with --force-primary and without --join"
+            }
             Some(_) => {
                 "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
                  one that is gone for good, start a node at its address"

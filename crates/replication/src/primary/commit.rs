@@ -89,6 +89,20 @@ struct State {
     applied: Moment,
 }
 
+impl State {
+    /// Returns up to where clients are told that everything is committed, at the most, and tells
+    /// the rule, if that has a set to be written.
+    fn announce(&mut self) -> Lsn {
+        // Below where the term began no ends are known; nothing there is committed before
+        // something of the term is.
+        let whole = self.ends.below(self.rule.committed());
+        if self.rule.to_write().is_some() {
+            self.rule.announced(whole);
+        }
+        whole
+    }
+}
+
 impl CommitStage {
     pub(crate) fn new(
         config: &PrimaryConfig,
@@ -138,7 +152,10 @@ impl CommitStage {
     /// # Errors
     /// As for [`CommitRule::leave`].
     pub(crate) fn leave(&self, standby: NodeId, how: Leaves) -> Result<(), CannotLeave> {
-        self.state().rule.leave(standby, how, self.clock.now()).map(drop)
+        let mut state = self.state();
+        let left = state.rule.leave(standby, how, self.clock.now()).map(drop);
+        state.announce();
+        left
     }
 
     /// An operator wants another level.
@@ -146,7 +163,10 @@ impl CommitStage {
     /// # Errors
     /// As for [`CommitRule::change_level`].
     pub(crate) fn change_level(&self, level: Safety) -> Result<(), CannotChange> {
-        self.state().rule.change_level(level, self.clock.now()).map(drop)
+        let mut state = self.state();
+        let changed = state.rule.change_level(level, self.clock.now()).map(drop);
+        state.announce();
+        changed
     }
 
     /// [`CommitRule::level`].
@@ -171,7 +191,9 @@ impl CommitStage {
 
     /// [`CommitRule::note`].
     pub(crate) fn note(&self, noted: &Noted) {
-        let _ = self.state().rule.note(noted, self.clock.now());
+        let mut state = self.state();
+        let _ = state.rule.note(noted, self.clock.now());
+        state.announce();
     }
 
     /// [`CommitRule::authority`].
@@ -482,16 +504,16 @@ impl Feeder for Shared {
         freshet_base::step!(Commit);
         let commit = &*self.commit;
         let (decision, whole, refusal, deadline, effective, lapsed) = {
-            let State { rule, ends, applied } = &mut *commit.state();
+            let state = &mut *commit.state();
+            let State { rule, applied, .. } = state;
             let now = commit.clock.now();
             if now.since(*applied) >= stood_still(rule.config().standby_timeout) {
                 let _ = rule.apply(Event::StoodStill, now);
             }
             *applied = now;
             let decision = rule.apply(event, now);
-            // Below where the term began no ends are known; nothing there is committed before
-            // something of the term is.
-            let whole = ends.below(decision.committed);
+            let whole = state.announce();
+            let State { rule, ends, .. } = state;
             ends.forget(whole);
             let before = Moment(commit.lease.swap(rule.lease_until().0, Ordering::SeqCst));
             (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect(), before <= now)

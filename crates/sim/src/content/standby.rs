@@ -300,7 +300,9 @@ impl World {
         if !stops {
             return Ok(());
         }
-        if self.scenario.strong() && end <= self.checks.promised.end() && self.holds_promised(node, end) {
+        // What no log has any more a node that gets another disk does not need.
+        let needs = self.scenario.strong() && !self.nodes[node].disk.hopeless;
+        if needs && end <= self.checks.promised.end() && self.holds_promised(node, end) {
             return Property::Content.violated(format!(
                 "node {node} takes the block that ends at {end} for lost, and somebody was told of it"
             ));

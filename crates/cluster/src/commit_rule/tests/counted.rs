@@ -165,3 +165,23 @@ fn a_quorum_counts_the_primary() {
     expect(&mut rule, acked(B, 60), ms(3), 50);
     expect(&mut rule, Event::Durable(Lsn(100)), ms(4), 90);
 }
+
+/// A new primary cuts half a transaction off, and would be taken for one that lacks something.
+#[test]
+fn what_was_committed_before_a_set_ends_with_a_transaction() {
+    let since = |told: Option<u64>| {
+        let mut rule = counting();
+        let end = rule.durable().0;
+        expect(&mut rule, Event::Durable(Lsn(end + 100)), ms(3), end);
+        expect(&mut rule, acked(A, end + 60), ms(4), end + 60);
+        let again = Event::Joined { standby: B, incarnation: 2, persisted: Lsn(0), synchronous: true };
+        let _ = rule.apply(again, ms(5));
+        assert_eq!(rule.to_write().expect("the lost log goes").since, Lsn(end + 60), "by blocks");
+        told.into_iter().for_each(|told| rule.announced(Lsn(end + told)));
+        // What is committed from here on is so by that set, too.
+        expect(&mut rule, acked(A, end + 80), ms(6), end + 80);
+        rule.announced(Lsn(end + 70));
+        rule.to_write().unwrap().since.since(Lsn(end))
+    };
+    assert_eq!([None, Some(40), Some(60)].map(since), [60, 40, 60]);
+}

@@ -44,3 +44,41 @@ fn a_member_in_whose_place_another_node_has_come_leaves_though_the_floor_would_k
     expect(&mut rule, acked(B, 60), ms(10), 30);
     assert_eq!(rule.to_write().unwrap().members, [me(), Holder::new(B, 1)].into());
 }
+
+/// It has taken over from one that had gone on alone, and was no member: floor zero allows that.
+/// The other one has come back since, has led again, and has lost its log in the end.
+#[test]
+fn nothing_commits_where_all_are_gone_that_may_have_led_since() {
+    let alone = |node| set(&[node], 0);
+    let begun = |last| {
+        let rule = rule(Safety::TwoSafe, 1);
+        let mut rule = rule.recorded(me(), Term(2), Succession::Of(last), &[A].into(), ms(0));
+        let _ = rule.apply(Event::Durable(Lsn(20)), ms(1));
+        let number = rule.to_write().expect("the first of the term").number;
+        write(&mut rule, number, 10, ms(1));
+        rule
+    };
+    let emptied = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(0), synchronous: true };
+    let very_safe = InSyncSet { level: Safety::VerySafe, quorum: Some(1), ..alone(A) };
+    for last in [alone(A), very_safe] {
+        let mut rule = begun(last);
+        for at in [2, 3, 500] {
+            expect(&mut rule, emptied, ms(at), 0);
+            expect(&mut rule, acked(A, 20), ms(at), 0);
+            assert_eq!(rule.to_write(), None, "no set may follow");
+        }
+        let Standing::Blocked { remedy: Some(_), .. } = rule.standing() else { panic!("{:?}", rule.standing()) };
+    }
+    // It holds what the other one held: without this node, none has led since.
+    let mut member = begun(set(&[A, me().node], 0));
+    expect(&mut member, emptied, ms(2), 0);
+    let number = member.to_write().expect("the log is gone").number;
+    write(&mut member, number, 20, ms(3));
+    expect(&mut member, Event::Tick, ms(200), 20);
+    // Under 1-safe none of its commits counted on them.
+    let mut one_safe = begun(InSyncSet { level: Safety::OneSafe, quorum: Some(1), ..alone(A) });
+    let _ = one_safe.apply(emptied, ms(2));
+    let number = one_safe.to_write().expect("the log is gone").number;
+    write(&mut one_safe, number, 20, ms(3));
+    expect(&mut one_safe, Event::Tick, ms(4), 20);
+}
