@@ -475,9 +475,10 @@ impl CommitRule {
         // Who leaves and is named by the newest set may not be left out.
         let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
         if member.witness {
-            // A commit waits for it where that waits for one that is to be put out.
+            // A commit waits for it where that waits for one that is to be put out, or for the
+            // first set of a term.
             let waits = |(node, member): (&NodeId, &Member)| !member.witness && member.stalls && sets.binds(*node);
-            return sets.binds(node) && member.stalls && self.members.iter().any(waits);
+            return sets.binds(node) && member.stalls && (!sets.begun() || self.members.iter().any(waits));
         }
         sets.binds(node) && member.stalls && !goes
     }

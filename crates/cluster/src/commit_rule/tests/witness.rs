@@ -144,6 +144,32 @@ fn the_primary_continues_alone_only_when_the_witness_has_noted_that() {
     expect(&mut it.rule, acked(A, it.end), ms(it.now), it.end);
 }
 
+/// The primary was alone with the witness, and begins another term without it: the standby that is
+/// back does not help, since it knows nothing of that set.
+#[test]
+fn a_term_that_begins_without_the_witness_of_before_is_shown_to_wait_for_it() {
+    let mut it = pair(Safety::Majority);
+    it.lose(A);
+    assert_eq!(it.settle(&[], 200), [5, 9]);
+    let last = it.rule.in_sync_set().unwrap().clone();
+    let rule = CommitRule::new(*it.rule.config(), Lsn(it.end), ms(0));
+    let rule = rule.recorded(me(), Term(2), Succession::Of(last), &[A].into(), ms(0));
+    let mut it = Pair { rule, now: 0, noted: None, ..it };
+    let _ = it.rule.apply(joined(A, it.end), ms(0));
+    for _ in 0..20 {
+        it.settle(&[A], 20);
+    }
+    assert!(it.rule.committed() < it.rule.durable());
+    let waits_for = |standing| if let Standing::Blocked { waits_for, .. } = standing { waits_for } else { Vec::new() };
+    assert!(waits_for(it.rule.standing()).contains(&W), "{:?}", it.rule.standing());
+    it.noted = Some(Some((Term(2), me().node, it.written)));
+    for _ in 0..3 {
+        it.settle(&[A], 20);
+    }
+    assert_eq!(it.rule.committed(), it.rule.durable());
+    assert!(!matches!(it.rule.standing(), Standing::Blocked { .. }), "{:?}", it.rule.standing());
+}
+
 #[test]
 fn a_witness_that_is_lost_is_put_out_and_the_pair_is_one_without() {
     let mut it = pair(Safety::Majority);
