@@ -40,9 +40,6 @@ use crate::{
     sql,
 };
 
-/// A log on a disk that is told to be full is soon in want of its next segment.
-const FAILING_SEGMENT: u64 = 256 << 10;
-
 /// What a node prints when it can serve.
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -82,9 +79,6 @@ fn node_config(configured: &NodeConfig, begun: Option<&begin_again::Begun>) -> N
     let mut config = configured.clone();
     if let Some(begun) = begun {
         config.join = begun.join.first().cloned();
-    }
-    if freshet_log::medium::may_fail() {
-        config.log.segment_bytes = FAILING_SEGMENT;
     }
     config
 }

@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     Stop,
     /// The order to the primary to hand its role to another node.
     SwitchOver,
-    /// The disk of the primary's log is full: it writes what it can, and makes no file.
+    /// The disk of the primary's log is full: nothing can be written.
     FullDisk,
     /// The disk of the primary's log fails whatever is asked of it. Then the node is killed, and
     /// has its disk back as it was.

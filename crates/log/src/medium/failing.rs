@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use super::{Medium, MediumFile};
 
-/// What a file says that tells a disk to be full: nothing can be made.
+/// What a file says that tells a disk to be full: nothing can be made or written, as on a file
+/// system that writes nothing in place.
 pub const FULL: &str = "full";
 /// What it says that tells a disk to be dead: it does nothing any more.
 pub const DEAD: &str = "dead";
@@ -22,11 +23,6 @@ static STATE_FILE: OnceLock<PathBuf> = OnceLock::new();
 pub fn let_disk_fail(state_file: PathBuf) {
     // It is told once: by the command line.
     let _ = STATE_FILE.set(state_file);
-}
-
-/// Whether the disk of this process's logs can be told to fail.
-pub fn may_fail() -> bool {
-    STATE_FILE.get().is_some()
 }
 
 /// These files, on a disk that can be told to fail if this process has such a one.
@@ -113,7 +109,7 @@ impl MediumFile for FailingFile {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.disk.works()?;
+        self.disk.has_room()?;
         self.file.write(offset, bytes)
     }
 
@@ -147,13 +143,14 @@ mod tests {
         let file = medium.create("a", 4096, &[1]).unwrap();
         fs::write(&state_file, FULL).unwrap();
         assert_eq!(medium.create("b", 4096, &[]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        file.write(1, &[2]).unwrap();
+        assert_eq!(file.write(1, &[2]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        file.sync().unwrap();
         fs::write(&state_file, DEAD).unwrap();
         let failures = [file.write(2, &[3]), file.sync(), medium.open("a").map(drop), medium.list().map(drop)];
         assert!(failures.iter().all(Result::is_err), "{failures:?}");
         fs::remove_file(&state_file).unwrap();
         let mut bytes = [0; 3];
         medium.open("a").unwrap().read(0, &mut bytes).unwrap();
-        assert_eq!(bytes, [1, 2, 0]);
+        assert_eq!(bytes, [1, 0, 0]);
     }
 }

@@ -20,7 +20,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 
 pub use descriptors::keep_descriptors;
 pub(crate) use descriptors::with_descriptors;
-pub use failing::{DEAD, FULL, let_disk_fail, may_fail};
+pub use failing::{DEAD, FULL, let_disk_fail};
 pub use file::{FileMedium, make_directory};
 pub(crate) use lying::files;
 pub use lying::let_syncs_lie;
