@@ -57,11 +57,13 @@ class Disk:
 
     def fill(self):
         free = os.statvfs(self.at)
-        call("fallocate", "-l", str(free.f_bavail * free.f_frsize - (1 << 20)), str(self.at / "filler"))
+        # The node may take room as well: what is left is written.
+        size = max(free.f_bavail * free.f_frsize - (64 << 20), 1 << 20)
+        subprocess.run(["fallocate", "-l", str(size), str(self.at / "filler")], check=False)
         try:
             with open(self.at / "rest", "wb") as rest:
                 while True:
-                    rest.write(b"x" * 4096)
+                    rest.write(b"x" * (64 << 10))
                     rest.flush()
         except OSError:
             pass
