@@ -73,8 +73,16 @@ pub fn replace(file: &Path, unfinished: &Path, bytes: &[u8]) -> io::Result<()> {
     new.write_all(bytes)?;
     new.sync_all()?;
     fs::rename(unfinished, file)?;
+    directory_of(file)?.sync_all()
+}
+
+/// Opens the directory that has the name of a file, to sync it.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn directory_of(file: &Path) -> io::Result<File> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(directory.unwrap_or(Path::new(".")))
 }
 
 /// As [`replace`], in a way that needs no room once it has been done twice: what was there before
@@ -86,8 +94,7 @@ pub fn exchange(file: &Path, spare: &Path, bytes: &[u8]) -> io::Result<()> {
     if !file.try_exists()? {
         return replace(file, spare, bytes);
     }
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = File::open(directory.unwrap_or(Path::new(".")))?;
+    let directory = directory_of(file)?;
     // Until the last exchange is durable, the spare may be what a loss of power leaves as the file.
     directory.sync_all()?;
     let mut new = open(OpenOptions::new().write(true).create(true).truncate(false), spare)?;

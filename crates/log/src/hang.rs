@@ -92,16 +92,13 @@ impl Log {
         self.on_media()?.hangs(PATIENCE)
     }
 
-    /// Why nothing becomes durable here now, if so: the log has failed, waits for room, or its
-    /// device does not answer.
+    /// Why nothing becomes durable here now, or all that writes is refused, if so: the log has
+    /// failed, waits for room, or its device does not answer.
     pub fn stall(&self) -> Option<String> {
         if let Some(failure) = self.failure() {
             return Some(format!("the log has failed: {failure}"));
         }
-        let waits = self
-            .out_of_space()
-            .filter(|out_of_space| out_of_space.stalled)
-            .map(|out_of_space| out_of_space.to_string());
+        let waits = self.out_of_space().map(|out_of_space| out_of_space.to_string());
         waits.or_else(|| self.hangs().map(|hang| hang.to_string()))
     }
 }

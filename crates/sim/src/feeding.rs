@@ -225,7 +225,7 @@ impl World {
         let appliance = self.scenario.appliance || mirror;
         let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::name));
         let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
-        let (leads, stuck) = (self.nodes[node].leads(), self.is_stuck(node));
+        let (leads, stuck) = (self.nodes[node].leads(), self.refuses_stuck(node));
         let terms = self.known_terms(node);
         let counted = synchronous && (member || mirror.is_some()) && self.scenario.broken != Broken::RelayNotLeft;
         let state = &mut self.nodes[node];

@@ -93,7 +93,7 @@ impl World {
     }
 
     /// Why a primary that is stuck feeds no node.
-    pub(crate) fn is_stuck(&self, node: usize) -> Option<Refusal> {
+    pub(crate) fn refuses_stuck(&self, node: usize) -> Option<Refusal> {
         let state = &self.nodes[node];
         state.lead().filter(|lead| lead.stuck.is_stuck())?;
         Some(match self.scenario.broken {

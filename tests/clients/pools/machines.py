@@ -113,9 +113,14 @@ class Load:
                 time.sleep(0.005)
 
     def silence(self, since):
-        """How long nothing was acknowledged, and by whom something was last."""
+        """How long nothing was acknowledged."""
         times = [since] + [at for at, _, _ in self.acks if at > since] + [time.monotonic()]
         return max(later - former for former, later in zip(times, times[1:]))
+
+    def move_from(self, primary, since):
+        """Blocks until another node acknowledges. How long nothing was acknowledged."""
+        until("another node acknowledges", lambda: any(at > since and node is not primary for at, _, node in self.acks[-1000:]))
+        return self.silence(since)
 
     def end(self):
         self.over.set()
@@ -148,16 +153,13 @@ class Machines:
     def strike(self, fault, primary, load):
         """A fault comes to the primary, or to a voter, and goes. How long nothing was acknowledged."""
         since = time.monotonic()
-        moved = lambda: any(at > since and node is not primary for at, _, node in load.acks[-1000:])
         if fault == "full":
             self.disks[primary].fill()
-            until("another node acknowledges", moved)
-            silence = load.silence(since)
+            silence = load.move_from(primary, since)
             self.disks[primary].free()
         elif fault == "dead":
             self.disks[primary].limit(512)
-            until("another node acknowledges", moved)
-            silence = load.silence(since)
+            silence = load.move_from(primary, since)
             primary.kill()
             self.disks[primary].revive()
             self.start(primary)
@@ -167,8 +169,7 @@ class Machines:
             self.disks[full].fill()
             since = time.monotonic()
             primary.kill()
-            until("another node acknowledges", moved)
-            silence = load.silence(since)
+            silence = load.move_from(primary, since)
             self.disks[full].free()
             self.start(primary)
         elif fault == "clock":

@@ -280,7 +280,7 @@ pub(super) fn join_from_checkpoint(
     report: &impl Fn(Phase),
 ) -> Result<Lsn, StartError> {
     let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
-    let (mut earlier, mut pause) = (earlier(ground, directory, end)?, FIRST_PAUSE);
+    let (mut earlier, mut pause) = (left_before(ground, directory, end)?, FIRST_PAUSE);
     if earlier.is_none()
         && let Some(start) = Manifest::installed(directory).map_err(RestoreError::from)?.first()
     {
@@ -300,7 +300,7 @@ pub(super) fn join_from_checkpoint(
         tracing::warn!(cause = %why, fetch, "a checkpoint to start from has not arrived: it is fetched again");
         if let Some(observer) = bootstrap.observer {
             let end = observer.stop().map_err(StartError::System)?;
-            earlier = self::earlier(ground, directory, end)?;
+            earlier = left_before(ground, directory, end)?;
         }
         let _ = wait::sleep(Patience::endless().until(Instant::now() + pause));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -309,7 +309,7 @@ pub(super) fn join_from_checkpoint(
 }
 
 /// Where the log begins and ends that an attempt to join has left, which ends at `end`.
-fn earlier(ground: &Ground, directory: &Path, end: Lsn) -> Result<Option<(Lsn, Lsn)>, StartError> {
+fn left_before(ground: &Ground, directory: &Path, end: Lsn) -> Result<Option<(Lsn, Lsn)>, StartError> {
     // With nothing in the store, that attempt did not come far.
     let begun = JOINING.read(directory)?.filter(|_| ground.store.as_ref().is_some_and(|it| it.extent().is_some()));
     Ok(begun.map(|begin| (begin, end.max(begin))))

@@ -119,7 +119,7 @@ impl Nodes {
         self.directory.path().join(if self.is_witness(node) { "witness".to_owned() } else { self.name(node) })
     }
 
-    /// Says how its disk is.
+    /// The file that says how its disk is.
     fn disk(&self, node: usize) -> PathBuf {
         self.directory(node).with_extension("disk")
     }

@@ -64,8 +64,7 @@ fn write_tail(
     }
     file.sync_all().map_err(|error| failed("sync", error))?;
     fs::rename(unfinished, path).map_err(|error| failed("rename", error))?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed("sync", error))
+    private::directory_of(path).and_then(|directory| directory.sync_all()).map_err(|error| failed("sync", error))
 }
 
 impl Log {

@@ -40,16 +40,19 @@ struct Disk {
 
 impl Disk {
     fn works(&self) -> io::Result<()> {
-        match fs::read_to_string(&self.state_file) {
-            Ok(says) if says == DEAD => Err(Errno::IO.into()),
-            _ => Ok(()),
-        }
+        self.works_if(false)
     }
 
     fn has_room(&self) -> io::Result<()> {
-        match fs::read_to_string(&self.state_file) {
-            Ok(says) if says == FULL => Err(Errno::NOSPC.into()),
-            _ => self.works(),
+        self.works_if(true)
+    }
+
+    /// Whether it does what takes room, or anything else.
+    fn works_if(&self, takes_room: bool) -> io::Result<()> {
+        match fs::read_to_string(&self.state_file).as_deref() {
+            Ok(DEAD) => Err(Errno::IO.into()),
+            Ok(FULL) if takes_room => Err(Errno::NOSPC.into()),
+            _ => Ok(()),
         }
     }
 }

@@ -542,7 +542,7 @@ impl Shared {
         let available = feeds.state().host.filled_to();
         let standing = match standing {
             fenced @ Standing::Fenced { .. } => fenced,
-            others => match self.stall() {
+            others => match self.log.stall() {
                 Some(why) => Standing::Stalled { why },
                 None => self.commit.leased(others),
             },

@@ -28,7 +28,7 @@ impl Shared {
         };
         let term = self.who.term.0;
         if stuck {
-            let cause = self.stall().unwrap_or_else(|| "its device does not answer".into());
+            let cause = self.log.stall().unwrap_or_else(|| "its device does not answer".into());
             tracing::error!(term, cause, "nothing becomes durable on this primary: its standbys may choose another");
             self.feeds.end();
         } else if lacking.is_some() {
@@ -38,12 +38,6 @@ impl Shared {
             tracing::warn!(term, "what is written becomes durable again: this primary feeds its standbys again");
             self.announce.ring();
         }
-    }
-
-    /// Why nothing becomes durable here now, or why all that writes is refused, if so.
-    pub(super) fn stall(&self) -> Option<String> {
-        let lacks_room = || self.log.out_of_space().map(|lacking| lacking.to_string());
-        self.log.stall().or_else(lacks_room)
     }
 
     fn stuck(&self) -> MutexGuard<'_, Stuck> {

@@ -234,7 +234,7 @@ impl MismatchFile {
         }
         let mut file = private::create(&self.path)?;
         file.write_all(MAGIC)?;
-        self.sync_directory()?;
+        private::directory_of(&self.path)?.sync_all()?;
         Ok((file, MAGIC.len() as u64))
     }
 
@@ -243,13 +243,8 @@ impl MismatchFile {
         let names = (1..=FULL_FILES).map(|number| self.path.with_added_extension(number.to_string()));
         let Some(name) = names.into_iter().find(|name| self.keeps && !name.exists()) else { return Ok(false) };
         fs::rename(&self.path, name)?;
-        self.sync_directory()?;
+        private::directory_of(&self.path)?.sync_all()?;
         Ok(true)
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
