@@ -117,9 +117,9 @@ pub enum Consent {
     /// Nothing: no commit that was acknowledged may be lost.
     #[default]
     Nothing,
-    /// The primary of before will never come back with what it holds. Where every member holds
-    /// every commit, the others need not wait for its answer; what it has acknowledged without
-    /// them is lost.
+    /// The primary that the node last knew will never come back with what it holds. Where every
+    /// member holds every commit, the others need not wait for its answer; what it has acknowledged
+    /// without them is lost.
     PrimaryIsGone,
     /// Commits that were acknowledged may be lost.
     Loss,

@@ -320,6 +320,12 @@ impl Promotion {
         self.candidacy.me()
     }
 
+    /// The primary that an operator says is gone: the one whose in-sync set this node knew when it
+    /// was ordered.
+    pub fn gone(&self) -> Option<NodeId> {
+        self.candidacy.gone
+    }
+
     /// What it keeps to.
     pub fn rules(&self) -> &Rules {
         &self.rules

@@ -263,6 +263,9 @@ const FORCE: &str = ", or force the promotion";
 /// The same where only the primary's answer is missing.
 const GONE: &str = ", or, if the primary is gone and will not come back, promote with --primary-is-gone: only what it \
                     has acknowledged without this node is lost then";
+/// The same where the missing answer is not that of the primary which this node has followed.
+const SUCCEEDED: &str = ", or, if the primary is gone and will not come back, promote another of these nodes with \
+                         --primary-is-gone: it is not the primary that this one has followed, but has led since";
 /// Who force a promotion then may lose commits, although all nodes live.
 const CERTIFY: &str = "; do not force the promotion: a node is there, and its certificate, or this node's, is not \
                        accepted: replace what has ended (member.certificate, and SIGHUP), and promote again";
@@ -272,10 +275,13 @@ impl Round {
         self.described.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
     }
 
-    fn explain(mut self, why: Stopped, safety: Safety) -> PromoteError {
+    fn explain(mut self, why: Stopped, promotion: &Promotion) -> PromoteError {
         let unreachable = std::mem::take(&mut self.unreachable);
         let way = match &why {
             _ if self.uncertified => CERTIFY,
+            Stopped::SetUncertain { newest: Some(set), .. } if promotion.gone().is_some_and(|it| it != set.primary) => {
+                SUCCEEDED
+            }
             Stopped::SetUncertain { newest: Some(set), answered, needed }
                 if answered + 1 == *needed && set.may_go_on_alone() && self.address(set.primary).is_none() =>
             {
@@ -283,6 +289,7 @@ impl Round {
             }
             _ => FORCE,
         };
+        let safety = promotion.rules().safety;
         match why {
             Stopped::TooFew { answered, needed } => PromoteError::TooFew { answered, needed, way, unreachable },
             Stopped::SetUncertain { newest, answered, needed } => {
@@ -399,7 +406,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             {
                 again -= 1;
             }
-            Step::Stop(why) => return Err(round.explain(why, rules.safety)),
+            Step::Stop(why) => return Err(round.explain(why, &promotion)),
         }
     }
 }
@@ -449,7 +456,7 @@ fn sound_out<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOptions, peers:
     let mut promotion = shared.terms.promotion(shared.node(), shared.log_state(), rules);
     let round = consult(shared, &mut promotion, &Asked::known(peers.to_vec()), options)?;
     match promotion.decide(round.silent) {
-        Step::Stop(why) => Err(round.explain(why, rules.safety)),
+        Step::Stop(why) => Err(round.explain(why, &promotion)),
         Step::Ask | Step::Fetch(_) | Step::Finish { .. } => Ok(()),
     }
 }

@@ -83,8 +83,8 @@ pub struct Candidacy {
     living: Option<Living>,
     /// A node knows that maintenance lasts.
     maintained: bool,
-    /// An operator says that the primary of before is gone.
-    primary_is_gone: bool,
+    /// The primary that an operator says is gone.
+    pub(super) gone: Option<NodeId>,
 }
 
 /// What holds for a candidate that was a primary before.
@@ -120,7 +120,7 @@ impl Candidacy {
             automatic: false,
             living: None,
             maintained: false,
-            primary_is_gone: false,
+            gone: None,
         }
     }
 
@@ -134,10 +134,12 @@ impl Candidacy {
     }
 
     /// An operator says that the primary of before will never come back with what it holds
-    /// ([`super::Consent::PrimaryIsGone`]).
+    /// ([`super::Consent::PrimaryIsGone`]). That is the one whose set the candidate knows now: of
+    /// another, which has led since and which others speak of, the operator has said nothing. To be
+    /// said before any node is heard.
     #[must_use]
     pub fn without_primary(mut self) -> Self {
-        self.primary_is_gone = true;
+        self.gone = self.mine.set.as_ref().map(|set| set.primary);
         self
     }
 
@@ -557,11 +559,12 @@ impl Candidacy {
         (count(answered), count(needed))
     }
 
-    /// Whether `holder` is the primary, which is gone, and could not have been followed by anybody
-    /// but the other members, all of whom hold every commit.
+    /// Whether `holder` is the primary of this set, which is gone, and could not have been followed
+    /// by anybody but the other members, all of whom hold every commit.
     fn can_do_without(&self, set: Possible<'_>, holder: &Holder, primary: NodeId) -> bool {
         let me = Holder::new(self.me, self.mine.incarnation);
-        let counts = self.primary_is_gone && holder.node == primary && set.has_no_rival(&me, primary);
+        let is_gone = self.gone == Some(primary) && holder.node == primary;
+        let counts = is_gone && set.has_no_rival(&me, primary);
         counts && set.members.iter().any(|member| self.has_answered(member, true))
     }
 

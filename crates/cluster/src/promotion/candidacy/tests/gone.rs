@@ -27,6 +27,22 @@ fn the_other_members_do_without_its_answer() {
     assert!(uncertain(plan_of(&joined, &[], Safety::TwoSafe)), "it may have, and committed what this node lacks");
 }
 
+/// The operator has spoken of node 1. Node 4 has led since, which the candidate does not know, and
+/// may come back.
+#[test]
+fn a_primary_that_has_led_since_is_not_meant() {
+    let plan = |leads: u64| {
+        let mine = log(&[(1, 0)], 50, of_one(set(4, &[1, 2, 3, 4], 0)));
+        let mut candidate = Candidacy::new(NodeId(2), mine, &Fence::new(Term(2), None)).without_primary();
+        let of_leads = |set: InSyncSet| InSyncSet { term: Term(2), primary: NodeId(leads), ..set };
+        let newest = set(5, &[3, leads], 0).map(of_leads);
+        candidate.promised(NodeId(3), log(&[(1, 0), (2, 40)], 90, newest));
+        candidate.plan(Safety::TwoSafe, false)
+    };
+    assert!(matches!(plan(1), Plan::Fetch(_)));
+    assert!(matches!(plan(4), Plan::Stop(Stopped::SetUncertain { answered: 1, needed: 2, .. })));
+}
+
 /// Who counts on some of several members cannot do without one: it may be that one's answer that
 /// says who leads, or what was committed.
 #[test]
