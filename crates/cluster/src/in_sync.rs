@@ -65,7 +65,9 @@
 //! M that may be in effect then, with the `floor` that M's own record names; across failovers,
 //! too. So another floor counts only when all members have noted it. A candidate that hears more
 //! members of each such M than are not among these hears somebody who has the next set, if there is
-//! one in effect. Hence the rule:
+//! one in effect. A set that has all members with data of M needs none of its witnesses: where there
+//! is a floor, a candidate is one of those, or all members of M have answered. So a primary that is
+//! alone with a witness lets that go when it is lost, too. Hence the rule:
 //!
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each
 //! > set M that it names at least max(1, |M| - `floor` of M) members are heard, the candidate
@@ -211,7 +213,11 @@ impl Possible<'_> {
     /// cannot take over without one of these.
     pub(crate) fn meets(self, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
         let left = self.members.iter().filter(|member| !gone.contains(member));
-        left.clone().filter(|member| next.contains(member)).count() >= left.count().min(self.floor as usize + 1)
+        let enough = left.clone().count().min(self.floor as usize + 1);
+        // A candidate has data, and is a member or has the answers of all.
+        let mut data = self.members.iter().filter(|member| member.has_data()).peekable();
+        let has_all = data.peek().is_some() && data.all(|member| next.contains(member) && !gone.contains(member));
+        has_all || left.filter(|member| next.contains(member)).count() >= enough
     }
 }
 
@@ -446,31 +452,34 @@ pub(crate) mod tests {
         Earlier { members, quorum, floor: quorum.map_or(0, |quorum| quorum - 1) }
     }
 
-    fn set(members: &[u64], floor: u32) -> InSyncSet {
-        let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        InSyncSet { floor, ..first_set(NodeId(1), members) }
-    }
-
-    /// Exhaustively, among four nodes: a candidate that hears enough members of a set hears of the
-    /// next.
+    /// Exhaustively, among four nodes, some of them witnesses: a candidate that hears enough members
+    /// of a set hears of the next.
     #[test]
     fn enough_members_of_a_set_have_met_its_successor() {
-        let subset = |mask: u64| (0..4).filter(|node| mask >> node & 1 == 1).collect::<Vec<_>>();
-        for floor in 0..3_u32 {
-            for (m, next) in (1..16_u64).flat_map(|m| (1..16_u64).map(move |next| (m, next))) {
-                let newest = set(&subset(m), floor);
-                for gone in 0..16_u64 {
-                    let logs = |mask| set(&subset(mask), floor).members;
-                    if !newest.may_be_followed_by(&logs(next), &logs(gone)) {
-                        continue;
-                    }
-                    for answered in (1..16_u64).filter(|answered| answered & gone == 0) {
-                        let (answers, needed) = newest.answered_by(|_, log| answered >> log.node.0 & 1 == 1);
-                        assert!(
-                            answers < needed || answered & next != 0,
-                            "{newest:?}, then {next:b}, answered {answered:b}"
-                        );
-                    }
+        let set_of = |mask: u64, witnesses: u64, floor: u32| {
+            let member = |node: u64| Holder { witness: witnesses >> node & 1 == 1, ..Holder::new(NodeId(node), 1) };
+            InSyncSet {
+                floor,
+                ..first_set(NodeId(1), (0..4).filter(|node| mask >> node & 1 == 1).map(member).collect())
+            }
+        };
+        let masks =
+            || (1..16_u64).flat_map(|m| (1..16_u64).flat_map(move |next| (0..16_u64).map(move |it| (m, next, it))));
+        for (floor, (m, next, witnesses)) in (0..3_u32).flat_map(|floor| masks().map(move |all| (floor, all))) {
+            let newest = set_of(m, witnesses, floor);
+            for gone in 0..16_u64 {
+                let logs = |mask| set_of(mask, witnesses, floor).members;
+                if !newest.may_be_followed_by(&logs(next), &logs(gone)) {
+                    continue;
+                }
+                // With a floor the candidate is a member that has data, or all members answer.
+                let stands = |answered: u64| floor == 0 || answered & m & !witnesses != 0 || answered & m == m;
+                for answered in (1..16_u64).filter(|answered| answered & gone == 0 && stands(*answered)) {
+                    let (answers, needed) = newest.answered_by(|_, log| answered >> log.node.0 & 1 == 1);
+                    assert!(
+                        answers < needed || answered & next != 0,
+                        "{newest:?}, then {next:b}, answered {answered:b}"
+                    );
                 }
             }
         }

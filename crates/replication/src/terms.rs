@@ -68,10 +68,15 @@ impl TermStore for VolatileTerms {
 
 /// A node's terms, what it knows of maintenance, where it is recorded what happens to its machines,
 /// and the register in its witness's place: one per node, shared by its roles. Every change of the
-/// terms is durable before it is visible.
+/// terms is durable before it is visible. Changes wait for the disk one after the other; who asks
+/// for the terms waits for no disk, which may hang.
 #[derive(Clone)]
 pub struct Terms {
     kept: Arc<Mutex<Kept>>,
+    /// Held while terms are changed, before `kept`.
+    changing: Arc<Mutex<()>>,
+    /// Where other nodes were reached last.
+    remembered: Arc<Mutex<BTreeMap<String, Option<NodeId>>>>,
     store: Arc<dyn TermStore>,
     recorder: Recorder,
     maintained: Arc<Maintained>,
@@ -91,8 +96,6 @@ struct Kept {
     state: TermState,
     /// The term that this node leads, if it does.
     leads: Option<Weak<dyn Leads>>,
-    /// Where other nodes were reached last.
-    remembered: BTreeMap<String, Option<NodeId>>,
     /// What the newest set says of keys, these know.
     credentials: Option<Credentials>,
 }
@@ -183,9 +186,9 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        let kept = Arc::new(Mutex::new(Kept { state, leads: None, remembered: BTreeMap::new(), credentials: None }));
-        let (recorder, maintained, removal) = Default::default();
-        Self { kept, store, recorder, maintained, register: None, removal }
+        let kept = Arc::new(Mutex::new(Kept { state, leads: None, credentials: None }));
+        let (changing, remembered, recorder, maintained, removal) = Default::default();
+        Self { kept, changing, remembered, store, recorder, maintained, register: None, removal }
     }
 
     /// From now on these admit whom the newest in-sync set lets in.
@@ -244,13 +247,13 @@ impl Terms {
     pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
         let others = peers.iter().filter(|peer| peer.address != own);
         let addresses: BTreeMap<_, _> = others.map(|peer| (peer.address.clone(), peer.node)).collect();
-        let mut kept = self.lock();
-        let removed = |node: &Option<NodeId>| node.is_some_and(|node| kept.state.has_removed(node));
+        let mut remembered = self.remembered.lock().expect("no code panics under this mutex");
+        let removed = |node: &Option<NodeId>| node.is_some_and(|node| self.lock().state.has_removed(node));
         // A node that knows no other has not been told yet, unless all of them were removed.
         let is_told = || !addresses.is_empty() || self.store.recall().values().all(removed);
-        if kept.remembered != addresses && is_told() {
+        if *remembered != addresses && is_told() {
             self.store.remember(&addresses);
-            kept.remembered = addresses;
+            *remembered = addresses;
         }
     }
 
@@ -526,24 +529,29 @@ impl Terms {
     }
 
     fn change<T, E: From<TermStoreError>>(&self, change: impl FnOnce(&mut TermState) -> Result<T, E>) -> Result<T, E> {
-        let mut kept = self.lock();
-        let mut next = kept.state.clone();
+        let changing = self.changing.lock().expect("no code panics under this mutex");
+        let before = self.get();
+        let mut next = before.clone();
         let result = change(&mut next)?;
-        if next == kept.state {
+        if next == before {
             return Ok(result);
         }
-        next.check_follows(&kept.state);
+        next.check_follows(&before);
         self.store.save(&next)?;
-        log_change(&kept.state, &next);
+        log_change(&before, &next);
         self.recorder.terms(&next);
-        let (highest, is_later) = (next.fence.highest(), next.fence.highest() > kept.state.fence.highest());
-        let sets = kept.state.set != next.set;
+        let (highest, is_later) = (next.fence.highest(), next.fence.highest() > before.fence.highest());
+        let mut kept = self.lock();
+        if (next.committed, next.incarnation) == (before.committed, before.incarnation) {
+            // More may have been noted since.
+            next.committed = kept.state.committed;
+        }
         kept.state = next;
-        if sets {
+        if kept.state.set != before.set {
             kept.admit();
         }
         let leads = kept.leads.clone().filter(|_| is_later);
-        drop(kept);
+        drop((kept, changing));
         if let Some(leads) = leads.and_then(|leads| leads.upgrade()) {
             leads.promised(highest);
         }

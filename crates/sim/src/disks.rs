@@ -71,9 +71,13 @@ impl World {
     /// operator who forces anything.
     pub(crate) fn may_lose(&self, node: usize) -> bool {
         let holder = self.nodes[node].holder();
+        let rosters: Vec<_> = self.nodes.iter().filter_map(|node| node.lead()?.rule.roster()).collect();
+        // What one notes that is being removed counts for nothing.
+        let removed = |member: &Holder| rosters.iter().any(|roster| roster.has_removed(member.node));
         let lasts = |newest: &InSyncSet| {
             newest.possible().all(|set| {
-                let lasts = |member: &&Holder| **member != holder && !self.lost_disks.contains(member);
+                let lasts =
+                    |member: &&Holder| **member != holder && !self.lost_disks.contains(member) && !removed(member);
                 let lost = set.members.iter().filter(|member| !lasts(member)).count();
                 // A witness holds nothing of what was promised.
                 lost <= set.floor as usize && set.members.iter().filter(lasts).any(|member| !member.witness)

@@ -45,11 +45,13 @@ impl Shared {
                 return Reply::Leads(self.claim());
             }
         }
-        let promised = self.promise(hello, term);
-        if matches!(promised, Err(Refusal::Failed(_))) {
-            // It cannot be noted, as on a full disk, which may be why the other leads.
+        if term > mine && self.terms.fence().observe(term, hello.node).is_ok() {
+            // Not only when that is noted: the disk may be full or hang, which may be why the other
+            // leads.
             self.fence(term);
+            self.successor().leads = true;
         }
+        let promised = self.promise(hello, term);
         self.successor().leads |= term > mine && self.is_fenced();
         if let Err(refusal) = promised {
             return Reply::Refused(refusal);
