@@ -65,9 +65,9 @@
 //! M that may be in effect then, with the `floor` that M's own record names; across failovers,
 //! too. So another floor counts only when all members have noted it. A candidate that hears more
 //! members of each such M than are not among these hears somebody who has the next set, if there is
-//! one in effect. A set that has all members with data of M needs none of its witnesses: where there
-//! is a floor, a candidate is one of those, or all members of M have answered. So a primary that is
-//! alone with a witness lets that go when it is lost, too. Hence the rule:
+//! one in effect. A set that has all members with data of M needs none of its witnesses: where
+//! there is a floor, a candidate is one of those, or all members of M have answered. So a primary
+//! that is alone with a witness lets that go when it is lost, too. Hence the rule:
 //!
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each
 //! > set M that it names at least max(1, |M| - `floor` of M) members are heard, the candidate
@@ -452,8 +452,8 @@ pub(crate) mod tests {
         Earlier { members, quorum, floor: quorum.map_or(0, |quorum| quorum - 1) }
     }
 
-    /// Exhaustively, among four nodes, some of them witnesses: a candidate that hears enough members
-    /// of a set hears of the next.
+    /// Exhaustively, among four nodes, some of them witnesses: a candidate that hears enough
+    /// members of a set hears of the next.
     #[test]
     fn enough_members_of_a_set_have_met_its_successor() {
         let set_of = |mask: u64, witnesses: u64, floor: u32| {

@@ -224,8 +224,8 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         ("--sql-listen", sql.as_ref().and_then(sql::Serving::address)),
     ];
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
-        // What it shows grows old, and no client is to take it for the present state.
-        server.shut_down(if leaves == Leaves::ForGood { sql::GRACE } else { Duration::ZERO })
+        // What a deposed primary shows grows old: no client is to take it for the present state.
+        server.shut_down(if leaves.has_time() { sql::GRACE } else { Duration::ZERO })
     });
     let again = match &leaves {
         Leaves::ForGood => false,
@@ -289,6 +289,11 @@ impl Leaves {
             _ if node.is_restart_ordered() => Some(Self::Ordered),
             join => join.map(Self::BeginsAgain),
         }
+    }
+
+    /// Whether what runs for clients may come to its end.
+    fn has_time(&self) -> bool {
+        matches!(self, Self::ForGood | Self::Ordered)
     }
 
     /// Why it starts again, if it does.

@@ -199,6 +199,28 @@ fn each_kind_of_loss_has_its_answer() {
     assert_eq!(wire.ask(&query("SELECT 4")), "T D C ZI");
 }
 
+/// Its primary lives, and may commit what has no answer yet.
+#[test]
+fn a_node_that_ends_leaves_no_commit_for_rolled_back() {
+    for (begins, answer) in [(None, "E40003 ZI E57P01"), (Some(query("BEGIN")), "E57P01")] {
+        let cluster = Cluster::new();
+        let mut wire = cluster.open();
+        if let Some(begins) = begins {
+            assert_eq!(wire.ask(&begins), "C ZT");
+        }
+        wire.send(&query("WAIT 60000"));
+        assert_eq!(wire.receive().unwrap().0, 'T');
+        let Cluster { reached, .. } = cluster;
+        let ends = std::thread::spawn(move || drop(reached));
+        let mut heard = Vec::new();
+        while let Some(message) = wire.receive() {
+            heard.push(message);
+        }
+        assert_eq!(outline(&heard), answer);
+        ends.join().unwrap();
+    }
+}
+
 /// A client that has gone may have repeated elsewhere what it said: it is not done later. Without
 /// that its session would wait for a primary for ten seconds.
 #[test]

@@ -248,6 +248,12 @@ pub(super) fn lost(state: SqlState) -> Report {
     Report::error(state, message).hint("Roll back, and repeat it: the session continues with the next primary.")
 }
 
+/// The error that a client gets whose session ends before its commit was answered.
+pub(super) fn unanswered(state: SqlState) -> Report {
+    let message = "this session has to end, and its primary has not answered whether it has committed this transaction";
+    Report::error(state, message).hint("Ask any node what is so, before you repeat it.")
+}
+
 /// The error that a client gets whose standby was lost, in a transaction that reads.
 pub(super) fn lost_reader(state: SqlState) -> Report {
     let message = "the standby that reads for this session was lost, and this transaction with it";
@@ -258,6 +264,11 @@ impl Flight {
     /// Whether an answer is still to come.
     pub fn is_busy(&self) -> bool {
         self.owed > 0 || self.batch
+    }
+
+    /// Whether a commit is under way, as far as shows.
+    pub fn may_be_committing(&self) -> bool {
+        self.is_busy() && self.may_commit
     }
 
     /// Whether a batch of the extended protocol has begun, and its Sync has not been said.

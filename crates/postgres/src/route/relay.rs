@@ -23,7 +23,7 @@ use rustix::{
 use self::{again::Again, divide::Division};
 use super::{
     Handed, Link, NOTE, Part, Route,
-    flight::{Flight, lost},
+    flight::{Flight, lost, unanswered},
     front::Front,
     hop::{Came, Hop},
     kept::{Asked, Kept, Knows, field, key_of, setting},
@@ -50,6 +50,8 @@ const BEGINS: Duration = Duration::from_secs(5);
 const TRY_EVERY: Duration = Duration::from_millis(100);
 /// How often it is looked whether the primary is one still; and before something is begun.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A session that has to end waits so long for the answer to what may be committed.
+const LAST: Duration = Duration::from_secs(1);
 /// This much is read of a client at a time.
 const PIECE: usize = 32 << 10;
 /// Settings whose values a client knows, at most.
@@ -104,6 +106,7 @@ pub(crate) fn relay(
         tried: None,
         why: String::new(),
         waits_since: Some(Instant::now()),
+        leaves_since: None,
     };
     match relay.serve() {
         Err(end) => end,
@@ -177,6 +180,8 @@ struct Relay<'r> {
     why: String,
     /// Since when the client waits for a primary.
     waits_since: Option<Instant>,
+    /// Since when the session waits for its last answer.
+    leaves_since: Option<Instant>,
 }
 
 impl Relay<'_> {
@@ -201,11 +206,27 @@ impl Relay<'_> {
     fn heed(&mut self) -> Next {
         let works = self.running && !self.is_waiting();
         if self.asked.ending.load(Ordering::SeqCst) || !works && self.seat.entry.is_ending() {
-            return Err(ending());
+            self.leave()?;
         }
         self.pass_cancel();
         self.heed_reader()?;
         self.look(LOOK_EVERY)
+    }
+
+    /// The session ends. What may be committed at this moment is waited for, or the client hears
+    /// that it is open; everything else is rolled back with the connection to the primary.
+    fn leave(&mut self) -> Next {
+        let node = self.working().filter(|_| self.flight.may_be_committing());
+        match node.map(|node| node.hop.is_passing()) {
+            None => Err(ending()),
+            Some(_) if self.leaves_since.get_or_insert_with(Instant::now).elapsed() < LAST => Ok(()),
+            // In the middle of a message there is no place for another one.
+            Some(true) => Err(End::Quiet),
+            Some(false) => {
+                self.report_lost(false, unanswered)?;
+                Err(ending())
+            }
+        }
     }
 
     fn far(&mut self, on: On) -> &mut Option<Far> {

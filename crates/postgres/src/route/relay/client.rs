@@ -21,7 +21,7 @@ impl Relay<'_> {
     /// then.
     pub(super) fn reads_client(&self) -> bool {
         let waits = self.waits_since.is_some() && self.pending.len() < WAITING;
-        (self.hungry || waits) && self.working().is_none_or(|far| !far.hop.is_behind())
+        (self.hungry || waits) && self.leaves_since.is_none() && self.working().is_none_or(|far| !far.hop.is_behind())
     }
 
     /// Takes in what the client has said; says whether that was anything.
@@ -34,7 +34,7 @@ impl Relay<'_> {
                 self.pending.extend_from_slice(&self.piece[..count]);
                 Ok(true)
             }
-            Received::End if self.seat.entry.is_ending() => Err(ending()),
+            Received::End if self.seat.entry.is_ending() => self.leave().map(|()| false),
             Received::End => Err(End::Quiet),
             Received::Rung | Received::Late => Ok(false),
         }
@@ -42,6 +42,9 @@ impl Relay<'_> {
 
     /// Passes on what the client has said, as far as that can be.
     pub(super) fn pass_on(&mut self) -> Next {
+        if self.leaves_since.is_some() {
+            return Ok(());
+        }
         let mut used = 0;
         self.hungry = false;
         // What has not begun is not begun on a primary of the past, or one that has hung up.
