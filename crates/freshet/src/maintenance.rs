@@ -54,7 +54,7 @@ pub(crate) fn run(options: &MaintenanceOptions) -> Result<ExitCode, Failure> {
         println!("freshet maintenance --end {address} ends it; freshet promote works besides");
     }
     for why in unreached.iter().map(|why| plain(why)) {
-        eprintln!("warning: a node was not reached, and hears of it from its primary or when it asks: {why}");
+        eprintln!("warning: a node did not take the order, and hears of it from its primary or when it asks: {why}");
     }
     Ok(if unreached.is_empty() { Health::Well } else { Health::Lacking }.into())
 }
