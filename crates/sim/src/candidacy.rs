@@ -296,10 +296,13 @@ impl World {
     }
 
     /// One who was asked has answered.
-    pub(crate) fn answered(&mut self, node: usize, id: ConnectionId, answer: Answer) -> Result<(), Violation> {
+    pub(crate) fn answered(&mut self, node: usize, id: ConnectionId, mut answer: Answer) -> Result<(), Violation> {
         let peer = self.peer(id, node);
         let name = self.nodes[peer].id;
         self.hang_up(id, node);
+        if let (Broken::LessLogLeads, Answer::Log(log)) = (self.scenario.broken, &mut answer) {
+            log.end = log.end.min(Lsn(self.nodes[node].disk.synced));
+        }
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);

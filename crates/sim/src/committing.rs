@@ -59,14 +59,21 @@ impl World {
 
     fn write_set(&mut self, node: usize) -> Result<(), Violation> {
         let lead = self.nodes[node].lead().expect("only a primary's rule asks");
-        let Some(set) = lead.rule.to_write().cloned() else { return Ok(()) };
+        let Some(mut set) = lead.rule.to_write().cloned() else { return Ok(()) };
         let (term, number) = (lead.term, set.number);
         if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
             let end = lead.rule.durable().min(Lsn(self.nodes[node].disk.synced));
             let end = end.min(lead.rule.committed());
             return self.apply_to_rule(node, Event::Written { number, end });
         }
-        self.check_set(node, &set)?;
+        if self.scenario.broken == Broken::SetNotJoint {
+            // What comes of it has to show.
+            let floor = self.scenario.floor;
+            set.before.iter_mut().for_each(|earlier| earlier.floor = floor);
+            set.floor = floor;
+        } else {
+            self.check_set(node, &set)?;
+        }
         self.report.sets += 1;
         // Before it can be shipped.
         self.nodes[node].disk.terms.note_set(set.clone());

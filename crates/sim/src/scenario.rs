@@ -28,6 +28,8 @@ pub enum Broken {
     OldTermAccepted,
     /// Changes of the in-sync set take effect without a record, once everybody is in.
     SetNotRecorded,
+    /// A primary writes sets that have too few members in common with the one before.
+    SetNotJoint,
     /// Whoever finds one member of the newest set that it knows takes that set for the newest.
     SetTakenForNewest,
     /// Commits wait for the quickest standby only.
@@ -60,6 +62,8 @@ pub enum Broken {
     LevelForgotten,
     /// A candidate raises its fence as it was when it began, whatever it has promised since.
     OwnPromiseForgotten,
+    /// A candidate takes it that no node has more of the log than itself.
+    LessLogLeads,
     /// A candidate continues its log from another node's, whatever that has become.
     FetchUnchecked,
     /// What a node has promised does not outlive a loss of power.

@@ -270,7 +270,8 @@ impl World {
         RuleConfig {
             standby_timeout: TIMEOUT,
             join_window: scale(&self.scenario) * 2000,
-            floor: self.scenario.floor,
+            // One member in common with the set before would do.
+            floor: if self.scenario.broken == Broken::SetNotJoint { 0 } else { self.scenario.floor },
             lease: Some(self.lease()),
             ..RuleConfig::new(safety, self.scenario.synchronous as u32)
         }

@@ -66,6 +66,17 @@ fn a_change_of_the_in_sync_set_without_a_record() {
     println!("{violation}");
 }
 
+/// Members of the set before that have not noted it take over without it.
+#[test]
+fn a_set_that_has_not_met_the_one_before() {
+    for floor in 1..=2 {
+        let scenario = Scenario { floor, ..Scenario::new(Safety::TwoSafe, 1 + floor as usize) };
+        let seen = [Property::InSync, Property::Acknowledged, Property::Views, Property::OnePrimary, Property::Logs];
+        let violation = caught(Broken::SetNotJoint, scenario, &seen, SEEDS);
+        println!("floor {floor}: {violation}");
+    }
+}
+
 #[test]
 fn a_set_that_is_taken_for_the_newest() {
     for standbys in 1..=2 {
@@ -94,6 +105,19 @@ fn a_ring_that_is_overrun() {
 fn a_tail_that_is_kept_at_a_rejoin() {
     for safety in LEVELS {
         caught(Broken::CutForgotten, Scenario::new(safety, 2), &[Property::Logs], SEEDS);
+    }
+}
+
+/// What is committed is with the other.
+#[test]
+fn a_candidate_with_less_of_the_log() {
+    for safety in [Safety::Quorum(2), Safety::Majority] {
+        for automatic in [false, true] {
+            let scenario = Scenario { automatic, ..Scenario::new(safety, 2) };
+            let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::Logs];
+            let violation = caught(Broken::LessLogLeads, scenario, &seen, SEEDS);
+            println!("{safety}, automatic {automatic}: {violation}");
+        }
     }
 }
 

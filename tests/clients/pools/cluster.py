@@ -93,10 +93,18 @@ class Node:
                 self.kill()
 
 
-class Cluster:
-    """Three nodes with default settings, and a fourth that never leads, if that is wanted."""
+class Witness(Node):
+    """A voter without data."""
 
-    def __init__(self, program, directory, fourth):
+    def __init__(self, program, directory, ports, join):
+        super().__init__(program, directory, "", ports)
+        self.arguments = ["witness", "--directory", directory, "--listen", f"127.0.0.1:{self.listen}", "--join", join]
+
+
+class Cluster:
+    """Three nodes with default settings, and a fourth that never leads, if that is wanted; or two and a witness."""
+
+    def __init__(self, program, directory, fourth=False, witness=False):
         access = f"{directory}/access"
         Path(access).write_text("host all freshet 127.0.0.1/32 trust\n")
         ports = free_ports(12)
@@ -107,9 +115,12 @@ class Cluster:
         self.program = program
         self.nodes = [
             Node(program, f"{directory}/n{number + 1}", access, of_node, *role)
-            for number, (of_node, role) in enumerate(zip(ports, roles[:3 + fourth]))
+            for number, (of_node, role) in enumerate(zip(ports, roles[:2 if witness else 3 + fourth]))
         ]
+        # Those of them that may lead.
         self.voters = self.nodes[:3]
+        if witness:
+            self.nodes.append(Witness(program, f"{directory}/witness", ports[2], first))
 
     def start(self):
         for node in self.nodes:

@@ -81,7 +81,7 @@ def judge(spans, refused, logged, failed):
 
 
 def run(arguments, directory):
-    cluster = Cluster(os.environ["FRESHET"], directory, fourth=False)
+    cluster = Cluster(os.environ["FRESHET"], directory)
     bench = None
     try:
         cluster.start()
