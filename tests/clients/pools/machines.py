@@ -1,4 +1,4 @@
-"""Disks that fill and die, clocks that jump, and voters that stand still, under four clients that write all the time.
+"""Disks that fill, die and hang, clocks that jump, voters that stand still, under four clients that write all the time.
 
 The disk of a voter is filled as well before the primary is killed, which must not keep another node from leading.
 
@@ -12,6 +12,7 @@ import argparse
 import fcntl
 import os
 import random
+import select
 import signal
 import struct
 import subprocess
@@ -27,7 +28,9 @@ from cluster import Cluster, Failed, until
 LONGEST = 10
 # Beyond this a client was stopped; a busy machine may hold one up.
 HELD_UP = 1.5
-FAULTS = ["full", "dead", "clock", "voter", "full voter"]
+FAULTS = ["full", "dead", "hang", "clock", "voter", "full voter"]
+# A deposed primary ends its sessions within so long.
+LEAVES = 5
 HOUR = 3600
 # Of <linux/loop.h>.
 LOOP_SET_STATUS64, LOOP_GET_STATUS64, STATUS_BYTES, SIZE_LIMIT_AT = 0x4C04, 0x4C05, 232, 32
@@ -81,12 +84,20 @@ class Disk:
             struct.pack_into("Q", status, SIZE_LIMIT_AT, size)
             fcntl.ioctl(device, LOOP_SET_STATUS64, bytes(status))
 
+    def freeze(self):
+        """No write and no sync returns."""
+        call("fsfreeze", "-f", str(self.at))
+
+    def thaw(self):
+        call("fsfreeze", "-u", str(self.at))
+
     def revive(self):
         self.limit(0)
         call("umount", str(self.at))
         self.mount()
 
     def end(self):
+        subprocess.run(["fsfreeze", "-u", str(self.at)], stderr=subprocess.DEVNULL, check=False)
         subprocess.run(["umount", "-l", str(self.at)], check=False)
         subprocess.run(["losetup", "-d", self.device], check=False)
 
@@ -167,6 +178,14 @@ class Machines:
             primary.kill()
             self.disks[primary].revive()
             self.start(primary)
+        elif fault == "hang":
+            with primary.connect() as idle:
+                self.disks[primary].freeze()
+                try:
+                    silence = load.move_from(primary, since)
+                    leaves(primary, idle)
+                finally:
+                    self.disks[primary].thaw()
         elif fault == "full voter":
             # Who is left has to promise a term, and to lead or to be led.
             full = self.another(primary)
@@ -199,6 +218,18 @@ class Machines:
         self.cluster.end()
         for disk in self.disks.values():
             disk.end()
+
+
+def leaves(primary, idle):
+    """The deposed primary ends its sessions, and takes no new ones as a primary, though its disk still hangs."""
+    if not select.select([idle.fileno()], [], [], LEAVES)[0]:
+        raise Failed(f"a session of the deposed primary has heard nothing for {LEAVES} s")
+    try:
+        with primary.connect() as session:
+            if session.execute("SHOW in_hot_standby").fetchone() == ("off",):
+                raise Failed("the deposed primary takes sessions as if it were one")
+    except psycopg.Error:
+        pass
 
 
 def run(arguments, directory, clock):
@@ -236,7 +267,7 @@ def run(arguments, directory, clock):
 
 
 def main():
-    options = argparse.ArgumentParser(description="Disks that fill and die, clocks that jump, voters that stand still.")
+    options = argparse.ArgumentParser(description="Disks that fill, die and hang, clocks that jump, voters that stand still.")
     options.add_argument("--rounds", type=int, default=20, help="how many faults; default: 20")
     options.add_argument("--seed", type=int, default=42, help="of their moments; default: 42")
     options.add_argument("--witness", action="store_true", help="two nodes and a witness instead of three nodes")
