@@ -8,7 +8,7 @@ use crate::{
     node::Role,
     one_sided::Memory,
     scenario::Broken,
-    world::{What, World},
+    world::{Own, What, World},
 };
 
 /// How a node ends.
@@ -48,6 +48,7 @@ impl World {
             4 => (0..self.nodes.len()).for_each(|other| self.part(node, other)),
             5 | 6 => {
                 self.nodes[node].disk.slowness = self.dice.between(5, 80);
+                self.later(node, 1, Own::LookWhetherStuck);
                 let until = self.dice.between(2000, 60_000);
                 self.after(until, What::Room(node));
             }

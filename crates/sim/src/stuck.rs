@@ -1,4 +1,4 @@
-//! Primaries whose disks are full, or whose logs have failed: drives [`freshet_cluster::stuck`].
+//! Primaries whose disks are slow or full, or whose logs have failed: drives [`freshet_cluster::stuck`].
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl World {
         let lacking = state.disk.full.map(|since| Duration::from_micros(world - since));
         let (failed, durable) = (state.disk.failed, Lsn(state.disk.synced));
         let seen = Seen { failed, lacking, filled: Lsn(state.disk.log.end()), durable };
-        let bad = failed || lacking.is_some();
+        let bad = failed || lacking.is_some() || state.disk.slowness > 1;
         let Some(lead) = state.lead_mut().filter(|lead| lead.rule.fenced().is_none()) else { return Ok(()) };
         let changes = lead.stuck.look(&seen, now);
         let stuck = lead.stuck.is_stuck();
