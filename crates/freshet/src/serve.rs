@@ -33,6 +33,7 @@ use crate::{
     descriptors,
     disk::DiskWatch,
     ending::{Ending, Event},
+    contest::ContestWatch,
     memory::{self, MemoryWatch},
     messages, notify, process,
     reload::{self, Reload},
@@ -190,6 +191,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let mut reload = Reload::new(flags, &settings, things);
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
+    let mut contest_watch = ContestWatch::new(Arc::clone(&node));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
@@ -204,12 +206,13 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
+        contest_watch.look();
         if let Some(leaves) = Leaves::of(&node, &again) {
             break leaves;
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, memory_watch, reload, beside));
+    drop((watch, memory_watch, contest_watch, reload, beside));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),

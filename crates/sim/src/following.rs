@@ -397,7 +397,7 @@ impl World {
         (term, acknowledged): (Term, Acknowledged),
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
-        if !self.promise_to(node, term, name, id)? {
+        if !self.promise_to(node, (term, true), name, id)? {
             // Two lead in one term.
             let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
@@ -420,6 +420,9 @@ impl World {
     fn contested_in(&mut self, node: usize, term: Term, rival: Option<Rival>) -> Result<(), Violation> {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
+        }
+        if rival.is_none() && self.is_unattended(node) {
+            self.hands_over_contested(node);
         }
         self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use freshet_base::{Consent, Lsn, Term};
+use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::Place,
@@ -75,7 +75,20 @@ impl World {
         }
     }
 
-    /// The operator wants the primary `node` to hand its role to `to`.
+    /// A node cannot follow the primary `node` before a later term: another one leads in that.
+    pub(crate) fn hands_over_contested(&mut self, node: usize) {
+        let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else { return };
+        let fits = |name: NodeId| !self.nodes[name.0 as usize].is_witness && !self.scenario.is_mirror(name.0 as usize);
+        let in_sync = lead.rule.members().filter(|(name, member)| {
+            member.connected && member.synchronous && member.place == Place::InSync && fits(*name)
+        });
+        let to = in_sync.map(|(name, _)| name.0 as usize).next();
+        if let Some(to) = to {
+            self.order_switch_over(node, to);
+        }
+    }
+
+    /// The primary `node` is to hand its role to `to`.
     fn order_switch_over(&mut self, node: usize, to: usize) {
         let (number, now, to) = (self.unique(), self.clock(node), self.nodes[to].id);
         let by = self.nodes[node].id;
