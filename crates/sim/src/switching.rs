@@ -77,7 +77,9 @@ impl World {
 
     /// A node cannot follow the primary `node` before a later term: another one leads in that.
     pub(crate) fn hands_over_contested(&mut self, node: usize) {
-        let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else { return };
+        let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
+            return;
+        };
         let fits = |name: NodeId| !self.nodes[name.0 as usize].is_witness && !self.scenario.is_mirror(name.0 as usize);
         let in_sync = lead.rule.members().filter(|(name, member)| {
             member.connected && member.synchronous && member.place == Place::InSync && fits(*name)

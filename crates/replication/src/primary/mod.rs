@@ -28,7 +28,7 @@ use std::{
 
 use freshet_base::{
     ClusterId, CommitGate, Lsn, NodeId, StateProof, Term,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    sync::{Arc, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     begin_again::{self, Cluster, Seen, Verdict},
