@@ -206,8 +206,8 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
-        contest_watch.look();
-        if let Some(leaves) = Leaves::of(&node, &again) {
+        let contested = contest_watch.look().then_some(Leaves::Contested);
+        if let Some(leaves) = Leaves::of(&node, &again).or(contested) {
             break leaves;
         }
     };
@@ -233,7 +233,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = match &leaves {
         Leaves::ForGood => false,
         Leaves::Deposed => wait_for_successor(&node, &ending),
-        Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered => true,
+        Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered | Leaves::Contested => true,
     };
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
@@ -281,6 +281,8 @@ enum Leaves {
     BeginsAgain(String),
     /// An operator wants it to start again.
     Ordered,
+    /// Its term is contested, and commits wait: it leads in a later one.
+    Contested,
 }
 
 impl Leaves {
@@ -302,6 +304,7 @@ impl Leaves {
             Self::Failed => Some("this node could not become the primary; starting again"),
             Self::BeginsAgain(_) => Some("beginning again with what the primary has"),
             Self::Ordered => Some("starting again, as an operator wants it"),
+            Self::Contested => Some("the term is contested; starting again, to lead in a later one"),
         }
     }
 
@@ -319,6 +322,9 @@ impl Leaves {
             }
             Self::Deposed => {
                 tracing::info!("another node has become the primary, so this one starts again, to follow it")
+            }
+            Self::Contested => {
+                tracing::warn!("the term of this primary is contested, and commits wait: it starts again")
             }
             Self::ForGood | Self::Ordered => {}
         }

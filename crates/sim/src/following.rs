@@ -421,10 +421,11 @@ impl World {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
         }
+        self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })?;
         if rival.is_none() && self.is_unattended(node) {
-            self.hands_over_contested(node);
+            self.leaves_contested_term(node);
         }
-        self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })
+        Ok(())
     }
 
     /// A later term is in force, or whoever was asked has no log to give.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
-    commit_rule::Place,
-    promotion::Standing,
+    commit_rule::{Place, Standing},
+    promotion,
     switch_over::{HandOver, Next, NotHandedOver, Seen, Successor, SwitchOver, SwitchOverConfig},
     term::Living,
 };
@@ -75,8 +75,9 @@ impl World {
         }
     }
 
-    /// A node cannot follow the primary `node` before a later term: another one leads in that.
-    pub(crate) fn hands_over_contested(&mut self, node: usize) {
+    /// A node cannot follow the primary `node` before a later term: another one leads in that, or, if
+    /// none can and commits wait, this one once it is started again.
+    pub(crate) fn leaves_contested_term(&mut self, node: usize) {
         let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
             return;
         };
@@ -85,8 +86,11 @@ impl World {
             member.connected && member.synchronous && member.place == Place::InSync && fits(*name)
         });
         let to = in_sync.map(|(name, _)| name.0 as usize).next();
-        if let Some(to) = to {
-            self.order_switch_over(node, to);
+        let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
+        match to {
+            Some(to) => self.order_switch_over(node, to),
+            None if blocked && self.dice.one_in(4) => self.crash(node),
+            None => {}
         }
     }
 
@@ -151,7 +155,7 @@ impl World {
         if state.living(self.clock(node)) != Some(by) || !is_free {
             return Ok(());
         }
-        self.stands(node, Consent::Nothing, Standing::Handed(hand_over))
+        self.stands(node, Consent::Nothing, promotion::Standing::Handed(hand_over))
     }
 
     /// Whether the primary `node` gives the candidate that shows this number its promise of `term`.

@@ -17,6 +17,12 @@ impl Node {
         self.is_term(Primary::is_contested) && self.config.failover != Failover::Manual && unattended()
     }
 
+    /// Whether this is a primary whose commits wait for nodes that are not there. Never blocks for
+    /// long.
+    pub fn is_blocked(&self) -> bool {
+        self.is_term(Primary::is_blocked)
+    }
+
     /// Hands the role of this primary to the standby `to`, named by its id or by the address where
     /// other nodes reach it; to the one that is nearest where that is `None`. Nothing is lost and
     /// no outcome is open. Blocks until that node leads, or the role stays here: ten seconds for it

@@ -295,6 +295,11 @@ impl Primary {
         !self.shared.is_fenced() && contested.is_some_and(lasts)
     }
 
+    /// Whether commits wait for other nodes, too few of which are there.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.shared.commit.standing(), Standing::Blocked { .. })
+    }
+
     /// Whether this node is to follow another: the term has ended, and the node that takes over
     /// needs nothing more from this primary. That is so when the successor has made itself known,
     /// or has been silent for a while; until then it may have to fetch the end of this log.
