@@ -275,6 +275,12 @@ pub enum Refusal {
         /// Up to where the other log is the same.
         here: Lsn,
     },
+    /// To a primary of before that comes back: the nodes that it has left choose a successor.
+    #[error("{node} has lost its primary, and is about to take over, or another node is")]
+    Elects {
+        /// Who refuses.
+        node: NodeId,
+    },
 }
 
 impl Refusal {
@@ -443,6 +449,21 @@ pub fn check_gives_way(
         Some((Living { term, node }, primary)) => Err(Refusal::LedBy { node, term, primary }),
         None => Ok(()),
     }
+}
+
+/// A former primary that comes back, and sounds out whether it could lead in `term`, lets those
+/// choose a successor who are about to ([`crate::watch::Watch::elects`]). To be asked of a question
+/// that binds nobody; one for the term that the asker knows only wants to know who leads.
+///
+/// # Errors
+/// [`Refusal::Elects`], of this `node`.
+pub fn check_elects(
+    node: NodeId,
+    (term, gives_way): (Term, Option<Term>),
+    elects: impl FnOnce() -> bool,
+) -> Result<(), Refusal> {
+    let sounds_out = gives_way.is_some_and(|latest| latest < term);
+    if sounds_out && elects() { Err(Refusal::Elects { node }) } else { Ok(()) }
 }
 
 fn agree(ours: &TermHistory, end: Lsn, theirs: &TermHistory, their_end: Lsn) -> Result<Lsn, Refusal> {

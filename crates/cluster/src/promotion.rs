@@ -127,6 +127,9 @@ pub enum Answer {
     LedBy(Living),
     /// To a candidate that stands by itself: maintenance lasts.
     Maintenance(Notice),
+    /// To a former primary that comes back: an election is due without it
+    /// ([`crate::handshake::check_elects`]).
+    Elects,
     /// It has heard of a later term, or has promised this one to another.
     Higher {
         /// That term.
@@ -338,7 +341,7 @@ impl Promotion {
     /// When there is no larger term.
     pub fn raise(&mut self, mut fence: Fence) -> Result<Fence, LastTerm> {
         // Two that outbid each other would both be late.
-        let gives_way = self.rules.standing.is_hasty();
+        let gives_way = self.rules.standing != Standing::Ordered;
         self.yields |= gives_way && fence.highest() >= self.term() && fence.holder() != Some(self.me());
         // A primary that takes its offer back must not find a node that knows of a later term.
         if self.binding && !self.yields && self.giver().is_none() {
@@ -404,6 +407,7 @@ impl Promotion {
             return if self.is_handed { Step::Ask } else { Step::Stop(Stopped::NotHanded(by)) };
         }
         let is_outbid = standing == Standing::Automatic && self.candidacy.is_outbid();
+        let lets_elect = !self.binding && self.candidacy.lets_elect();
         let stopped = match self.candidacy.plan(self.rules.safety, self.rules.consent.is_forced()) {
             Plan::Fetch(_) | Plan::Lead { .. } if waits_for_all && silent > 0 => {
                 let answered = self.candidacy.answered().count() as u32 + 1;
@@ -414,6 +418,10 @@ impl Promotion {
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
                 return Step::Ask;
+            }
+            Plan::Fetch(_) | Plan::Lead { .. } if lets_elect => Stopped::Contested(self.term()),
+            Plan::Stop(Stopped::TooFew { .. } | Stopped::SetUncertain { .. }) if lets_elect => {
+                Stopped::Contested(self.term())
             }
             // It would succeed: now the others are asked for their promise.
             Plan::Fetch(_) | Plan::Lead { .. } if !self.binding => {

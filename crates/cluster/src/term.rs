@@ -242,7 +242,7 @@ impl Fence {
     }
 
     /// The term of `node`, which is this one, has ended for that of the `other` in the same term
-    /// ([`crate::meeting`]): the term is the other's from now on.
+    /// ([`crate::meeting`]), or was never begun: the term is the other's from now on.
     pub fn cede(&mut self, term: Term, node: NodeId, other: NodeId) {
         if (self.highest, self.holder) == (term, Some(node)) {
             self.holder = Some(other);
@@ -368,6 +368,27 @@ impl TermState {
     pub fn of(cluster: ClusterId, history: TermHistory) -> Self {
         let fence = Fence::new(history.last_term(), None);
         Self { cluster: Some(cluster), history, fence, ..Self::empty() }
+    }
+
+    /// `primary` shows that it leads in `term`: as [`Fence::observe`], but a promise of that term
+    /// that the node `me`, this one, gave itself does not stand in the way if it came to nothing: a
+    /// candidate may be killed, and another leads in a term of the same number.
+    ///
+    /// Nobody counts on that promise but the candidacy itself. Nothing of earlier terms is taken
+    /// in, as before. Of this term the node has no blocks that could be taken for the other's, and
+    /// has committed nothing: its log does not have the term, and no record does as its own, while
+    /// the first commit follows a record. It never will: the fence is the other's, durably, before
+    /// that one is followed, so a candidacy that still goes on begins a later term, or none
+    /// ([`TermState::begin`]). Who has promised this node the term waits for a later one.
+    ///
+    /// # Errors
+    /// [`Refused`]: then nothing has changed.
+    pub fn observe_primary(&mut self, me: NodeId, term: Term, primary: NodeId) -> Result<bool, Refused> {
+        let recorded = self.set.as_ref().filter(|set| set.primary == me).map(|set| set.term);
+        if self.history.last_term().max(recorded.max(self.led).unwrap_or_default()) < term {
+            self.fence.cede(term, me, primary);
+        }
+        self.fence.observe(term, primary)
     }
 
     /// The log was cut at its end and continues with the log of the primary whose history this is.
@@ -537,6 +558,31 @@ mod tests {
         assert_eq!(fence.observe(Term(4 + LEAP), b), Ok(false));
         let mut fence = Fence::new(Term(0), None);
         assert_eq!(fence.observe(Term(u32::MAX), b), Ok(true));
+    }
+
+    #[test]
+    fn a_term_that_a_node_has_not_begun_is_the_one_of_who_leads_in_it() {
+        let (me, other, third) = (NodeId(9), NodeId(2), NodeId(3));
+        let promised = |to| {
+            let history = TermHistory::first(Term(3), me, 1);
+            TermState { fence: Fence::new(Term(5), Some(to)), ..TermState::of(ClusterId(7), history) }
+        };
+        let refused = |holder| Err(Refused { highest: Term(5), holder: Some(holder) });
+        let mut state = promised(me);
+        assert_eq!(state.fence.observe(Term(5), other), refused(me), "a candidate of the same term");
+        assert_eq!(state.observe_primary(me, Term(4), other), refused(me), "one of an earlier term");
+        assert_eq!(state.observe_primary(me, Term(5), other), Ok(false));
+        assert_eq!(state.observe_primary(me, Term(5), third), refused(other));
+        let entry = TermEntry { term: Term(5), start: Lsn(50), node: me, nonce: 2 };
+        let begun = state.clone().begin(entry, Lsn(50), &Succession::begin());
+        assert_eq!(begun, Err(NotBegun::Fenced { asked: Term(5), highest: Term(5) }));
+        assert_eq!(promised(third).observe_primary(me, Term(5), other), refused(third));
+        let mut leads = promised(me);
+        leads.begin(entry, Lsn(50), &Succession::begin()).unwrap();
+        assert_eq!(leads.observe_primary(me, Term(5), other), refused(me));
+        let mut led = promised(me);
+        led.note_led(Term(5));
+        assert_eq!(led.observe_primary(me, Term(5), other), refused(me));
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub struct Watch {
     held: Moment,
     /// How often it has stood without success since it was linked.
     vain: u32,
+    /// When it has lost its primary, or promised a term to another node that does not lead yet.
+    lost: Option<Moment>,
     /// When it wanted to look next.
     looks: Moment,
 }
@@ -96,13 +98,14 @@ impl Watch {
             not_before: now,
             held: Moment::default(),
             vain: 0,
+            lost: None,
             looks: Moment(u64::MAX),
         }
     }
 
     /// The log flows.
     pub fn linked(&mut self, now: Moment) {
-        (self.linked, self.since, self.vain) = (true, now, 0);
+        (self.linked, self.since, self.vain, self.lost) = (true, now, 0, None);
     }
 
     /// The primary's threads have sent something.
@@ -119,13 +122,13 @@ impl Watch {
     /// The connection is over, which ended by itself; `draw` is a random number.
     pub fn closed(&mut self, now: Moment, draw: u64) {
         if std::mem::take(&mut self.linked) {
-            (self.since, self.waits) = (now, self.turn(draw));
+            (self.since, self.waits, self.lost) = (now, self.turn(draw), Some(now));
         }
     }
 
     /// This node has promised a term to another one, which may lead in a moment.
     pub fn promised(&mut self, now: Moment) {
-        (self.linked, self.since, self.waits) = (false, now, self.config.silence.0);
+        (self.linked, self.since, self.waits, self.lost) = (false, now, self.config.silence.0, Some(now));
     }
 
     /// Maintenance lasts until then, or has ended then: before, it does not stand.
@@ -158,6 +161,21 @@ impl Watch {
         self.linked && now.since(self.since) >= self.patience()
     }
 
+    fn stands_at(&self) -> Moment {
+        let waits = if self.linked { self.patience() } else { self.waits };
+        let held = self.held.after(self.turn(0));
+        self.since.after(waits).max(self.not_before).max(held)
+    }
+
+    /// Whether this node, which has lost its primary a moment ago, stands now or in a moment. A
+    /// former primary that comes back lets that pass: each time it is killed and started again it
+    /// would have others promise it a term, and then wait for it.
+    pub fn elects(&self, now: Moment) -> bool {
+        let moment = self.config.silence.0;
+        let recent = self.lost.is_some_and(|lost| now.since(lost) < 2 * moment);
+        self.config.priority > 0 && recent && self.stands_at() <= now.after(moment)
+    }
+
     /// What to do now.
     pub fn next(&mut self, now: Moment) -> Next {
         if self.config.priority == 0 {
@@ -167,9 +185,7 @@ impl Watch {
             // What has come since, it has yet to look at.
             self.since = self.since.max(now);
         }
-        let waits = if self.linked { self.patience() } else { self.waits };
-        let held = self.held.after(self.turn(0));
-        let at = self.since.after(waits).max(self.not_before).max(held);
+        let at = self.stands_at();
         if at <= now {
             self.looks = Moment(u64::MAX);
             return Next::Stand;
@@ -254,6 +270,32 @@ mod tests {
         it.hold(ms(800));
         assert_eq!(it.next(ms(800)), Next::Sleep(ms(820)));
         assert_eq!(it.next(ms(820)), Next::Stand);
+    }
+
+    /// It is let pass only while it is due, and for a bounded time.
+    #[test]
+    fn an_election_is_due_when_the_primary_is_lost() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        assert!(!it.elects(ms(2900)), "it has just started, as all others may have");
+        it.linked(ms(3000));
+        assert!(!it.elects(ms(3100)));
+        it.closed(ms(3200), 0);
+        assert!(it.elects(ms(3200)));
+        assert_eq!(it.next(ms(3200)), Next::Stand);
+        it.gave_up(ms(3200), 0);
+        assert!(it.elects(ms(4199)) && !it.elects(ms(4200)), "nothing has come of it");
+        it.promised(ms(5000));
+        assert!(it.elects(ms(5000)) && it.elects(ms(5999)) && !it.elects(ms(6000)));
+        it.promised(ms(7000));
+        it.hold(ms(9000));
+        assert!(!it.elects(ms(7000)), "maintenance lasts");
+        it.hold(ms(0));
+        it.linked(ms(7100));
+        assert!(!it.elects(ms(7100)));
+        let mut never = Watch::new(WatchConfig { priority: 0, ..CONFIG }, ms(0));
+        never.linked(ms(0));
+        never.closed(ms(10), 0);
+        assert!(!never.elects(ms(10)));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod children;
 mod cli;
 pub mod client;
 mod config;
+mod contest;
 mod demo;
 mod descriptors;
 mod disk;

@@ -30,6 +30,7 @@ use crate::{
     certificates::CertificateWatch,
     cli::Serve,
     config::{Flags, Settings},
+    contest::ContestWatch,
     descriptors,
     disk::DiskWatch,
     ending::{Ending, Event},
@@ -190,6 +191,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let mut reload = Reload::new(flags, &settings, things);
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
+    let mut contest_watch = ContestWatch::new(Arc::clone(&node));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
@@ -204,12 +206,13 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
-        if let Some(leaves) = Leaves::of(&node, &again) {
+        let contested = contest_watch.look().then_some(Leaves::Contested);
+        if let Some(leaves) = Leaves::of(&node, &again).or(contested) {
             break leaves;
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, memory_watch, reload, beside));
+    drop((watch, memory_watch, contest_watch, reload, beside));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),
@@ -230,7 +233,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = match &leaves {
         Leaves::ForGood => false,
         Leaves::Deposed => wait_for_successor(&node, &ending),
-        Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered => true,
+        Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered | Leaves::Contested => true,
     };
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
@@ -278,6 +281,8 @@ enum Leaves {
     BeginsAgain(String),
     /// An operator wants it to start again.
     Ordered,
+    /// Its term is contested, and commits wait: it leads in a later one.
+    Contested,
 }
 
 impl Leaves {
@@ -304,6 +309,7 @@ impl Leaves {
             Self::Failed => Some("this node could not become the primary; starting again"),
             Self::BeginsAgain(_) => Some("beginning again with what the primary has"),
             Self::Ordered => Some("starting again, as an operator wants it"),
+            Self::Contested => Some("the term is contested; starting again, to lead in a later one"),
         }
     }
 
@@ -321,6 +327,9 @@ impl Leaves {
             }
             Self::Deposed => {
                 tracing::info!("another node has become the primary, so this one starts again, to follow it")
+            }
+            Self::Contested => {
+                tracing::warn!("the term of this primary is contested, and commits wait: it starts again")
             }
             Self::ForGood | Self::Ordered => {}
         }

@@ -192,21 +192,18 @@ fn rounds() -> u32 {
     std::env::var("FRESHET_ROUNDS").map_or(4, |rounds| rounds.parse().expect("FRESHET_ROUNDS is a number"))
 }
 
-#[test]
-fn whatever_ends_is_started_again_and_one_leads() {
-    let mut random = random();
-    let directory = tempfile::tempdir().unwrap();
+/// Three nodes of one cluster, all in sync, with what these flags say beside; clients write to all.
+fn cluster(directory: &Path, more: &[&str]) -> (Vec<Supervised>, Clients) {
     let ports = ports::<9>();
     let address = |port: usize| format!("127.0.0.1:{}", ports[port]);
-    let quorum = ["--safety", "quorum:2"];
     let first = address(3);
     let nodes: Vec<_> = (0..3)
         .map(|node| {
             let (listen, join) = (address(3 + node), ["--join", &first]);
             let join = if node == 0 { &[][..] } else { &join };
-            let more = [&["--listen", &listen], &quorum[..], join].concat();
-            let path = directory.path().join(["a", "b", "c"][node]);
-            let process = Supervised::start(path, address(node), ports[6 + node], &more);
+            let more = [&["--listen", &listen], more, join].concat();
+            let process =
+                Supervised::start(directory.join(["a", "b", "c"][node]), address(node), ports[6 + node], &more);
             if node == 0 {
                 wait(|| process.is_primary(), "a primary");
             }
@@ -216,16 +213,97 @@ fn whatever_ends_is_started_again_and_one_leads() {
     let in_sync = || nodes[0].status().is_some_and(|status| common::in_sync(&status) == 2);
     wait(in_sync, "two standbys");
     common::create_journal(&nodes[0].connect());
-    let (stop, sequence) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let acknowledged = Arc::new(Mutex::new(Vec::new()));
-    let writers: Vec<_> = (0..3)
-        .map(|node| {
+    let clients = Clients::of(&nodes);
+    commits(&clients.acknowledged, Instant::now(), SOON).unwrap();
+    (nodes, clients)
+}
+
+/// One at each node, and what they were answered.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<Mutex<Vec<Acknowledged>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    fn of(nodes: &[Supervised]) -> Self {
+        let (stop, sequence) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let acknowledged = Arc::new(Mutex::new(Vec::new()));
+        let start = |(node, process): (usize, &Supervised)| {
             let (stop, sequence, acknowledged) = (Arc::clone(&stop), Arc::clone(&sequence), Arc::clone(&acknowledged));
-            let socket = nodes[node].socket.clone();
+            let socket = process.socket.clone();
             std::thread::spawn(move || write(node, &socket, &stop, &sequence, &acknowledged))
-        })
-        .collect();
-    commits(&acknowledged, Instant::now(), SOON).unwrap();
+        };
+        let threads = nodes.iter().enumerate().map(start).collect();
+        Self { stop, acknowledged, threads }
+    }
+
+    /// All nodes follow one primary, without a command, and nothing that was acknowledged is lost.
+    fn finish(self, nodes: &[Supervised]) {
+        wait_for_all(nodes);
+        self.stop.store(true, Ordering::SeqCst);
+        self.threads.into_iter().for_each(|writer| writer.join().unwrap());
+        let mut acknowledged = std::mem::take(&mut *self.acknowledged.lock().unwrap());
+        println!("{} commits", acknowledged.len());
+        assert_one_log(&mut acknowledged);
+        let marks: Vec<Mark> = acknowledged.iter().map(|acknowledged| acknowledged.mark).collect();
+        let primary = nodes.iter().position(Supervised::is_primary).unwrap();
+        let client = nodes[primary].connect();
+        assert_eq!(missing(&client, &marks), []);
+        for node in nodes.iter().enumerate().filter(|(node, _)| *node != primary).map(|(_, node)| node) {
+            common::assert_same_state(&client, &Client::connect(&node.address, SOON).unwrap());
+        }
+    }
+}
+
+/// Blocks until all follow one primary.
+fn wait_for_all(nodes: &[Supervised]) {
+    let level = || {
+        let states: Vec<_> = nodes.iter().filter_map(Supervised::status).collect();
+        states.iter().any(|status| status["role"] == "primary" && common::in_sync(status) == 2)
+    };
+    let deadline = Instant::now() + SOON;
+    while !level() {
+        let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
+        assert!(Instant::now() < deadline, "everybody follows one primary: has not come about: {states:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Its supervisor starts it again at once, and it dies again, whatever it was about to do. The
+/// others do without it, and take it in when it stays.
+#[test]
+fn a_primary_in_a_crash_loop_is_replaced() {
+    let mut random = random();
+    let directory = tempfile::tempdir().unwrap();
+    let (nodes, clients) = cluster(directory.path(), &["--failover", "automatic"]);
+    for round in 0..rounds() {
+        let victim = nodes.iter().position(Supervised::is_primary).unwrap();
+        let (begun, mut deaths) = (Instant::now(), 0);
+        let is_replaced = || {
+            let acknowledged = clients.acknowledged.lock().unwrap();
+            acknowledged.iter().rev().any(|mark| mark.node != victim && mark.asked > begun)
+        };
+        while !is_replaced() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "round {round}: no other node than {victim} leads");
+            nodes[victim].kill();
+            deaths += 1;
+            let dies = Instant::now() + Duration::from_millis(random.within(130, 500));
+            while Instant::now() < dies && !is_replaced() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        println!("round {round}: node {victim} died {deaths} times, and was replaced after {:?}", begun.elapsed());
+        wait_for_all(&nodes);
+    }
+    clients.finish(&nodes);
+}
+
+#[test]
+fn whatever_ends_is_started_again_and_one_leads() {
+    let mut random = random();
+    let directory = tempfile::tempdir().unwrap();
+    let (nodes, clients) = cluster(directory.path(), &["--safety", "quorum:2"]);
     for round in 0..rounds() {
         let begun = Instant::now();
         let victim = random.within(0, 2) as usize;
@@ -249,7 +327,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
                 client.map(|client| client.promote(Consent::Nothing, SOON).map_err(|why| why.to_string())),
             ));
         }
-        match commits(&acknowledged, last, Duration::from_secs(10)) {
+        match commits(&clients.acknowledged, last, Duration::from_secs(10)) {
             Ok(after) => println!("round {round}: killed {killed:?}, promoted {promoted:?}, commits after {after:?}"),
             Err(why) => {
                 let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
@@ -268,28 +346,7 @@ fn whatever_ends_is_started_again_and_one_leads() {
         }
         println!("round {round} took {:?}", begun.elapsed());
     }
-    let level = || {
-        let states: Vec<_> = nodes.iter().filter_map(Supervised::status).collect();
-        states.iter().any(|status| status["role"] == "primary" && common::in_sync(status) == 2)
-    };
-    let deadline = Instant::now() + SOON;
-    while !level() {
-        let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
-        assert!(Instant::now() < deadline, "everybody follows one primary: has not come about: {states:#?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    stop.store(true, Ordering::SeqCst);
-    writers.into_iter().for_each(|writer| writer.join().unwrap());
-    let mut acknowledged = std::mem::take(&mut *acknowledged.lock().unwrap());
-    println!("{} commits", acknowledged.len());
-    assert_one_log(&mut acknowledged);
-    let marks: Vec<Mark> = acknowledged.iter().map(|acknowledged| acknowledged.mark).collect();
-    let primary = nodes.iter().position(Supervised::is_primary).unwrap();
-    let client = nodes[primary].connect();
-    assert_eq!(missing(&client, &marks), []);
-    for node in nodes.iter().enumerate().filter(|(node, _)| *node != primary).map(|(_, node)| node) {
-        common::assert_same_state(&client, &Client::connect(&node.address, SOON).unwrap());
-    }
+    clients.finish(&nodes);
 }
 
 fn wait(condition: impl Fn() -> bool, what: &str) {

@@ -23,7 +23,7 @@ use freshet_base::{
     wait::{self, Patience},
 };
 use freshet_cluster::{
-    handshake::check_gives_way,
+    handshake::{check_elects, check_gives_way},
     in_sync::{InSyncSet, Succession},
     promotion::{
         Answer, Fetch, Inheritance, Promotion, Question, Rules, Standing, Step, Stopped, Testimony, known_level,
@@ -332,6 +332,9 @@ pub(crate) fn consulted<S: Store>(
 ) -> Result<Reply, Refusal> {
     check_gives_way(hello.node, gives_way, || shared.living())?;
     stands.map_or(Ok(()), |theirs| shared.terms.maintained().check_stands(shared.node(), theirs))?;
+    if !binding && stands.is_none() {
+        check_elects(shared.node(), (term, gives_way), || shared.elects())?;
+    }
     if binding {
         let _ = promise(shared, hello, term)?;
         if gives_way.is_none() {
@@ -557,6 +560,10 @@ impl Round {
             Err(CallError::Refused { refusal: Refusal::Maintenance { node, notice }, .. }) => {
                 shared.observe_maintenance(notice);
                 promotion.observe(node, Answer::Maintenance(notice));
+                return;
+            }
+            Err(CallError::Refused { refusal: Refusal::Elects { node }, .. }) => {
+                promotion.observe(node, Answer::Elects);
                 return;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) => {

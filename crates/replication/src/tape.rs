@@ -25,7 +25,7 @@ use freshet_base::{
 use freshet_cluster::recording::{Record, Recorder, Tape, What};
 
 /// What a file of a tape begins with.
-pub const HEAD: &[u8] = b"freshet events 10\n";
+pub const HEAD: &[u8] = b"freshet events 11\n";
 /// How many bytes such a file has at most, but for the last record.
 pub const MOST: u64 = 32 << 20;
 /// A record is no longer.

@@ -354,6 +354,22 @@ impl Terms {
         observed.map_err(|refused| refusal(refused).into())
     }
 
+    /// The same where `node` shows that it leads in `term`, and `me` is this node
+    /// ([`TermState::observe_primary`]).
+    ///
+    /// # Errors
+    /// [`NotPromised`]: then nothing has changed.
+    pub(crate) fn promise_primary(
+        &self,
+        me: NodeId,
+        (term, node): (Term, NodeId),
+        primary: impl FnOnce(Term) -> Option<String>,
+    ) -> Result<bool, NotPromised> {
+        let observed = self.change(|state| Ok::<_, TermStoreError>(state.observe_primary(me, term, node)))?;
+        let refusal = |Refused { highest, holder }| Refusal::of_term(term, highest, holder, primary(highest));
+        observed.map_err(|refused| refusal(refused).into())
+    }
+
     /// This witness answers a primary. What the answer says is durable when this returns.
     ///
     /// # Errors

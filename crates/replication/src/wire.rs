@@ -51,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 28;
+pub const PROTOCOL: u16 = 29;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::Event,
-    handshake::{Agreed, Continue, Refusal, Welcome, consider},
+    handshake::{Agreed, Continue, Refusal, Welcome, check_elects, consider},
     in_sync::Succession,
     maintenance::Notice,
     promising::{self, Promising},
@@ -190,8 +190,12 @@ impl World {
             return Ok(());
         }
         self.check_taken_back(node, from, binding.then_some(term))?;
+        if !binding && !automatic && check_elects(name, (term, gives_way), || self.elects(node)).is_err() {
+            self.send(id, node, Message::Answer { answer: Answer::Elects });
+            return Ok(());
+        }
         if binding {
-            if !self.promise_to(node, term, name, id)? {
+            if !self.promise_to(node, (term, false), name, id)? {
                 return Ok(());
             }
             if automatic {
@@ -231,17 +235,17 @@ impl World {
         }
     }
 
-    /// Promises `term` to the node `name`, as [`Promising`] says, or tells that node on this
-    /// connection that it does not. What is not persistent yet is waited for with the answer.
+    /// Promises `term` to the node `name`, which `leads` in it or would like to, as [`Promising`]
+    /// says, or tells that node on this connection that it does not. What is not persistent yet is waited for with the answer.
     pub(crate) fn promise_to(
         &mut self,
         node: usize,
-        term: Term,
+        (term, leads): (Term, bool),
         name: NodeId,
         id: ConnectionId,
     ) -> Result<bool, Violation> {
         let mut promising = Promising::to(term, name);
-        let risen = match self.nodes[node].disk.terms.fence.observe(term, name) {
+        let risen = match self.observe_term(node, (term, leads), name) {
             Ok(risen) => risen,
             Err(Refused { highest, holder }) => {
                 self.send(id, node, Message::Refused { highest, holder });
@@ -275,6 +279,20 @@ impl World {
         self.nodes[node].watch.promised(now);
         self.looks(node);
         Ok(true)
+    }
+
+    /// Another node speaks for `term`, and leads in it, or would like to.
+    pub(crate) fn observe_term(
+        &mut self,
+        node: usize,
+        (term, leads): (Term, bool),
+        other: NodeId,
+    ) -> Result<bool, Refused> {
+        let state = &mut self.nodes[node];
+        match leads && self.scenario.broken != Broken::ContestKept {
+            true => state.disk.terms.observe_primary(state.id, term, other),
+            false => state.disk.terms.fence.observe(term, other),
+        }
     }
 
     /// What is of an earlier term than `term` ends.
@@ -474,7 +492,7 @@ impl World {
         let state = &mut self.nodes[node];
         // A mirror has no log to give.
         let is_mirror = state.mirror.is_some();
-        if !self.promise_to(node, term, name, id)? {
+        if !self.promise_to(node, (term, false), name, id)? {
             return Ok(());
         }
         if is_mirror {

@@ -67,8 +67,7 @@ impl World {
         while let Some(effect) = enters.left.next() {
             match effect {
                 Effect::Promise { term, primary } => {
-                    let fence = &mut self.nodes[node].disk.terms.fence;
-                    if fence.observe(term, primary).is_err() {
+                    if self.observe_term(node, (term, true), primary).is_err() {
                         return self.unlink(node, Ended::GivenUp);
                     }
                 }

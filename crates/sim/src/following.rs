@@ -397,7 +397,7 @@ impl World {
         (term, acknowledged): (Term, Acknowledged),
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
-        if !self.promise_to(node, term, name, id)? {
+        if !self.promise_to(node, (term, true), name, id)? {
             // Two lead in one term.
             let same = self.nodes[node].lead().is_some_and(|lead| lead.term == term);
             let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
@@ -421,7 +421,11 @@ impl World {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
         }
-        self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })
+        self.apply_to_rule(node, commit_rule::Event::Contested { term, rival })?;
+        if rival.is_none() && self.is_unattended(node) {
+            self.leaves_contested_term(node);
+        }
+        Ok(())
     }
 
     /// A later term is in force, or whoever was asked has no log to give.

@@ -3,6 +3,7 @@
 use freshet_base::{Consent, Term};
 use freshet_cluster::{
     in_sync::{Holder, InSyncSet},
+    promotion::is_unattended,
     term::Fence,
 };
 
@@ -50,6 +51,7 @@ impl World {
             return Ok(());
         }
         if let ([primary], true) = (&*leading, self.calm)
+            && !self.is_unattended(*primary)
             && self.contested(*primary)
             && self.dice.one_in(4)
         {
@@ -154,6 +156,12 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the nodes do without an operator while this primary leads.
+    pub(crate) fn is_unattended(&self, primary: usize) -> bool {
+        let set = self.nodes[primary].disk.terms.set.as_ref();
+        self.scenario.automatic && is_unattended(self.scenario.safety, set).is_ok()
     }
 
     /// Whether somebody takes the primary's term for another node's.

@@ -85,6 +85,9 @@ pub enum Broken {
     WrittenOverEarly,
     /// A mirror is fed on while its undo ring has what an earlier primary has left.
     RingNotCleared,
+    /// A node that has promised a term to itself or a third one waits for a later term, and the
+    /// primary does not see to that.
+    ContestKept,
     /// A node leads although it has promised a later term while it took over.
     PromiseWhileTakingOver,
     /// What a mirror undoes for another log can be found again.

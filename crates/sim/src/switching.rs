@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use freshet_base::{Consent, Lsn, Term};
+use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
-    commit_rule::Place,
-    promotion::Standing,
+    commit_rule::{Place, Standing},
+    promotion,
     switch_over::{HandOver, Next, NotHandedOver, Seen, Successor, SwitchOver, SwitchOverConfig},
     term::Living,
 };
@@ -75,7 +75,26 @@ impl World {
         }
     }
 
-    /// The operator wants the primary `node` to hand its role to `to`.
+    /// A node cannot follow the primary `node` before a later term: another one leads in that, or, if
+    /// none can and commits wait, this one once it is started again.
+    pub(crate) fn leaves_contested_term(&mut self, node: usize) {
+        let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
+            return;
+        };
+        let fits = |name: NodeId| !self.nodes[name.0 as usize].is_witness && !self.scenario.is_mirror(name.0 as usize);
+        let in_sync = lead.rule.members().filter(|(name, member)| {
+            member.connected && member.synchronous && member.place == Place::InSync && fits(*name)
+        });
+        let to = in_sync.map(|(name, _)| name.0 as usize).next();
+        let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
+        match to {
+            Some(to) => self.order_switch_over(node, to),
+            None if blocked && self.dice.one_in(4) => self.crash(node),
+            None => {}
+        }
+    }
+
+    /// The primary `node` is to hand its role to `to`.
     fn order_switch_over(&mut self, node: usize, to: usize) {
         let (number, now, to) = (self.unique(), self.clock(node), self.nodes[to].id);
         let by = self.nodes[node].id;
@@ -136,7 +155,7 @@ impl World {
         if state.living(self.clock(node)) != Some(by) || !is_free {
             return Ok(());
         }
-        self.stands(node, Consent::Nothing, Standing::Handed(hand_over))
+        self.stands(node, Consent::Nothing, promotion::Standing::Handed(hand_over))
     }
 
     /// Whether the primary `node` gives the candidate that shows this number its promise of `term`.

@@ -5,7 +5,7 @@ use freshet_base::Consent;
 use freshet_cluster::{
     Moment,
     lease::Voter,
-    promotion::Standing,
+    promotion::{Standing, is_unattended},
     watch::{Next, Watch},
 };
 
@@ -82,6 +82,13 @@ impl World {
             }
             Next::Stand => self.stands_by_itself(node),
         }
+    }
+
+    /// Whether an election is due that a former primary has to let pass.
+    pub(crate) fn elects(&self, node: usize) -> bool {
+        let (now, state) = (self.clock(node), &self.nodes[node]);
+        let elects = self.scenario.automatic && !state.is_witness && state.watch.elects(now);
+        elects && is_unattended(self.scenario.safety, state.disk.terms.set.as_ref()).is_ok()
     }
 
     fn stands_by_itself(&mut self, node: usize) -> Result<(), Violation> {

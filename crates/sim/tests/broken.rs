@@ -149,6 +149,13 @@ fn nobody_who_comes_back() {
     }
 }
 
+/// Two terms of one number were promised, and nobody begins a later one.
+#[test]
+fn a_term_that_stays_contested() {
+    let scenario = Scenario { automatic: true, levels: true, ..Scenario::new(Safety::Quorum(2), 2) };
+    println!("{}", caught(Broken::ContestKept, scenario, &[Property::Progress], 20_000));
+}
+
 #[test]
 fn asynchronous_standbys_that_count() {
     for safety in [Safety::Quorum(2), Safety::VerySafe] {

@@ -77,8 +77,8 @@ pub enum Event {
     /// terms of one number can commit anything, unless commits count on nobody or a failover was
     /// forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not, this
     /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
-    /// continues, and those who have promised themselves to the other follow when it leads in a
-    /// later term, after a restart.
+    /// continues, and those who have promised themselves to the other follow in a later term: after
+    /// a restart, or when it has handed its role over.
     Contested {
         /// The term of both.
         term: Term,

@@ -83,6 +83,8 @@ pub struct Candidacy {
     living: Option<Living>,
     /// A node knows that maintenance lasts.
     maintained: bool,
+    /// A node is about to stand by itself.
+    lets_elect: bool,
     /// The primary that an operator says is gone.
     pub(super) gone: Option<NodeId>,
 }
@@ -120,6 +122,7 @@ impl Candidacy {
             automatic: false,
             living: None,
             maintained: false,
+            lets_elect: false,
             gone: None,
         }
     }
@@ -179,6 +182,7 @@ impl Candidacy {
             Answer::Log(log) => self.promised(node, log),
             Answer::LedBy(living) => self.observe_living(living),
             Answer::Maintenance(_) => self.maintained = true,
+            Answer::Elects => self.lets_elect = true,
             Answer::Higher { highest, holder } => self.refused(highest, holder),
             Answer::NoVote(testimony) => self.met(node, testimony),
         }
@@ -241,7 +245,7 @@ impl Candidacy {
     pub fn ask_for_promises(&mut self) {
         self.logs.clear();
         self.met.clear();
-        (self.higher, self.outbid) = (None, false);
+        (self.higher, self.outbid, self.lets_elect) = (None, false, false);
     }
 
     /// Begins again with a larger term: every promise has to be asked for again.
@@ -529,12 +533,6 @@ impl Candidacy {
             Some(newest) => Succession::New { number: newest.number + 1, roster: newest.roster },
             None => Succession::begin(),
         }
-    }
-
-    /// How many synchronous nodes were heard.
-    fn votes(&self) -> u32 {
-        let logs = self.logs.values().chain([&self.mine]);
-        u32::try_from(logs.filter(|log| log.synchronous).count()).unwrap_or(u32::MAX)
     }
 
     /// How many members of the set were heard, and how many it takes to know that it is the newest.

@@ -97,6 +97,36 @@ fn of_those_who_stand_at_the_same_time_one_continues() {
     }
 }
 
+/// It would take the term from those who can do without it, and may die again before it leads.
+#[test]
+fn a_former_primary_lets_others_elect_and_yields_to_one_that_asks() {
+    let begun = || {
+        let rules = Rules { standing: Standing::ComesBack(ComesBack::default()), ..rules(Safety::Quorum(2)) };
+        let mut it = Promotion::new(NodeId(1), log(50), &state(), rules);
+        assert_eq!(it.raise(state().fence), Ok(state().fence));
+        assert!(!it.question(log(50)).binding);
+        it
+    };
+    for other in [Answer::Log(log(50)), Answer::Elects] {
+        let mut it = begun();
+        it.observe(NodeId(2), Answer::Elects);
+        it.observe(NodeId(3), other);
+        assert_eq!(it.decide(0), Step::Stop(Stopped::Contested(Term(2))));
+    }
+    let living = Living { term: Term(2), node: NodeId(3) };
+    let mut it = begun();
+    it.observe(NodeId(2), Answer::Elects);
+    it.observe(NodeId(3), Answer::LedBy(living));
+    assert_eq!(it.decide(0), Step::Stop(Stopped::Superseded { living, lives: true }));
+    let mut it = begun();
+    it.observe(NodeId(3), Answer::Log(log(50)));
+    assert_eq!(it.decide(0), Step::Ask);
+    let promised = Fence::new(Term(2), Some(NodeId(3)));
+    assert_eq!(it.raise(promised), Ok(promised));
+    assert!(!it.question(log(50)).binding);
+    assert_eq!(it.decide(0), Step::Stop(Stopped::Contested(Term(2))));
+}
+
 /// Not even if all others answer, and not either when it is heard of between the rounds.
 #[test]
 fn a_node_that_stands_by_itself_stops_while_maintenance_lasts() {

@@ -1,13 +1,28 @@
 //! Switch-over: this primary hands its role to a standby ([`freshet_replication::primary`]).
 
-use freshet_replication::primary::{SwitchOverError as Failed, SwitchedOver, UnderWay};
+use freshet_cluster::promotion::is_unattended;
+use freshet_replication::primary::{Primary, SwitchOverError as Failed, SwitchedOver, UnderWay};
 
-use super::{Node, as_primary::OfPrimary};
+use super::{Failover, Node, as_primary::OfPrimary};
 
 /// Why the role has not moved.
 pub type SwitchOverError = OfPrimary<Failed>;
 
 impl Node {
+    /// Whether this is a primary that a node cannot follow before it leads in a later term
+    /// ([`freshet_replication::primary::Primary::is_contested`]), and no person is there to see to
+    /// that: it hands its role over then. Never blocks for long.
+    pub fn is_contested(&self) -> bool {
+        let unattended = || is_unattended(self.config.safety, self.terms.get().set.as_ref()).is_ok();
+        self.is_term(Primary::is_contested) && self.config.failover != Failover::Manual && unattended()
+    }
+
+    /// Whether this is a primary whose commits wait for nodes that are not there. Never blocks for
+    /// long.
+    pub fn is_blocked(&self) -> bool {
+        self.is_term(Primary::is_blocked)
+    }
+
     /// Hands the role of this primary to the standby `to`, named by its id or by the address where
     /// other nodes reach it; to the one that is nearest where that is `None`. Nothing is lost and
     /// no outcome is open. Blocks until that node leads, or the role stays here: ten seconds for it

@@ -74,7 +74,7 @@ pub(crate) fn enter<S: Store>(
     while let Some(effect) = entering.next_effect() {
         match effect {
             Effect::Promise { term, primary } => {
-                shared.terms.promise(term, primary, |_| shared.follow.upstream())?;
+                shared.terms.promise_primary(shared.node(), (term, primary), |_| shared.follow.upstream())?;
             }
             Effect::EndFeeds => S::end_feeds(shared),
             Effect::Cut(at) => (parts.cut)(at)?,
@@ -125,7 +125,11 @@ pub(crate) fn promise<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term) -
     while let Some(step) = promising.next_effect() {
         match step {
             Step::Promise { term, node } => {
-                let risen = shared.terms.promise(term, node, |_| shared.follow.upstream())?;
+                let upstream = |_| shared.follow.upstream();
+                let risen = match hello.purpose {
+                    Purpose::Announce { .. } => shared.terms.promise_primary(shared.node(), (term, node), upstream)?,
+                    _ => shared.terms.promise(term, node, upstream)?,
+                };
                 promising.promised(step, risen);
                 continue;
             }

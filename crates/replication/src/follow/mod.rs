@@ -27,7 +27,7 @@ use freshet_cluster::{
     entering::Held,
     handshake::Welcome,
     promising::Promised,
-    promotion::{Fetch, LogState},
+    promotion::{Fetch, LogState, is_unattended, known_level},
     switch_over::HandOver,
     term::{Living, TermState},
     upstream::UpstreamConfig,
@@ -322,6 +322,13 @@ impl<S: Store> Shared<S> {
     pub fn closed(&self) {
         self.known().view.closed();
         self.watching.closed();
+    }
+
+    /// Whether an election is due without the primary that this node has lost: it is about to
+    /// stand, and may lead if others let it, as far as it knows.
+    pub fn elects(&self) -> bool {
+        let level = known_level(self.level(), None);
+        self.watching.elects() && is_unattended(level, self.terms.get().set.as_ref()).is_ok()
     }
 
     /// What the primary said of the cluster: its number of standbys and its safety level.

@@ -66,6 +66,13 @@ impl Watching {
         self.state().watch.suspects(self.clock.now())
     }
 
+    /// See [`Watch::elects`].
+    pub(crate) fn elects(&self) -> bool {
+        let watch = &mut self.state().watch;
+        watch.hold(self.maintained.until());
+        watch.elects(self.clock.now())
+    }
+
     /// The primary is about to be answered: says what was heard of it last.
     pub(crate) fn answers(&self) -> Option<Moment> {
         self.state().voter.answers(self.clock.now())

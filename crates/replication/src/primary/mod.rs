@@ -28,7 +28,7 @@ use std::{
 
 use freshet_base::{
     ClusterId, CommitGate, Lsn, NodeId, StateProof, Term,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    sync::{Arc, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     begin_again::{self, Cluster, Seen, Verdict},
@@ -139,8 +139,8 @@ pub(crate) struct Shared {
     authority: Bell,
     witness: witness::Asking,
     record: Mutex<Option<RecordSet>>,
-    /// Whether it was said that the term is contested.
-    contested: AtomicBool,
+    /// Since when nodes say that they have promised the term to another, and when one said so last.
+    contested: Mutex<Option<(Instant, Instant)>>,
     /// What was last reported about the safety level and the standbys.
     reported: Mutex<report::Reported>,
     successor: Mutex<Successor>,
@@ -172,6 +172,10 @@ struct Successor {
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
 /// here.
 const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
+/// A node that has promised this term to another may be on its way to follow for so long.
+const CONTEST: Duration = Duration::from_secs(1);
+/// A node that has not said so again for so long follows, or is gone: it is called more often.
+const CONTEST_ENDS: Duration = Duration::from_secs(10);
 
 /// A leading primary.
 pub struct Primary {
@@ -236,7 +240,7 @@ impl Primary {
             authority: Bell::default(),
             witness: Default::default(),
             record: Mutex::new(None),
-            contested: AtomicBool::new(false),
+            contested: Mutex::default(),
             reported: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
@@ -281,6 +285,19 @@ impl Primary {
     /// Whether this term has ended because another has begun, or stood down for one.
     pub fn is_fenced(&self) -> bool {
         self.shared.is_fenced()
+    }
+
+    /// Whether a node cannot follow this one, since it has promised the term to another, and goes on
+    /// to say so.
+    pub fn is_contested(&self) -> bool {
+        let contested = *self.shared.contested.lock().expect("no code panics under this mutex");
+        let lasts = |(since, last): (Instant, Instant)| last - since >= CONTEST && last.elapsed() < CONTEST_ENDS;
+        !self.shared.is_fenced() && contested.is_some_and(lasts)
+    }
+
+    /// Whether commits wait for other nodes, too few of which are there.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.shared.commit.standing(), Standing::Blocked { .. })
     }
 
     /// Whether this node is to follow another: the term has ended, and the node that takes over
@@ -422,14 +439,19 @@ impl Shared {
 
     /// The node at `address` has promised this term to another.
     fn contested(&self, address: &str) {
-        let term = self.who.term;
-        if !self.contested.swap(true, Ordering::SeqCst) {
-            tracing::warn!(
-                term = term.0,
-                address,
-                "the term of this primary is contested: a node that has promised it to another cannot follow this one \
-                 until it is restarted, and leads in a later term"
-            );
+        let (term, now) = (self.who.term, Instant::now());
+        {
+            let mut contested = self.contested.lock().expect("no code panics under this mutex");
+            let since = contested.filter(|(_, last)| now.duration_since(*last) < CONTEST_ENDS).map(|(since, _)| since);
+            *contested = Some((since.unwrap_or(now), now));
+            if since.is_none() {
+                tracing::warn!(
+                    term = term.0,
+                    address,
+                    "the term of this primary is contested: a node that has promised it to another follows only in a \
+                     later term"
+                );
+            }
         }
         let was_fenced = self.is_fenced();
         self.apply(Event::Contested { term, rival: None });

@@ -71,6 +71,12 @@ impl Candidacy {
         self.answered().next().is_some() && is_unattended(safety, self.newest_set().as_ref()).is_ok()
     }
 
+    /// How many synchronous nodes were heard.
+    pub(super) fn votes(&self) -> u32 {
+        let logs = self.logs.values().chain([&self.mine]);
+        count(logs.filter(|log| log.synchronous).count())
+    }
+
     /// What is missing for a promotion that no operator has asked for. Others may hear a primary
     /// that the candidate does not. Under 1-safe there is no such promotion.
     pub(super) fn lacks_majority(&self, newest: Option<&InSyncSet>) -> Option<Stopped> {
@@ -100,6 +106,11 @@ impl Candidacy {
             return of_testimonies;
         }
         self.logs.values().map(|log| log.lease).fold(self.mine.lease.max(of_testimonies), Duration::max)
+    }
+
+    /// Of a node that comes back: whether others are about to choose a successor.
+    pub(crate) fn lets_elect(&self) -> bool {
+        self.comes_back.is_some() && self.lets_elect
     }
 
     /// Whether another candidate comes before this one: it has a later term, or the same and a
