@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use common::{connect, create_journal, in_sync, program, start, wait_until};
 use freshet_base::Safety;
+use freshet_testing::{Missing, skip};
 use serde_json::Value;
 
 fn rehearse(arguments: &[&str]) -> (Output, Value) {
@@ -44,6 +45,26 @@ fn a_primary_whose_disk_is_bad_is_left_by_all() {
         assert_eq!(report["stops"][fault]["without_primary"], 0, "{report}");
     }
     assert_eq!((&report["lost"], &report["violations"]), (&0.into(), &Value::Array(Vec::new())), "{report}");
+}
+
+/// Links are cut, and a primary dies while one flaps: of three nodes, and of two and a witness.
+#[test]
+fn a_primary_that_dies_while_a_cable_flaps_is_succeeded() {
+    let can_cut = Command::new("unshare").args(["--net", "ip", "link"]).output();
+    if !can_cut.is_ok_and(|out| out.status.success()) {
+        return skip(Missing::Tool, "cables that flap", "only root can make network namespaces");
+    }
+    for nodes in [&["--nodes", "3"][..], &["--nodes", "2", "--witness"]] {
+        let (out, report) = rehearse(&[&["--fault", "flap,cut-peer", "--rounds", "2", "--flap", "6"], nodes].concat());
+        assert!(out.status.success(), "{out:?}");
+        let stops = &report["stops"];
+        for rounds in [&stops["flap"], &stops["cut-peer"], &report["deaths"]] {
+            assert_eq!((&rounds["rounds"], &rounds["without_primary"]), (&1.into(), &0.into()), "{report}");
+        }
+        assert!(stops["flap"]["moves"].as_u64().unwrap() <= 2, "{report}");
+        assert!(stops["cut-peer"]["moves"].as_u64().unwrap() <= 1, "{report}");
+        assert_eq!((&report["lost"], &report["violations"]), (&0.into(), &Value::Array(Vec::new())), "{report}");
+    }
 }
 
 /// Where commits wait for every node, the killed one is started again, as by a supervisor; and what

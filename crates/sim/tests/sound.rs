@@ -6,7 +6,7 @@ use common::{add, sweep};
 use freshet_base::Safety;
 use freshet_sim::{Dying, Report, Scenario, run, shapes::Group};
 
-/// How many seeds each shape gets, and in which each node may be anything. Those are half of all.
+/// How many seeds each shape gets, and one in which each node may be anything: two in five of all.
 const SEEDS: u64 = 500;
 const MIXED: u64 = 1000;
 

@@ -27,20 +27,23 @@ pub(crate) enum Fault {
     CutOut,
     /// All that others send to the primary is lost.
     CutIn,
+    /// The primary is cut from one other node or the witness alone, for 5 s. The figure is the
+    /// longest time without a row.
+    CutPeer,
     /// The primary's cable is cut and whole again by turns of 0.2 to 5 s, for --flap seconds. The
-    /// figure is the longest time without a row.
+    /// figure is the longest time without a row. In that time the primary of the moment is killed
+    /// once: how long nothing was acknowledged then is a figure of its own.
     Flap,
     /// All nodes end at the same time, as by a loss of power, and start again.
     Power,
 }
 
 impl Fault {
-    /// Whose packets are lost, if any are.
+    /// Whose packets are lost, if the primary is cut from all others until the round is over.
     pub(super) fn cut(self) -> Option<Way> {
         match self {
-            Self::Kill | Self::Stop | Self::SwitchOver | Self::FullDisk | Self::DeadDisk | Self::Flap | Self::Power => {
-                None
-            }
+            Self::Kill | Self::Stop | Self::SwitchOver | Self::FullDisk | Self::DeadDisk | Self::Power => None,
+            Self::CutPeer | Self::Flap => None,
             Self::Cut => Some(Way::Both),
             Self::CutOut => Some(Way::Out),
             Self::CutIn => Some(Way::In),
@@ -49,7 +52,7 @@ impl Fault {
 
     /// Whether the primary lives, and could not be told from a lost one by a person.
     pub(super) fn leaves_it_alive(self) -> bool {
-        matches!(self, Self::Stop | Self::FullDisk | Self::DeadDisk | Self::Flap) || self.cut().is_some()
+        matches!(self, Self::Stop | Self::FullDisk | Self::DeadDisk) || self.needs_net()
     }
 
     /// What the primary's disk is told, if anything.
@@ -63,7 +66,7 @@ impl Fault {
 
     /// Whether there has to be a network to cut.
     pub(super) fn needs_net(self) -> bool {
-        self == Self::Flap || self.cut().is_some()
+        matches!(self, Self::CutPeer | Self::Flap) || self.cut().is_some()
     }
 
     /// As on the command line.

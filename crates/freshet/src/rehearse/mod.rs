@@ -2,11 +2,14 @@
 //! one that is not.
 //!
 //! Sessions insert rows, and a fault comes to the cluster at a random moment. A round's figure is
-//! the time from the fault until a node that it did not come to acknowledges a row. Then all nodes
-//! come back and are in sync, and the next round begins. In the end every acknowledged row must be
+//! the time from the fault until a node that it did not come to acknowledges a row; of a fault that
+//! lasts, the longest time without a row. Then all nodes come back and are in sync, and the next
+//! round begins. In the end every acknowledged row must be
 //! on all nodes, none that was refused, and all nodes must hold the same.
 
+mod acks;
 mod fault;
+mod flap;
 mod load;
 mod plan;
 mod report;
@@ -19,7 +22,7 @@ use std::{
     slice,
     sync::{
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -32,24 +35,19 @@ use freshet_log::inspect::{Finding, Inspection};
 use freshet_workloads::random::Random;
 
 use self::{
+    acks::{Acks, Found},
     fault::Fault,
-    load::{Ack, Load, TABLE},
+    load::{Load, TABLE},
     plan::Rehearsal,
-    report::{Report, Stops},
+    report::Report,
 };
 use crate::{
     Failure,
     cli::Shows,
     interruption::Interruption,
-    throwaway::{
-        Nodes, PATIENCE, USER,
-        net::{Way, turn},
-    },
+    throwaway::{Nodes, PATIENCE, USER},
 };
 
-/// No round may be without a primary for longer; nor for longer after nodes serve again that had to
-/// start.
-const LONGEST: Duration = Duration::from_secs(10);
 /// How long a node may take to read all that it holds.
 const READ: Duration = Duration::from_secs(1800);
 /// How long the load works before a fault: at least, and at most, in milliseconds.
@@ -90,8 +88,8 @@ pub(crate) struct RehearseOptions {
     /// [default: as the running cluster; automatic, where the nodes may]
     #[arg(long, value_name = "WHO")]
     pub(crate) failover: Option<Failover>,
-    /// What comes to the cluster, in turn. Can be repeated. [default: all that this machine and
-    /// these nodes permit]
+    /// What comes to the cluster, in turn. Can be repeated. [default: all but flap, as far as this
+    /// machine and these nodes permit]
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     pub(crate) fault: Vec<Fault>,
     /// How many faults come.
@@ -184,13 +182,6 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Where acknowledgements come from, and all rows that were acknowledged.
-struct Acks<'a> {
-    sender: &'a Sender<Ack>,
-    receiver: &'a Receiver<Ack>,
-    rows: BTreeSet<i64>,
-}
-
 impl Stage<'_> {
     fn print(&self, what: &str) {
         let line = format!("[{:6.1} s] {what}", self.begun.elapsed().as_secs_f64());
@@ -217,8 +208,8 @@ impl Stage<'_> {
     /// All rounds, and what is there at their end.
     fn run(&mut self, load: &Load, report: &mut Report) -> Result<(), Failure> {
         let (sender, receiver) = mpsc::channel();
-        let mut acks = Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() };
-        let mut times: BTreeMap<Fault, Vec<Option<Duration>>> = BTreeMap::new();
+        let mut acks = Acks::new(&sender, &receiver);
+        let mut found: BTreeMap<Fault, Vec<Found>> = BTreeMap::new();
         let all: Vec<usize> = (0..self.nodes.size()).collect();
         let went = thread::scope(|scope| {
             let over = Over(&load.over);
@@ -227,13 +218,13 @@ impl Stage<'_> {
                 let random = Random::stream(self.options.seed, 1 + client);
                 scope.spawn(move || load.insert(all, &load.over, &sender, random));
             }
-            let went = self.rounds(load, &mut acks, &mut times);
+            let went = self.rounds(load, &mut acks, &mut found);
             drop(over);
             // A session that waits for an answer gets none from a node that stands still.
             went.and(self.nodes.heal())
         });
-        acks.rows.extend(receiver.try_iter().map(|ack| ack.row));
-        report.stops = times.iter().map(|(fault, times)| (*fault, Stops::of(times))).collect();
+        acks.take();
+        report.found(&found);
         report.acknowledged = acks.rows.len();
         report.errors.clone_from(&load.failures().errors);
         let judged = self.judge(load, &acks.rows, report);
@@ -256,16 +247,14 @@ impl Stage<'_> {
         &mut self,
         load: &Load,
         acks: &mut Acks<'_>,
-        times: &mut BTreeMap<Fault, Vec<Option<Duration>>>,
+        found: &mut BTreeMap<Fault, Vec<Found>>,
     ) -> Result<(), Failure> {
         let mut random = Random::stream(self.options.seed, 0);
         for (number, fault) in (1..=self.options.rounds).zip(self.rehearsal.faults.clone().into_iter().cycle()) {
             let primary = self.wait_until_whole()?;
-            let took = self.round(fault, primary, load, acks, &mut random)?;
-            let figure =
-                took.map_or("NO PRIMARY in time".to_owned(), |took| format!("{:.0} ms", took.as_secs_f64() * 1e3));
-            self.print(&format!("round {number}, {} of {}: {figure}", fault.name(), self.nodes.name(primary)));
-            times.entry(fault).or_default().push(took);
+            let of = self.round(fault, primary, load, acks, &mut random)?;
+            self.print(&format!("round {number}, {} of {}: {of}", fault.name(), self.nodes.name(primary)));
+            found.entry(fault).or_default().push(of);
             if fault == Fault::DeadDisk {
                 self.nodes.kill(primary);
             }
@@ -275,8 +264,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// How long it took until a node acknowledged a row that the fault did not come to, if that
-    /// came in time.
+    /// What came of a fault.
     fn round(
         &mut self,
         fault: Fault,
@@ -284,24 +272,28 @@ impl Stage<'_> {
         load: &Load,
         acks: &mut Acks<'_>,
         random: &mut Random,
-    ) -> Result<Option<Duration>, Failure> {
+    ) -> Result<Found, Failure> {
         let before = Duration::from_millis(random.within(BEFORE[0], BEFORE[1]));
         self.interruption.sleep_until(Instant::now() + before)?;
-        acks.rows.extend(acks.receiver.try_iter().map(|ack| ack.row));
+        acks.take();
         let others: Vec<usize> = (0..self.nodes.size()).filter(|node| *node != primary).collect();
         let to = others[random.below(others.len() as u64) as usize];
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             // Others may wait for an answer of the primary, which never comes.
             for node in &others {
-                let (sender, stop, random) = (acks.sender.clone(), &stop, Random::stream(random.bits(), 0));
+                let (sender, stop, random) = (acks.sender(), &stop, Random::stream(random.bits(), 0));
                 scope.spawn(move || load.insert(slice::from_ref(node), stop, &sender, random));
             }
             let _over = Over(&stop);
             let begun = Instant::now();
             match fault {
-                Fault::Flap => self.flap(primary, random).map(|()| acks.longest_gap(begun, primary)),
-                _ => self.strike(fault, primary, &others, to).map(|restarted| acks.first(begun, primary, restarted)),
+                Fault::Flap => self.flap(primary, acks, random),
+                Fault::CutPeer => self.cut_peer(primary, acks, random),
+                _ => {
+                    let restarted = self.strike(fault, primary, &others, to)?;
+                    Ok(Found::after(begun, acks.first(begun, primary, restarted)))
+                }
             }
         })
     }
@@ -316,7 +308,7 @@ impl Stage<'_> {
         to: usize,
     ) -> Result<Option<Instant>, Failure> {
         if let Some(way) = fault.cut() {
-            self.nodes.cut(primary, way)?;
+            self.nodes.cut(primary, None, way)?;
             return Ok(None);
         }
         if let Some(how) = fault.disk() {
@@ -347,19 +339,6 @@ impl Stage<'_> {
             }
         }
         Ok(None)
-    }
-
-    /// The cable of a node is cut, in some way, and whole again, until the time is over.
-    fn flap(&mut self, node: usize, random: &mut Random) -> Result<(), Failure> {
-        let end = Instant::now() + Duration::from_secs(self.options.flap);
-        while Instant::now() < end {
-            let way = [Way::Both, Way::Out, Way::In][random.below(3) as usize];
-            self.nodes.cut(node, way)?;
-            self.interruption.sleep_until(Instant::now() + turn(random))?;
-            self.nodes.heal()?;
-            self.interruption.sleep_until(Instant::now() + turn(random))?;
-        }
-        Ok(())
     }
 
     /// Promotes one of these, as an operator would who knows that the primary is dead; says whether
@@ -478,81 +457,5 @@ impl Stage<'_> {
             report.violations.push(format!("the nodes hold different states: {hashes:?}"));
         }
         whole.map(|_| ())
-    }
-}
-
-impl Acks<'_> {
-    /// The longest time without an acknowledgement from `begun` until now, unless the role has
-    /// moved more often than once: from the `primary`, which lives, to another node.
-    fn longest_gap(&mut self, begun: Instant, primary: usize) -> Option<Duration> {
-        let mut acks: Vec<Ack> = self.receiver.try_iter().collect();
-        self.rows.extend(acks.iter().map(|ack| ack.row));
-        acks.sort_by_key(|ack| ack.at);
-        let (mut moves, mut leads, mut last, mut longest) = (0, primary, begun, Duration::ZERO);
-        for ack in acks.iter().filter(|ack| ack.at >= begun) {
-            moves += u32::from(ack.node != leads);
-            longest = longest.max(ack.at - last);
-            (leads, last) = (ack.node, ack.at);
-        }
-        Some(longest.max(last.elapsed())).filter(|longest| moves <= 1 && *longest <= LONGEST)
-    }
-
-    /// How long after `begun` a node has acknowledged a row that is not the `primary`, or is with a
-    /// session that began after `restarted`. Blocks until then, for [`LONGEST`] from now on at
-    /// most. Takes all acknowledgements that come.
-    fn first(&mut self, begun: Instant, primary: usize, restarted: Option<Instant>) -> Option<Duration> {
-        let deadline = Instant::now() + LONGEST;
-        while let Ok(ack) = self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            self.rows.insert(ack.row);
-            let counts = match restarted {
-                Some(restarted) => ack.opened >= restarted,
-                None => ack.node != primary && ack.at >= begun,
-            };
-            if counts {
-                return Some(ack.at - begun).filter(|_| ack.at <= deadline);
-            }
-        }
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flapping_cable_moves_the_role_once_at_most() {
-        let gap = |nodes: &[usize]| {
-            let (sender, receiver) = mpsc::channel();
-            let begun = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
-            for (row, node) in nodes.iter().enumerate() {
-                let at = begun + Duration::from_secs(3 * row as u64 + 2);
-                sender.send(Ack { row: row as i64, node: *node, opened: begun, at }).unwrap();
-            }
-            Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() }.longest_gap(begun, 0)
-        };
-        assert_eq!(gap(&[0, 0, 1]), Some(Duration::from_secs(3)));
-        assert!(gap(&[0]).unwrap() >= Duration::from_secs(7), "nothing came since");
-        assert_eq!(gap(&[1, 0]), None, "it has come back: twice");
-    }
-
-    #[test]
-    fn a_row_counts_that_the_fault_did_not_come_to() {
-        let (sender, receiver) = mpsc::channel();
-        let begun = Instant::now();
-        let at = |ms| begun + Duration::from_millis(ms);
-        let early = begun.checked_sub(Duration::from_millis(1)).unwrap();
-        let send = |row, node, opened, at| sender.send(Ack { row, node, opened, at }).unwrap();
-        for (row, (node, at)) in [(1, early), (0, at(1)), (1, at(2)), (1, at(3))].into_iter().enumerate() {
-            send(row as i64, node, early, at);
-        }
-        let mut acks = Acks { sender: &sender, receiver: &receiver, rows: BTreeSet::new() };
-        assert_eq!(acks.first(begun, 0, None), Some(Duration::from_millis(2)));
-        assert_eq!(acks.rows, BTreeSet::from([0, 1, 2]));
-        send(4, 1, early, begun + LONGEST * 2);
-        assert_eq!(acks.first(begun, 1, None), None, "row 3 is of the primary, 4 too late");
-        send(5, 0, early, at(5));
-        send(6, 0, at(4), at(6));
-        assert_eq!(acks.first(begun, 0, Some(at(4))), Some(Duration::from_millis(6)), "all were killed");
     }
 }

@@ -25,7 +25,7 @@ const START: Duration = Duration::from_secs(1800);
 const FAULTS: [Fault; 6] =
     [Fault::Kill, Fault::Stop, Fault::SwitchOver, Fault::FullDisk, Fault::DeadDisk, Fault::Power];
 /// And where there is a network to cut.
-const CUTS: [Fault; 3] = [Fault::Cut, Fault::CutOut, Fault::CutIn];
+const CUTS: [Fault; 4] = [Fault::Cut, Fault::CutOut, Fault::CutIn, Fault::CutPeer];
 
 /// What is rehearsed.
 pub(super) struct Rehearsal {
@@ -83,6 +83,15 @@ impl Rehearsal {
     /// Whether nothing commits without each of the nodes.
     pub(super) fn needs_all(&self) -> bool {
         needs_all(self.level, self.nodes)
+    }
+
+    /// Whether a primary continues without those that are not in sync. They cannot succeed it then.
+    pub(super) fn leaves_out(&self) -> bool {
+        match self.level {
+            Safety::TwoSafe => true,
+            Safety::Majority => self.nodes < 3,
+            _ => false,
+        }
     }
 
     /// The nodes run, and their primary says this: whether they take over by themselves, or what

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
-use super::{fault::Fault, print_line};
+use super::{acks::Found, fault::Fault, print_line};
 use crate::units::grouped;
 
 /// How long nothing was acknowledged after the faults of one kind.
@@ -18,8 +18,11 @@ pub(super) struct Stops {
     pub(super) p90_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
     pub(super) max_ms: Option<f64>,
-    /// Rounds in which no node acknowledged anything in time.
+    /// Rounds in which no node acknowledged anything in time, or the role moved too often.
     pub(super) without_primary: u32,
+    /// How often the role has moved from a primary that lives, where that is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moves: Option<u32>,
 }
 
 impl Stops {
@@ -39,7 +42,21 @@ impl Stops {
             p99_ms: at(99),
             max_ms: at(100),
             without_primary: (times.len() - sorted.len()) as u32,
+            moves: None,
         }
+    }
+
+    fn print(&self, name: &str) {
+        let ms = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0} ms"));
+        let moves = self.moves.map_or(String::new(), |moves| format!("; {moves} failover(s) from one that lives"));
+        print_line(&format!(
+            "{name:<12} {:>7} {:>10} {:>10} {:>10}  {}{moves}",
+            self.rounds,
+            ms(self.p50_ms),
+            ms(self.p99_ms),
+            ms(self.max_ms),
+            self.without_primary
+        ));
     }
 }
 
@@ -54,6 +71,9 @@ pub(super) struct Report {
     /// Who promotes: `automatic`, or `manual` for the command itself, as an operator would.
     pub(super) failover: String,
     pub(super) stops: BTreeMap<Fault, Stops>,
+    /// After the deaths of primaries while a cable flapped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) deaths: Option<Stops>,
     pub(super) acknowledged: usize,
     /// Acknowledged rows that are not on all nodes at the end; none where that could not be looked
     /// up.
@@ -70,9 +90,20 @@ pub(super) struct Report {
 }
 
 impl Report {
+    /// Notes what came of all rounds.
+    pub(super) fn found(&mut self, found: &BTreeMap<Fault, Vec<Found>>) {
+        let of = |all: &Vec<Found>| Stops {
+            moves: all.iter().filter_map(|found| found.moves).reduce(|a, b| a + b),
+            ..Stops::of(&all.iter().map(|found| found.took).collect::<Vec<_>>())
+        };
+        self.stops = found.iter().map(|(fault, all)| (*fault, of(all))).collect();
+        let deaths: Vec<_> = found.values().flatten().filter_map(|found| found.death).collect();
+        self.deaths = Some(Stops::of(&deaths)).filter(|stops| stops.rounds > 0);
+    }
+
     /// Whether nothing is wrong.
     pub(super) fn holds(&self) -> bool {
-        let all_led = self.stops.values().all(|stops| stops.without_primary == 0);
+        let all_led = self.stops.values().chain(&self.deaths).all(|stops| stops.without_primary == 0);
         self.lost == Some(0) && all_led && self.violations.is_empty()
     }
 
@@ -81,18 +112,8 @@ impl Report {
             "\n{:<12} {:>7} {:>10} {:>10} {:>10}  without a primary",
             "fault", "rounds", "p50", "p99", "longest"
         ));
-        let ms = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0} ms"));
-        for (fault, stops) in &self.stops {
-            print_line(&format!(
-                "{:<12} {:>7} {:>10} {:>10} {:>10}  {}",
-                fault.name(),
-                stops.rounds,
-                ms(stops.p50_ms),
-                ms(stops.p99_ms),
-                ms(stops.max_ms),
-                stops.without_primary
-            ));
-        }
+        self.stops.iter().for_each(|(fault, stops)| stops.print(&fault.name()));
+        self.deaths.iter().for_each(|stops| stops.print("flap: death"));
         let errors: Vec<String> =
             self.errors.iter().map(|(code, count)| format!("{code}: {}", grouped(*count))).collect();
         let line = |name: &str, value: String| print_line(&format!("{name:<24} {value}"));
@@ -132,6 +153,11 @@ mod tests {
         assert!(with(took).holds());
         assert!(!with(Stops::of(&[None])).holds());
         assert!(none().holds());
+        let mut flapped = none();
+        let found = Found { took: Some(Duration::from_millis(3)), moves: Some(1), death: Some(None) };
+        flapped.found(&[(Fault::Flap, vec![found; 2])].into());
+        assert_eq!(flapped.stops[&Fault::Flap].moves, Some(2));
+        assert!(!flapped.holds(), "nothing came after the deaths");
         assert!(!Report { lost: Some(1), ..Report::default() }.holds());
         assert!(!Report { lost: None, ..Report::default() }.holds(), "it was not looked up");
         assert!(!Report { violations: vec!["something".to_owned()], ..none() }.holds());

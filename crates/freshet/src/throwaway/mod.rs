@@ -328,13 +328,13 @@ impl Nodes {
         node.paused = true;
     }
 
-    /// Cuts a node from all others.
+    /// Cuts a node from this other one, or from all.
     ///
     /// # Errors
     /// When there is no network to cut.
-    pub(crate) fn cut(&self, node: usize, way: Way) -> Result<(), Failure> {
+    pub(crate) fn cut(&self, node: usize, other: Option<usize>, way: Way) -> Result<(), Failure> {
         let net = self.net.as_ref().ok_or_else(|| Failure::new("there is no network to cut"))?;
-        net.cut(node, &net.others(node), way)
+        net.cut(node, &other.map_or_else(|| net.others(node), |other| vec![other]), way)
     }
 
     /// The disk of a node's log is [`FULL`](freshet_log::medium::FULL) or
