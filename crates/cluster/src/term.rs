@@ -378,7 +378,7 @@ impl TermState {
     /// in, as before. Of this term the node has no blocks that could be taken for the other's, and
     /// has committed nothing: its log does not have the term, and no record does as its own, while
     /// the first commit follows a record. It never will: the fence is the other's, durably, before
-    /// that one is followed, so a candidacy that still goes on begins a later term, or none
+    /// that one is followed, so a candidacy that is under way begins a later term, or none
     /// ([`TermState::begin`]). Who has promised this node the term waits for a later one.
     ///
     /// # Errors

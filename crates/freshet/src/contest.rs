@@ -1,6 +1,6 @@
-//! A primary that a node cannot follow, since it has promised the term to a third one, hands its role
-//! over: the next primary leads in a later term, which everybody enters. If nobody can take the role,
-//! and commits wait, the primary starts again, and leads in a later term itself.
+//! A primary that a node cannot follow, since it has promised the term to a third one, hands its
+//! role over: the next primary leads in a later term, which everybody enters. If nobody can take
+//! the role, and commits wait, the primary starts again, and leads in a later term itself.
 
 use std::{
     sync::{
@@ -28,8 +28,8 @@ impl ContestWatch {
         Self { node, due: Instant::now(), starts_again: Arc::default() }
     }
 
-    /// Begins a switch-over if that is due; does not block for it. Says whether the node is to start
-    /// again.
+    /// Begins a switch-over if that is due; does not block for it. Says whether the node is to
+    /// start again.
     pub fn look(&mut self) -> bool {
         if Instant::now() >= self.due && self.node.is_contested() {
             self.due = Instant::now() + EVERY;

@@ -190,8 +190,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let things = reload::things(&messages, &node, sql.as_ref(), &settings);
     let mut reload = Reload::new(flags, &settings, things);
     let mut certificate = CertificateWatch::new(node.credentials().clone());
-    let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
-    let mut contest_watch = ContestWatch::new(Arc::clone(&node));
+    let (mut memory_watch, mut contest) = (MemoryWatch::new(Arc::clone(&node)), ContestWatch::new(Arc::clone(&node)));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
@@ -206,13 +205,12 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
-        let contested = contest_watch.look().then_some(Leaves::Contested);
-        if let Some(leaves) = Leaves::of(&node, &again).or(contested) {
+        if let Some(leaves) = Leaves::of(&node, &again, &mut contest) {
             break leaves;
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, memory_watch, contest_watch, reload, beside));
+    drop((watch, memory_watch, contest, reload, beside));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),
@@ -287,11 +285,13 @@ enum Leaves {
 
 impl Leaves {
     /// Whether it has to, as things stand.
-    fn of(node: &Node, again: &BeginAgain) -> Option<Self> {
+    fn of(node: &Node, again: &BeginAgain, contest: &mut ContestWatch) -> Option<Self> {
+        let is_contested = contest.look();
         match again.due() {
             _ if node.is_deposed() => Some(Self::Deposed),
             _ if node.has_failed() => Some(Self::Failed),
             _ if node.is_restart_ordered() => Some(Self::Ordered),
+            _ if is_contested => Some(Self::Contested),
             join => join.map(Self::BeginsAgain),
         }
     }

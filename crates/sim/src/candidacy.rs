@@ -236,7 +236,8 @@ impl World {
     }
 
     /// Promises `term` to the node `name`, which `leads` in it or would like to, as [`Promising`]
-    /// says, or tells that node on this connection that it does not. What is not persistent yet is waited for with the answer.
+    /// says, or tells that node on this connection that it does not. What is not persistent yet is
+    /// waited for with the answer.
     pub(crate) fn promise_to(
         &mut self,
         node: usize,

@@ -51,7 +51,6 @@ impl World {
             return Ok(());
         }
         if let ([primary], true) = (&*leading, self.calm)
-            && !self.is_unattended(*primary)
             && self.contested(*primary)
             && self.dice.one_in(4)
         {
@@ -164,11 +163,13 @@ impl World {
         self.scenario.automatic && is_unattended(self.scenario.safety, set).is_ok()
     }
 
-    /// Whether somebody takes the primary's term for another node's.
+    /// Whether somebody takes the primary's term for another node's, and nobody but an operator
+    /// does something about that.
     fn contested(&self, primary: usize) -> bool {
         let term = self.nodes[primary].lead().map(|lead| lead.term);
         let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
-        self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
+        let is_contested = self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node));
+        is_contested && !self.is_unattended(primary)
     }
 
     /// The operator makes a primary of the past a standby: it forgets that the last term was its

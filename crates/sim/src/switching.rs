@@ -75,8 +75,8 @@ impl World {
         }
     }
 
-    /// A node cannot follow the primary `node` before a later term: another one leads in that, or, if
-    /// none can and commits wait, this one once it is started again.
+    /// A node cannot follow the primary `node` before a later term: another one leads in that, or,
+    /// if none can and commits wait, this one once it is started again.
     pub(crate) fn leaves_contested_term(&mut self, node: usize) {
         let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
             return;

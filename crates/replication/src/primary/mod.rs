@@ -287,15 +287,15 @@ impl Primary {
         self.shared.is_fenced()
     }
 
-    /// Whether a node cannot follow this one, since it has promised the term to another, and goes on
-    /// to say so.
+    /// Whether a node cannot follow this one, since it has promised the term to another: it says so
+    /// again and again.
     pub fn is_contested(&self) -> bool {
         let contested = *self.shared.contested.lock().expect("no code panics under this mutex");
         let lasts = |(since, last): (Instant, Instant)| last - since >= CONTEST && last.elapsed() < CONTEST_ENDS;
         !self.shared.is_fenced() && contested.is_some_and(lasts)
     }
 
-    /// Whether commits wait for other nodes, too few of which are there.
+    /// Whether commits wait for other nodes, and too few are there.
     pub fn is_blocked(&self) -> bool {
         matches!(self.shared.commit.standing(), Standing::Blocked { .. })
     }
