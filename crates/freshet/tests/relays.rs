@@ -1,0 +1,98 @@
+//! Nodes below a relay: they are removed there, too, and come back to it.
+
+mod common;
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::{SOON, connect, create_journal, in_sync, missing, program, run, start, status, wait_until, write};
+use freshet::children::NodeProcess;
+use freshet_workloads::journal::Mark;
+use serde_json::Value;
+
+/// An archive that ends with this value.
+struct Archive(Child);
+
+impl Archive {
+    fn start(directory: &Path, node: &str) -> Self {
+        let mut command = Command::new(program());
+        command.args(["archive", "--while-stdin", "--node", node, directory.to_str().unwrap()]);
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `freshet members` says of this node, and its exit status.
+fn members(node: &NodeProcess) -> (Vec<Value>, Option<i32>) {
+    let (code, json) = run(&["members", "--json", &node.ready().address]);
+    let members: Value = serde_json::from_str(json.lines().next().unwrap_or_default()).unwrap_or_default();
+    (members["nodes"].as_array().cloned().unwrap_or_default(), code)
+}
+
+/// Blocks until `freshet members` of this node is like that.
+fn wait_for_members(node: &NodeProcess, what: &str, is_so: impl Fn(&[Value], Option<i32>) -> bool) -> Vec<Value> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (nodes, code) = members(node);
+        if is_so(&nodes, code) {
+            return nodes;
+        }
+        assert!(Instant::now() < deadline, "{what} has not come about: {code:?} {nodes:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn remove(primary: &NodeProcess, arguments: &[&str]) -> String {
+    let (code, text) = run(&[&["remove", "--address", &primary.ready().address], arguments].concat());
+    assert_eq!(code, Some(0), "{text}");
+    text
+}
+
+fn is_turned_away(status: &Value) -> bool {
+    status["removed"]["why"].as_str().is_some_and(|why| why.contains("was removed from the cluster"))
+}
+
+#[test]
+fn who_is_below_a_relay_is_removed_there_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let primary = start(&path("a"), &[]);
+    let relay = start(&path("r"), &["--join", &primary.ready().listen, "--relay-standbys", "2"]);
+    wait_until(&primary, "the relay is in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    let below = ["n", "m"].map(|name| start(&path(name), &["--join", &relay.ready().listen, "--asynchronous"]));
+    let _archive = Archive::start(&path("archive"), &relay.ready().listen);
+    let is_archive = |node: &Value| node["role"] == "archive";
+    let nodes = wait_for_members(&primary, "all are shown", |nodes, _| {
+        nodes.iter().any(is_archive) && nodes.iter().filter(|node| node["role"] == "asynchronous").count() == 2
+    });
+    let archive = nodes.iter().find(|node| is_archive(node)).unwrap()["node"].as_str().unwrap().to_owned();
+    let [first, second] = &below;
+    let ids = below.each_ref().map(|node| status(node)["node"].as_str().unwrap().to_owned());
+    assert!(remove(&primary, &[&first.ready().listen]).contains(&ids[0]));
+    remove(&primary, &[&ids[1]]);
+    remove(&primary, &["--gone", &archive]);
+    for node in [first, second] {
+        wait_until(node, "it is turned away", is_turned_away);
+        let (code, shown) = run(&["status", &node.ready().address]);
+        assert!(code == Some(4) && shown.contains("removed: "), "{shown}");
+    }
+    wait_for_members(&primary, "none of them is shown", |nodes, code| nodes.len() == 2 && code == Some(0));
+    wait_until(&relay, "the archive gets nothing", |status| status["relay"]["observers"] == Value::Array(vec![]));
+    let mark = Mark { client: 1, sequence: 1 };
+    write(&connect(&primary), 1, 1, SOON).unwrap();
+    assert_eq!(missing(&connect(&primary), &[mark]), []);
+    for node in [first, second] {
+        assert_eq!(missing(&connect(node), &[mark]), [mark]);
+    }
+}
