@@ -7,13 +7,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
 use freshet_cluster::in_sync::{Holder, InSyncSet};
 use freshet_membership::{Credentials, fingerprint_text};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    endpoint::{CallError, call},
+    endpoint::{CallError, call, call_as_client},
     follow::{Shared, Store},
     promotion::ask_all,
     status::{Lag, ObserverStatus, StandbyStatus, WitnessStatus},
@@ -41,7 +41,7 @@ const AWAY: Duration = Duration::from_secs(24 * 3600);
 const MOST_AWAY: usize = 16;
 
 /// Why such a node has no vote.
-const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
+pub const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
 /// What a node is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ pub(crate) fn short(text: &str) -> String {
 /// Whether an operator who says `who` means this node: its id, or the address where others reach
 /// it.
 pub(crate) fn is_named(who: &str, node: NodeId, address: &str) -> bool {
-    address == who || node.to_string() == who
+    !who.is_empty() && (address == who || node.to_string() == who)
 }
 
 impl MemberStatus {
@@ -293,7 +293,9 @@ impl Table {
     }
 
     fn add(&mut self, mut status: MemberStatus) {
-        if self.members.nodes.iter().any(|known| known.node == status.node) {
+        let is_here = status.node == self.members.by || status.connected == Some(true);
+        let was_removed = !is_here && self.votes.set.as_ref().is_some_and(|set| set.is_without(status.node));
+        if was_removed || self.members.nodes.iter().any(|known| known.node == status.node) {
             return;
         }
         if self.members.nodes.len() >= MOST {
@@ -364,7 +366,6 @@ impl Table {
         };
         let mut nodes = self.votes.set.as_ref().map(named).unwrap_or_default();
         nodes.extend(peers.iter().filter_map(|peer| peer.node));
-        nodes.retain(|node| self.votes.set.as_ref().is_none_or(|set| !set.is_without(*node)));
         for node in nodes {
             let peer = peers.iter().find(|peer| peer.node == Some(node));
             let connected = self.members.primary.then_some(false);
@@ -402,8 +403,22 @@ impl Table {
             Ok(Reply::Members(theirs)) => Some(theirs.nodes.into_iter().take(MOST)),
             _ => None,
         });
-        let (here, away): (Vec<_>, Vec<_>) = theirs.flatten().partition(|status| status.follows.is_some());
-        here.into_iter().for_each(|status| self.add(status));
+        self.add_below(theirs.flatten());
+    }
+
+    /// What relays know of others. One that is fed there is not away, though it was fed by this
+    /// node before; but commits may count on what it holds.
+    fn add_below(&mut self, theirs: impl Iterator<Item = MemberStatus>) {
+        let (here, away): (Vec<_>, Vec<_>) = theirs.partition(|status| status.follows.is_some());
+        for status in here {
+            let counts = self
+                .votes
+                .set
+                .as_ref()
+                .is_some_and(|set| set.may_have(status.node) || set.roster.voters.contains(&status.node));
+            self.members.nodes.retain(|known| known.node != status.node || known.connected == Some(true) || counts);
+            self.add(status);
+        }
         // One that is away there may follow another node by now. Of nodes that no relay feeds, or
         // has fed, the primary knows more.
         let is_below = |status: &MemberStatus| status.role == MemberRole::Asynchronous;
@@ -478,118 +493,25 @@ fn ask_primary<S: Store>(shared: &Shared<S>, address: &str) -> Result<Members, S
     }
 }
 
+/// Asks the node that listens for others at `address` what it knows by itself of its cluster, as a
+/// client: with an operator's credentials, or as a process of its user on its machine. None if it
+/// does not answer that. Each step takes at most `patience`.
+pub fn ask_members(
+    address: &str,
+    cluster: ClusterId,
+    credentials: Option<&Credentials>,
+    patience: Duration,
+) -> Option<Members> {
+    let purpose = Purpose::Members { relays: 0 };
+    let hello = Hello { cluster: Some(cluster), node: NodeId(0), address: String::new(), purpose };
+    match call_as_client(credentials, address, &hello, patience) {
+        Ok(Reply::Members(members)) => Some(*members),
+        _ => None,
+    }
+}
+
 /// Of a primary that is asked by its own operator.
 pub(crate) const FROM_ABOVE: u8 = RELAYS;
 
 #[cfg(test)]
-mod tests {
-    use freshet_base::sync::Arc;
-    use freshet_cluster::term::TermState;
-
-    use super::*;
-    use crate::{terms::VolatileTerms, wire};
-
-    fn terms() -> Terms {
-        Terms::new(TermState::empty(), Arc::new(VolatileTerms))
-    }
-
-    fn standby(node: u64) -> StandbyStatus {
-        StandbyStatus::of(NodeId(node))
-    }
-
-    fn table(safety: Safety, set: Option<InSyncSet>) -> Table {
-        let own = MemberStatus { role: MemberRole::Primary, ..MemberStatus::own(NodeId(1), "a:1") };
-        Table::new(own, Term(3), true, Votes { safety: Some(safety), set })
-    }
-
-    #[test]
-    fn a_lag_is_unknown_until_the_node_has_answered() {
-        let silent = StandbyStatus { connected: true, ack_lag_bytes: 0, ..standby(2) };
-        let answered = StandbyStatus { answered: true, ack_lag: Some(Duration::ZERO), ..silent.clone() };
-        let away = StandbyStatus { connected: false, ..answered.clone() };
-        let lag = |standby| MemberStatus::of_standby(standby, NodeId(1), false).lag;
-        assert_eq!((lag(&silent), lag(&away)), (None, None));
-        assert_eq!(lag(&answered), Some(Lag::default()));
-    }
-
-    #[test]
-    fn who_has_no_vote_has_a_reason() {
-        let mut table = table(Safety::TwoSafe, None);
-        let doubtful = StandbyStatus { in_doubt: true, connected: true, ..standby(2) };
-        let asynchronous = StandbyStatus { synchronous: false, connected: true, ..standby(3) };
-        table.add_fed(&[doubtful, asynchronous, standby(4)], &[], false);
-        table.add_missing(&[Peer { node: Some(NodeId(5)), address: "e:1".into(), serves: true }], None);
-        let members = table.finish(&terms(), Some("safe"), None);
-        let votes: Vec<_> = members.nodes.iter().map(|it| (it.node.0, it.vote, it.no_vote.is_some())).collect();
-        assert_eq!(votes, [(1, true, false), (2, false, true), (3, false, true), (4, false, true), (5, false, true)]);
-        let bytes = wire::encode_first(&Reply::Members(Box::new(members.clone())));
-        assert_eq!(wire::decode_first("answer", &bytes), Ok(Reply::Members(Box::new(members.clone()))));
-        let away = &members.nodes[4];
-        assert_eq!((away.connected, away.in_sync, away.lag), (Some(false), Some(false), None));
-    }
-
-    /// A node whose directory was emptied is not the one that commits count on.
-    #[test]
-    fn a_vote_is_that_of_a_log() {
-        let members = [(1, 7), (2, 7), (3, 7)].map(|(node, incarnation)| Holder::new(NodeId(node), incarnation));
-        let (level, since, quorum, floor, before) = (Safety::Quorum(2), Lsn::ZERO, Some(2), 1, Vec::new());
-        let (term, primary, after, roster) = (Term(1), NodeId(1), Term(0), Box::default());
-        let members = members.into();
-        let set = InSyncSet {
-            term,
-            primary,
-            number: 1,
-            first: 1,
-            after,
-            members,
-            level,
-            since,
-            quorum,
-            floor,
-            before,
-            roster,
-        };
-        let mut table = table(Safety::Quorum(2), Some(set));
-        let with = |node, incarnation| StandbyStatus {
-            connected: true,
-            log: Holder::new(NodeId(node), incarnation),
-            ..standby(node)
-        };
-        table.add_fed(&[with(2, 7), with(3, 8), with(4, 7)], &[], false);
-        let votes: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.vote)).collect();
-        assert_eq!(votes, [(1, true), (2, true), (3, false), (4, false)]);
-    }
-
-    #[test]
-    fn who_is_away_is_shown_for_a_while_though_no_commit_counts_on_it() {
-        let away = |node, time| StandbyStatus {
-            synchronous: false,
-            connected_or_away_for: Some(Duration::from_secs(time)),
-            ..standby(node)
-        };
-        let here = StandbyStatus { connected: true, ..away(2, 5) };
-        for relay in [false, true] {
-            let mut table = table(Safety::Quorum(2), None);
-            table.add_fed(&[away(3, 90_000), away(4, 60), away(5, 7), here.clone()], &[], relay);
-            let shown: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.role, it.connected)).collect();
-            let asynchronous = |node, connected| (node, MemberRole::Asynchronous, Some(connected));
-            assert_eq!(shown[1..], [asynchronous(2, true), asynchronous(5, false), asynchronous(4, false)]);
-        }
-        let mut table = table(Safety::Quorum(2), None);
-        let many: Vec<_> = (2..40).map(|node| away(node, node)).collect();
-        table.add_fed(&many, &[], false);
-        let last = table.members.nodes.last().map(|it| it.node);
-        assert_eq!((table.members.nodes.len(), last), (1 + MOST_AWAY, Some(NodeId(1 + MOST_AWAY as u64))));
-    }
-
-    #[test]
-    fn no_more_nodes_are_shown_than_a_cluster_has() {
-        let mut table = table(Safety::OneSafe, None);
-        let standbys: Vec<_> = (2..200).map(standby).collect();
-        table.add_fed(&standbys, &[], false);
-        table.add_fed(&standbys[..3], &[], false);
-        let members = table.finish(&terms(), None, None);
-        assert_eq!((members.nodes.len(), members.left_out), (MOST, 199 - MOST as u32));
-        assert!(members.nodes[1..].iter().all(|node| !node.vote));
-    }
-}
+mod tests;

@@ -144,7 +144,8 @@ fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join) {
 /// told that a member has come.
 ///
 /// # Errors
-/// [`Refusal::Superseded`] when this node feeds no node any more; then nothing has changed.
+/// [`Refusal::Superseded`] when this node feeds no node any more, [`Refusal::Removed`] when an
+/// operator has removed the node since it asked; then nothing has changed.
 fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, address: &str) -> Result<(), Refusal> {
     let feeds = feeder.feeds();
     let _order = feeds.comings.lock().expect("no code panics under this mutex");
@@ -153,6 +154,8 @@ fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, ad
     }
     let (joined, before, is_level) = {
         let mut state = feeds.state();
+        // Who ends the feeds of a removed node looks at them after that was noted.
+        feeds.terms.check_belongs(replica.node)?;
         let joined = state.host.join(shipper.id, replica, feeds.clock.now());
         let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
         state.shippers.insert(shipper.id, Arc::clone(shipper));

@@ -15,7 +15,7 @@ mod ship;
 mod status;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     thread::{self, JoinHandle},
     time::Duration,
@@ -94,6 +94,8 @@ pub(crate) struct Feeds {
     began: Moment,
     /// Where it is recorded what happens to mirrors.
     pub recorder: Recorder,
+    /// They say who belongs to the cluster.
+    terms: Terms,
     /// What the node knows of maintenance.
     pub maintained: Arc<Maintained>,
     state: Mutex<State>,
@@ -150,6 +152,8 @@ struct Introduced {
 const HOLD: Duration = Duration::from_secs(600);
 /// It is held for this number of nodes at most.
 const MOST_HELD: usize = 16;
+/// Why the connection of a node ends that does not belong to the cluster any more.
+pub(crate) const REMOVED: &str = "an operator has removed it from the cluster";
 
 impl State {
     /// Everyone who is connected.
@@ -212,6 +216,7 @@ impl Feeds {
             clock,
             began: clock.now(),
             recorder: terms.recorder().clone(),
+            terms: terms.clone(),
             maintained: Arc::clone(terms.maintained()),
             comings: Mutex::default(),
             ids: AtomicUsize::new(0),
@@ -294,6 +299,13 @@ impl Feeds {
             let _ = shipper.reason.set(why.to_owned());
             shipper.end();
         }
+    }
+
+    /// Ends the connections of all that an operator has removed, as far as this node knows.
+    pub fn end_feeds_of_removed(&self) {
+        let mut fed: BTreeSet<_> = self.state().shippers.values().map(|shipper| shipper.node).collect();
+        fed.retain(|node| self.terms.check_belongs(*node).is_err());
+        fed.into_iter().for_each(|node| self.end_feeds_of(node, REMOVED));
     }
 
     /// Ends all connections, and waits for all threads.

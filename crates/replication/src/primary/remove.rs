@@ -9,7 +9,12 @@ use super::{
     Primary, Shared,
     on_record::{ON_RECORD, comes_true},
 };
-use crate::{feed::Feeder, members::is_named, wire::Peer};
+use crate::{
+    feed::{Feeder, REMOVED},
+    members::is_named,
+    whole_cluster::WholeCluster,
+    wire::Peer,
+};
 
 /// Why a node was not removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +57,11 @@ impl Primary {
         let shared = &self.shared;
         // A backup has a certificate, and is known nowhere.
         let unknown = || who.parse().ok().filter(|_| gone);
-        let node = shared.named(who).or_else(unknown).ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
+        let node = shared
+            .named(who)
+            .or_else(|| shared.shown(who))
+            .or_else(unknown)
+            .ok_or_else(|| RemoveError::Unknown(who.to_owned()))?;
         if node == shared.who.node {
             return Err(RemoveError::Primary);
         }
@@ -89,6 +98,13 @@ impl Shared {
         peers.chain(members).find(|(node, address)| is_named(who, *node, address)).map(|(node, _)| node)
     }
 
+    /// The node with this id or address among those that it shows: relays know those below them.
+    /// Blocks for a time that is bounded.
+    fn shown(&self, who: &str) -> Option<NodeId> {
+        let nodes = self.members().nodes;
+        nodes.iter().find(|it| is_named(who, it.node, &it.address)).map(|it| it.node)
+    }
+
     /// This node feeds it no more, and no node asks it anything.
     fn let_go(&self, node: NodeId) {
         let address = self.address_of(node);
@@ -96,7 +112,7 @@ impl Shared {
             |peer: &Peer| peer.node == Some(node) || peer.node.is_none() && Some(&peer.address) == address.as_ref();
         self.peers.lock().expect("no code panics under this mutex").retain(|peer| !is_it(peer));
         self.remember_peers();
-        self.feeds.end_feeds_of(node, "an operator has removed it from the cluster");
+        self.feeds.end_feeds_of(node, REMOVED);
         self.feeds.peers_changed();
     }
 }

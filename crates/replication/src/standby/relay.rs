@@ -183,6 +183,11 @@ impl Session {
         self.feeds.peers_changed();
     }
 
+    /// Those that an operator has removed get nothing more.
+    pub fn end_feeds_of_removed(&self) {
+        self.feeds.end_feeds_of_removed();
+    }
+
     /// Tells those below what the follower has decided.
     pub fn carry_out(&self, decision: Decision) {
         if decision.places {

@@ -36,8 +36,15 @@ impl Shared {
     pub(super) fn noted(&self, set: Result<InSyncSet, String>) {
         let mut state = self.state();
         match set {
-            Ok(set) if state.follower.noted(&set) => self.follow.leave(),
-            Ok(_) => {}
+            Ok(set) => {
+                if state.follower.noted(&set) {
+                    self.follow.leave();
+                }
+                drop(state);
+                if let Some(session) = self.relaying() {
+                    session.end_feeds_of_removed();
+                }
+            }
             Err(why) => {
                 state.follower.not_noted();
                 self.follow.fail(why);
