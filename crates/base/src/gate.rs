@@ -38,8 +38,10 @@ impl std::error::Error for OutcomeOpen {}
 /// Why a transaction that wants to write may not take its LSN. It is rolled back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAdmitted {
-    /// The safety level cannot be kept, or another primary leads.
+    /// The safety level cannot be kept.
     Refused(String),
+    /// Another primary leads.
+    Deposed(String),
     /// This node hands its role to another, which will take the transaction when it is run again.
     HandsOver,
 }

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{config, definition, hash, row, shipping, soon, start, wait_for};
 use freshet_engine::{
-    BuildError, Consent, Database, IndexDefinition, IndexError, Isolation, KeyPart, Node, NodeConfig, ProcedureError,
-    Safety, Table, WriteError, node::RoleStatus,
+    Apply, BuildError, CheckpointKind, CommandExecutor, Consent, Database, Encoding, IndexDefinition, IndexError,
+    Isolation, KeyPart, Node, NodeConfig, ProcedureError, Safety, Table, TableDefinition, Transaction, WriteError,
+    executors, node::RoleStatus,
 };
+use freshet_storage::used::announced;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -241,5 +243,88 @@ fn a_standby_without_memory_can_take_over_and_restart() {
         standby.set_memory_bytes(0);
         insert(standby.database(), &table, 20_000).unwrap();
         standby.stop().unwrap();
+    }
+}
+
+/// Makes tables with this many rows each.
+fn make_tables(database: &Database, tables: u64, rows: u64) {
+    let worker = database.worker().unwrap();
+    for number in 0..tables {
+        let named = TableDefinition { name: format!("table {number}"), ..definition() };
+        let table = database.create_table(&named).unwrap();
+        let filled = worker.execute(Isolation::Snapshot, |txn| {
+            for id in 0..rows {
+                txn.insert(&table, &wide(id, 0, 100))?;
+            }
+            Ok(())
+        });
+        database.wait(filled.unwrap().1).unwrap();
+    }
+}
+
+/// What a node counts for such tables: the same after a checkpoint.
+fn counted_by_a_primary(tables: u64, rows: u64) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(config(Some(directory.path())));
+    let before = node.memory().used;
+    make_tables(node.database(), tables, rows);
+    let made = node.memory().used - before;
+    node.checkpoint(CheckpointKind::Fuzzy).unwrap();
+    let after = node.memory().used - before;
+    assert!(after.abs_diff(made) < made / 8, "{made} bytes, and {after} after a checkpoint");
+    node.stop().unwrap();
+    made
+}
+
+struct Idle;
+
+impl CommandExecutor for Idle {
+    fn execute(&self, _: &Transaction<'_>, _: u32, _: &[u8]) -> Result<(), ProcedureError> {
+        unreachable!("no inputs are recorded")
+    }
+}
+
+/// A standby that uses no more than its limit, but for what replay has announced, replays.
+fn replays_as_long_as_its_primary_adds(primary: &Node, standby: &Node) {
+    standby.set_memory_bytes(standby.memory().used - announced() + (64 << 10));
+    let table = primary.database().table("table 0").unwrap();
+    insert(primary.database(), &table, 100_000).unwrap();
+    standby.wait_visible(primary.log().unwrap().durable(), soon()).unwrap();
+    assert!(!lacks(standby).0);
+}
+
+/// A checkpoint looks at every row, so a standby has all of them in memory then. What it needs
+/// beside what its primary needs is little: most is of tables with few rows, and then a page.
+#[test]
+fn a_standby_counts_what_its_primary_counts_also_after_a_checkpoint() {
+    const PAGE: u64 = 4096;
+    let _alone = alone();
+    for (tables, rows) in [(100, 20), (20, 2_000)] {
+        let by_primary = counted_by_a_primary(tables, rows);
+        let fresh = [Encoding::Bytes, Encoding::Inputs].map(|encoding| (Apply::Fresh, encoding));
+        for (apply, encoding) in fresh.into_iter().chain([(Apply::Full, Encoding::Bytes)]) {
+            let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let of = |n: usize, join: Option<String>| {
+                let config = NodeConfig { safety: Safety::TwoSafe, apply, ..config(Some(directories[n].path())) };
+                NodeConfig { encoding, join, record_inputs: true, ..config }
+            };
+            let begin = |config| Node::start_executing(config, Some(executors(|| Idle)), |_| {}).unwrap();
+            freshet_base::private::umask();
+            let primary = begin(of(0, None));
+            let standby = begin(of(1, Some(primary.address().to_owned())));
+            wait_for("a standby in sync", || in_sync(&primary) == 1);
+            let (before, announced_before) = (standby.memory().used + by_primary, announced());
+            make_tables(primary.database(), tables, rows);
+            standby.wait_visible(primary.log().unwrap().durable(), soon()).unwrap();
+            standby.checkpoint(CheckpointKind::Fuzzy).unwrap();
+            let by_standby = standby.memory().used - before;
+            let announced = announced() - announced_before;
+            let what = format!("{by_standby} bytes, {announced} announced: {tables} tables, {apply:?}, {encoding:?}");
+            assert!(by_standby - announced <= by_primary + by_primary / 8, "{what}, by the primary {by_primary}");
+            assert!(announced <= (by_primary / 8).max(tables * 2 * PAGE), "{what}");
+            replays_as_long_as_its_primary_adds(&primary, &standby);
+            standby.stop().unwrap();
+            primary.stop().unwrap();
+        }
     }
 }

@@ -41,7 +41,7 @@ fn write(node: &Node, load: &Load, mut id: u64) -> Vec<u64> {
                 load.acknowledged.fetch_add(1, Ordering::SeqCst);
                 id += 1;
             }
-            Err(ProcedureError::Commit(CommitError::HandsOver | CommitError::Refused(_))) => return written,
+            Err(ProcedureError::Commit(CommitError::HandsOver | CommitError::Deposed(_))) => return written,
             Err(other) => panic!("{other}"),
         }
     }
@@ -104,7 +104,7 @@ fn an_open_transaction_is_rolled_back() {
     transaction.insert(&table, &row(7_000, 1, 1)).unwrap();
     old.switch_over(Some(second.address())).unwrap();
     let failed = transaction.commit().unwrap_err();
-    assert!(matches!(failed, CommitError::HandsOver | CommitError::Refused(_)), "{failed}");
+    assert!(matches!(failed, CommitError::HandsOver | CommitError::Deposed(_)), "{failed}");
     let other = second.database().worker().unwrap();
     let txn = other.begin_read_only();
     let table = second.database().table("things").unwrap();

@@ -17,10 +17,10 @@
 //! `freshet.safety` counts when it is set.
 
 use freshet_base::WaitError;
-use freshet_engine::{CommitError, DurableError, Lsn, OutcomeOpen, Safety, Ticket, Wanted};
+use freshet_engine::{DurableError, Lsn, OutcomeOpen, Safety, Ticket, Wanted};
 use freshet_sql::{SqlError, SqlState};
 
-use crate::{error::commit_error, server::Shared, session::settings::Settings, wait::waiting};
+use crate::{error::succeeded, server::Shared, session::settings::Settings, wait::waiting};
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,22 +69,7 @@ fn unknown(cause: &dyn std::fmt::Display) -> SqlError {
     )
 }
 
-/// What ends the sessions of a node that is the primary no more, whatever they wait for.
-fn succeeded() -> SqlError {
-    SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection: another node has become the primary")
-}
-
 impl Shared {
-    /// The error for a commit that failed: 57P01 when this node is the primary no more. A session
-    /// that waited for another one may get as far as its commit before it hears of its own end.
-    #[cold]
-    pub fn commit_error(&self, cause: CommitError) -> SqlError {
-        match cause {
-            CommitError::Refused(_) if self.node.is_deposed() => succeeded(),
-            cause => commit_error(cause),
-        }
-    }
-
     /// Waits until a commit holds as `level` says.
     ///
     /// # Errors

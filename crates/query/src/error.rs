@@ -1,7 +1,7 @@
 //! What goes wrong in the engine, as clients know it.
 
 use freshet_base::panics::Caught;
-use freshet_engine::{CommitError, LockWaitError, ProcedureError, ReadError, WriteError};
+use freshet_engine::{CommitError, IndexError, LockWaitError, OutcomeOpen, ProcedureError, ReadError, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 /// A panic that ends a statement.
@@ -68,6 +68,9 @@ pub fn commit_error(cause: CommitError) -> SqlError {
         CommitError::Read(_) => (SqlState::IO_ERROR, cause.to_string()),
         CommitError::TooLarge(_) => (SqlState::PROGRAM_LIMIT_EXCEEDED, cause.to_string()),
         CommitError::Refused(_) => (SqlState::CANNOT_CONNECT_NOW, cause.to_string()),
+        // A session that waited for another one may get as far as this before it hears of its own
+        // end.
+        CommitError::Deposed(_) => return succeeded(),
         CommitError::NoRoom(_) => (SqlState::DISK_FULL, cause.to_string()),
         CommitError::Log(_) => (SqlState::IO_ERROR, cause.to_string()),
     };
@@ -78,6 +81,12 @@ pub fn commit_error(cause: CommitError) -> SqlError {
     error
 }
 
+/// What ends the sessions of a node that is the primary no more, whatever they wait for.
+#[cold]
+pub fn succeeded() -> SqlError {
+    SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection: another node has become the primary")
+}
+
 /// A transaction of the server's own that failed; `what` it was to do is said of what a client's
 /// own statement would not meet.
 #[cold]
@@ -85,6 +94,32 @@ pub fn procedure_error(what: &str, cause: ProcedureError) -> SqlError {
     match cause {
         ProcedureError::Commit(cause) => commit_error(cause),
         ProcedureError::Write(cause) => write_error(cause),
+        ProcedureError::Exhausted { last, .. } => procedure_error(what, *last),
+        other => SqlError::new(SqlState::SYSTEM_ERROR, format!("{what}: {other}")),
+    }
+}
+
+/// A transaction of the server's own of which it is open whether it is committed, and which is to
+/// be before the client's own goes on. That one is not open: it has not committed, and is rolled
+/// back with this error.
+#[cold]
+pub fn open_error(what: &str, cause: &OutcomeOpen) -> SqlError {
+    let (state, why) = match cause {
+        OutcomeOpen::Fenced(_) => return succeeded(),
+        OutcomeOpen::Stopped => (SqlState::ADMIN_SHUTDOWN, "the node stops"),
+        OutcomeOpen::Deadline => (SqlState::QUERY_CANCELED, "canceled"),
+        OutcomeOpen::Refused(why) => (SqlState::CANNOT_CONNECT_NOW, why.as_str()),
+        OutcomeOpen::LogFailed(why) => (SqlState::IO_ERROR, why.as_str()),
+    };
+    SqlError::new(state, format!("{what}: {why}; the transaction was rolled back"))
+}
+
+/// An index of the engine that did not come, or go.
+#[cold]
+pub fn index_error(what: &str, cause: IndexError) -> SqlError {
+    match cause {
+        IndexError::Procedure(cause) => procedure_error(what, cause),
+        IndexError::Open(cause) => open_error(what, &cause),
         other => SqlError::new(SqlState::SYSTEM_ERROR, format!("{what}: {other}")),
     }
 }

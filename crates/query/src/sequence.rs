@@ -23,7 +23,7 @@ use freshet_postgres::route::Numbers;
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{
-    error::procedure_error,
+    error::{open_error, procedure_error},
     locks::guard,
     schema::{Oid, Sequence},
     wait::waiting,
@@ -179,7 +179,7 @@ impl Sequences {
     fn wait(&self, ticket: Ticket, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
         match waiting(interrupted, |patience| self.database.wait_until(ticket, patience)) {
             Ok(()) => Ok(()),
-            Err(open) => interrupted().and(Err(failed(open))),
+            Err(open) => interrupted().and(Err(open_error(UNWRITTEN, &open))),
         }
     }
 

@@ -11,6 +11,7 @@ mod concurrency;
 mod cost;
 mod databases;
 mod deferrable;
+mod deposed;
 mod determined;
 mod differential;
 mod dumped;

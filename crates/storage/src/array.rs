@@ -7,6 +7,14 @@
 //! before the array does, so a reference to a word stays good. A word is read
 //! and changed by anybody, with the orderings that the caller names; the array itself gives
 //! words no meaning beyond their tag.
+//!
+//! # What it takes
+//!
+//! A chunk is mapped whole, and takes memory where it is written to: of most tables there are few
+//! records, and ids go up from the chunk's start. So a chunk has parts, of which the first is a page
+//! and each other one as long as all before it, and a part is counted ([`crate::used`]) when
+//! somebody asks for a word there to write to it. The lowest bits of the chunk's pointer in the
+//! directory say which parts are counted.
 
 #[cfg(not(loom))]
 use std::alloc::{Layout, handle_alloc_error};
@@ -22,6 +30,10 @@ use crate::{used, version::Version};
 /// Words per chunk.
 const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
 const CHUNK_WORDS: usize = 1 << CHUNK_BITS;
+/// Words of a chunk's first part: a page.
+const PART_BITS: u32 = if cfg!(loom) { 0 } else { 9 };
+/// The bits of a chunk's pointer that say which parts are counted: chunks are aligned to pages.
+const PARTS: usize = (1 << (CHUNK_BITS - PART_BITS + 1)) - 1;
 /// Chunks per array: 2^36 records a table.
 const DIRECTORY_BITS: u32 = if cfg!(loom) { 1 } else { 20 };
 const DIRECTORY: usize = 1 << DIRECTORY_BITS;
@@ -128,10 +140,50 @@ unsafe fn release<T>(memory: *mut T, count: usize) {
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(memory, count)) });
 }
 
+/// A chunk as its place in the directory names it: where it is, and which of its parts are counted.
+#[derive(Clone, Copy)]
+struct Chunk(*mut AtomicU64);
+
+impl Chunk {
+    /// None where no chunk is.
+    #[inline]
+    fn words(self) -> Option<*mut AtomicU64> {
+        (!self.0.is_null()).then(|| self.0.map_addr(|address| address & !PARTS))
+    }
+
+    /// The part that a word lies in, as its bit.
+    #[inline]
+    fn part(word: usize) -> usize {
+        1 << (usize::BITS - (word >> PART_BITS).leading_zeros())
+    }
+
+    #[inline]
+    fn counts(self, part: usize) -> bool {
+        self.0.addr() & part != 0
+    }
+
+    fn counting(self, part: usize) -> Self {
+        Self(self.0.map_addr(|address| address | part))
+    }
+
+    /// The bytes of a part. All sizes are powers of two.
+    fn bytes_of(part: usize) -> usize {
+        (size_of::<AtomicU64>() << PART_BITS) * if part == 1 { 1 } else { part / 2 }
+    }
+
+    /// The bytes of each part that is counted.
+    fn counted(self) -> impl Iterator<Item = usize> {
+        let parts = (0..PARTS.count_ones()).map(|bit| 1 << bit);
+        parts.filter(move |part| self.counts(*part)).map(Self::bytes_of)
+    }
+}
+
 /// A growing array of words that never moves. Its size is bounded by
 /// [`IndirectionArray::LIMIT`].
 pub struct IndirectionArray {
     directory: *mut AtomicPtr<AtomicU64>,
+    /// Whether it holds what replay has announced, which is counted for itself too.
+    announces: bool,
     /// One past the last chunk that exists; only ever larger than needed for an instant.
     chunks: AtomicUsize,
 }
@@ -148,7 +200,16 @@ impl IndirectionArray {
 
     /// An array of empty words. Takes memory as it is written to.
     pub fn new() -> Self {
-        Self { directory: allocate(DIRECTORY), chunks: AtomicUsize::new(0) }
+        Self::made(false)
+    }
+
+    /// One of what replay announces ([`used::announced`]).
+    pub(crate) fn of_announcements() -> Self {
+        Self::made(true)
+    }
+
+    fn made(announces: bool) -> Self {
+        Self { directory: allocate(DIRECTORY), announces, chunks: AtomicUsize::new(0) }
     }
 
     /// Whether it has no word yet. A thread that knows of a word by synchronization with its writer
@@ -163,45 +224,73 @@ impl IndirectionArray {
     #[inline]
     pub fn get(&self, rid: Rid) -> Option<&AtomicU64> {
         let (chunk, word) = Self::place(rid)?;
-        // SAFETY: `place` bounds `chunk` by DIRECTORY; the directory lives as long as `self`.
-        // Acquire: pairs with the release of the compare-exchange in `get_or_grow`, so zeroes are
-        // seen.
-        let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Acquire);
-        if chunk.is_null() {
-            return None;
-        }
         // SAFETY: an installed chunk is freed with `self` only; `place` bounds `word`.
-        Some(unsafe { &*chunk.add(word) })
+        self.chunk(chunk).words().map(|words| unsafe { &*words.add(word) })
     }
 
-    /// The word of `rid`; its chunk is made if need be.
+    /// The word of `rid`, to be written to; its chunk is made if need be.
     ///
     /// Returns `None` when `rid` is at or above [`IndirectionArray::LIMIT`].
+    #[inline]
     pub fn get_or_grow(&self, rid: Rid) -> Option<&AtomicU64> {
-        if let Some(word) = self.get(rid) {
-            return Some(word);
-        }
         let (chunk, word) = Self::place(rid)?;
-        let fresh: *mut AtomicU64 = allocate(CHUNK_WORDS);
-        // Before the chunk exists, so that a thread that walks all chunks does not miss it.
-        // Release: pairs with `chunks`.
-        self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
-        // SAFETY: as in `get`.
-        let slot = unsafe { &*self.directory.add(chunk) };
-        // AcqRel: publishes the zeroes of `fresh`, or takes over those of the winner.
-        let chunk = match slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                used::taken(size_of::<[AtomicU64; CHUNK_WORDS]>());
-                fresh
-            }
-            Err(winner) => {
-                // SAFETY: `fresh` was allocated above and never shared.
-                unsafe { release(fresh, CHUNK_WORDS) };
-                winner
-            }
+        let there = self.chunk(chunk);
+        let words = match there.words() {
+            Some(words) if there.counts(Chunk::part(word)) => words,
+            _ => self.grow(chunk, Chunk::part(word)),
         };
-        // SAFETY: installed, so it lives as long as `self`.
-        Some(unsafe { &*chunk.add(word) })
+        // SAFETY: as in `get`.
+        Some(unsafe { &*words.add(word) })
+    }
+
+    /// A place of the directory.
+    #[inline]
+    fn slot(&self, chunk: usize) -> &AtomicPtr<AtomicU64> {
+        debug_assert!(chunk < DIRECTORY);
+        // SAFETY: all callers bound `chunk` by DIRECTORY; the directory lives as long as `self`.
+        unsafe { &*self.directory.add(chunk) }
+    }
+
+    /// What is there of a chunk.
+    #[inline]
+    fn chunk(&self, chunk: usize) -> Chunk {
+        // Acquire: pairs with the release of the compare-exchange in `grow`, so zeroes are seen.
+        Chunk(self.slot(chunk).load(Ordering::Acquire))
+    }
+
+    /// Makes the chunk, if it is not there, and counts the part, if it is not.
+    #[cold]
+    fn grow(&self, chunk: usize, part: usize) -> *mut AtomicU64 {
+        let mut there = self.chunk(chunk);
+        loop {
+            if let Some(words) = there.words().filter(|_| there.counts(part)) {
+                return words;
+            }
+            let fresh: Option<*mut AtomicU64> = there.words().is_none().then(|| allocate(CHUNK_WORDS));
+            if fresh.is_some() {
+                // Before the chunk exists, so that a thread that walks all chunks does not miss it.
+                // Release: pairs with `chunks`.
+                self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
+            }
+            let more = fresh.map_or(there, Chunk).counting(part);
+            // AcqRel: publishes the zeroes of `fresh`, or passes on those of who made the chunk.
+            match self.slot(chunk).compare_exchange(there.0, more.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    used::taken(Chunk::bytes_of(part));
+                    if self.announces {
+                        used::announced_by(Chunk::bytes_of(part) as i64);
+                    }
+                    there = more;
+                }
+                Err(winner) => {
+                    if let Some(fresh) = fresh {
+                        // SAFETY: `fresh` was allocated above and never shared.
+                        unsafe { release(fresh, CHUNK_WORDS) };
+                    }
+                    there = Chunk(winner);
+                }
+            }
+        }
     }
 
     /// The first record id of the chunk behind that of `rid`.
@@ -238,12 +327,10 @@ impl IndirectionArray {
         }
     }
 
-    /// Bytes of the chunks that exist.
+    /// Bytes of the chunks that exist, as they are counted.
     pub fn bytes(&self) -> u64 {
-        let chunks = (0..self.chunks.load(Ordering::Acquire) as u64)
-            .filter(|chunk| self.get(Rid(chunk << CHUNK_BITS)).is_some())
-            .count();
-        (chunks * size_of::<[AtomicU64; CHUNK_WORDS]>()) as u64
+        let chunks = 0..self.chunks.load(Ordering::Acquire);
+        chunks.flat_map(|chunk| self.chunk(chunk).counted()).sum::<usize>() as u64
     }
 }
 
@@ -261,13 +348,16 @@ impl fmt::Debug for IndirectionArray {
 
 impl Drop for IndirectionArray {
     fn drop(&mut self) {
+        if self.announces {
+            used::announced_by(-(self.bytes() as i64));
+        }
         for chunk in 0..self.chunks.load(Ordering::Acquire) {
-            // SAFETY: in bounds; `&mut self` means nobody else is here.
-            let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Relaxed);
-            if !chunk.is_null() {
-                used::given_back(size_of::<[AtomicU64; CHUNK_WORDS]>());
-                // SAFETY: allocated by `get_or_grow`, once.
-                unsafe { release(chunk, CHUNK_WORDS) };
+            // `&mut self` means nobody else is here.
+            let chunk = self.chunk(chunk);
+            if let Some(words) = chunk.words() {
+                chunk.counted().for_each(used::given_back);
+                // SAFETY: allocated by `grow`, once.
+                unsafe { release(words, CHUNK_WORDS) };
             }
         }
         // SAFETY: allocated by `new`.
@@ -297,6 +387,25 @@ mod tests {
         assert_eq!(seen, [Rid(5), Rid(1 << 20)]);
         assert!(array.get_or_grow(IndirectionArray::LIMIT).is_none());
         assert!(array.get(Rid::MAX).is_none());
+    }
+
+    #[test]
+    fn what_is_written_to_is_counted() {
+        let page = 8 << PART_BITS;
+        let array = IndirectionArray::new();
+        assert!(array.get(Rid(0)).is_none() && array.bytes() == 0);
+        let grown: Vec<u64> = [0, 511, 512, 20, 1023, 2000, 65_535, 32_768, 65_536]
+            .into_iter()
+            .map(|rid| {
+                array.get_or_grow(Rid(rid)).unwrap();
+                array.bytes() / page
+            })
+            .collect();
+        assert_eq!(grown, [1, 1, 2, 2, 2, 4, 68, 68, 69]);
+        // Who reads takes nothing.
+        assert!(array.get(Rid(9_000)).is_some() && array.bytes() == 69 * page);
+        assert!((0..=u64::from(u16::MAX)).all(|rid| array.get_or_grow(Rid(rid)).is_some()));
+        assert_eq!(array.bytes(), (8 << CHUNK_BITS) + page);
     }
 
     #[test]

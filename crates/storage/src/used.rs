@@ -1,5 +1,5 @@
-//! How much memory the tables take: versions, the nodes of indexes, the chunks of arrays, and what
-//! is noted of versions that are to go.
+//! How much memory the tables take: versions, the nodes of indexes, the parts of arrays that are
+//! written to, and what is noted of versions that are to go.
 //!
 //! The count is the process's, and exact: whatever is made is counted where it is made, and taken
 //! off where it is freed, whichever thread does that. Each thread counts in a cache line that it
@@ -16,6 +16,8 @@ use crossbeam_utils::CachePadded;
 const STRIPES: usize = 64;
 
 static COUNTS: [CachePadded<AtomicI64>; STRIPES] = [const { CachePadded::new(AtomicI64::new(0)) }; STRIPES];
+/// What of that is announced. Seldom changed, and by parts of arrays.
+static ANNOUNCED: AtomicI64 = AtomicI64::new(0);
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -52,6 +54,17 @@ pub fn taken(bytes: usize) {
 #[inline]
 pub fn given_back(bytes: usize) {
     add(-taken_for(bytes));
+}
+
+/// So many bytes more, or less, of what is counted hold addresses that replay has announced.
+pub(crate) fn announced_by(bytes: i64) {
+    ANNOUNCED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// How many of the bytes that tables take hold addresses that replay has announced: what a standby
+/// needs and its primary does not.
+pub fn announced() -> u64 {
+    ANNOUNCED.load(Ordering::Relaxed).max(0) as u64
 }
 
 /// How many bytes the tables of this process take.

@@ -26,6 +26,7 @@ impl From<NotAdmitted> for CommitError {
     fn from(not: NotAdmitted) -> Self {
         match not {
             NotAdmitted::Refused(why) => Self::Refused(why),
+            NotAdmitted::Deposed(why) => Self::Deposed(why),
             NotAdmitted::HandsOver => Self::HandsOver,
         }
     }

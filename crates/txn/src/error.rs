@@ -104,6 +104,9 @@ pub enum CommitError {
     /// The safety level cannot be kept at the moment.
     #[error("refused, and rolled back: {0}")]
     Refused(String),
+    /// Another node is the primary.
+    #[error("refused, and rolled back: {0}")]
+    Deposed(String),
     /// The primary hands its role to another node.
     #[error("rolled back: this node hands the role of the primary to another: try again there")]
     HandsOver,

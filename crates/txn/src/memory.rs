@@ -5,17 +5,18 @@
 //! |---|---|
 //! | the limit | who adds a row, or makes a row another one, is refused |
 //! | a sixteenth above | the same, for the tables of the catalog: definitions and roles can change in between |
-//! | an eighth above | a standby replays no more; it still receives |
+//! | an eighth above, or what replay has announced if that is more | a standby replays no more; it still receives |
 //!
-//! A standby needs more than its primary at times, for addresses that are not loaded yet. So with
-//! the same limit it comes to its end later than the primary does to its own.
+//! A standby needs more than its primary, for the addresses that replay announces. So with the same
+//! limit it comes to its end later than the primary does to its own: also where there are many
+//! tables of few rows, for whose addresses a standby needs more than an eighth.
 //!
 //! Workers look now and then, whenever they have added a certain number of bytes, and always while
 //! the limit is reached.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use freshet_storage::used::used;
+use freshet_storage::used::{announced, used};
 
 /// After how many bytes a worker looks again.
 pub(crate) const LOOK_AFTER: usize = 64 << 10;
@@ -81,12 +82,14 @@ impl Memory {
         self.exhausted.load(Ordering::Relaxed)
     }
 
-    /// Whether more is used than a standby is to replay into: an eighth more than the limit, and
-    /// from then on a sixteenth more.
+    /// Whether more is used than a standby is to replay into: an eighth more than the limit, or as
+    /// much more as replay has announced. From then on that counts until it is a sixteenth of the
+    /// limit less.
     pub fn is_exhausted(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         let before = self.exhausted.load(Ordering::Relaxed);
-        let now = used() >= limit.saturating_add(limit / if before { 16 } else { 8 });
+        let more = (limit / 8).max(announced()) - if before { limit / 16 } else { 0 };
+        let now = used() >= limit.saturating_add(more);
         if now != before {
             self.exhausted.store(now, Ordering::Relaxed);
         }

@@ -1,5 +1,6 @@
 //! CREATE TABLE.
 
+use freshet_engine::CreateTableError;
 use freshet_sql::{
     SqlError, SqlState, Type,
     types::{Cast, CastContext, Kind},
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{
     bind::{modify::ROW_ID, not_supported},
+    error::{open_error, procedure_error},
     schema::{
         Check, Column, Identity, Index, IndexColumn, IndexConstraint, Named, Oid, Table, TableInfo, privilege, relation,
     },
@@ -138,7 +140,12 @@ impl Work<'_, '_, '_> {
         let (database, frees) = (self.ddl.catalog.database(), self.ddl.transaction.worker().frees());
         let made = database.define_table_for(&definition, frees).map(|(table, _)| table);
         made.map(drop).map_err(|cause| {
-            error(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("cannot make table \"{}\": {cause}", table.name))
+            let what = format!("cannot make table \"{}\"", table.name);
+            match cause {
+                CreateTableError::Procedure(cause) => procedure_error(&what, cause),
+                CreateTableError::Open(cause) => open_error(&what, &cause),
+                other => error(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("{what}: {other}")),
+            }
         })
     }
 

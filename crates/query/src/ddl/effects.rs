@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_engine::Worker;
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::SqlError;
 
 use crate::{
+    error::index_error,
     locks::LockManager,
     schema::{Catalog, Entry, Oid, Schema, TableInfo},
     sequence::Sequences,
@@ -235,7 +236,7 @@ fn states(all: &[Arc<Schema>]) -> impl Iterator<Item = u64> {
 /// When the catalog cannot be read, something cannot be discarded, or all workers are taken.
 pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
     let unfinished = catalog.database().drop_unfinished_indexes();
-    unfinished.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string()))?;
+    unfinished.map_err(|cause| index_error("cannot drop an index", cause))?;
     // In this order: what is made later is not looked at, and what is under way is either still
     // noted then, or has committed and is named by what is read last. Names are given again, to
     // tables that are made later: so those that were seen are dropped, and not what has their name

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use freshet_engine::{BuildError, IndexError, Isolation, WriteError};
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::SqlError;
 
 use super::{
     rewrite::not_copied,
-    work::{Halt, Step, Work, error},
+    work::{Halt, Step, Work},
 };
 use crate::{
-    error::memory_full,
+    error::{index_error, memory_full},
     locks::LockMode,
     schema::{Table, TableInfo, relation},
 };
@@ -85,6 +85,6 @@ fn failed(cause: IndexError, info: &TableInfo, table: &Table) -> SqlError {
             described(WriteError::UniqueViolation { index: name }, &row)
         }
         IndexError::Build(BuildError::Memory(cause)) => memory_full(&cause),
-        other => error(SqlState::SYSTEM_ERROR, format!("could not create index \"{name}\": {other}")),
+        other => index_error(&format!("could not create index \"{name}\""), other),
     }
 }

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     ddl::effects::Making,
-    error::{commit_error, procedure_error, read_error, write_error},
+    error::{commit_error, index_error, procedure_error, read_error, write_error},
 };
 
 /// The engine's table.
@@ -421,7 +421,7 @@ impl Catalog {
             // Somebody else was faster, or the table is gone.
             Ok(_) | Err(IndexError::NoIndex { .. }) => Ok(()),
             Err(_) if table.dropped_at().is_some() => Ok(()),
-            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            Err(cause) => Err(index_error("cannot drop an index", cause)),
         }
     }
 

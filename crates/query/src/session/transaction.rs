@@ -18,6 +18,7 @@ use super::notify::WantedMark;
 use super::{Session, parse::Parsed, settings};
 use crate::{
     commit::Level,
+    error::commit_error,
     execute::deferred::{Deferred, DeferredMark},
     exported::{Exported, Exports},
     inputs::Recorder,
@@ -380,7 +381,7 @@ impl<'w> Session<'w> {
             Some(Ok(ticket)) => Some(ticket),
             Some(Err(cause)) => {
                 self.ended(false, out);
-                return Err(self.shared.commit_error(cause));
+                return Err(commit_error(cause));
             }
         };
         if let Some(ticket) = ticket {

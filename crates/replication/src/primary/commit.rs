@@ -408,7 +408,9 @@ impl CommitGate for CommitStage {
 
     fn admit(&self) -> Result<(), NotAdmitted> {
         if let Some(refusal) = self.refusal() {
-            return Err(NotAdmitted::Refused(refusal.to_string()));
+            let why = refusal.to_string();
+            let deposed = matches!(refusal, Refusal::Fenced { .. });
+            return Err(if deposed { NotAdmitted::Deposed(why) } else { NotAdmitted::Refused(why) });
         }
         if self.holding.closed.load(Ordering::SeqCst) { Err(NotAdmitted::HandsOver) } else { Ok(()) }
     }

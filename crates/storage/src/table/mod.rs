@@ -113,7 +113,7 @@ impl Content {
             name: definition.name.as_str().into(),
             indexes: IndexList::new(definition).publish(),
             data: IndirectionArray::new(),
-            replay: IndirectionArray::new(),
+            replay: IndirectionArray::of_announcements(),
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
             leftovers: AtomicBool::new(false),

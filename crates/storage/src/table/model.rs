@@ -40,7 +40,7 @@ impl Scene {
                 fid: Fid(1),
                 name: "bare".into(),
                 data: IndirectionArray::new(),
-                replay: IndirectionArray::new(),
+                replay: IndirectionArray::of_announcements(),
                 indexes: IndexList::of(Vec::new(), Lsn::ZERO).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
