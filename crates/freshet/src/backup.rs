@@ -69,8 +69,8 @@ pub(crate) struct RestoreOptions {
     /// The directory of each stream of that log, if they are elsewhere. Repeat it for each stream.
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Vec<PathBuf>,
-    /// Restore every commit that ends at or below this LSN; freshet.last_commit is where one begins.
-    /// [default: everything]
+    /// Restore every commit that ends at or below this LSN; `freshet.last_commit` is where one
+    /// begins. [default: everything]
     #[arg(long, value_name = "LSN", conflicts_with = "to_time")]
     pub(crate) to_lsn: Option<u64>,
     /// Restore what had committed by this time, like 2027-01-31T23:59:59Z, or seconds since 1970.

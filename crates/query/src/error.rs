@@ -99,9 +99,8 @@ pub fn procedure_error(what: &str, cause: ProcedureError) -> SqlError {
     }
 }
 
-/// A transaction of the server's own of which it is open whether it is committed, and which is to
-/// be before the client's own goes on. That one is not open: it has not committed, and is rolled
-/// back with this error.
+/// It is open whether a transaction of the server's own is committed, and the client's needs it.
+/// That one is not open: it has not committed, and is rolled back with this error.
 #[cold]
 pub fn open_error(what: &str, cause: &OutcomeOpen) -> SqlError {
     let (state, why) = match cause {

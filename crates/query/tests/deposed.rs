@@ -7,7 +7,7 @@ use std::thread;
 use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_engine::{Consent, NodeConfig, Safety};
 
-/// A node of three, each of which must hold what is committed.
+/// A node of three, which all must hold what is committed.
 fn of(directory: &tempfile::TempDir, primary: Option<&SqlNode>) -> SqlNode {
     let join = primary.map(|primary| primary.node.address().to_owned());
     SqlNode::start(NodeConfig { join, safety: Safety::Quorum(3), ..config(Some(directory.path())) })

@@ -10,11 +10,11 @@
 //!
 //! # What it takes
 //!
-//! A chunk is mapped whole, and takes memory where it is written to: of most tables there are few
-//! records, and ids go up from the chunk's start. So a chunk has parts, of which the first is a page
-//! and each other one as long as all before it, and a part is counted ([`crate::used`]) when
-//! somebody asks for a word there to write to it. The lowest bits of the chunk's pointer in the
-//! directory say which parts are counted.
+//! A chunk is mapped whole, and takes memory where it is written to: most tables have few records,
+//! and ids go up from the chunk's start. So a chunk has parts: the first is a page, and each other
+//! one is as long as all before it. A part is counted ([`crate::used`]) when somebody asks for a
+//! word there to write to it. The lowest bits of the chunk's pointer in the directory say which
+//! parts are counted.
 
 #[cfg(not(loom))]
 use std::alloc::{Layout, handle_alloc_error};

@@ -56,7 +56,7 @@ pub fn given_back(bytes: usize) {
     add(-taken_for(bytes));
 }
 
-/// So many bytes more, or less, of what is counted hold addresses that replay has announced.
+/// As many bytes more, or less, of what is counted hold addresses that replay has announced.
 pub(crate) fn announced_by(bytes: i64) {
     ANNOUNCED.fetch_add(bytes, Ordering::Relaxed);
 }
