@@ -1,4 +1,5 @@
-//! Primaries whose disks are slow or full, or whose logs have failed: drives [`freshet_cluster::stuck`].
+//! Primaries whose disks are slow or full, or whose logs have failed: drives
+//! [`freshet_cluster::stuck`].
 
 use std::time::Duration;
 
