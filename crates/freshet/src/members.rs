@@ -3,6 +3,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
+use freshet_base::Safety;
+use freshet_engine::ASYNCHRONOUS;
 use serde_json::Value;
 
 use crate::{
@@ -79,12 +81,34 @@ pub(crate) fn health(members: &Value) -> Health {
     if members["primary"] != true {
         return Health::Failing;
     }
-    // Of those on whom no commit counts, none has to be in sync.
-    let lacks = |node: &Value| node["connected"] != true || node["vote"] == true && node["in_sync"] != true;
     match members["standing"].as_str() {
-        Some("safe") if !nodes(members).iter().any(lacks) => Health::Well,
+        Some("safe") if !nodes(members).iter().any(|node| lacks(members, node)) => Health::Well,
         Some("safe" | "degraded") => Health::Lacking,
         _ => Health::Failing,
+    }
+}
+
+/// Whether the cluster waits for this node: it is away, or commits do not count on it yet, and are
+/// to.
+fn lacks(members: &Value, node: &Value) -> bool {
+    let counts = node["vote"] == true && node["in_sync"] == true;
+    node["connected"] != true || !counts && (node["vote"] == true || is_to_count(members, node))
+}
+
+/// Whether commits are to count on this node, which is here, or failovers on this witness.
+fn is_to_count(members: &Value, node: &Value) -> bool {
+    let level = members["safety"].as_str().and_then(|level| level.parse::<Safety>().ok());
+    let with_data = |it: &&Value| it["vote"] == true && it["role"] != "witness";
+    match node["role"].as_str() {
+        // Mirrors and relays may be asynchronous, too.
+        Some("standby" | "relay" | "mirror") => {
+            !level.is_some_and(Safety::counts_on_nobody) && node["no_vote"] != ASYNCHRONOUS
+        }
+        Some("witness") => match level {
+            Some(Safety::Majority) => nodes(members).iter().filter(with_data).count() < 3,
+            level => level == Some(Safety::TwoSafe),
+        },
+        _ => false,
     }
 }
 
@@ -141,6 +165,18 @@ const HEADS: [&str; 9] =
 /// What a primary's standing comes to that has no lease.
 const LEASE_OVER: &str = "lease over: it hears too few of the other nodes, and nothing commits";
 
+/// For which nodes the cluster waits, if it does.
+fn waits(members: &Value) -> String {
+    let who = |node: &Value| {
+        let why = if node["connected"] == true { "does not count yet" } else { "is away" };
+        let (role, id, address) = (text(&node["role"]), text(&node["node"]), text(&node["address"]));
+        let address = if address.is_empty() { address } else { format!(" at {address}") };
+        format!("{role} {id}{address}, which {why}")
+    };
+    let lacking: Vec<_> = nodes(members).iter().filter(|node| lacks(members, node)).map(who).collect();
+    if lacking.is_empty() { String::new() } else { format!("; waits for {}", lacking.join("; ")) }
+}
+
 /// For people. Keys that it does not know are left out: a newer node may have more.
 fn table(members: &Value) -> String {
     let mut lines = Vec::new();
@@ -150,7 +186,8 @@ fn table(members: &Value) -> String {
         let standing = if standing == "lease-over" { LEASE_OVER.to_owned() } else { standing };
         let not_yet = |waits| format!(", not on record yet{waits}");
         let pending = pending(&members["level_pending"]).map(not_yet).unwrap_or_default();
-        lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}{pending}: {standing}"));
+        let waits = waits(members);
+        lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}{pending}: {standing}{waits}"));
     } else {
         let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
         lines.push(format!("NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}"));
@@ -207,7 +244,7 @@ mod tests {
             "connected": true, "in_sync": false, "vote": false, "no_vote": "no commit waits for it",
             "lag": { "bytes": 2048, "time": null } });
         let shown = table(&members(&[primary(), away, asynchronous]));
-        let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
+        let line = |node: &str| shown.lines().skip(1).find(|line| line.contains(node)).unwrap().to_owned();
         assert!(line("a1  a:1").contains("0.1.0 (23)") && line("a1  a:1").contains("yes for 5 min"), "{shown}");
         let away = line("b2");
         assert!(away.contains("away for 2 h") && away.contains("unknown") && !away.contains("0 B"), "{shown}");
@@ -240,13 +277,25 @@ mod tests {
         };
         let away = with(primary(), "connected", false.into());
         let late = with(primary(), "in_sync", false.into());
-        let voiceless = with(late.clone(), "vote", false.into());
+        let voiceless = with(with(late.clone(), "vote", false.into()), "role", "standby".into());
+        let with_witness = |data: usize| {
+            let witness = with(voiceless.clone(), "role", "witness".into());
+            let nodes = [vec![primary(); data], vec![witness]].concat();
+            with(members(&nodes), "safety", "majority".into())
+        };
         let blocked = with(members(&[primary()]), "standing", "blocked".into());
         let unleased = with(members(&[primary()]), "standing", "lease-over".into());
         let alone = with(members(&[primary()]), "primary", false.into());
         for (members, expected) in [
             (members(&[primary()]), Health::Well),
-            (members(&[primary(), voiceless]), Health::Well),
+            (members(&[primary(), voiceless.clone()]), Health::Lacking),
+            (members(&[primary(), with(voiceless.clone(), "no_vote", ASYNCHRONOUS.into())]), Health::Well),
+            (with(members(&[primary(), voiceless.clone()]), "safety", "1-safe".into()), Health::Well),
+            (members(&[primary(), with(voiceless.clone(), "role", "archive".into())]), Health::Well),
+            (members(&[primary(), with(voiceless.clone(), "role", "asynchronous".into())]), Health::Well),
+            (members(&[primary(), with(voiceless.clone(), "role", "witness".into())]), Health::Well),
+            (with_witness(2), Health::Lacking),
+            (with_witness(3), Health::Well),
             (members(&[primary(), late]), Health::Lacking),
             (members(&[primary(), away]), Health::Lacking),
             (blocked, Health::Failing),
@@ -256,6 +305,10 @@ mod tests {
         ] {
             assert_eq!(health(&members), expected, "{members}");
         }
+        let first = |members: &Value| table(members).lines().next().unwrap_or_default().to_owned();
+        let said = first(&members(&[primary(), voiceless]));
+        assert!(said.ends_with("safe; waits for standby 00000000000000a1 at a:1, which does not count yet"), "{said}");
+        assert!(first(&members(&[primary()])).ends_with(": safe"));
         assert!(table(&alone).starts_with("NOT FROM A PRIMARY"), "{}", table(&alone));
         assert!(table(&json!([])).contains("vote"));
         let maintained = with(members(&[primary()]), "maintenance", second(300));

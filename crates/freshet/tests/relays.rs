@@ -96,3 +96,28 @@ fn who_is_below_a_relay_is_removed_there_too() {
         assert_eq!(missing(&connect(node), &[mark]), [mark]);
     }
 }
+
+/// The runbook's wait: as soon as it is over, the primary may be lost.
+#[test]
+fn members_waits_until_a_node_that_joins_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let automatic = ["--failover", "automatic"];
+    let mut primary = start(&path("a"), &automatic);
+    let join = ["--join", &primary.ready().listen, "--failover", "automatic"];
+    let second = start(&path("b"), &join);
+    wait_for_members(&primary, "both count", |nodes, code| nodes.len() == 2 && code == Some(0));
+    let client = connect(&primary);
+    client.run("CREATE TABLE wide (n int, x text)", SOON).unwrap();
+    let fill = "INSERT INTO wide SELECT i, repeat('x', 300) FROM generate_series(1, 60000) i";
+    client.run(fill, SOON).unwrap();
+    let third = start(&path("c"), &join);
+    wait_for_members(&primary, "all count", |nodes, code| nodes.len() == 3 && code == Some(0));
+    primary.kill();
+    let others = [second, third];
+    let deadline = Instant::now() + SOON;
+    while !others.iter().any(|node| status(node)["role"] == "primary") {
+        assert!(Instant::now() < deadline, "none leads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -41,7 +41,7 @@ const AWAY: Duration = Duration::from_secs(24 * 3600);
 const MOST_AWAY: usize = 16;
 
 /// Why such a node has no vote.
-const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
+pub const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
 /// What a node is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
