@@ -9,7 +9,7 @@ use std::{
 };
 
 use common::{SOON, connect, create_journal, in_sync, missing, program, run, start, status, wait_until, write};
-use freshet::children::NodeProcess;
+use freshet::{children::NodeProcess, client::Client};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
 
@@ -48,6 +48,20 @@ fn wait_for_members(node: &NodeProcess, what: &str, is_so: impl Fn(&[Value], Opt
             return nodes;
         }
         assert!(Instant::now() < deadline, "{what} has not come about: {code:?} {nodes:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A node that may start again before it is like that.
+fn wait_through_restart(node: &NodeProcess, what: &str, is_so: impl Fn(&Value) -> bool) {
+    let deadline = Instant::now() + SOON;
+    let ask = || Client::connect(&node.ready().address, SOON).and_then(|client| client.status(SOON)).ok();
+    loop {
+        let status: Value = ask().and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        if is_so(&status) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what} has not come about: {status:#}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -95,6 +109,42 @@ fn who_is_below_a_relay_is_removed_there_too() {
     for node in [first, second] {
         assert_eq!(missing(&connect(node), &[mark]), [mark]);
     }
+}
+
+/// It has followed the primary itself, since the relay has led in the meantime.
+#[test]
+fn who_is_below_a_relay_again_is_not_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let primary = start(&path("a"), &[]);
+    let relay = start(&path("r"), &["--join", &primary.ready().listen, "--relay-standbys", "1"]);
+    let listen = |node: &NodeProcess| node.ready().listen.clone();
+    let mut below = start(&path("n"), &["--join", &listen(&relay), "--asynchronous"]);
+    let id = status(&below)["node"].clone();
+    wait_for_members(&primary, "all are here", |nodes, code| nodes.len() == 3 && code == Some(0));
+    for (from, to) in [(&primary, &relay), (&relay, &primary)] {
+        wait_for_members(from, "all are in sync", |nodes, code| nodes.len() == 3 && code == Some(0));
+        let (code, text) = run(&["switch-over", "--address", &from.ready().address, &listen(to)]);
+        assert_eq!(code, Some(0), "{text}");
+        wait_through_restart(to, "it leads", |status| status["role"] == "primary");
+        wait_through_restart(from, "it follows", |status| status["link"]["link"] == "following");
+    }
+    let is_fed = |status: &Value| {
+        status["standbys"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|it| it["node"] == id && it["connected"] == true))
+    };
+    wait_until(&primary, "it follows the primary itself", is_fed);
+    below.kill();
+    let ports = below.ready().clone();
+    let here = ["--address", &ports.address, "--listen", &ports.listen, "--join", &listen(&relay), "--asynchronous"];
+    let below = start(&path("n"), &here);
+    let nodes = wait_for_members(&primary, "all are here", |nodes, code| nodes.len() == 3 && code == Some(0));
+    let shown = nodes.iter().find(|node| node["node"] == id).unwrap();
+    assert_eq!((&shown["connected"], &shown["follows"]), (&true.into(), &status(&relay)["node"]), "{shown}");
+    let (code, text) = run(&["restart", "--rolling", "--patience", "60", &primary.ready().address]);
+    assert_eq!(code, Some(0), "{text}");
+    drop(below);
 }
 
 /// The runbook's wait: as soon as it is over, the primary may be lost.

@@ -403,8 +403,22 @@ impl Table {
             Ok(Reply::Members(theirs)) => Some(theirs.nodes.into_iter().take(MOST)),
             _ => None,
         });
-        let (here, away): (Vec<_>, Vec<_>) = theirs.flatten().partition(|status| status.follows.is_some());
-        here.into_iter().for_each(|status| self.add(status));
+        self.add_below(theirs.flatten());
+    }
+
+    /// What relays know of others. One that is fed there is not away, though it was fed by this
+    /// node before; but commits may count on what it holds.
+    fn add_below(&mut self, theirs: impl Iterator<Item = MemberStatus>) {
+        let (here, away): (Vec<_>, Vec<_>) = theirs.partition(|status| status.follows.is_some());
+        for status in here {
+            let counts = self
+                .votes
+                .set
+                .as_ref()
+                .is_some_and(|set| set.may_have(status.node) || set.roster.voters.contains(&status.node));
+            self.members.nodes.retain(|known| known.node != status.node || known.connected == Some(true) || counts);
+            self.add(status);
+        }
         // One that is away there may follow another node by now. Of nodes that no relay feeds, or
         // has fed, the primary knows more.
         let is_below = |status: &MemberStatus| status.role == MemberRole::Asynchronous;

@@ -99,6 +99,24 @@ fn no_more_nodes_are_shown_than_a_cluster_has() {
     assert!(members.nodes[1..].iter().all(|node| !node.vote));
 }
 
+/// It followed this node while that led before, and is below its relay again.
+#[test]
+fn who_is_fed_by_a_relay_is_not_away() {
+    let away = StandbyStatus { synchronous: false, connected_or_away_for: Some(Duration::from_secs(5)), ..standby(3) };
+    let below = |node| {
+        let fed = StandbyStatus { connected: true, ..standby(node) };
+        MemberStatus::of_standby(&fed, NodeId(2), true)
+    };
+    let mut table = table(Safety::Quorum(2), None);
+    table.add_fed(&[away, StandbyStatus { connected: true, relay: true, ..standby(2) }], &[], false);
+    table.add_below([below(3), below(2), MemberStatus { follows: None, ..below(4) }].into_iter());
+    let shown: Vec<_> = table.members.nodes.iter().map(|it| (it.node.0, it.role, it.follows.map(|by| by.0))).collect();
+    let expected =
+        [(1, MemberRole::Primary, None), (2, MemberRole::Relay, Some(1)), (3, MemberRole::Asynchronous, Some(2))];
+    assert_eq!(shown[..3], expected);
+    assert_eq!(shown[3..], [(4, MemberRole::Asynchronous, None)]);
+}
+
 /// Until the relay has ended its connection, it is shown.
 #[test]
 fn who_was_removed_is_shown_as_long_as_it_is_connected() {
