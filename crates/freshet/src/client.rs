@@ -99,6 +99,11 @@ struct Waiters {
     lost: bool,
 }
 
+/// What `freshet enrol` has written to a directory.
+pub(crate) fn client_credentials(directory: &Path) -> io::Result<Credentials> {
+    Credentials::read(&Files::in_directory(directory), freshet_base::ClusterId(0)).map_err(io::Error::other)
+}
+
 /// A connection to the node at `address`.
 fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) -> io::Result<Stream> {
     let Some(credentials) = credentials else {
@@ -110,8 +115,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
         let why = "it is not a process of this user on this machine, so --credentials are needed (see `freshet enrol`)";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     };
-    let credentials = Credentials::read(&Files::in_directory(credentials), freshet_base::ClusterId(0));
-    let credentials = credentials.map_err(io::Error::other)?;
+    let credentials = client_credentials(credentials)?;
     if credentials.have_ended() {
         let why = "the certificate that --credentials names has ended: get another with `freshet enrol`";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{SOON, connect, create_journal, in_sync, missing, program, run, start, status, wait_until, write};
+use common::{
+    SOON, connect, create_journal, in_sync, missing, program, run, start, status, wait_for_message, wait_until, write,
+};
 use freshet::{children::NodeProcess, client::Client};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
@@ -145,6 +147,31 @@ fn who_is_below_a_relay_again_is_not_away() {
     let (code, text) = run(&["restart", "--rolling", "--patience", "60", &primary.ready().address]);
     assert_eq!(code, Some(0), "{text}");
     drop(below);
+}
+
+/// The primary is killed in the middle: the command says who leads.
+#[test]
+fn a_switch_over_whose_primary_is_lost_names_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let automatic = ["--failover", "automatic"];
+    let mut primary = start(&path("a"), &automatic);
+    let join = ["--join", &primary.ready().listen, "--failover", "automatic"];
+    let others = ["b", "c"].map(|name| start(&path(name), &join));
+    wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
+    let (asked, to) = (primary.ready().address.clone(), others[0].ready().listen.clone());
+    // It waits for this one to come near.
+    others[0].pause();
+    let command = std::thread::spawn(move || run(&["switch-over", "--address", &asked, &to]));
+    wait_for_message(&primary, "a switch-over begins");
+    primary.kill();
+    others[0].resume();
+    let (code, text) = command.join().unwrap();
+    let leads = |node: &NodeProcess| status(node)["role"] == "primary";
+    let place = others.iter().position(leads).unwrap_or_else(|| panic!("none leads: {text}"));
+    assert_eq!(code, Some(i32::from(place != 0)), "{text}");
+    let said = if place == 0 { "the role has moved to " } else { "another node leads than the one that was to: " };
+    assert!(text.contains(&format!("{said}{}", others[place].ready().listen)), "{text}");
 }
 
 /// The runbook's wait: as soon as it is over, the primary may be lost.

@@ -231,10 +231,7 @@ fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
     let _ = thread::Builder::new().name("greet".into()).spawn(move || {
         let introduced = match door {
             Door::Tcp => introduce(connection, &for_thread),
-            Door::Local(socket) => {
-                introduce_locally(connection, socket, &for_thread);
-                None
-            }
+            Door::Local(socket) => introduce_locally(connection, socket, &for_thread),
         };
         drop(place);
         if let Some((hello, connection)) = introduced {
@@ -352,19 +349,20 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
     }
 }
 
-/// Answers a process of this user on this machine.
-fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared) {
-    let Some((hello, connection)) = greeting(connection, Instant::now() + PATIENCE) else { return };
+/// The hello of a process of this user on this machine, if it is to be answered by the node.
+fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared) -> Option<(Hello, Connection)> {
+    let (hello, connection) = greeting(connection, Instant::now() + PATIENCE)?;
     let peer = connection.peer();
-    match hello.purpose {
-        purpose if !may(Caller::Owner, &purpose) => refuse(connection, Refusal::Violation(Caller::Owner.refusal())),
-        Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true, peer)),
+    match &hello.purpose {
+        purpose if !may(Caller::Owner, purpose) => refuse(connection, Refusal::Violation(Caller::Owner.refusal())),
+        Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, newcomer, true, peer)),
         Purpose::Passage { number } => {
-            shared.keep_passage(number, socket);
+            shared.keep_passage(*number, socket);
             answer(connection, Term(0), &Reply::Noted);
         }
-        _ => refuse(connection, Refusal::Violation("this is not answered here".into())),
+        _ => return Some((hello, connection)),
     }
+    None
 }
 
 fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, peer: SocketAddr) -> Reply {
@@ -504,6 +502,24 @@ pub fn call(
     let mut connection = connect(credentials, address, patience)?;
     let reply = ask(&mut connection, address, hello, term)?;
     Ok((reply, connection))
+}
+
+/// Asks as a client does: with credentials, or as a process of the node's user on its machine.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub fn call_as_client(
+    credentials: Option<&Credentials>,
+    address: &str,
+    hello: &Hello,
+    patience: Duration,
+) -> Result<Reply, CallError> {
+    let stranger = || CallError::NoToken { address: address.to_owned() };
+    let mut connection = match credentials {
+        Some(credentials) => connect(credentials, address, patience)?,
+        None => near(address, patience)?.map(|(_, connection)| connection).ok_or_else(stranger)?,
+    };
+    ask(&mut connection, address, hello, Term(0))
 }
 
 /// The introduction and the answer, on a connection that is there already.

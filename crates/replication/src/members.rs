@@ -7,13 +7,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
 use freshet_cluster::in_sync::{Holder, InSyncSet};
 use freshet_membership::{Credentials, fingerprint_text};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    endpoint::{CallError, call},
+    endpoint::{CallError, call, call_as_client},
     follow::{Shared, Store},
     promotion::ask_all,
     status::{Lag, ObserverStatus, StandbyStatus, WitnessStatus},
@@ -490,6 +490,23 @@ fn ask_primary<S: Store>(shared: &Shared<S>, address: &str) -> Result<Members, S
         Ok((Reply::Members(_), _)) => Err(format!("the node at {address} is not the primary")),
         Ok(_) => Err(CallError::Unexpected { address: address.to_owned() }.to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Asks the node that listens for others at `address` what it knows by itself of its cluster, as a
+/// client: with an operator's credentials, or as a process of its user on its machine. None if it
+/// does not answer that. Each step takes at most `patience`.
+pub fn ask_members(
+    address: &str,
+    cluster: ClusterId,
+    credentials: Option<&Credentials>,
+    patience: Duration,
+) -> Option<Members> {
+    let purpose = Purpose::Members { relays: 0 };
+    let hello = Hello { cluster: Some(cluster), node: NodeId(0), address: String::new(), purpose };
+    match call_as_client(credentials, address, &hello, patience) {
+        Ok(Reply::Members(members)) => Some(*members),
+        _ => None,
     }
 }
 

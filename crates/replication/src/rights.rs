@@ -69,6 +69,7 @@ impl Caller {
 /// | Enrol | [`Caller::Owner`], [`Caller::Stranger`] with a token | a certificate |
 /// | Passage | [`Caller::Owner`] | nothing |
 /// | Checkpoint | [`Caller::Node`], [`Caller::Archive`], [`Caller::Operator`]: a backup changes nothing | all rows |
+/// | Members | [`Caller::Owner`], [`Caller::Node`], [`Caller::Operator`] | names and states |
 /// | Identify | [`Caller::Node`], [`Caller::Archive`] | the cluster's id |
 /// | Join | [`Caller::Node`], [`Caller::Archive`] as one on which no commit counts | the log |
 /// | Session, Cancel | [`Caller::Node`]: it has let the client in | what the client's role may see |
@@ -82,6 +83,8 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         // Descriptors come by the other door.
         Purpose::Passage { .. } => caller == Caller::Owner,
         Purpose::Checkpoint { .. } => matches!(caller, Caller::Node | Caller::Archive | Caller::Operator),
+        // The control port says the same; a command whose node is lost asks the others here.
+        Purpose::Members { .. } => matches!(caller, Caller::Owner | Caller::Node | Caller::Operator),
         Purpose::Identify | Purpose::Renew => matches!(caller, Caller::Node | Caller::Archive),
         Purpose::Join(join) => caller == Caller::Node || caller == Caller::Archive && !join.member && !join.mirror,
         Purpose::Fetch { .. }
@@ -90,7 +93,6 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Announce { .. }
         | Purpose::Originals
         | Purpose::BeginAgain { .. }
-        | Purpose::Members { .. }
         | Purpose::Maintenance(_)
         | Purpose::Witness
         | Purpose::Ask(_)

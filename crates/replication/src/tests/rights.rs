@@ -92,8 +92,7 @@ const MAY: [[bool; 8]; 19] = [
     [true, false, false, false, false, false, false, false],
     // Identify.
     [false, true, true, false, false, false, false, false],
-    // Consult, hand over, announce, join as a member, fetch, original, begin again, members,
-    // maintenance, witness, ask, restart.
+    // Consult, hand over, announce, join as a member, fetch, original, begin again.
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
@@ -101,7 +100,9 @@ const MAY: [[bool; 8]; 19] = [
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
-    [false, true, false, false, false, false, false, false],
+    // Members.
+    [true, true, false, false, true, false, false, false],
+    // Maintenance, witness, ask, restart.
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
