@@ -244,7 +244,7 @@ mod tests {
             "connected": true, "in_sync": false, "vote": false, "no_vote": "no commit waits for it",
             "lag": { "bytes": 2048, "time": null } });
         let shown = table(&members(&[primary(), away, asynchronous]));
-        let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
+        let line = |node: &str| shown.lines().skip(1).find(|line| line.contains(node)).unwrap().to_owned();
         assert!(line("a1  a:1").contains("0.1.0 (23)") && line("a1  a:1").contains("yes for 5 min"), "{shown}");
         let away = line("b2");
         assert!(away.contains("away for 2 h") && away.contains("unknown") && !away.contains("0 B"), "{shown}");
