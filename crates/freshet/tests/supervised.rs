@@ -260,7 +260,10 @@ impl Clients {
 fn wait_for_all(nodes: &[Supervised]) {
     let level = || {
         let states: Vec<_> = nodes.iter().filter_map(Supervised::status).collect();
-        states.iter().any(|status| status["role"] == "primary" && common::in_sync(status) == 2)
+        // The log may flow to one that is still starting.
+        let follow = states.iter().filter(|status| status["link"]["link"] == "following").count();
+        let leads = |status: &Value| status["role"] == "primary" && common::in_sync(status) == 2;
+        follow == 2 && states.iter().any(leads)
     };
     let deadline = Instant::now() + SOON;
     while !level() {
