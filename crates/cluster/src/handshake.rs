@@ -453,7 +453,8 @@ pub fn check_gives_way(
 
 /// A former primary that comes back, and sounds out whether it could lead in `term`, lets those
 /// choose a successor who are about to ([`crate::watch::Watch::elects`]). To be asked of a question
-/// that binds nobody; one for the term that the asker knows only wants to know who leads.
+/// that asks for no promise. A question for the term that the asker knows only looks for the
+/// primary, and is not held up.
 ///
 /// # Errors
 /// [`Refusal::Elects`], of this `node`.

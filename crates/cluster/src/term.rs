@@ -374,7 +374,7 @@ impl TermState {
     /// that the node `me`, this one, gave itself does not stand in the way if it came to nothing: a
     /// candidate may be killed, and another leads in a term of the same number.
     ///
-    /// Nobody counts on that promise but the candidacy itself. Nothing of earlier terms is taken
+    /// Only the candidacy itself counts on that promise. Nothing of earlier terms is taken
     /// in, as before. Of this term the node has no blocks that could be taken for the other's, and
     /// has committed nothing: its log does not have the term, and no record does as its own, while
     /// the first commit follows a record. It never will: the fence is the other's, durably, before

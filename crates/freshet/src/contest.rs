@@ -1,6 +1,6 @@
-//! A primary that a node cannot follow, since it has promised the term to a third one, hands its
-//! role over: the next primary leads in a later term, which everybody enters. If nobody can take
-//! the role, and commits wait, the primary starts again, and leads in a later term itself.
+//! A primary that a node cannot follow, since the node has promised the term to a third one, hands
+//! its role over: the next primary leads in a later term, which all nodes enter. If no node can
+//! take the role, and commits wait, the primary starts again, and leads in a later term itself.
 
 use std::{
     sync::{

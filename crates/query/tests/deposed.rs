@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use crate::common::{SOON, Sql, SqlNode, config, eventually};
+use crate::common::{Sql, SqlNode, config, ends, eventually};
 use freshet_engine::{Consent, NodeConfig, Safety};
 
 /// A node of three, which all must hold what is committed.
@@ -22,15 +22,6 @@ fn three(directories: &[tempfile::TempDir; 3]) -> [SqlNode; 3] {
 
 fn session(node: &SqlNode, database: &str) -> Sql {
     Sql::open(Sql::config(node.address(), "freshet", None).dbname(database)).unwrap()
-}
-
-fn ends(sql: &Sql, statement: &str) -> String {
-    let asked = sql.runtime.block_on(async { tokio::time::timeout(SOON, sql.client.simple_query(statement)).await });
-    match asked {
-        Err(_) => "it does not end".to_owned(),
-        Ok(Ok(_)) => "it succeeds".to_owned(),
-        Ok(Err(error)) => error.code().map_or_else(|| "closed".to_owned(), |state| state.code().to_owned()),
-    }
 }
 
 const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1); CREATE SEQUENCE s";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::common::{
-    SOON, Sql, SqlNode, config, eventually,
+    SOON, Sql, SqlNode, config, ends, eventually,
     wire::{Part, Wire},
 };
 use freshet_base::wait::BOUND;
@@ -183,16 +183,6 @@ const WORK: &[Place] = &[
         ..work("SELECT * FROM t")
     },
 ];
-
-/// The SQLSTATE with which a statement fails, if it ends.
-fn ends(sql: &Sql, statement: &str) -> String {
-    let asked = sql.runtime.block_on(async { tokio::time::timeout(SOON, sql.client.simple_query(statement)).await });
-    match asked {
-        Err(_) => "it does not end".to_owned(),
-        Ok(Ok(_)) => "it succeeds".to_owned(),
-        Ok(Err(error)) => error.code().map_or_else(|| "closed".to_owned(), |state| state.code().to_owned()),
-    }
-}
 
 /// Asks for something again and again, as soon as the session runs the statement, until that ends.
 fn reached(node: &SqlNode, asking: &Sql, function: &str, place: &Place) -> String {

@@ -349,9 +349,7 @@ impl Terms {
         node: NodeId,
         primary: impl FnOnce(Term) -> Option<String>,
     ) -> Result<bool, NotPromised> {
-        let observed = self.change(|state| Ok::<_, TermStoreError>(state.fence.observe(term, node)))?;
-        let refusal = |Refused { highest, holder }| Refusal::of_term(term, highest, holder, primary(highest));
-        observed.map_err(|refused| refusal(refused).into())
+        self.promise_by(term, |state| state.fence.observe(term, node), primary)
     }
 
     /// The same where `node` shows that it leads in `term`, and `me` is this node
@@ -365,7 +363,17 @@ impl Terms {
         (term, node): (Term, NodeId),
         primary: impl FnOnce(Term) -> Option<String>,
     ) -> Result<bool, NotPromised> {
-        let observed = self.change(|state| Ok::<_, TermStoreError>(state.observe_primary(me, term, node)))?;
+        self.promise_by(term, |state| state.observe_primary(me, term, node), primary)
+    }
+
+    /// Promises `term` as `observe` does.
+    fn promise_by(
+        &self,
+        term: Term,
+        observe: impl FnOnce(&mut TermState) -> Result<bool, Refused>,
+        primary: impl FnOnce(Term) -> Option<String>,
+    ) -> Result<bool, NotPromised> {
+        let observed = self.change(|state| Ok::<_, TermStoreError>(observe(state)))?;
         let refusal = |Refused { highest, holder }| Refusal::of_term(term, highest, holder, primary(highest));
         observed.map_err(|refused| refusal(refused).into())
     }

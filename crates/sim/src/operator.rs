@@ -163,8 +163,8 @@ impl World {
         self.scenario.automatic && is_unattended(self.scenario.safety, set).is_ok()
     }
 
-    /// Whether somebody takes the primary's term for another node's, and nobody but an operator
-    /// does something about that.
+    /// Whether a node takes the primary's term for another node's, and only an operator does
+    /// something about that.
     fn contested(&self, primary: usize) -> bool {
         let term = self.nodes[primary].lead().map(|lead| lead.term);
         let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);

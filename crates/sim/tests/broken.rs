@@ -149,7 +149,7 @@ fn nobody_who_comes_back() {
     }
 }
 
-/// Two terms of one number were promised, and nobody begins a later one.
+/// Two terms of one number were promised, and no node begins a later one.
 #[test]
 fn a_term_that_stays_contested() {
     let scenario = Scenario { automatic: true, levels: true, ..Scenario::new(Safety::Quorum(2), 2) };

@@ -12,7 +12,7 @@
 //!
 //! A chunk is mapped whole, and takes memory where it is written to: most tables have few records,
 //! and ids go up from the chunk's start. So a chunk has parts: the first is a page, and each other
-//! one is as long as all before it. A part is counted ([`crate::used`]) when somebody asks for a
+//! one is as long as all before it. A part is counted ([`crate::used`]) when a thread asks for a
 //! word there to write to it. The lowest bits of the chunk's pointer in the directory say which
 //! parts are counted.
 
@@ -352,7 +352,7 @@ impl Drop for IndirectionArray {
             used::announced_by(-(self.bytes() as i64));
         }
         for chunk in 0..self.chunks.load(Ordering::Acquire) {
-            // `&mut self` means nobody else is here.
+            // `&mut self` means that no other thread is here.
             let chunk = self.chunk(chunk);
             if let Some(words) = chunk.words() {
                 chunk.counted().for_each(used::given_back);

@@ -4,8 +4,8 @@
 //! Sessions insert rows, and a fault comes to the cluster at a random moment. A round's figure is
 //! the time from the fault until a node that it did not come to acknowledges a row; of a fault that
 //! lasts, the longest time without a row. Then all nodes come back and are in sync, and the next
-//! round begins. In the end every acknowledged row must be
-//! on all nodes, none that was refused, and all nodes must hold the same.
+//! round begins. In the end every acknowledged row must be on all nodes, none that was refused, and
+//! all nodes must hold the same.
 
 mod acks;
 mod fault;

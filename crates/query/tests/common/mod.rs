@@ -205,6 +205,16 @@ impl Sql {
     }
 }
 
+/// The SQLSTATE with which a statement fails, if it ends.
+pub fn ends(sql: &Sql, statement: &str) -> String {
+    let asked = sql.runtime.block_on(async { tokio::time::timeout(SOON, sql.client.simple_query(statement)).await });
+    match asked {
+        Err(_) => "it does not end".to_owned(),
+        Ok(Ok(_)) => "it succeeds".to_owned(),
+        Ok(Err(error)) => error.code().map_or_else(|| "closed".to_owned(), |state| state.code().to_owned()),
+    }
+}
+
 /// An error with what the server has said.
 pub fn shown(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {

@@ -49,11 +49,9 @@ impl Shared {
             // Not only when that is noted: the disk may be full or hang, which may be why the other
             // leads.
             self.fence(term);
-            self.successor().leads = true;
         }
-        let promised = self.promise(hello, term);
         self.successor().leads |= term > mine && self.is_fenced();
-        if let Err(refusal) = promised {
+        if let Err(refusal) = self.promise(hello, term) {
             return Reply::Refused(refusal);
         }
         if term <= mine || !meets {

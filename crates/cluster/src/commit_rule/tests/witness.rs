@@ -145,8 +145,8 @@ fn the_primary_continues_alone_only_when_the_witness_has_noted_that() {
     assert_eq!(it.settle(&[A], 1), [1, 5, 9]);
 }
 
-/// The primary was alone with the witness, and begins another term without it: nobody else can
-/// lead, so it lets the witness go as it would a standby.
+/// The primary was alone with the witness, and begins another term without it. No other node can
+/// lead, so the primary lets the witness go as it would a standby.
 #[test]
 fn a_term_that_begins_without_the_witness_of_before_lets_it_go() {
     let mut it = pair(Safety::Majority);
