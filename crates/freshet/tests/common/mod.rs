@@ -186,6 +186,22 @@ pub fn wait_until(node: &NodeProcess, what: &str, condition: impl Fn(&Value) -> 
     }
 }
 
+/// Blocks until the status of one of the nodes satisfies `condition`: that node.
+pub fn wait_until_either<'n>(
+    nodes: &[&'n NodeProcess],
+    what: &str,
+    condition: impl Fn(&Value) -> bool,
+) -> &'n NodeProcess {
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(node) = nodes.iter().find(|node| condition(&status(node))) {
+            return node;
+        }
+        assert!(Instant::now() < deadline, "{what} has not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Runs `freshet` with these words: its exit code, and what it prints.
 pub fn run(words: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(program()).args(words).output().unwrap();
