@@ -425,12 +425,18 @@ impl World {
         }
     }
 
-    /// Tells everybody who is not fed who leads.
-    pub(crate) fn announce(&mut self, node: usize) {
-        if !self.nodes[node].leads() {
-            return;
+    /// Now and then a primary tells the others that it leads.
+    pub(crate) fn announce_again(&mut self, node: usize) {
+        if self.nodes[node].leads() {
+            self.announce(node);
+            let pause = self.dice.between(8000, 16_000);
+            self.later(node, pause, Own::Announce);
         }
-        let lead = self.nodes[node].lead().expect("it leads");
+    }
+
+    /// Tells everybody who is not fed who leads. One that is stuck is not to be followed.
+    pub(crate) fn announce(&mut self, node: usize) {
+        let Some(lead) = self.nodes[node].lead().filter(|lead| !lead.stuck.is_stuck()) else { return };
         let (term, acknowledged) = (lead.term, lead.rule.acknowledged());
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let fed = |host: &Recorded<Host>| host.feed_of(self.nodes[other].id).is_some();
@@ -438,7 +444,5 @@ impl World {
                 self.connect(node, other, Message::Announce { term, acknowledged });
             }
         }
-        let pause = self.dice.between(8000, 16_000);
-        self.later(node, pause, Own::Announce);
     }
 }

@@ -72,8 +72,6 @@ pub enum Broken {
     CommittedOfAnother,
     /// A standby follows its relay although commits may count on it.
     RelayNotLeft,
-    /// A primary that is stuck has its standbys come again, as a relay without an upstream.
-    StuckIsRelay,
     /// A node that has promised itself to another, or asked for a promise without success, does not
     /// come back by itself.
     PromiseForgotten,

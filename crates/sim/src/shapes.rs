@@ -40,11 +40,13 @@ pub enum Group {
     Majority,
     /// A witness votes beside two nodes with data, or may once nodes are removed.
     Witness,
+    /// Standbys stand by themselves, and no operator changes anything.
+    Unattended,
 }
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -60,6 +62,7 @@ impl Group {
         Self::Automatic,
         Self::Majority,
         Self::Witness,
+        Self::Unattended,
     ];
 
     /// The shapes of this group.
@@ -108,19 +111,27 @@ impl Group {
                 let alone = of(&[(Majority, 1), (Majority, 2), (Majority, 4)], unattended);
                 alone.into_iter().chain(of(&[(Majority, 2), (Majority, 3)], everything)).collect()
             }
-            Self::Witness => {
-                let with = |it| Scenario { witness: true, automatic: true, draws: Draws::Maintenance, ..it };
-                let levels = [(Majority, 1), (TwoSafe, 1), (TwoSafe, 2), (Majority, 2)];
-                let attended = |it| Scenario { witness: true, ..it };
-                let mirror = |it| Scenario { mirrors: 1, ..with(it) };
-                let register = |it| Scenario { register: true, ..with(it) };
-                let alone = of(&levels, with).into_iter().chain(of(&[(Majority, 1)], attended));
-                let mirrors = of(&[(Majority, 1)], mirror);
-                alone.chain(mirrors).chain(of(&[(Majority, 1), (TwoSafe, 2)], register)).collect()
-            }
+            Self::Witness => with_a_witness(),
+            Self::Unattended => unattended(),
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }
     }
+}
+
+fn with_a_witness() -> Vec<Scenario> {
+    let with = |it| Scenario { witness: true, automatic: true, draws: Draws::Maintenance, ..it };
+    let levels = [(Majority, 1), (TwoSafe, 1), (TwoSafe, 2), (Majority, 2)];
+    let attended = |it| Scenario { witness: true, ..it };
+    let mirror = |it| Scenario { mirrors: 1, ..with(it) };
+    let register = |it| Scenario { register: true, ..with(it) };
+    let alone = of(&levels, with).into_iter().chain(of(&[(Majority, 1)], attended));
+    let mirrors = of(&[(Majority, 1)], mirror);
+    alone.chain(mirrors).chain(of(&[(Majority, 1), (TwoSafe, 2)], register)).collect()
+}
+
+fn unattended() -> Vec<Scenario> {
+    let shapes = of(&[(Quorum(2), 2), (Quorum(3), 4), (Majority, 2)], |it| Scenario { automatic: true, ..it });
+    shapes.into_iter().map(|it| Scenario { levels: false, ..it }).collect()
 }
 
 /// Clusters of these levels and numbers of synchronous standbys, and what else they have.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use freshet_base::{Lsn, Safety};
 use freshet_cluster::{
-    handshake::{Refusal, Wait},
+    handshake::Refusal,
     stuck::{Seen, StuckConfig},
 };
 
 use crate::{
     checks::Violation,
     faults::Crash,
-    scenario::{Broken, Scenario},
+    scenario::Scenario,
     world::{Own, World},
 };
 
@@ -59,7 +59,10 @@ impl World {
     fn do_without(&self, node: usize) -> bool {
         let Scenario { mirrors, witness, register, removes, levels, maintenance, .. } = self.scenario;
         let plain = mirrors == 0 && !(witness || register || removes || levels || maintenance);
-        let all_are_named = self.nodes[node].disk.terms.set.as_ref().is_some_and(|set| set.members.len() == 3);
+        // None of them has lost what it was named for.
+        let all_are_named = self.nodes[node].disk.terms.set.as_ref().is_some_and(|set| {
+            self.nodes.len() == 3 && self.nodes.iter().all(|node| set.members.contains(&node.holder()))
+        });
         plain && self.scenario.safety == Safety::Quorum(2) && self.scenario.synchronous == 2 && all_are_named
     }
 
@@ -97,9 +100,6 @@ impl World {
     pub(crate) fn refuses_stuck(&self, node: usize) -> Option<Refusal> {
         let state = &self.nodes[node];
         state.lead().filter(|lead| lead.stuck.is_stuck())?;
-        Some(match self.scenario.broken {
-            Broken::StuckIsRelay => Refusal::Later { node: state.id, why: Wait::Lost },
-            _ => Refusal::NotPrimary { node: state.id, primary: None },
-        })
+        Some(Refusal::NotPrimary { node: state.id, primary: None })
     }
 }

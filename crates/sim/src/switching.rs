@@ -76,7 +76,8 @@ impl World {
     }
 
     /// A node cannot follow the primary `node` before a later term: another one leads in that, or,
-    /// if none can and commits wait, this one once it is started again.
+    /// if none takes the role and commits wait, this one once it is started again. One that has the
+    /// log may be unable to take it, since commits wait for the node that cannot follow.
     pub(crate) fn leaves_contested_term(&mut self, node: usize) {
         let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
             return;
@@ -88,8 +89,8 @@ impl World {
         let to = in_sync.map(|(name, _)| name.0 as usize).next();
         let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
         match to {
+            _ if blocked && self.dice.one_in(4) => self.crash(node),
             Some(to) => self.order_switch_over(node, to),
-            None if blocked && self.dice.one_in(4) => self.crash(node),
             None => {}
         }
     }

@@ -45,6 +45,12 @@ impl World {
         let Some(lead) = state.lead().filter(|_| self.scenario.witness) else { return Ok(()) };
         let (living, set) = (Living { term: lead.term, node: state.id }, state.disk.terms.set.clone());
         let asking = lead.witness;
+        if lead.stuck.is_stuck() {
+            // Another node is to lead.
+            let Some(id) = asking else { return Ok(()) };
+            self.hang_up(id, node);
+            return self.witness_is_lost(node, id);
+        }
         let ask = Ask { cluster: CLUSTER, living, sent, lease, set };
         let message =
             if self.scenario.register { Message::Read { asks: Asks::Primary(ask) } } else { Message::Ask { ask } };

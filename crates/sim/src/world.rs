@@ -458,7 +458,7 @@ impl World {
                 }
             }
             Own::Reconnect => self.try_again(node),
-            Own::Announce => self.announce(node),
+            Own::Announce => self.announce_again(node),
             Own::AskWitness => return self.ask_witness_again(node),
             Own::Round(round) => return self.round_over(node, round),
             Own::Fetched(round) => return self.after_fetch(node, round),

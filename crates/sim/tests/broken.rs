@@ -250,12 +250,6 @@ fn a_leaf_that_stays_behind_its_relay() {
 
 /// What looks like a relay that has lost its upstream is kept for good.
 #[test]
-fn a_stuck_primary_that_looks_like_a_relay() {
-    let scenario = Scenario { automatic: true, ..Scenario::new(Safety::Quorum(2), 2) };
-    println!("{}", caught(Broken::StuckIsRelay, scenario, &[Property::Progress], 2000));
-}
-
-#[test]
 fn a_level_that_is_taken_for_one_safe() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let seen = [Property::Acknowledged, Property::InSync, Property::Views];

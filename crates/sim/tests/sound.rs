@@ -61,6 +61,12 @@ fn with_a_witness() {
 }
 
 #[test]
+fn unattended() {
+    let report = all_of(Group::Unattended, "unattended");
+    assert!(report.stood > 0 && report.failovers > 0 && report.stuck > 0, "{report:?}");
+}
+
+#[test]
 fn quorum() {
     all_of(Group::Quorum, "quorum");
 }
