@@ -15,7 +15,9 @@
 //! them hear the primary, no node promises anything. A node whose own thread stood still suspects
 //! no primary for that: it has not listened. One that has promised a term to another, or has stood
 //! and does not lead, waits; those who stand at the same time part by their draws, and a node of a
-//! higher priority goes first. While maintenance lasts ([`crate::maintenance`]), none stands.
+//! higher priority goes first. So does one that has not stood without success lately, as nodes
+//! do whose links come and go: they would lead, and lose the role again. While maintenance lasts
+//! ([`crate::maintenance`]), none stands.
 
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ const LATE: Duration = Duration::from_millis(100);
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Each step of priority puts a node back by this; its draw, by less.
 const STEP: Duration = Duration::from_millis(20);
+/// Each time that a node has stood without success lately puts it back by this part of its first
+/// pause, up to the whole of that.
+const VAIN_PARTS: u32 = 10;
 /// The largest priority: who has it stands first.
 pub const FIRST: u32 = 10;
 
@@ -80,6 +85,8 @@ pub struct Watch {
     held: Moment,
     /// How often it has stood without success since it was linked.
     vain: u32,
+    /// How often it has stood without success lately, linked or not, and when it did last.
+    lately: (u32, Moment),
     /// When it has lost its primary, or promised a term to another node that does not lead yet.
     lost: Option<Moment>,
     /// When it wanted to look next.
@@ -98,6 +105,7 @@ impl Watch {
             not_before: now,
             held: Moment::default(),
             vain: 0,
+            lately: (0, now),
             lost: None,
             looks: Moment(u64::MAX),
         }
@@ -141,6 +149,7 @@ impl Watch {
         let (first, longest) = self.config.pause;
         let pause = longest.min(first * 2_u32.saturating_pow(self.vain));
         self.vain = self.vain.saturating_add(1);
+        self.lately = (self.vain_by(now).saturating_add(1), now);
         self.not_before = now.after(pause + self.turn(draw));
     }
 
@@ -148,6 +157,17 @@ impl Watch {
     fn turn(&self, draw: u64) -> Duration {
         let step = STEP.as_micros() as u64;
         STEP * FIRST.saturating_sub(self.config.priority) + Duration::from_micros(draw % step)
+    }
+
+    /// How often it had stood without success within [`FORGOTTEN`] before `at`.
+    fn vain_by(&self, at: Moment) -> u32 {
+        let (times, last) = self.lately;
+        if at.since(last) < FORGOTTEN { times } else { 0 }
+    }
+
+    /// How long it lets others go first because of that.
+    fn behind(&self) -> Duration {
+        self.config.pause.0 * self.vain_by(self.since).min(VAIN_PARTS) / VAIN_PARTS
     }
 
     /// How long a primary whose log flows may be silent.
@@ -164,7 +184,7 @@ impl Watch {
     fn stands_at(&self) -> Moment {
         let waits = if self.linked { self.patience() } else { self.waits };
         let held = self.held.after(self.turn(0));
-        self.since.after(waits).max(self.not_before).max(held)
+        self.since.after(waits + self.behind()).max(self.not_before).max(held)
     }
 
     /// Whether this node, which has lost its primary a moment ago, stands now or in a moment. A
@@ -173,7 +193,7 @@ impl Watch {
     pub fn elects(&self, now: Moment) -> bool {
         let moment = self.config.silence.0;
         let recent = self.lost.is_some_and(|lost| now.since(lost) < 2 * moment);
-        self.config.priority > 0 && recent && self.stands_at() <= now.after(moment)
+        self.config.priority > 0 && recent && self.stands_at() <= now.after(moment + self.behind())
     }
 
     /// What to do now.
@@ -228,7 +248,7 @@ mod tests {
         it.gave_up(ms(920), 0);
         assert_eq!(it.next(ms(920)), Next::Sleep(ms(1320)));
         it.promised(ms(1300));
-        assert_eq!(it.next(ms(1320)), Next::Sleep(ms(1800)), "another one may lead");
+        assert_eq!(it.next(ms(1320)), Next::Sleep(ms(1840)), "another one may lead");
     }
 
     #[test]
@@ -270,6 +290,24 @@ mod tests {
         it.hold(ms(800));
         assert_eq!(it.next(ms(800)), Next::Sleep(ms(820)));
         assert_eq!(it.next(ms(820)), Next::Stand);
+    }
+
+    /// One whose links come and go lets others go first, whose primary is lost at the same time.
+    #[test]
+    fn who_stood_without_success_lately_lets_others_go_first() {
+        let mut it = Watch::new(CONFIG, ms(0));
+        for at in 1..=30_u64 {
+            it.linked(ms(at * 1000));
+            it.closed(ms(at * 1000 + 10), 0);
+            assert_eq!(it.stands_at(), ms(at * 1000 + 10 + 20 * (at - 1).min(10)), "{at}");
+            it.gave_up(ms(at * 1000 + 300), 0);
+        }
+        it.linked(ms(80_000));
+        it.closed(ms(90_299), 0);
+        assert_eq!(it.stands_at(), ms(90_499));
+        it.linked(ms(90_299));
+        it.closed(ms(90_300), 0);
+        assert_eq!(it.stands_at(), ms(90_300), "that was more than a minute ago");
     }
 
     /// It is let pass only while it is due, and for a bounded time.
