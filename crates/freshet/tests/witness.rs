@@ -176,7 +176,7 @@ fn a_witness_that_is_replaced_while_no_primary_is_there_is_found() {
     let a = node(&directory.path().join("a"), &["--listen", &a.ready().listen]);
     // Either of the two may lead.
     let voted = |status: &Value| has_witness(status) && status["witness"]["node"] != lost;
-    let leads = wait_until_either(&[&a, &b], "the new witness votes", voted);
+    let (leads, _) = wait_until_either(&[&a, &b], "the new witness votes", voted);
     // Both nodes are called by their names.
     let lost = lost.as_str().unwrap();
     let (_, shown) = run(&["members", &leads.ready().address]);

@@ -130,8 +130,7 @@ fn with_a_witness() -> Vec<Scenario> {
 }
 
 fn unattended() -> Vec<Scenario> {
-    let shapes = of(&[(Quorum(2), 2), (Quorum(3), 4), (Majority, 2)], |it| Scenario { automatic: true, ..it });
-    shapes.into_iter().map(|it| Scenario { levels: false, ..it }).collect()
+    of(&[(Quorum(2), 2), (Quorum(3), 4), (Majority, 2)], |it| Scenario { automatic: true, levels: false, ..it })
 }
 
 /// Clusters of these levels and numbers of synchronous standbys, and what else they have.

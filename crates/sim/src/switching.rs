@@ -88,10 +88,10 @@ impl World {
         });
         let to = in_sync.map(|(name, _)| name.0 as usize).next();
         let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
-        match to {
-            _ if blocked && self.dice.one_in(4) => self.crash(node),
-            Some(to) => self.order_switch_over(node, to),
-            None => {}
+        if blocked && self.dice.one_in(4) {
+            self.crash(node);
+        } else if let Some(to) = to {
+            self.order_switch_over(node, to);
         }
     }
 

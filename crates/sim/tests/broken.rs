@@ -248,7 +248,6 @@ fn a_leaf_that_stays_behind_its_relay() {
     println!("{}", caught(Broken::RelayNotLeft, scenario, &[Property::Progress], 2000));
 }
 
-/// What looks like a relay that has lost its upstream is kept for good.
 #[test]
 fn a_level_that_is_taken_for_one_safe() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {

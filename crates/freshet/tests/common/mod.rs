@@ -174,30 +174,24 @@ pub fn status(node: &NodeProcess) -> Value {
 
 /// Blocks until the node's status satisfies `condition`.
 pub fn wait_until(node: &NodeProcess, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    let client = connect(node);
-    let deadline = Instant::now() + SOON;
-    loop {
-        let status: Value = serde_json::from_str(&client.status(SOON).unwrap()).unwrap();
-        if condition(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "{what} has not come about: {status:#}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_either(&[node], what, condition).1
 }
 
-/// Blocks until the status of one of the nodes satisfies `condition`: that node.
+/// Blocks until the status of one of the nodes satisfies `condition`: that node, and its status.
 pub fn wait_until_either<'n>(
     nodes: &[&'n NodeProcess],
     what: &str,
     condition: impl Fn(&Value) -> bool,
-) -> &'n NodeProcess {
+) -> (&'n NodeProcess, Value) {
+    let clients: Vec<_> = nodes.iter().map(|node| connect(node)).collect();
     let deadline = Instant::now() + SOON;
     loop {
-        if let Some(node) = nodes.iter().find(|node| condition(&status(node))) {
-            return node;
+        let mut seen: Vec<Value> =
+            clients.iter().map(|client| serde_json::from_str(&client.status(SOON).unwrap()).unwrap()).collect();
+        if let Some(at) = seen.iter().position(&condition) {
+            return (nodes[at], seen.swap_remove(at));
         }
-        assert!(Instant::now() < deadline, "{what} has not come about");
+        assert!(Instant::now() < deadline, "{what} has not come about: {:#}", Value::Array(seen));
         std::thread::sleep(Duration::from_millis(5));
     }
 }
