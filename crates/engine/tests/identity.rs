@@ -166,7 +166,8 @@ fn pair(on_doubt: OnDoubt, directories: &[tempfile::TempDir]) -> (Arc<Node>, Arc
     // A change of one of them would be found by replay itself, which looks at what it replaces.
     let worker = primary.database().worker().unwrap();
     let insert = |id| worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(id, 1, 1))?));
-    let (_, ticket) = (1_000_000..1_000_100).map(insert).last().unwrap().unwrap();
+    // More than the ids of records that are gone, which are used again and were announced before.
+    let (_, ticket) = (1_000_000..1_001_000).map(insert).last().unwrap().unwrap();
     drop(worker);
     primary.database().wait(ticket).unwrap();
     wait_for("the difference", || standby.state_proof().differs.is_some());
