@@ -52,7 +52,7 @@ impl Default for WatchConfig {
     /// It never stands.
     fn default() -> Self {
         let (second, ms) = (Duration::from_secs, Duration::from_millis);
-        Self { priority: 0, silence: (ms(800), second(5)), pause: (ms(200), second(3)) }
+        Self { priority: 0, silence: (ms(800), second(3)), pause: (ms(200), second(3)) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Read, Route, Write},
-    sessions,
+    serial, sessions,
 };
 
 /// Without leases a primary that was stopped or cut off does not know for a moment that another
@@ -54,7 +54,7 @@ pub(super) fn place(node: usize, route: Route, names: &[String]) -> String {
     format!("node {}{by}", names[node])
 }
 
-fn describe(write: &Write, names: &[String]) -> String {
+pub(super) fn describe(write: &Write, names: &[String]) -> String {
     format!(
         "transaction {} of client {} on {} from {} to {} ({:?}, {:?})",
         write.id,
@@ -85,6 +85,7 @@ pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) ->
         let versions = versions(shown);
         seen(book, &by_id, &versions, names, &mut verdicts);
         acknowledged_versions(book, &versions, names, &mut verdicts);
+        serial::check(book, shown, names, &mut verdicts);
     }
     lsns(book, names, &mut verdicts);
     fresh(book, names, &mut verdicts);

@@ -84,6 +84,17 @@ pub(super) struct Effect {
     pub(super) transfer: Option<(i64, i64, i64)>,
     /// By how much the hops of all pieces together grow.
     pub(super) hops: i64,
+    /// What a SERIALIZABLE transaction has seen; none of another level.
+    pub(super) seen: Option<Seen>,
+}
+
+/// What a SERIALIZABLE transaction has read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Registers and their versions.
+    pub(super) registers: Vec<(i64, i64)>,
+    /// The ids of a client from some id on, in order.
+    pub(super) journal: Option<(Id, Vec<Id>)>,
 }
 
 /// A register as it was seen: key, version, and who wrote that.
@@ -154,6 +165,8 @@ pub(super) struct Book {
     pub(super) deeds: Vec<(Duration, usize, Deed)>,
     /// A primary answers only while no other node can lead.
     pub(super) leases: bool,
+    /// SERIALIZABLE transactions are as one after the other, by their LSNs: not under `ssn`.
+    pub(super) in_order: bool,
     /// What must not be, seen on the spot.
     pub(super) violations: Vec<String>,
     /// How often which error was heard.
@@ -169,9 +182,9 @@ pub(super) struct Book {
 }
 
 impl History {
-    /// Whether events go to standard error, and what [`Book::leases`] is.
-    pub(super) fn new(began: Instant, aside: bool, leases: bool) -> Self {
-        let book = Mutex::new(Book { leases, ..Book::default() });
+    /// Whether events go to standard error, and what [`Book::leases`] and [`Book::in_order`] are.
+    pub(super) fn new(began: Instant, aside: bool, leases: bool, in_order: bool) -> Self {
+        let book = Mutex::new(Book { leases, in_order, ..Book::default() });
         Self { began, book, connections: AtomicU64::new(0), story: Mutex::default(), aside }
     }
 

@@ -10,7 +10,9 @@ use std::{
 use freshet_workloads::random::Random;
 
 use super::{
-    history::{ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Route, Write},
+    history::{
+        ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Route, Seen, Write,
+    },
     reading::Reader,
 };
 use freshet::sql_client::{Reply, Session, SqlFailure};
@@ -115,6 +117,8 @@ pub(super) struct Load<'a> {
     pub(super) sockets: &'a [PathBuf],
     pub(super) names: &'a [String],
     pub(super) stop: &'a AtomicBool,
+    /// How many write.
+    pub(super) clients: u64,
     /// Whether pieces are moved.
     pub(super) moves: bool,
 }
@@ -268,6 +272,9 @@ impl Client<'_> {
             _ => Plan::Bump,
         };
         session.run(&format!("BEGIN ISOLATION LEVEL {}", levels[level])).map_err(before)?;
+        if levels[level] == "SERIALIZABLE" {
+            effect.seen = Some(self.see(session).map_err(before)?);
+        }
         match plan {
             Plan::Journal => {}
             Plan::Transfer => self.transfer(session, effect).map_err(before)?,
@@ -293,6 +300,21 @@ impl Client<'_> {
         }
         let lsn = session.parameter("freshet.last_commit").and_then(|lsn| lsn.parse().ok());
         lsn.ok_or_else(|| (true, SqlFailure::Lost("no LSN came with the commit".to_owned())))
+    }
+
+    /// Reads what others write, as a SERIALIZABLE transaction that then writes something else.
+    fn see(&mut self, session: &mut Session) -> Result<Seen, SqlFailure> {
+        let mut seen = Seen::default();
+        if self.random.below(2) == 0 {
+            let (one, other) = (self.random.below(KEYS as u64), self.random.below(KEYS as u64));
+            let rows = session.run(&format!("SELECT key, version FROM register WHERE key IN ({one}, {other})"))?.rows;
+            seen.registers = numbers(&rows).map(|row| (row[0], row[1])).collect();
+        }
+        if self.random.below(4) == 0 {
+            let client = self.random.below(self.load.clients).cast_signed();
+            seen.journal = self.load.journal_of(session, client, || format!("by client {}", self.number))?;
+        }
+        Ok(seen)
     }
 
     fn transfer(&mut self, session: &mut Session, effect: &mut Effect) -> Result<(), SqlFailure> {

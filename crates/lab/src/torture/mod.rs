@@ -16,6 +16,7 @@
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
 //! | [`sessions`] | of that, what one session sees |
+//! | [`serial`] | of that, in which order SERIALIZABLE transactions can have been |
 
 mod checks;
 mod cluster;
@@ -28,6 +29,7 @@ mod mending;
 mod nemesis;
 mod net;
 mod reading;
+mod serial;
 mod sessions;
 mod shape;
 mod sparing;
@@ -298,7 +300,7 @@ fn torment(
     let directory = tempfile::Builder::new().prefix("freshet-torture-").tempdir_in(&base).map_err(|cause| {
         Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
     })?;
-    let history = History::new(Instant::now(), options.json, shape.automatic);
+    let history = History::new(Instant::now(), options.json, shape.automatic, shape.certifier == Certifier::Validation);
     history.log(&shape.rerun(options));
     history.log(&shape.drawn());
     let cluster = Cluster::prepare(directory.path(), shape, &history)?;
@@ -423,6 +425,7 @@ impl Round<'_> {
             sockets: &sockets,
             names: self.cluster.names(),
             stop: &stop,
+            clients: sequences.len() as u64,
             moves: !self.options.no_moves,
         };
         self.history.load_begins();
@@ -435,8 +438,8 @@ impl Round<'_> {
             }
             for node in 0..self.shape.nodes {
                 let random = Random::stream(self.shape.seed, 200 + node as u64);
-                let (load, clients) = (&load, sequences.len() as i64);
-                scope.spawn(move || load.read(node, clients, random));
+                let load = &load;
+                scope.spawn(move || load.read(node, random));
             }
             let went = deals.iter().try_for_each(|deal| nemesis.deal(deal)).and_then(|()| self.recover());
             stop.store(true, Ordering::Relaxed);

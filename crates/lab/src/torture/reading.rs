@@ -53,7 +53,7 @@ impl Reader {
 
 impl Load<'_> {
     /// Reads on one node, or begins there and has others read, too.
-    pub(super) fn read(&self, node: usize, clients: i64, mut random: Random) {
+    pub(super) fn read(&self, node: usize, mut random: Random) {
         while self.lasts() {
             let route = if random.below(4) == 0 { Route::Any } else { Route::Node };
             let reader = Reader::begin(self, node, route);
@@ -62,7 +62,7 @@ impl Load<'_> {
                 continue;
             };
             while self.lasts() {
-                let client = random.below(clients.unsigned_abs()).cast_signed();
+                let client = random.below(self.clients).cast_signed();
                 if let Err(failure) = self.look(&mut session, &reader, client, &mut random) {
                     self.judge(&failure, node, "a reader");
                     if !is_harmless(&failure) || session.run("ROLLBACK").is_err() {
@@ -111,7 +111,7 @@ impl Load<'_> {
 
     fn look_at_journal(&self, session: &mut Session, reader: &Reader, client: i64) -> Result<(), SqlFailure> {
         let mut read = reader.read(self);
-        self.read_journal(session, &mut read, client)?;
+        read.journal = self.journal_of(session, client, || self.whence(&read))?;
         read.ended = self.history.now();
         self.history.book().reads.push(read);
         Ok(())
@@ -129,19 +129,22 @@ impl Load<'_> {
         }
     }
 
-    /// The newest transactions of a client.
-    fn read_journal(&self, session: &mut Session, read: &mut Read, client: i64) -> Result<(), SqlFailure> {
+    /// The newest transactions of a client, from some id on.
+    pub(super) fn journal_of(
+        &self,
+        session: &mut Session,
+        client: i64,
+        whence: impl FnOnce() -> String,
+    ) -> Result<Option<(Id, Vec<Id>)>, SqlFailure> {
         let (from, below) = (self.newest_of(client), (client + 1) * PER_CLIENT);
         let journal =
             session.run(&format!("SELECT id FROM journal WHERE id >= {from} AND id < {below} ORDER BY id"))?;
         let ids: Vec<Id> = journal.rows.iter().map(|row| number(&row[0])).collect();
         if !ids.is_sorted() || ids.iter().any(|id| !(from..below).contains(id)) {
-            let whence = self.whence(read);
-            self.history.violated(format!("ids from {from} to {below} were asked for {whence}: {ids:?}"));
-            return Ok(());
+            self.history.violated(format!("ids from {from} to {below} were asked for {}: {ids:?}", whence()));
+            return Ok(None);
         }
-        read.journal = Some((from, ids));
-        Ok(())
+        Ok(Some((from, ids)))
     }
 
     /// One snapshot; `asks` for the LSN that was told last.
@@ -166,7 +169,7 @@ impl Load<'_> {
         }
         let by_index = session.run("SELECT count(*) FROM shelf WHERE tag = 1")?.rows;
         let by_row = session.run("SELECT count(*) FROM shelf WHERE tag + 0 = 1")?.rows;
-        self.read_journal(session, &mut read, client)?;
+        read.journal = self.journal_of(session, client, || self.whence(&read))?;
         // On a primary what was read counts only when the end of the transaction says that it
         // holds.
         session.run("COMMIT")?;
