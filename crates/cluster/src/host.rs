@@ -138,10 +138,24 @@ pub struct Note {
     pub end: Lsn,
     /// When that was so, by the primary's clock.
     pub time: Moment,
+    /// Until when, by the same clock, no other primary can have committed anything, as far as this
+    /// node knows: of a relay, when the primary has sent its last word.
+    pub sure: Moment,
     /// When the batch was filled, by the same clock, where that is known.
     pub filled_at: Option<Moment>,
     /// Whether the commit rule counts on the node.
     pub in_sync: bool,
+}
+
+/// What a relay has heard of the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// How far the primary's log reached.
+    pub end: Lsn,
+    /// When, by the primary's clock.
+    pub time: Moment,
+    /// As [`Note::sure`].
+    pub sure: Moment,
 }
 
 /// One feed.
@@ -191,8 +205,8 @@ pub struct Host {
     global: Lsn,
     /// Where the newest record of an in-sync set ends.
     recorded: Lsn,
-    /// Of a relay: how far the primary's log reached, when by its clock, and when that came.
-    observed: Option<(Lsn, Moment, Moment)>,
+    /// Of a relay: the primary's last word, and when that came.
+    observed: Option<(Word, Moment)>,
     /// Counts lists of peers; zero while none exists.
     peers: u64,
     closed: bool,
@@ -368,9 +382,9 @@ impl Host {
         self.global
     }
 
-    /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
-    pub fn observe(&mut self, end: Lsn, time: Moment, now: Moment) {
-        self.observed = Some((end, time, now));
+    /// Of a relay: a word of the primary has come.
+    pub fn observe(&mut self, word: Word, now: Moment) {
+        self.observed = Some((word, now));
     }
 
     /// A record of an in-sync set is being written (the largest LSN), or ends at `end`.
@@ -419,10 +433,10 @@ impl Host {
     /// feed is over.
     pub fn shipped(&mut self, id: FeedId, to: Option<Lsn>, now: Moment) -> Option<Note> {
         freshet_base::step!(Ship);
-        let (end, time) = match self.observed {
-            Some((end, time, at)) => (end, time.after(now.since(at))),
-            None if self.relays() => (Lsn::ZERO, Moment::default()),
-            None => (self.filled_to(), now),
+        let Word { end, time, sure } = match self.observed {
+            Some((word, at)) => Word { time: word.time.after(now.since(at)), ..word },
+            None if self.relays() => Word { end: Lsn::ZERO, time: Moment::default(), sure: Moment::default() },
+            None => Word { end: self.filled_to(), time: now, sure: now },
         };
         let feed = self.feeds.get_mut(&id)?;
         let from = feed.flow.shipped();
@@ -434,7 +448,7 @@ impl Host {
         let first = self.batches.partition_point(|batch| batch.0 <= from);
         // Of the oldest it is not known where it began.
         let filled_at = self.batches.get(first).filter(|_| first > 0 && to.is_some()).map(|batch| batch.1);
-        Some(Note { global: self.global, end, time, filled_at, in_sync: feed.in_sync })
+        Some(Note { global: self.global, end, time, sure, filled_at, in_sync: feed.in_sync })
     }
 
     /// Whether what is read back counts for this feed, without a word of the standby.

@@ -32,7 +32,7 @@ use crate::{
     flow::FlowError,
     follower::{self, Ack, Follower, Piece, Room, Seen},
     handshake::Welcome,
-    host::{Acked, FeedId, Host, Joined, Note, ReplicaState},
+    host::{Acked, FeedId, Host, Joined, Note, ReplicaState, Word},
     in_sync::Noted,
     mirror::{Cut, MirrorFeed, MirrorState},
     promotion::{Answer, LogState, Promotion, Question, Step},
@@ -270,7 +270,7 @@ recorded!(Host, Host, HostEvent {
     Close {} = close -> ();
     Filled { from: Lsn, to: Lsn, partition_ends: Vec<Lsn> => &[Lsn], now: Moment } = filled -> ();
     Committed { to: Lsn, now: Moment } = committed -> Vec<FeedId>;
-    Observe { end: Lsn, time: Moment, now: Moment } = observe -> ();
+    Observe { word: Word, now: Moment } = observe -> ();
     SetRecorded { end: Lsn } = set_recorded -> ();
     PeersChanged {} = peers_changed -> ();
     Placed { in_sync: Vec<NodeId> => &[NodeId] } = placed -> ();

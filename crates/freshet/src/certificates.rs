@@ -59,7 +59,10 @@ pub(crate) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
         let remedy = remedy(status["authority"].is_u64());
         let shown = match expires.checked_sub(now()) {
             Some(left) => format!("ends in {} days: {remedy}", left / DAY),
-            None => format!("HAS ENDED: no other node can connect; {remedy}"),
+            None => format!(
+                "HAS ENDED, by the clock of this machine: no other node can connect; set the clock right if that is \
+                 wrong, else {remedy}"
+            ),
         };
         line("certificate", shown);
     }

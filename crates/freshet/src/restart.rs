@@ -74,7 +74,9 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
             "not all nodes are here and in sync, and so none starts again now: see freshet members",
         ));
     }
-    let (own, others) = (text(&own["node"]), nodes(&members).iter().filter(|node| !is_primary(node)));
+    let own = text(&own["node"]);
+    // An archive is no member: who runs it restarts it.
+    let others = nodes(&members).iter().filter(|node| !is_primary(node) && node["role"] != "archive");
     let others: Vec<_> = others.map(|node| [&node["node"], &node["role"], &node["address"]].map(text)).collect();
     // etcd in the place of a witness is not for this command to start again.
     for [node, role, address] in others.iter().filter(|[_, _, address]| !address.starts_with(ETCD)) {

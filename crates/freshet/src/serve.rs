@@ -187,8 +187,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         "the node is ready"
     );
     notify::ready("ready");
-    let things = reload::things(&messages, &node, sql.as_ref(), &settings);
-    let mut reload = Reload::new(flags, &settings, things);
+    let mut reload = Reload::new(flags, &settings, reload::things(&messages, &node, sql.as_ref(), &settings));
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let (mut memory_watch, mut contest) = (MemoryWatch::new(Arc::clone(&node)), ContestWatch::new(Arc::clone(&node)));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
@@ -205,6 +204,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         certificate.look();
         memory_watch.look();
+        sql.iter().for_each(|sql| sql.end_those_of_removed(&node));
         if let Some(leaves) = Leaves::of(&node, &again, &mut contest) {
             break leaves;
         }

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
+use freshet_base::NodeId;
 use freshet_engine::{
     Node,
     node::sessions::{Raw, TakeSession},
 };
-use freshet_postgres::{AccessRules, Limits, Options, Server, Takes, Tls};
+use freshet_postgres::{AccessRules, HandedOn, Limits, Options, Server, Takes, Tls};
 use freshet_query::{
     inputs::MemoryPool,
     server::{General, Setup, SqlServer},
@@ -123,9 +124,9 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
 struct Taking(Takes);
 
 impl TakeSession for Taking {
-    fn take(&self, connection: Raw, pid: i32, own: bool) {
+    fn take(&self, connection: Raw, pid: i32, (by, own): (NodeId, bool)) {
         let Raw { socket, tls, ahead } = connection;
-        if let Err(cause) = self.0.serve(socket, tls, ahead, (pid, own)) {
+        if let Err(cause) = self.0.serve(socket, tls, ahead, HandedOn { pid, node: by.0, own }) {
             tracing::debug!(%cause, "a session that was handed on is not served");
         }
     }
@@ -181,6 +182,14 @@ impl Serving {
     /// The Unix socket where they connect, if there is one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         self.server.socket()
+    }
+
+    /// Ends the sessions that nodes have handed on whom an operator has removed from the cluster:
+    /// it is their word who those clients are.
+    pub(crate) fn end_those_of_removed(&self, node: &Node) {
+        if node.has_removed_any() {
+            self.server.takes().end_those_of(|by| node.has_removed(NodeId(by)));
+        }
     }
 
     /// Uses the contents of the files for new connections.

@@ -55,6 +55,7 @@ fn health(status: &Value) -> Health {
     let has_any = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     // Others hold more, or the log is damaged.
     let lacks_something = has_any(&status["ahead"]) || has_any(&status["sweep"]["log_damage"]);
+    let log_stands = status["log_waits"].is_string() || status["log_hangs"].is_string();
     match (role, standing, link) {
         _ if status["log_failure"].is_string() || status["removed"].is_object() => Health::Failing,
         (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
@@ -62,16 +63,14 @@ fn health(status: &Value) -> Health {
         {
             Health::Lacking
         }
-        (Some("primary"), Some("safe"), _)
-            if status["log_waits"].is_string() || status["memory"]["full"] == true || lacks_something =>
-        {
+        (Some("primary"), Some("safe"), _) if log_stands || status["memory"]["full"] == true || lacks_something => {
             Health::Lacking
         }
         (Some("primary"), Some("safe"), _) => Health::Well,
         (Some("primary"), Some("degraded"), _) => Health::Lacking,
         (Some("standby" | "mirror"), _, Some("following")) => {
             let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
-            let lacks = status["missing"].is_string() || status["lacks"].is_string() || status["log_waits"].is_string();
+            let lacks = status["missing"].is_string() || status["lacks"].is_string() || log_stands;
             // An archive's or an asynchronous standby's primary never counts on it.
             if in_sync.is_none() || stalls || lacks || lacks_something { Health::Lacking } else { Health::Well }
         }
@@ -329,7 +328,8 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
     certificates::show(status, line);
     if let Some(hang) = status["log_hangs"].as_str() {
-        line("LOG HANGS", format!("{hang}; what needs it does not commit: promote a standby if it does not come back"));
+        let remedy = if status["role"] == "primary" { "promote a standby" } else { "restart this node" };
+        line("LOG HANGS", format!("{hang}; what needs it does not commit: {remedy} if it does not come back"));
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use common::{SOON, connect, create_journal, in_sync, program, refused, start, status, wait_until, write};
+use common::{Archive, SOON, connect, create_journal, in_sync, program, refused, start, status, wait_until, write};
 use freshet::{
     children::{NodeProcess, Ready},
     client::Client,
@@ -298,26 +298,6 @@ fn witness(directory: &Path, join: &str) -> NodeProcess {
     NodeProcess::start_witness(&program(), flags, SOON).unwrap()
 }
 
-/// An archive that ends with this value.
-struct Archive(std::process::Child);
-
-impl Archive {
-    fn start(directory: &Path, node: &str) -> Self {
-        let mut command = Command::new(program());
-        command.args(["archive", "--while-stdin", "--node", node, text(directory)]);
-        let null = std::process::Stdio::null;
-        Self(command.stdin(std::process::Stdio::piped()).stdout(null()).stderr(null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Archive {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Who steals an archive or a backup has its data, and signs nothing. One of before has the
 /// authority's key until it is used again.
 #[test]
@@ -335,7 +315,7 @@ fn an_archive_has_no_key_of_the_authority() {
         let them = |status: &Value| status["observers"].as_array().map_or(0, Vec::len);
         wait_until(&primary, "an archive comes or goes", |status| them(status) == follows);
     };
-    let archive = Archive::start(&path("archive"), listen);
+    let archive = Archive::start(&path("archive"), listen, &[]);
     follows(1);
     let observer = status(&primary)["observers"][0]["node"].as_str().unwrap().to_owned();
     drop(archive);
@@ -357,7 +337,7 @@ fn an_archive_has_no_key_of_the_authority() {
         fs::remove_dir_all(path(name).join("membership")).unwrap();
     }
     copy(&before.directory.join("membership"), &path("archive"));
-    let archive = Archive::start(&path("archive"), listen);
+    let archive = Archive::start(&path("archive"), listen, &[]);
     follows(1);
     assert!(!key("archive").exists());
     drop(archive);
@@ -397,7 +377,7 @@ fn each_kind_of_node_gets_the_authority_that_counts() {
     wait_until(&primary, "a node below", |_| {
         run(&["members", &primary.ready().address]).1.contains(&below.ready().listen)
     });
-    let archive = Archive::start(&path("archive"), &join);
+    let archive = Archive::start(&path("archive"), &join, &[]);
     wait_until(&primary, "an archive", |status| status["observers"].as_array().is_some_and(|them| them.len() == 1));
     let first = authority(&path("a"));
     let names = ["a", "w", "r", "m", "n", "archive"];
@@ -434,7 +414,7 @@ fn each_kind_of_node_gets_the_authority_that_counts() {
     let _mirror = restart(&mirror, "m", &["--join", &join, "--mirror-bytes", "268435456"]);
     let below = restart(&below, "n", &["--join", &relay.ready().listen, "--asynchronous"]);
     let primary = primary.join().unwrap();
-    let _archive = Archive::start(&path("archive"), &join);
+    let _archive = Archive::start(&path("archive"), &join, &[]);
     wait_until(&primary, "two are in sync", |status| in_sync(status) == 2);
     wait_for_authority(&primary, 2);
     wait_for_same(&primary, &directories, &second);

@@ -3,12 +3,11 @@
 mod common;
 
 use std::{
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
-use common::{SOON, Writer, connect, create_journal, in_sync, missing, program, start, wait_until};
+use common::{Archive, SOON, Writer, connect, create_journal, in_sync, missing, program, start, wait_until};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(program()).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -16,35 +15,6 @@ fn run(arguments: &[&str]) -> Output {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// An archive that ends with this value.
-struct Archive(Child);
-
-impl Archive {
-    /// Returns when it follows the primary.
-    fn start(directory: &Path, node: &str, peer: &str) -> Self {
-        let arguments = ["archive", "--while-stdin", "--node", node, "--peer", peer, text(directory)];
-        let command = Command::new(program())
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut child = command.unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready "), "{line:?}");
-        Self(child)
-    }
-}
-
-impl Drop for Archive {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -61,7 +31,8 @@ fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
     // While somebody writes.
     let made = run(&["backup", "--node", &primary.ready().listen, text(&place("backup"))]);
     assert!(made.status.success(), "{made:?}");
-    let archive = Archive::start(&place("archive"), &primary.ready().listen, &standby.ready().listen);
+    let mut archive = Archive::start(&place("archive"), &primary.ready().listen, &["--peer", &standby.ready().listen]);
+    archive.wait_until_ready();
     wait_until(&primary, "an archive", |status| status["observers"].as_array().is_some_and(|them| them.len() == 1));
     first.wait_for(600);
     let early = first.stop().acknowledged;

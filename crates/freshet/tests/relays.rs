@@ -2,37 +2,14 @@
 
 mod common;
 
-use std::{
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use common::{
-    SOON, connect, create_journal, in_sync, missing, program, run, start, status, wait_for_message, wait_until, write,
+    Archive, SOON, connect, create_journal, in_sync, missing, run, start, status, wait_for_message, wait_until, write,
 };
 use freshet::{children::NodeProcess, client::Client};
 use freshet_workloads::journal::Mark;
 use serde_json::Value;
-
-/// An archive that ends with this value.
-struct Archive(Child);
-
-impl Archive {
-    fn start(directory: &Path, node: &str) -> Self {
-        let mut command = Command::new(program());
-        command.args(["archive", "--while-stdin", "--node", node, directory.to_str().unwrap()]);
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Archive {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What `freshet members` says of this node, and its exit status.
 fn members(node: &NodeProcess) -> (Vec<Value>, Option<i32>) {
@@ -87,7 +64,7 @@ fn who_is_below_a_relay_is_removed_there_too() {
     wait_until(&primary, "the relay is in sync", |status| in_sync(status) == 1);
     create_journal(&connect(&primary));
     let below = ["n", "m"].map(|name| start(&path(name), &["--join", &relay.ready().listen, "--asynchronous"]));
-    let _archive = Archive::start(&path("archive"), &relay.ready().listen);
+    let _archive = Archive::start(&path("archive"), &relay.ready().listen, &[]);
     let is_archive = |node: &Value| node["role"] == "archive";
     let nodes = wait_for_members(&primary, "all are shown", |nodes, _| {
         nodes.iter().any(is_archive) && nodes.iter().filter(|node| node["role"] == "asynchronous").count() == 2
@@ -111,6 +88,24 @@ fn who_is_below_a_relay_is_removed_there_too() {
     for node in [first, second] {
         assert_eq!(missing(&connect(node), &[mark]), [mark]);
     }
+}
+
+/// A relay that was removed is fed no more: those below look elsewhere, and do not take what it has
+/// for the newest there is.
+#[test]
+fn a_removed_relay_feeds_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let primary = start(&path("a"), &[]);
+    let relay = start(&path("r"), &["--join", &primary.ready().listen, "--relay-standbys", "1"]);
+    wait_until(&primary, "the relay is in sync", |status| in_sync(status) == 1);
+    let below = start(&path("n"), &["--join", &relay.ready().listen, "--asynchronous"]);
+    let id = status(&relay)["node"].clone();
+    let follows = |status: &Value| status["link"]["link"] == "following" && status["link"]["node"] == id;
+    wait_until(&below, "it follows the relay", follows);
+    remove(&primary, &[&relay.ready().listen]);
+    wait_until(&relay, "it is turned away", is_turned_away);
+    wait_until(&below, "it does not follow the relay", |status| !follows(status));
 }
 
 /// It has followed the primary itself, since the relay has led in the meantime.

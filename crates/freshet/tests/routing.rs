@@ -55,6 +55,20 @@ fn a_session_is_served_by_the_node_that_it_wants() {
     assert_eq!(said.run("SELECT pg_is_in_recovery()").unwrap(), ["t"]);
 }
 
+/// The primary has only that node's word who the client is.
+#[test]
+fn what_a_removed_node_has_handed_on_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let [primary, standby, other] = cluster(directory.path(), &[]);
+    let (session, stays) = (routed(&standby), routed(&other));
+    [&session, &stays].into_iter().for_each(|session| drop(session.run("SELECT 1").unwrap()));
+    let (code, text) = common::run(&["remove", "--address", &primary.ready().address, &standby.ready().listen]);
+    assert_eq!(code, Some(0), "{text}");
+    until("its session ends", || session.run("SELECT 1").is_err());
+    until("none of its own is served any more", || Sql::connect_as(&standby, ROUTED).is_err());
+    assert_eq!(stays.run("SELECT pg_is_in_recovery()").unwrap(), ["f"]);
+}
+
 #[test]
 fn what_a_session_does_on_the_primary_can_be_canceled() {
     let directory = tempfile::tempdir().unwrap();

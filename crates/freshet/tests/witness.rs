@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{
-    SOON, Writer, connect, create_journal, in_sync, missing, program, refused, run, start, status, wait_until,
+    Archive, SOON, Writer, connect, create_journal, in_sync, missing, program, refused, run, start, status, wait_until,
     wait_until_either, wait_until_writable, write,
 };
 use freshet::children::{NodeProcess, SpawnError};
@@ -73,14 +73,20 @@ fn the_primary_continues_alone_and_the_standby_does_not_lead_without_it() {
     wait_until_writable(&a, 2);
     wait_until(&a, "it is alone", |status| status["standing"]["standing"] == "degraded");
     write(&connect(&a), 3, 1, SOON).unwrap();
+    let alone = status(&a);
+    let (counts, lacks) = (alone["node"].as_str().unwrap(), alone["failover"]["lacks"].as_str().unwrap());
+    assert!(lacks.contains("of 3 nodes that count only 2 are in sync"), "{lacks}");
     a.kill();
     // What was written last is on that node alone: the other waits for it, though it has the
     // witness's answer.
     let b = node(&directory.path().join("b"), &[]);
     let refused = connect(&b).promote(freshet_base::Consent::Nothing, SOON).unwrap_err().to_string();
-    assert!(refused.contains("is none of those"), "{refused}");
+    let names_it = |why: &str| why.contains("is none of those") && why.contains(&format!("(nodes {counts})"));
+    assert!(names_it(&refused), "{refused}");
+    wait_until(&b, "it stands, too", |status| status["failover"]["cannot_lead"].as_str().is_some_and(names_it));
     let a = node(&directory.path().join("a"), &[]);
     wait_until(&a, "a pair with its witness", has_witness);
+    wait_until(&b, "it follows", |status| status["failover"]["cannot_lead"].is_null());
     let mark = freshet_workloads::journal::Mark { client: 3, sequence: 1 };
     assert_eq!((missing(&connect(&a), &[mark]), missing(&connect(&b), &[mark])), (vec![], vec![]));
 }
@@ -130,12 +136,15 @@ fn a_witness_and_a_node_do_not_take_one_anothers_directory() {
 }
 
 /// All three start again under load, one after the other. No outcome is open, and nothing is lost.
+/// What follows them and is none of them, as an archive, is not asked to.
 #[test]
 fn all_nodes_start_again_one_after_the_other() {
     let directory = tempfile::tempdir().unwrap();
     let [a, b, w] = pair(directory.path());
     let refused = run(&["restart", "--rolling", &b.ready().address]);
     assert!(refused.0 == Some(1) && refused.1.contains("ask that one"), "{refused:?}");
+    let mut archive = Archive::start(&directory.path().join("archive"), &a.ready().listen, &[]);
+    archive.wait_until_ready();
     let writer = Writer::start(connect(&a), 1);
     writer.wait_for(100);
     let (code, shown) = run(&["restart", "--rolling", &a.ready().address]);

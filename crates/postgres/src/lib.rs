@@ -82,7 +82,7 @@ pub use packet::Startup;
 pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};
-pub use route::{Ask, Asks, Hop, Link, Moved, Note, Part, Route, Served, Takes};
+pub use route::{Ask, Asks, HandedOn, Hop, Link, Moved, Note, Part, Route, Served, Takes};
 pub use scram::{Verifier, VerifierError};
 pub use server::{Options, Server, StartError, probe_socket};
 pub use tls::{Tls, TlsError};

@@ -64,6 +64,8 @@ struct State {
     seated: bool,
     covered: bool,
     long_key: bool,
+    /// The node that has handed the session on, if one has.
+    handed_on_by: Option<u64>,
     /// Whose session it is, once it has a seat.
     user: Option<Box<str>>,
     /// It is doing something for its client.
@@ -115,6 +117,11 @@ impl Entry {
     /// Whether it is to end.
     pub(crate) fn is_ending(&self) -> bool {
         lock(&self.state).ending
+    }
+
+    /// The session is one that this node hands on.
+    pub(crate) fn is_handed_on_by(&self, node: u64) {
+        lock(&self.state).handed_on_by = Some(node);
     }
 
     /// Whether it has a session's seat.
@@ -300,6 +307,12 @@ impl Registry {
             entry.cancel();
         }
         right
+    }
+
+    /// Ends the sessions that have been handed on by nodes for which this is true.
+    pub(crate) fn end_handed_on(&self, is_gone: impl Fn(u64) -> bool) {
+        let is_handed_on = |entry: &Arc<Entry>| lock(&entry.state).handed_on_by.is_some_and(&is_gone);
+        self.all().into_iter().filter(is_handed_on).for_each(|entry| entry.end(true));
     }
 
     /// Nobody else gets in.

@@ -24,7 +24,7 @@ use crate::{
     limits::Limits,
     local::{self, SocketFile},
     registry::{Registry, Sessions},
-    route::Takes,
+    route::{HandedOn, Takes},
     scram::random,
     spare::{self, Spare},
     tls::Tls,
@@ -328,13 +328,14 @@ pub(crate) fn begin_handed(
     socket: TcpStream,
     tls: Option<Connection>,
     ahead: Vec<u8>,
-    (pid, own): (i32, bool),
+    HandedOn { pid, node, own }: HandedOn,
 ) -> io::Result<()> {
     let shared = Arc::clone(&takes.shared);
     keep_alive(&socket, &shared.limits)?;
     let stream = Arc::new(Stream::Tcp(socket));
     let entered = takes.registry.enter(pid.cast_unsigned() << 1, random()?, Some(Arc::clone(&stream)));
     let Some(seat) = entered else { return Err(io::ErrorKind::ConnectionAborted.into()) };
+    seat.entry.is_handed_on_by(node);
     let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {

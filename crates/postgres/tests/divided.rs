@@ -14,7 +14,8 @@ use std::{
 
 use freshet_postgres::{
     Access, Asks, Backend, Hop, Limits, Link, Note, Opening, Parameters, Peer, Proof, Report, Route, Served, Server,
-    Session, Startup, Takes, route::Stated,
+    Session, Startup, Takes,
+    route::{HandedOn, Stated},
 };
 use toy::{Toy, options};
 use wire::{Wire, bind, execute, message, outline, parse, query, sync};
@@ -139,7 +140,9 @@ fn pair() -> (TcpStream, TcpStream) {
 impl Route for To {
     fn connect(&self, pid: i32, _: Duration) -> Result<(Hop, Box<dyn Link>), String> {
         let (near, far) = pair();
-        self.0.serve(far, None, Vec::new(), (pid, false)).map_err(|cause| cause.to_string())?;
+        self.0
+            .serve(far, None, Vec::new(), HandedOn { pid, node: 1, own: false })
+            .map_err(|cause| cause.to_string())?;
         Ok((Hop::new(near, None, Vec::new()).unwrap(), Box::new(At)))
     }
 

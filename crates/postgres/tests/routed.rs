@@ -13,7 +13,7 @@ use std::{
 
 use freshet_postgres::{
     Access, Backend, Hop, Limits, Link, Opening, Parameters, Peer, Proof, Report, Route, Served, Server, Session,
-    Startup, Takes,
+    Startup, Takes, route::HandedOn,
 };
 use toy::{Toy, options};
 use wire::{Wire, bind, execute, message, outline, parse, query, sync};
@@ -61,7 +61,7 @@ impl Route for To {
     fn connect(&self, pid: i32, _: Duration) -> Result<(Hop, Box<dyn Link>), String> {
         let takes = self.0.lock().unwrap().clone().ok_or("there is no primary")?;
         let (near, far) = pair();
-        takes.serve(far, None, Vec::new(), (pid, false)).map_err(|cause| cause.to_string())?;
+        takes.serve(far, None, Vec::new(), HandedOn { pid, node: 1, own: false }).map_err(|cause| cause.to_string())?;
         Ok((Hop::new(near, None, Vec::new()).unwrap(), Box::new(At(takes))))
     }
 }
@@ -365,7 +365,7 @@ fn what_is_handed_on_makes_sense_or_ends() {
     for bytes in nonsense {
         let (mut near, far) = pair();
         near.set_read_timeout(Some(SOON)).unwrap();
-        primary.takes().serve(far, None, Vec::new(), (1, false)).unwrap();
+        primary.takes().serve(far, None, Vec::new(), HandedOn { pid: 1, node: 1, own: false }).unwrap();
         near.write_all(bytes).unwrap();
         near.shutdown(std::net::Shutdown::Write).unwrap();
         let mut said = Vec::new();

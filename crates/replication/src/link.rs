@@ -20,8 +20,7 @@ const DRIFT: i128 = 10_000;
 /// Adds up when something was on its way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkMeter {
-    /// The least time that anything took, in nanoseconds, with the difference of the clocks.
-    least: Option<i128>,
+    quickest: Quickest,
     /// When something came last.
     last_arrival: Option<Moment>,
     /// Up to here something was on its way, in nanoseconds of the other's clock.
@@ -33,18 +32,37 @@ fn nanoseconds(moment: Moment) -> i128 {
     i128::from(moment.0) * 1000
 }
 
+/// The quickest that anything has come from another node, whose clock is another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quickest {
+    /// How long it took, in nanoseconds, and by how much our clock is ahead; and when anything came
+    /// last.
+    least: Option<(i128, Moment)>,
+}
+
+impl Quickest {
+    /// By how many nanoseconds what was sent at `sent`, by the other's clock, has come later than
+    /// the quickest; it is `now` here. The clocks may part by one in `drift`.
+    pub fn late(&mut self, sent: Moment, now: Moment, drift: i128) -> i128 {
+        let took = nanoseconds(now) - nanoseconds(sent);
+        let silence = |last| nanoseconds(now) - nanoseconds(last);
+        let least = self.least.map_or(took, |(least, last)| took.min(least + silence(last) / drift));
+        self.least = Some((least, now));
+        took - least
+    }
+}
+
 impl LinkMeter {
     /// What the other node began to send at `begun`, by its clock, has come; it is `now` here.
     pub fn observe(&mut self, begun: Moment, now: Moment) {
+        let late = self.quickest.late(begun, now, DRIFT);
         let begun = nanoseconds(begun);
-        let took = nanoseconds(now) - begun;
         let silence = nanoseconds(now) - nanoseconds(self.last_arrival.unwrap_or(now));
-        let least = self.least.map_or(took, |least| took.min(least + silence / DRIFT));
-        let until = begun + (took - least - LATE).max(0);
+        let until = begun + (late - LATE).max(0);
         // Whatever the other node says, no time counts twice.
         let busy = (until - begun.max(self.until)).clamp(0, silence);
         self.busy += Duration::from_nanos(u64::try_from(busy).unwrap_or(0));
-        (self.least, self.last_arrival, self.until) = (Some(least), Some(now), self.until.max(until));
+        (self.last_arrival, self.until) = (Some(now), self.until.max(until));
     }
 
     /// Another connection; perhaps another clock.

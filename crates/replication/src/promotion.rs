@@ -154,8 +154,8 @@ pub enum PromoteError {
     /// The newest record does not name this node's log.
     #[error(
         "this node's log is none of those that safety level {safety} counts on, as far as is known (nodes {members}): \
-         it is new, was put out, or was emptied since; promote one of those, or force the promotion, which may lose \
-         acknowledged commits"
+         it is new, was put out, or was emptied since; start one of those again, or promote one. To force the \
+         promotion of this one may lose acknowledged commits"
     )]
     Newcomer {
         /// The level.

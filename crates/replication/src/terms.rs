@@ -298,6 +298,11 @@ impl Terms {
         check_belongs(node, &self.lock().state)
     }
 
+    /// Whether an operator has removed any node, as far as this one remembers. Cheap.
+    pub fn has_removed_any(&self) -> bool {
+        self.lock().state.set.as_ref().is_some_and(|set| !set.roster.removed.is_empty())
+    }
+
     /// Another node has refused this one, `own`. If that is since an operator has removed it, that
     /// is remembered, unless the word is that of a primary that is itself removed, as far as this
     /// node knows.

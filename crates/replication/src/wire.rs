@@ -51,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 29;
+pub const PROTOCOL: u16 = 30;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,6 +400,9 @@ pub struct BatchNote {
     pub global: Lsn,
     /// When this was sent, by the primary's clock.
     pub time: Moment,
+    /// Until when, by that clock, no other primary can have committed anything, as far as the
+    /// sender knows: what it says is as old as that.
+    pub sure: Moment,
     /// When the sender began to send this, by its own clock.
     pub begun: Moment,
     /// How far the primary's log reached then.

@@ -76,7 +76,7 @@ impl World {
     }
 
     /// A node cannot follow the primary `node` before a later term: another one leads in that, or,
-    /// if none takes the role and commits wait, this one once it is started again. One that has the
+    /// if commits wait or none takes the role, this one once it is started again. One that has the
     /// log may be unable to take it, since commits wait for the node that cannot follow.
     pub(crate) fn leaves_contested_term(&mut self, node: usize) {
         let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
@@ -88,10 +88,10 @@ impl World {
         });
         let to = in_sync.map(|(name, _)| name.0 as usize).next();
         let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
-        if blocked && self.dice.one_in(4) {
-            self.crash(node);
-        } else if let Some(to) = to {
-            self.order_switch_over(node, to);
+        match to {
+            Some(to) if !blocked || !self.dice.one_in(4) => self.order_switch_over(node, to),
+            _ if blocked || self.dice.one_in(4) => self.crash(node),
+            _ => {}
         }
     }
 

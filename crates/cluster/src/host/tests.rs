@@ -59,7 +59,8 @@ fn shipped(appliance: bool) -> Host {
     host.filled(Lsn(100), Lsn(130), &[], ms(3));
     assert_eq!(host.next(1, ms(4)), Some(Next::SendLive { from: Lsn(100), to: Lsn(130) }));
     let note = host.shipped(1, Some(Lsn(130)), ms(4)).unwrap();
-    let expected = Note { global: Lsn(0), end: Lsn(130), time: ms(4), filled_at: Some(ms(3)), in_sync: false };
+    let expected =
+        Note { global: Lsn(0), end: Lsn(130), time: ms(4), sure: ms(4), filled_at: Some(ms(3)), in_sync: false };
     assert_eq!(note, expected);
     host
 }
@@ -187,9 +188,9 @@ fn a_relay_passes_the_primarys_clock_on() {
     let _ = host.acked(1, &ack(100, 1000)).unwrap();
     let note = host.shipped(1, Some(Lsn(130)), ms(1)).unwrap();
     assert_eq!((note.end, note.time, note.filled_at), (Lsn(0), Moment(0), None));
-    host.observe(Lsn(900), ms(5000), ms(2));
+    host.observe(Word { end: Lsn(900), time: ms(5000), sure: ms(4990) }, ms(2));
     let note = host.shipped(1, None, ms(5)).unwrap();
-    assert_eq!((note.end, note.time, note.filled_at), (Lsn(900), ms(5003), None));
+    assert_eq!((note.end, note.time, note.sure, note.filled_at), (Lsn(900), ms(5003), ms(4990), None));
 }
 
 #[test]

@@ -316,7 +316,9 @@ impl Candidacy {
         if self.automatic
             && let Some(too_few) = self.lacks_majority(newest.as_ref())
         {
-            return Plan::Stop(too_few);
+            // Where it does not count, no matter who answers, that says more.
+            let newcomer = self.lacks(safety, newest.as_ref()).filter(|why| matches!(why, Stopped::Newcomer { .. }));
+            return Plan::Stop(newcomer.unwrap_or(too_few));
         }
         if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
             // That says more.

@@ -57,14 +57,18 @@ impl Node {
             let mut lacking = None;
             while let Some(standing) = watching.wait(by_itself) {
                 let Some(node) = weak.upgrade() else { return };
-                if standing == Standing::Automatic && node.leaves_it_to_others(&mut lacking) {
-                    watching.gave_up();
+                if standing == Standing::Automatic
+                    && let Some(why) = node.leaves_it_to_others(&mut lacking)
+                {
+                    watching.gave_up(why.to_owned());
                     continue;
                 }
                 match node.stand(standing) {
                     Ok(()) => return,
                     Err(PromoteError::Promotion(cause)) if gives_way(&cause) => watching.promised(),
-                    Err(_) if matches!(node.role(), Role::Standby | Role::Mirror) => watching.gave_up(),
+                    Err(why) if matches!(node.role(), Role::Standby | Role::Mirror) => {
+                        watching.gave_up(why.to_string())
+                    }
                     Err(_) => return,
                 }
             }
@@ -73,26 +77,26 @@ impl Node {
         spawned.map(drop).map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))
     }
 
-    /// Whether others should take the primary's place first. `lacking`: since when this node has
-    /// done without for want of room.
-    fn leaves_it_to_others(&self, lacking: &mut Option<Instant>) -> bool {
+    /// Why others should take the primary's place first, if they should. `lacking`: since when this
+    /// node has done without for want of room.
+    fn leaves_it_to_others(&self, lacking: &mut Option<Instant>) -> Option<&'static str> {
         if self.terms.removal().is_some() {
             // No other node answers it.
-            return true;
+            return Some("this node was removed from the cluster");
         }
         if self.composition().log().is_none_or(|log| log.has_room()) {
             *lacking = None;
-            return false;
+            return None;
         }
         // If none has room, one of them answers readers at least.
         let waited = lacking.get_or_insert_with(Instant::now).elapsed();
         if waited > ROOM_CYCLE {
             *lacking = Some(Instant::now());
         } else if waited > ROOM_PATIENCE {
-            return false;
+            return None;
         }
         tracing::warn!("the primary is silent, and this node does not take its place yet: its log waits for room");
-        true
+        Some("its log waits for room, and others may have some")
     }
 
     /// It stands, and leads if enough others let it.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use freshet_base::{
-    Term,
+    NodeId, Term,
     wait::{Patience, poll},
 };
 use freshet_fabric::tcp::Connection;
@@ -64,9 +64,9 @@ impl Drop for OnTheWay {
 /// What serves sessions on a primary.
 pub trait TakeSession: Send + Sync {
     /// Serves the session on this connection, in a thread of its own, under the number `pid` if
-    /// that is free. `own` says that the node itself hands it on: it was a standby when the client
-    /// came.
-    fn take(&self, connection: Raw, pid: i32, own: bool);
+    /// that is free. `by` says who hands it on, and whether that is the node itself: it was a
+    /// standby when the client came.
+    fn take(&self, connection: Raw, pid: i32, by: (NodeId, bool));
 
     /// Cancels what a session does that was handed on, if the key is right.
     fn cancel(&self, pid: i32, key: &[u8]);
@@ -165,13 +165,13 @@ impl Service for Sessions {
             _ => return refuse(connection, Refusal::Violation("this is not asked of sessions".into())),
         };
         let reply = encode_first(&Reply::Session { term });
-        let own = hello.node == node.id;
+        let by = (hello.node, hello.node == node.id);
         drop(node);
         if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() {
             return;
         }
         match connection.into_raw() {
-            Ok(raw) => self.takes.take(raw, pid, own),
+            Ok(raw) => self.takes.take(raw, pid, by),
             Err(cause) => tracing::warn!(%cause, "a session that was handed on cannot be served"),
         }
     }
@@ -182,6 +182,16 @@ impl Node {
     pub fn serve_sessions(self: &Arc<Self>, takes: Option<Arc<dyn TakeSession>>) {
         let service = takes.map(|takes| Arc::new(Sessions { node: Arc::downgrade(self), takes }) as Arc<dyn Service>);
         self.endpoint.set_sessions(service);
+    }
+
+    /// Whether an operator has removed any node from the cluster, as far as is known here. Cheap.
+    pub fn has_removed_any(&self) -> bool {
+        self.terms.has_removed_any()
+    }
+
+    /// Whether an operator has removed that node, as far as is known here. Cheap.
+    pub fn has_removed(&self, node: NodeId) -> bool {
+        self.terms.check_belongs(node).is_err()
     }
 
     /// Counts a unit of a client whose reads go to standbys.

@@ -9,8 +9,10 @@ use freshet_base::{
 use freshet_cluster::{in_sync::InSyncSet, promotion::is_unattended, wanted::Wanted};
 use freshet_replay::{Proven, Replay};
 use freshet_replication::{
+    follow::Watching,
     primary::{Primary, VisibleWanted},
     status::{MirrorStatus, OwnStatus, PrimaryStatus},
+    terms::Terms,
 };
 use freshet_txn::{Core, Recorded};
 use serde::Serialize;
@@ -49,19 +51,21 @@ pub struct FailoverStatus {
     pub by: Failover,
     /// What is missing for nodes to do it by themselves, whatever is configured.
     pub lacks: Option<String>,
+    /// Why this node, which has lost its primary and stood, does not lead.
+    pub cannot_lead: Option<String>,
     /// What is left of maintenance, while that lasts: until then no node does it by itself.
     pub maintenance: Option<Duration>,
 }
 
 impl FailoverStatus {
-    fn of(
-        config: &NodeConfig,
-        newest: Option<&InSyncSet>,
-        maintenance: Option<Duration>,
-        trouble: Option<String>,
-    ) -> Self {
-        let lacks = is_unattended(config.safety, newest).err().map(|lacks| lacks.to_string()).or(trouble);
-        Self { by: config.failover, lacks, maintenance }
+    fn of(config: &NodeConfig, terms: &Terms, watching: Option<&Watching>) -> Self {
+        let lacks = is_unattended(config.safety, terms.get().set.as_ref()).err().map(|lacks| lacks.to_string());
+        Self {
+            by: config.failover,
+            lacks: lacks.or(terms.register_trouble()),
+            cannot_lead: watching.and_then(Watching::cannot_lead),
+            maintenance: terms.maintained().left(),
+        }
     }
 }
 
@@ -273,6 +277,7 @@ impl Node {
                 RoleStatus::TakingOver { again: self.scheme.replaying.again(), phase: phase.map(StartPhase::status) }
             }
         };
+        let watching = composition.as_deref().and_then(Composition::watching);
         drop(composition);
         let terms = self.terms.get();
         NodeStatus {
@@ -280,12 +285,7 @@ impl Node {
             cluster: self.cluster,
             removed: self.terms.removal().map(|record| Removal::of(self.id, record)),
             term: terms.fence.highest(),
-            failover: FailoverStatus::of(
-                &self.config,
-                terms.set.as_ref(),
-                self.terms.maintained().left(),
-                self.terms.register_trouble(),
-            ),
+            failover: FailoverStatus::of(&self.config, &self.terms, watching.as_deref()),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

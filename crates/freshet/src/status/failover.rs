@@ -38,6 +38,9 @@ pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(by) = by(&status["failover"]) {
         line("failover", by);
     }
+    if let Some(why) = status["failover"]["cannot_lead"].as_str() {
+        line("CANNOT LEAD", why.to_owned());
+    }
     if status["witness"].is_object() {
         let witness = &status["witness"];
         let (node, address) = (text(&witness["node"]), text(&witness["address"]));

@@ -4,9 +4,10 @@
 
 use std::{
     collections::HashSet,
+    io::{BufRead, BufReader},
     ops::Deref,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -384,5 +385,31 @@ impl Writer {
     pub fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
         self.join()
+    }
+}
+
+/// An archive that ends with this value.
+pub struct Archive(Child);
+
+impl Archive {
+    pub fn start(directory: &Path, node: &str, more: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command.args(["archive", "--while-stdin", "--node", node]).args(more).arg(directory);
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Blocks until it follows the primary.
+    pub fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready "), "{line:?}");
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

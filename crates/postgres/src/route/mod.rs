@@ -45,7 +45,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{hop::Hop, taken::Takes};
+pub use self::{
+    hop::Hop,
+    taken::{HandedOn, Takes},
+};
 pub(crate) use self::{
     relay::relay,
     taken::{begin_again, read_ask, write_note},

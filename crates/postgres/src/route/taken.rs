@@ -27,6 +27,17 @@ const LONGEST_HANDED: usize = LONGEST + (1 << 20);
 /// The beginning of a message says how long the rest is.
 const LENGTH: usize = 4;
 
+/// Which session another node hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandedOn {
+    /// The number that it has there, and is to have here if that is free.
+    pub pid: i32,
+    /// What that node calls itself.
+    pub node: u64,
+    /// Whether it is this one, where the client has its seat.
+    pub own: bool,
+}
+
 /// Serves sessions that other nodes hand on, among those of a server.
 #[derive(Clone)]
 pub struct Takes {
@@ -41,23 +52,21 @@ impl std::fmt::Debug for Takes {
 }
 
 impl Takes {
-    /// Serves a session on this connection, in a thread of its own, under the number `pid` if that
-    /// is free. `ahead` came of it already. A member of the cluster must be at the other end: it is
-    /// believed who the client is. With `own` that is this node, where the client has its seat.
+    /// Serves a session on this connection, in a thread of its own. `ahead` came of it already. A
+    /// member of the cluster must be at the other end: it is believed who the client is.
     ///
     /// # Errors
     /// When the system has no more, or the server ends.
-    pub fn serve(
-        &self,
-        socket: TcpStream,
-        tls: Option<Connection>,
-        ahead: Vec<u8>,
-        (pid, own): (i32, bool),
-    ) -> io::Result<()> {
+    pub fn serve(&self, socket: TcpStream, tls: Option<Connection>, ahead: Vec<u8>, hop: HandedOn) -> io::Result<()> {
         if self.registry.is_crowded(&self.shared.limits) {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        begin_handed(self, socket, tls, ahead, (pid, own))
+        begin_handed(self, socket, tls, ahead, hop)
+    }
+
+    /// Ends the sessions that have been handed on by nodes for which this is true.
+    pub fn end_those_of(&self, is_gone: impl Fn(u64) -> bool) {
+        self.registry.end_handed_on(is_gone);
     }
 
     /// Cancels what the session with this number does, if the key is right; says whether it was.

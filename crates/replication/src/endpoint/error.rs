@@ -88,8 +88,9 @@ pub enum CallError {
 }
 
 /// What is to be done where certificates do not fit.
-const OLD: &str = "If it is of the same cluster, that has another authority since this node was there: start this node \
-                   with --join and --member-token-file, and a token that `freshet token --node ID` makes there";
+const OLD: &str = "Where a certificate has expired, or is not valid yet, see the clocks of both machines. If it is of \
+                   the same cluster, that has another authority since this node was there: start this node with \
+                   --join and --member-token-file, and a token that `freshet token --node ID` makes there";
 
 impl CallError {
     /// Whether one of the two takes the other for a stranger, by its certificate.

@@ -156,18 +156,21 @@ fn came<F: Feeder>(feeder: &F, shipper: &Arc<Shipper>, replica: ReplicaState, ad
         let mut state = feeds.state();
         // Who ends the feeds of a removed node looks at them after that was noted.
         feeds.terms.check_belongs(replica.node)?;
+        if feeds.terms.removal().is_some() {
+            return Err(Refusal::Superseded("an operator has removed this node from the cluster".into()));
+        }
         let joined = state.host.join(shipper.id, replica, feeds.clock.now());
         let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
         state.shippers.insert(shipper.id, Arc::clone(shipper));
         let is_level = state.holds_no_more(replica.node, address);
         state.held.remove(&replica.node);
-        if !address.is_empty() {
-            state.addresses.insert(replica.node, address.to_owned());
-        }
+        let moved = !address.is_empty() && {
+            let before = state.addresses.insert(replica.node, address.to_owned());
+            before.is_some_and(|before| before != address)
+        };
         let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
         if before.is_some() {
-            let why = "a newer connection of the same node took its place".into();
-            state.losses.insert(replica.node, (why, feeds.clock.now()));
+            state.replaced(replica.node, moved.then_some(address), feeds.clock.now());
         }
         (joined, before, is_level)
     };

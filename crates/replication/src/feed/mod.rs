@@ -72,6 +72,11 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// A member is gone.
     fn missed(&self);
 
+    /// Of a primary with leases: since when another node can lead, if one can.
+    fn lease_over(&self) -> Option<Moment> {
+        None
+    }
+
     /// A node can be reached there.
     fn met(&self, node: NodeId, address: &str, serves: bool);
 
@@ -123,6 +128,9 @@ pub(crate) struct Feeds {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// How often two processes with one id are reported.
+const TWINS: Duration = Duration::from_secs(60);
+
 /// What all threads that feed share. No log and no connection is waited for under its mutex.
 pub(crate) struct State {
     pub host: Recorded<Host>,
@@ -133,6 +141,8 @@ pub(crate) struct State {
     losses: BTreeMap<NodeId, (String, Moment)>,
     /// What they have said of themselves when they came last.
     introduced: BTreeMap<NodeId, Introduced>,
+    /// When it was last reported that two processes may show the same id.
+    twins: BTreeMap<NodeId, Moment>,
     /// Those that are not fed, since they hold more than this log has.
     ahead: BTreeMap<NodeId, AheadStatus>,
     /// Where the log begins that nodes need on which no commit counts, whose connections have
@@ -156,6 +166,25 @@ const MOST_HELD: usize = 16;
 pub(crate) const REMOVED: &str = "an operator has removed it from the cluster";
 
 impl State {
+    /// A newer connection has taken the place of one of this node, which has come from another
+    /// address than before, if any is given. Two processes with copies of one directory replace
+    /// each other many times a second.
+    fn replaced(&mut self, node: NodeId, moved: Option<&str>, now: Moment) {
+        let Some(address) = moved else {
+            self.losses.insert(node, ("a newer connection of the same node took its place".into(), now));
+            return;
+        };
+        let why = format!(
+            "a process at {address} with the same id took its place: if both are there, one runs with a copy of the \
+             other's directory; stop it, and start it with an empty one"
+        );
+        if self.twins.get(&node).is_none_or(|last| now.since(*last) >= TWINS) {
+            tracing::warn!(%node, "{why}");
+            self.twins.insert(node, now);
+        }
+        self.losses.insert(node, (why, now));
+    }
+
     /// Everyone who is connected.
     fn all(&self) -> Vec<Arc<Shipper>> {
         self.shippers.values().cloned().collect()
@@ -209,6 +238,7 @@ impl Feeds {
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
                 introduced: BTreeMap::new(),
+                twins: BTreeMap::new(),
                 ahead: BTreeMap::new(),
                 held: BTreeMap::new(),
             }),

@@ -557,12 +557,14 @@ impl<F: Feeder> Ship<'_, F> {
         freshet_base::step!(Ship);
         let feeds = self.feeder.feeds();
         let note = feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())?;
-        let Note { global, end, time, filled_at, in_sync } = note;
+        let Note { global, end, time, sure, filled_at, in_sync } = note;
+        // Without a lease another node may lead since then, and have committed something.
+        let sure = self.feeder.lease_over().map_or(sure, |over| sure.min(over));
         let report_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
         let begun = self.line.begun.take().unwrap_or_else(|| feeds.clock.now());
         let maintenance = feeds.maintained.notice();
-        Some(BatchNote { global, time, begun, end, filled_at, in_sync, report_visible, maintenance, ends })
+        Some(BatchNote { global, time, sure, begun, end, filled_at, in_sync, report_visible, maintenance, ends })
     }
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with

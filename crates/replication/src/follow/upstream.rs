@@ -354,6 +354,10 @@ pub(crate) fn run<S: Store>(shared: &Arc<Shared<S>>) {
         let why = shared.join(&upstream, order);
         if let Some(refusal) = why.remote_refusal() {
             shared.terms.refused(shared.node(), refusal);
+            if shared.terms.removal().is_some() {
+                // What it hears no more, those below would take for the newest there is.
+                S::end_feeds(shared);
+            }
         }
         if let Some(Refusal::NotPrimary { node, .. }) = why.remote_refusal() {
             shared.observe_not_leading(*node);

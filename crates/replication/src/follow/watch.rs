@@ -30,6 +30,8 @@ struct State {
     voter: Voter,
     /// The primary hands this node its role.
     handed: Option<HandOver>,
+    /// Why this node, which has stood since it lost its primary, does not lead.
+    cannot_lead: Option<String>,
     stopped: bool,
 }
 
@@ -37,7 +39,7 @@ impl Watching {
     pub(crate) fn new(config: WatchConfig, clock: Clock, maintained: Arc<Maintained>) -> Self {
         let now = clock.now();
         let (watch, voter) = (Watch::new(config, now), Voter::restarted(now));
-        let state = State { watch, voter, handed: None, stopped: false };
+        let state = State { watch, voter, handed: None, cannot_lead: None, stopped: false };
         Self { state: Mutex::new(state), bell: Bell::default(), clock, maintained }
     }
 
@@ -47,9 +49,10 @@ impl Watching {
 
     /// The log flows.
     pub(crate) fn linked(&self) {
-        let State { watch, voter, .. } = &mut *self.state();
+        let State { watch, voter, cannot_lead, .. } = &mut *self.state();
         watch.linked(self.clock.now());
         voter.linked();
+        *cannot_lead = None;
         // It may be silent for less long than one may take to come.
         self.bell.ring();
     }
@@ -137,9 +140,16 @@ impl Watching {
         }
     }
 
-    /// It has stood, and does not lead.
-    pub fn gave_up(&self) {
-        self.state().watch.gave_up(self.clock.now(), draw());
+    /// It has stood, and does not lead: this is why.
+    pub fn gave_up(&self, why: String) {
+        let state = &mut *self.state();
+        state.watch.gave_up(self.clock.now(), draw());
+        state.cannot_lead = Some(why);
+    }
+
+    /// Why this node, which has lost its primary and stood, does not lead.
+    pub fn cannot_lead(&self) -> Option<String> {
+        self.state().cannot_lead.clone()
     }
 }
 

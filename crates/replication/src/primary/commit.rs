@@ -368,7 +368,7 @@ impl CommitStage {
     }
 
     /// Since when another node can lead, if one can.
-    fn lease_over(&self) -> Option<Moment> {
+    pub(crate) fn lease_over(&self) -> Option<Moment> {
         let until = self.lease.load(Ordering::SeqCst);
         (until != u64::MAX && self.clock.now() >= Moment(until)).then_some(Moment(until))
     }
@@ -547,6 +547,10 @@ impl Feeder for Shared {
             self.feeds.note_places(&commit.places());
             self.report_changes();
         }
+    }
+
+    fn lease_over(&self) -> Option<Moment> {
+        self.commit.lease_over()
     }
 
     fn fenced(&self, by: Term) {

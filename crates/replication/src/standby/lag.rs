@@ -7,21 +7,31 @@
 use std::{collections::VecDeque, time::Duration};
 
 use freshet_base::Lsn;
-use freshet_cluster::Moment;
+use freshet_cluster::{Moment, host::Word};
 
-use crate::status::{Lag, STALE};
+use crate::{
+    link::Quickest,
+    status::{Lag, STALE},
+};
 
 /// Words of the primary that are kept. When a standby is so far behind that they do not suffice,
 /// its lag in time is told a little too large.
 const LIMIT: usize = 4096;
+
+/// A clock that is being put right, by 500 in a million at most, parts from the other's by less
+/// than one in this number.
+const DRIFT: i128 = 1000;
 
 /// Remembers when the primary's log reached which position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LagMeter {
     /// (end of the primary's log, when it said so, by its clock), both ascending.
     words: VecDeque<(Lsn, Moment)>,
-    /// The primary's clock at its last word, and ours.
+    /// The primary's clock at its last word, and ours when that was true: it may have waited here
+    /// while this node stood still, or have come from a primary without a lease, or from a relay
+    /// that heard it a while ago.
     last: Option<(Moment, Moment)>,
+    quickest: Quickest,
     end: Lsn,
     /// How far the log reached at the primary's first word: when it reached less, it has not said.
     first: Lsn,
@@ -33,13 +43,13 @@ pub(super) struct LagMeter {
 }
 
 impl LagMeter {
-    /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here.
-    /// `visible` is where readers are.
-    pub fn observe(&mut self, end: Lsn, time: Moment, in_sync: bool, visible: Lsn, now: Moment) {
+    /// A word of the primary has come; it is `now` here. `visible` is where readers are.
+    pub fn observe(&mut self, Word { end, time, sure }: Word, in_sync: bool, visible: Lsn, now: Moment) {
         if self.last.is_none() {
             self.first = end;
         }
-        self.last = Some((time, now));
+        let late = (self.quickest.late(time, now, DRIFT) / 1000) as u64;
+        self.last = Some((time, Moment(now.0.saturating_sub(late + time.since(sure).as_micros() as u64))));
         self.in_sync = Some(in_sync);
         while self.words.front().is_some_and(|word| word.0 <= visible) {
             self.words.pop_front();
@@ -92,7 +102,7 @@ impl LagMeter {
         self.silence(now).is_some_and(|silence| silence < STALE)
     }
 
-    /// How long ago the primary said anything.
+    /// How long ago the primary, which was sure then that it leads, said anything.
     pub fn silence(&self, now: Moment) -> Option<Duration> {
         self.last.map(|(_, arrived)| now.since(arrived))
     }
@@ -137,15 +147,47 @@ mod tests {
 
     const MS: fn(u64) -> Moment = |ms| Moment(ms * 1000);
 
+    /// Of a primary that is sure that it leads.
+    fn word(end: Lsn, time: Moment) -> Word {
+        Word { end, time, sure: time }
+    }
+
+    /// What waited while this node stood still is as old as when it was sent.
+    #[test]
+    fn words_are_as_old_as_they_waited() {
+        let mut lag = LagMeter::default();
+        (0..10).for_each(|k| lag.observe(word(Lsn(100), MS(100 * k)), true, Lsn(100), MS(7 + 100 * k)));
+        assert_eq!(lag.age(Lsn(100), MS(910)), Some(Duration::from_millis(3)));
+        lag.observe(word(Lsn(100), MS(1000)), true, Lsn(100), MS(6907));
+        let age = lag.age(Lsn(100), MS(6907)).unwrap();
+        assert!((5880..5901).contains(&age.as_millis()), "{age:?}");
+        lag.observe(word(Lsn(100), MS(6901)), true, Lsn(100), MS(6909));
+        assert!(lag.age(Lsn(100), MS(6909)).unwrap() < Duration::from_millis(10));
+    }
+
+    /// A primary that was cut off, and a relay without one, go on speaking.
+    #[test]
+    fn words_are_as_old_as_the_primary_was_sure() {
+        let mut lag = LagMeter::default();
+        lag.observe(word(Lsn(100), MS(1000)), true, Lsn(100), MS(10));
+        assert_eq!(lag.age(Lsn(100), MS(20)), Some(Duration::from_millis(10)));
+        lag.observe(Word { sure: MS(1100), ..word(Lsn(100), MS(3000)) }, true, Lsn(100), MS(2010));
+        assert_eq!(lag.age(Lsn(100), MS(2020)), Some(Duration::from_millis(1910)));
+        lag.observe(Word { sure: MS(1100), ..word(Lsn(100), MS(9000)) }, true, Lsn(100), MS(8010));
+        assert_eq!((lag.at(Lsn(100), MS(8010)), lag.in_sync(MS(8010))), (None, None), "it may count on others by now");
+        lag.observe(word(Lsn(100), MS(9100)), true, Lsn(100), MS(8110));
+        assert_eq!((lag.age(Lsn(100), MS(8110)), lag.in_sync(MS(8110))), (Some(Duration::ZERO), Some(true)));
+    }
+
     #[test]
     fn lag_is_what_is_missing_and_since_when() {
         let mut lag = LagMeter::default();
         assert_eq!(lag.at(Lsn(0), MS(5)), None, "nobody has said anything");
         assert_eq!((lag.age(Lsn(0), MS(5)), lag.in_sync(MS(5))), (None, None));
         // The primary's clock is 1 s ahead of ours; that plays no part.
-        lag.observe(Lsn(100), MS(1000), true, Lsn(0), MS(10));
-        lag.observe(Lsn(200), MS(1020), true, Lsn(0), MS(30));
-        lag.observe(Lsn(300), MS(1050), true, Lsn(0), MS(60));
+        lag.observe(word(Lsn(100), MS(1000)), true, Lsn(0), MS(10));
+        lag.observe(word(Lsn(200), MS(1020)), true, Lsn(0), MS(30));
+        lag.observe(word(Lsn(300), MS(1050)), true, Lsn(0), MS(60));
         let behind = |bytes, ms: Option<u64>| Some(Lag { bytes, time: ms.map(Duration::from_millis) });
         assert_eq!(lag.at(Lsn(300), MS(70)), Some(Lag::default()));
         assert_eq!(lag.at(Lsn(150), MS(65)), behind(150, Some(35)));
@@ -154,14 +196,14 @@ mod tests {
         assert_eq!(lag.at(Lsn(0), MS(65)), behind(300, None));
         assert_eq!(lag.age(Lsn(0), MS(65)), None);
         // Idle: keep-alives with the same end; whoever has it all has no lag.
-        lag.observe(Lsn(300), MS(1500), true, Lsn(300), MS(510));
+        lag.observe(word(Lsn(300), MS(1500)), true, Lsn(300), MS(510));
         assert_eq!(lag.at(Lsn(300), MS(900)), Some(Lag::default()));
         assert_eq!(lag.silence(MS(520)), Some(Duration::from_millis(10)));
         assert_eq!(lag.in_sync(MS(900)), Some(true));
         // A primary that is frozen, or cut off: nobody knows what it has by now.
         assert_eq!((lag.at(Lsn(300), MS(3000)), lag.in_sync(MS(3000))), (None, None));
         assert_eq!(lag.age(Lsn(300), MS(3000)), Some(Duration::from_millis(2490)));
-        lag.observe(Lsn(300), MS(4000), true, Lsn(300), MS(3010));
+        lag.observe(word(Lsn(300), MS(4000)), true, Lsn(300), MS(3010));
         assert_eq!(lag.at(Lsn(300), MS(3020)), Some(Lag::default()));
     }
 
@@ -169,7 +211,7 @@ mod tests {
     fn a_primary_that_commits_nothing_is_noticed() {
         let mut lag = LagMeter::default();
         let observe = |lag: &mut LagMeter, end, global, at| {
-            lag.observe(Lsn(end), MS(at), true, Lsn(global), MS(at));
+            lag.observe(word(Lsn(end), MS(at)), true, Lsn(global), MS(at));
             lag.committed(Lsn(global), Lsn(end), MS(at));
         };
         observe(&mut lag, 100, 100, 10);
@@ -188,7 +230,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut lag = LagMeter::default();
         for k in 1..=3 * LIMIT as u64 {
-            lag.observe(Lsn(k), MS(k), true, Lsn(0), MS(k));
+            lag.observe(word(Lsn(k), MS(k)), true, Lsn(0), MS(k));
         }
         assert_eq!(lag.words.len(), LIMIT);
         assert_eq!(lag.at(Lsn(0), MS(3 * LIMIT as u64)).unwrap().bytes, 3 * LIMIT as u64);

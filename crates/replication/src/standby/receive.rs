@@ -17,7 +17,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use freshet_base::{Lsn, Term, sync::Arc};
-use freshet_cluster::{entering::Entering, follower::Event, handshake::Welcome, promotion::Fetch};
+use freshet_cluster::{entering::Entering, follower::Event, handshake::Welcome, host::Word, promotion::Fetch};
 use freshet_fabric::{
     channel::{MAX_FRAME, Receiver},
     cpu::Stint,
@@ -231,13 +231,13 @@ impl Session<'_> {
             let decision = shared.apply(&mut state, Event::Global(note.global));
             let visible = state.follower.visible();
             let now = shared.clock.now();
-            state.lag.observe(note.end, note.time, note.in_sync, visible, now);
+            state.lag.observe(Word { end: note.end, time: note.time, sure: note.sure }, note.in_sync, visible, now);
             state.lag.committed(note.global, note.end, now);
             state.link.observe(note.begun, now);
             decision
         };
         if let Some(session) = shared.relaying() {
-            session.observe(note.end, note.time);
+            session.observe(Word { end: note.end, time: note.time, sure: note.sure });
         }
         shared.carry_out(decision);
     }

@@ -15,11 +15,10 @@ use freshet_base::{
     sync::{Arc, Mutex, MutexGuard},
 };
 use freshet_cluster::{
-    Moment,
     commit_rule::{Event, Member},
     follower::{self, Decision},
     handshake::{Agreed, Sender, Welcome},
-    host::ReplicaState,
+    host::{ReplicaState, Word},
     relay::RelayAck,
 };
 use freshet_fabric::tcp::Connection;
@@ -174,8 +173,8 @@ impl Session {
     }
 
     /// What the primary, or the relay above, said.
-    pub fn observe(&self, end: Lsn, time: Moment) {
-        self.feeds.state().host.observe(end, time, self.feeds.clock.now());
+    pub fn observe(&self, word: Word) {
+        self.feeds.state().host.observe(word, self.feeds.clock.now());
     }
 
     /// Others than before are in the cluster.

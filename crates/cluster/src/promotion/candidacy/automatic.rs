@@ -28,6 +28,17 @@ pub enum NeedsOperator {
          or a witness"
     )]
     OfTwo,
+    /// Enough nodes belong to the cluster, and too few of them are in sync.
+    #[error(
+        "of {belong} nodes that count only {in_sync} are in sync, and no other may take the place of one that is lost: \
+         start those again that are away"
+    )]
+    Away {
+        /// Nodes with data, and a witness.
+        belong: usize,
+        /// Of these.
+        in_sync: usize,
+    },
     /// The primary may have gone on without those who would vote.
     #[error(
         "the primary may go on without its standbys, so that they cannot know whether they have all that was \
@@ -46,7 +57,9 @@ pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), N
         return Err(NeedsOperator::OneSafe);
     }
     let set = newest.ok_or(NeedsOperator::Unknown)?;
+    let belong = set.roster.voters.len() + usize::from(set.roster.witness.is_some());
     match set.members.len() {
+        in_sync @ (1 | 2) if belong > 2 => return Err(NeedsOperator::Away { belong, in_sync }),
         0 | 1 => return Err(NeedsOperator::Alone),
         2 => return Err(NeedsOperator::OfTwo),
         _ => {}
