@@ -27,6 +27,7 @@
 //! | [`register`] | the same for a witness that is a value, which others change by compare-and-swap |
 //! | [`watch`] | when a node takes its primary for lost, and stands for the next term |
 //! | [`maintenance`] | whether no node stands by itself for a while |
+//! | [`contest`] | when a primary that a node cannot follow before a later term gives up its own |
 //! | [`stuck`] | when a primary on which nothing becomes durable lets its standbys go |
 //! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`recording`] | nothing: it records what happened to these machines, and replays it |
@@ -35,6 +36,7 @@
 
 pub mod begin_again;
 pub mod commit_rule;
+pub mod contest;
 pub mod entering;
 pub mod flow;
 pub mod follower;

@@ -30,8 +30,7 @@ use crate::{
     certificates::CertificateWatch,
     cli::Serve,
     config::{Flags, Settings},
-    contest::ContestWatch,
-    descriptors,
+    contest, descriptors,
     disk::DiskWatch,
     ending::{Ending, Event},
     memory::{self, MemoryWatch},
@@ -189,7 +188,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     notify::ready("ready");
     let mut reload = Reload::new(flags, &settings, reload::things(&messages, &node, sql.as_ref(), &settings));
     let mut certificate = CertificateWatch::new(node.credentials().clone());
-    let (mut memory_watch, mut contest) = (MemoryWatch::new(Arc::clone(&node)), ContestWatch::new(Arc::clone(&node)));
+    let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let leaves = loop {
@@ -205,12 +204,12 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         certificate.look();
         memory_watch.look();
         sql.iter().for_each(|sql| sql.end_those_of_removed(&node));
-        if let Some(leaves) = Leaves::of(&node, &again, &mut contest) {
+        if let Some(leaves) = Leaves::of(&node, &again) {
             break leaves;
         }
     };
     // What can be reloaded has a share of the server for SQL.
-    drop((watch, memory_watch, contest, reload, beside));
+    drop((watch, memory_watch, reload, beside));
     again.stop();
     match leaves.why() {
         Some(why) => notify::status(why),
@@ -279,14 +278,14 @@ enum Leaves {
     BeginsAgain(String),
     /// An operator wants it to start again.
     Ordered,
-    /// Its term is contested, and commits wait: it leads in a later one.
+    /// Its term is contested, and no node takes its role: it leads in a later one.
     Contested,
 }
 
 impl Leaves {
     /// Whether it has to, as things stand.
-    fn of(node: &Node, again: &BeginAgain, contest: &mut ContestWatch) -> Option<Self> {
-        let is_contested = contest.look();
+    fn of(node: &Arc<Node>, again: &BeginAgain) -> Option<Self> {
+        let is_contested = contest::look(node);
         match again.due() {
             _ if node.is_deposed() => Some(Self::Deposed),
             _ if node.has_failed() => Some(Self::Failed),
@@ -329,7 +328,7 @@ impl Leaves {
                 tracing::info!("another node has become the primary, so this one starts again, to follow it")
             }
             Self::Contested => {
-                tracing::warn!("the term of this primary is contested, and commits wait: it starts again")
+                tracing::warn!("the term of this primary is contested, and no node takes its role: it starts again")
             }
             Self::ForGood | Self::Ordered => {}
         }

@@ -7,8 +7,9 @@ use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
     follower::ReplayMode,
-    in_sync::Holder,
+    in_sync::{Holder, InSyncSet},
     meeting::Yields,
+    promotion::{NeedsOperator, has_successors},
     relay::RelayAck,
 };
 use freshet_fabric::FabricKind;
@@ -72,6 +73,20 @@ pub struct PrimaryStatus {
     pub ahead: Vec<AheadStatus>,
     /// Other primaries that this one has met during its term.
     pub two_primaries: Vec<TwoPrimaries>,
+}
+
+impl PrimaryStatus {
+    /// Whether the nodes in sync can choose a successor by themselves, if this primary of `set` is
+    /// lost at this moment.
+    ///
+    /// # Errors
+    /// [`NeedsOperator::Away`] otherwise.
+    pub fn has_successors(&self, set: &InSyncSet) -> Result<(), NeedsOperator> {
+        match &self.standing {
+            Standing::Degraded { in_sync, .. } | Standing::Blocked { in_sync, .. } => has_successors(set, *in_sync),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The witness, as its primary sees it.

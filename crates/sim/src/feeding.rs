@@ -3,6 +3,7 @@
 use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     commit_rule::{CommitRule, Event},
+    contest::Contest,
     flow::{FlowError, Next},
     follower::{self, Ack},
     handshake::{Continue, Refusal, Sender},
@@ -23,7 +24,7 @@ use crate::{
     node::{Lead, Role},
     scenario::Broken,
     stuck::STUCK,
-    switching::Switching,
+    switching::{CONTEST, Switching},
     world::{CLUSTER, Own, What, World, Writes},
 };
 
@@ -83,6 +84,7 @@ impl World {
             written: 0,
             switching: Switching::default(),
             stuck: Stuck::new(STUCK, end, now),
+            contest: Contest::new(CONTEST),
             witness: None,
         }));
         state.follower.passes_nothing();

@@ -10,6 +10,7 @@ use freshet_base::{Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::CommitRule,
+    contest::Contest,
     follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode},
     host::Host,
     in_sync::Holder,
@@ -194,6 +195,8 @@ pub(crate) struct Lead {
     pub switching: Switching,
     /// Whether its disk lets it be of use.
     pub stuck: Stuck,
+    /// Whether a node cannot follow before a later term.
+    pub contest: Contest,
     /// By which connection it asks its witness.
     pub witness: Option<ConnectionId>,
 }

@@ -7,6 +7,7 @@ use freshet_base::{Consent, Lsn, NodeId, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::{Place, Standing},
+    contest::{self, ContestConfig},
     promotion,
     switch_over::{HandOver, Next, NotHandedOver, Seen, Successor, SwitchOver, SwitchOverConfig},
     term::Living,
@@ -16,6 +17,7 @@ use crate::{
     checks::{Property, Violation},
     dice::{Dice, mix},
     net::{ConnectionId, Message},
+    node::Lead,
     scenario::Broken,
     world::{Own, World},
 };
@@ -26,6 +28,13 @@ const CONFIG: SwitchOverConfig = SwitchOverConfig {
     near: 1000,
     finish: Duration::from_millis(2),
     hand_over: Duration::from_millis(8),
+};
+/// The same.
+pub(crate) const CONTEST: ContestConfig = ContestConfig {
+    lasts: Duration::from_millis(5),
+    ends: Duration::from_millis(60),
+    every: Duration::from_millis(30),
+    offers: 3,
 };
 /// Who stands by itself gives way to the successor for so long.
 const ON_ITS_WAY: Duration = Duration::from_millis(15);
@@ -70,40 +79,53 @@ impl World {
         if dice.one_in(6) {
             let to = dice.below(count) as usize;
             if to != *primary {
-                self.order_switch_over(*primary, to);
+                let _ = self.order_switch_over(*primary, to);
             }
         }
     }
 
-    /// A node cannot follow the primary `node` before a later term: another one leads in that, or,
-    /// if commits wait or none takes the role, this one once it is started again. One that has the
-    /// log may be unable to take it, since commits wait for the node that cannot follow.
+    /// A node cannot follow the primary `node` before a later term, and has said so.
     pub(crate) fn leaves_contested_term(&mut self, node: usize) {
-        let Some(lead) = self.nodes[node].lead().filter(|_| self.scenario.broken != Broken::ContestKept) else {
-            return;
-        };
-        let fits = |name: NodeId| !self.nodes[name.0 as usize].is_witness && !self.scenario.is_mirror(name.0 as usize);
-        let in_sync = lead.rule.members().filter(|(name, member)| {
-            member.connected && member.synchronous && member.place == Place::InSync && fits(*name)
-        });
-        let to = in_sync.map(|(name, _)| name.0 as usize).next();
+        let (now, keeps) = (self.clock(node), self.scenario.broken == Broken::ContestKept);
+        let leads = |lead: &&mut Lead| !keeps && lead.rule.fenced().is_none();
+        let Some(lead) = self.nodes[node].lead_mut().filter(leads) else { return };
+        let _ = lead.contest.refused(now);
         let blocked = matches!(lead.rule.standing(), Standing::Blocked { .. });
-        match to {
-            Some(to) if !blocked || !self.dice.one_in(4) => self.order_switch_over(node, to),
-            _ if blocked || self.dice.one_in(4) => self.crash(node),
-            _ => {}
+        match lead.contest.next(blocked, now) {
+            contest::Next::Rest => {}
+            contest::Next::StartAgain => self.crash(node),
+            contest::Next::HandOver => {
+                let to = self.may_take_the_role(node);
+                if !to.is_some_and(|to| self.order_switch_over(node, to))
+                    && let Some(lead) = self.nodes[node].lead_mut()
+                {
+                    lead.contest.not_taken();
+                }
+            }
         }
     }
 
-    /// The primary `node` is to hand its role to `to`.
-    fn order_switch_over(&mut self, node: usize, to: usize) {
+    /// A standby in sync.
+    fn may_take_the_role(&self, node: usize) -> Option<usize> {
+        let fits = |name: NodeId| !self.nodes[name.0 as usize].is_witness && !self.scenario.is_mirror(name.0 as usize);
+        let mut in_sync = self.nodes[node].lead()?.rule.members().filter(|(name, member)| {
+            member.connected && member.synchronous && member.place == Place::InSync && fits(*name)
+        });
+        in_sync.next().map(|(name, _)| name.0 as usize)
+    }
+
+    /// The primary `node` is to hand its role to `to`. False when that is under way already.
+    fn order_switch_over(&mut self, node: usize, to: usize) -> bool {
         let (number, now, to) = (self.unique(), self.clock(node), self.nodes[to].id);
         let by = self.nodes[node].id;
-        let Some(lead) = self.nodes[node].lead_mut().filter(|lead| lead.switching.under_way.is_none()) else { return };
+        let Some(lead) = self.nodes[node].lead_mut().filter(|lead| lead.switching.under_way.is_none()) else {
+            return false;
+        };
         let hand_over = HandOver { by, term: lead.term, number };
         lead.switching.under_way = Some(SwitchOver::new(to, hand_over, CONFIG, now));
         self.report.switch_overs += 1;
         self.later(node, 1, Own::Switch);
+        true
     }
 
     /// A primary looks how far a switch-over is.
@@ -145,6 +167,7 @@ impl World {
         let Some(lead) = self.nodes[node].lead_mut() else { return };
         let given_up = lead.switching.under_way.take().map(|it| it.number());
         lead.switching = Switching { given_up, ..Switching::default() };
+        lead.contest.not_taken();
     }
 
     /// A primary hands `node` its role.

@@ -5,7 +5,7 @@ mod law;
 mod log_state;
 
 pub use self::{
-    automatic::{NeedsOperator, is_unattended},
+    automatic::{NeedsOperator, has_successors, is_unattended},
     log_state::LogState,
 };
 

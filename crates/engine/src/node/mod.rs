@@ -95,7 +95,7 @@ pub use self::{
     start::{PhaseStatus, StartError, StartPhase},
     status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
-    switch_over::SwitchOverError,
+    switch_over::{LeavesTerm, SwitchOverError},
     witness::WitnessNode,
 };
 use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};

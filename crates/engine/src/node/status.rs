@@ -58,11 +58,15 @@ pub struct FailoverStatus {
 }
 
 impl FailoverStatus {
-    fn of(config: &NodeConfig, terms: &Terms, watching: Option<&Watching>) -> Self {
-        let lacks = is_unattended(config.safety, terms.get().set.as_ref()).err().map(|lacks| lacks.to_string());
+    fn of(config: &NodeConfig, terms: &Terms, role: &RoleStatus, watching: Option<&Watching>) -> Self {
+        let set = terms.get().set;
+        let lacks = match (is_unattended(config.safety, set.as_ref()), role, &set) {
+            (Ok(()), RoleStatus::Primary { shipping, .. }, Some(set)) => shipping.has_successors(set),
+            (unattended, ..) => unattended,
+        };
         Self {
             by: config.failover,
-            lacks: lacks.or(terms.register_trouble()),
+            lacks: lacks.err().map(|lacks| lacks.to_string()).or(terms.register_trouble()),
             cannot_lead: watching.and_then(Watching::cannot_lead),
             maintenance: terms.maintained().left(),
         }
@@ -285,7 +289,7 @@ impl Node {
             cluster: self.cluster,
             removed: self.terms.removal().map(|record| Removal::of(self.id, record)),
             term: terms.fence.highest(),
-            failover: FailoverStatus::of(&self.config, &self.terms, watching.as_deref()),
+            failover: FailoverStatus::of(&self.config, &self.terms, &role, watching.as_deref()),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

@@ -1,26 +1,36 @@
 //! Switch-over: this primary hands its role to a standby ([`freshet_replication::primary`]).
 
 use freshet_cluster::promotion::is_unattended;
-use freshet_replication::primary::{Primary, SwitchOverError as Failed, SwitchedOver, UnderWay};
+use freshet_replication::primary::{SwitchOverError as Failed, SwitchedOver, UnderWay};
 
-use super::{Failover, Node, as_primary::OfPrimary};
+pub use freshet_cluster::contest::Next as LeavesTerm;
+
+use super::{Composition, Failover, Node, as_primary::OfPrimary};
 
 /// Why the role has not moved.
 pub type SwitchOverError = OfPrimary<Failed>;
 
 impl Node {
-    /// Whether this is a primary that a node cannot follow before it leads in a later term
-    /// ([`freshet_replication::primary::Primary::is_contested`]), and no person is there to see to
-    /// that: it hands its role over then. Never blocks for long.
-    pub fn is_contested(&self) -> bool {
+    /// What a primary does that a node cannot follow before it leads in a later term
+    /// ([`freshet_cluster::contest`]), where no person is there to see to that. Never blocks for
+    /// long.
+    pub fn leaves_contested_term(&self) -> LeavesTerm {
         let unattended = || is_unattended(self.config.safety, self.terms.get().set.as_ref()).is_ok();
-        self.is_term(Primary::is_contested) && self.config.failover != Failover::Manual && unattended()
+        // Who takes over at this moment is no primary.
+        let composition = self.composition.try_lock();
+        match composition.as_deref().ok().and_then(Composition::shipping) {
+            Some(primary) if self.config.failover != Failover::Manual && unattended() => {
+                primary.leaves_contested_term()
+            }
+            _ => LeavesTerm::Rest,
+        }
     }
 
-    /// Whether this is a primary whose commits wait for nodes that are not there. Never blocks for
-    /// long.
-    pub fn is_blocked(&self) -> bool {
-        self.is_term(Primary::is_blocked)
+    /// No node has taken the role that was offered for that.
+    pub fn role_not_taken(&self) {
+        if let Ok(shipping) = self.shipping() {
+            shipping.role_not_taken();
+        }
     }
 
     /// Hands the role of this primary to the standby `to`, named by its id or by the address where

@@ -33,6 +33,7 @@ use freshet_base::{
 use freshet_cluster::{
     begin_again::{self, Cluster, Seen, Verdict},
     commit_rule::{self, Event, RuleConfig, Standing},
+    contest::{self, Contest, ContestConfig},
     handshake::Sender,
     in_sync::{Holder, Succession},
     stuck::{Stuck, StuckConfig},
@@ -139,8 +140,7 @@ pub(crate) struct Shared {
     authority: Bell,
     witness: witness::Asking,
     record: Mutex<Option<RecordSet>>,
-    /// Since when nodes say that they have promised the term to another, and when one said so last.
-    contested: Mutex<Option<(Instant, Instant)>>,
+    contest: Mutex<Contest>,
     /// What was last reported about the safety level and the standbys.
     reported: Mutex<report::Reported>,
     successor: Mutex<Successor>,
@@ -172,10 +172,6 @@ struct Successor {
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
 /// here.
 const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
-/// A node that has promised this term to another may be on its way to follow for so long.
-const CONTEST: Duration = Duration::from_secs(1);
-/// A node that has not said so again for so long follows, or is gone: it is called more often.
-const CONTEST_ENDS: Duration = Duration::from_secs(10);
 
 /// A leading primary.
 pub struct Primary {
@@ -240,7 +236,7 @@ impl Primary {
             authority: Bell::default(),
             witness: Default::default(),
             record: Mutex::new(None),
-            contested: Mutex::default(),
+            contest: Mutex::new(Contest::new(ContestConfig::default())),
             reported: Mutex::default(),
             successor: Mutex::default(),
             meetings: Mutex::default(),
@@ -287,17 +283,19 @@ impl Primary {
         self.shared.is_fenced()
     }
 
-    /// Whether a node cannot follow this one, since it has promised the term to another: it says so
-    /// again and again.
-    pub fn is_contested(&self) -> bool {
-        let contested = *self.shared.contested.lock().expect("no code panics under this mutex");
-        let lasts = |(since, last): (Instant, Instant)| last - since >= CONTEST && last.elapsed() < CONTEST_ENDS;
-        !self.shared.is_fenced() && contested.is_some_and(lasts)
+    /// What to do about a node that cannot follow this one, since it has promised the term to
+    /// another: it says so again and again. To be asked where no person sees to that.
+    pub fn leaves_contested_term(&self) -> contest::Next {
+        if self.shared.is_fenced() {
+            return contest::Next::Rest;
+        }
+        let blocked = matches!(self.shared.commit.standing(), Standing::Blocked { .. });
+        self.shared.contest().next(blocked, self.shared.feeds.clock.now())
     }
 
-    /// Whether commits wait for other nodes, and too few are there.
-    pub fn is_blocked(&self) -> bool {
-        matches!(self.shared.commit.standing(), Standing::Blocked { .. })
+    /// No node has taken the role that was offered for that.
+    pub fn role_not_taken(&self) {
+        self.shared.contest().not_taken();
     }
 
     /// Whether this node is to follow another: the term has ended, and the node that takes over
@@ -437,21 +435,20 @@ impl Shared {
         self.successor.lock().expect("no code panics under this mutex")
     }
 
+    fn contest(&self) -> MutexGuard<'_, Contest> {
+        self.contest.lock().expect("the machine panics only on a bug of its own")
+    }
+
     /// The node at `address` has promised this term to another.
     fn contested(&self, address: &str) {
-        let (term, now) = (self.who.term, Instant::now());
-        {
-            let mut contested = self.contested.lock().expect("no code panics under this mutex");
-            let since = contested.filter(|(_, last)| now.duration_since(*last) < CONTEST_ENDS).map(|(since, _)| since);
-            *contested = Some((since.unwrap_or(now), now));
-            if since.is_none() {
-                tracing::warn!(
-                    term = term.0,
-                    address,
-                    "the term of this primary is contested: a node that has promised it to another follows only in a \
-                     later term"
-                );
-            }
+        let term = self.who.term;
+        if self.contest().refused(self.feeds.clock.now()) {
+            tracing::warn!(
+                term = term.0,
+                address,
+                "the term of this primary is contested: a node that has promised it to another follows only in a \
+                 later term"
+            );
         }
         let was_fenced = self.is_fenced();
         self.apply(Event::Contested { term, rival: None });

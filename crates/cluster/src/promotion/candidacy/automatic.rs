@@ -67,6 +67,16 @@ pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), N
     if set.floor == 0 { Err(NeedsOperator::MayGoOnAlone) } else { Ok(()) }
 }
 
+/// Whether the nodes that are in sync with a primary of this set, `in_sync` in number, can choose
+/// its successor at this moment.
+///
+/// # Errors
+/// [`NeedsOperator::Away`] otherwise.
+pub fn has_successors(set: &InSyncSet, in_sync: u32) -> Result<(), NeedsOperator> {
+    let (belong, in_sync) = (set.members.len(), in_sync as usize);
+    if in_sync > belong / 2 { Ok(()) } else { Err(NeedsOperator::Away { belong, in_sync: in_sync + 1 }) }
+}
+
 impl Candidacy {
     /// No operator has asked the candidate to stand: it gives way to a living primary, and leads
     /// only if more than half of each set that may be in effect have answered. To be said before
