@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(it.next(false, s(105)), Next::Rest);
         assert_eq!(it.clone().next(true, s(105)), Next::StartAgain, "commits wait");
         for at in [111, 121] {
-            let _ = it.refused(s(at));
+            assert!(!it.refused(s(at - 5)) && !it.refused(s(at)));
             assert_eq!(it.next(false, s(at)), Next::HandOver);
             it.not_taken();
         }

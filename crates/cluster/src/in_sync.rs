@@ -418,6 +418,9 @@ impl Succession {
         members.retain(|member| member.node != primary.node);
         members.insert(primary);
         roster.voters.insert(primary.node);
+        // The primary of before was removing this node, which has its log all the same: that never
+        // took effect, or another would lead.
+        roster.leaving.remove(&primary.node);
         let Counting { quorum, floor } = counting(&members);
         let (primary, first, before) = (primary.node, number, Vec::new());
         let since = start;
@@ -506,6 +509,19 @@ pub(crate) mod tests {
         let emptied =
             Succession::Of(first).first((Term(4), Lsn::ZERO), Holder::new(NodeId(1), 7), Safety::TwoSafe, all);
         assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
+    }
+
+    /// The primary of before had begun to remove it.
+    #[test]
+    fn a_new_primary_does_not_remove_itself() {
+        let [one, two] = [1, 2].map(|node| Holder::new(NodeId(node), 1));
+        let mut before = first_set(NodeId(1), [one].into());
+        before.roster.leave(NodeId(2), true);
+        before.roster.leave(NodeId(3), true);
+        let begun = Succession::Of(before)
+            .first((Term(2), Lsn::ZERO), two, Safety::TwoSafe, |_| Counting { quorum: None, floor: 0 });
+        assert!(begun.roster.voters.contains(&NodeId(2)) && !begun.roster.has_removed(NodeId(2)));
+        assert!(begun.roster.has_removed(NodeId(3)), "that one leaves");
     }
 
     #[test]

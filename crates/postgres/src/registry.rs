@@ -1,7 +1,7 @@
 //! Who is connected: seats, and reaching sessions from outside.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     net::Shutdown,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -309,10 +309,16 @@ impl Registry {
         right
     }
 
-    /// Ends the sessions that have been handed on by nodes for which this is true.
+    /// Ends the sessions that have been handed on by nodes for which this is true; asks once for
+    /// each node.
     pub(crate) fn end_handed_on(&self, is_gone: impl Fn(u64) -> bool) {
-        let is_handed_on = |entry: &Arc<Entry>| lock(&entry.state).handed_on_by.is_some_and(&is_gone);
-        self.all().into_iter().filter(is_handed_on).for_each(|entry| entry.end(true));
+        let handed_on_by = |entry: &Arc<Entry>| lock(&entry.state).handed_on_by;
+        let mut nodes: BTreeSet<u64> = self.lock().connections.values().filter_map(handed_on_by).collect();
+        nodes.retain(|node| is_gone(*node));
+        if !nodes.is_empty() {
+            let of_them = |entry: &Arc<Entry>| handed_on_by(entry).is_some_and(|node| nodes.contains(&node));
+            self.all().into_iter().filter(of_them).for_each(|entry| entry.end(true));
+        }
     }
 
     /// Nobody else gets in.

@@ -142,3 +142,20 @@ impl Candidacy {
         self.outbid
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_sync::{Holder, tests::first_set};
+
+    #[test]
+    fn two_of_three_have_to_be_in_sync_with_a_primary() {
+        let logs = |nodes: &[u64]| nodes.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
+        let three = first_set(NodeId(1), logs(&[1, 2, 3]));
+        assert_eq!(has_successors(&three, 2), Ok(()));
+        let away = NeedsOperator::Away { belong: 3, in_sync: 2 };
+        assert_eq!(has_successors(&three, 1), Err(away));
+        let two = InSyncSet { members: logs(&[1, 2]), ..three };
+        assert_eq!(is_unattended(Safety::Majority, Some(&two)), Err(away));
+    }
+}

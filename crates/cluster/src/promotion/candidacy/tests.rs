@@ -377,10 +377,6 @@ fn a_cluster_is_unattended_if_the_others_of_its_set_may_lead() {
         let found = members.iter().all(|lost| leads(*lost));
         assert_eq!(is_unattended(safety, set.as_ref()).is_ok(), found, "{nodes} nodes, floor {floor}, {k:?}");
     }
-    // Of three, the two others are in sync, or one is.
-    let three = set(2, &[1, 2, 3], 1).unwrap();
-    assert_eq!(has_successors(&three, 2), Ok(()));
-    assert_eq!(has_successors(&three, 1), Err(NeedsOperator::Away { belong: 3, in_sync: 2 }));
     let one_safe = under_level(Safety::OneSafe, set(2, &[1, 2, 3], 1));
     assert_eq!(is_unattended(Safety::TwoSafe, one_safe.as_ref()), Err(NeedsOperator::OneSafe));
     // As long as another level may be in effect, a candidate asks.
