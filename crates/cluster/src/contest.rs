@@ -10,8 +10,9 @@
 //!                                      wait, or after some attempts, and leads in a later term
 //! ```
 //!
-//! Commits may wait for the very node that cannot follow: then none that has the log may be able to
-//! take the role. Where they go on, it may be that all in sync are mirrors, which take none.
+//! Commits may wait for the very node that cannot follow: then no node that has the log may be able
+//! to take the role. Where commits do not wait, all nodes in sync may be mirrors, which take no
+//! role.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ pub struct Contest {
     offered: bool,
     /// When it may offer it again.
     due: Moment,
-    /// How often none has taken it.
+    /// How often none has taken it since the refusals began.
     failures: u32,
 }
 
@@ -74,10 +75,14 @@ impl Contest {
     pub fn refused(&mut self, now: Moment) -> bool {
         let since = self.refused.filter(|(_, last)| now.since(*last) < self.config.ends).map(|(since, _)| since);
         self.refused = Some((since.unwrap_or(now), now));
+        if since.is_none() {
+            self.failures = 0;
+        }
         since.is_none()
     }
 
-    fn is_contested(&self, now: Moment) -> bool {
+    /// Whether nodes refuse the term again and again.
+    pub fn is_contested(&self, now: Moment) -> bool {
         let ContestConfig { lasts, ends, .. } = self.config;
         self.refused.is_some_and(|(since, last)| last.since(since) >= lasts && now.since(last) < ends)
     }
@@ -91,11 +96,7 @@ impl Contest {
 
     /// What to do now. `blocked` says whether commits wait for nodes that are not there.
     pub fn next(&mut self, blocked: bool, now: Moment) -> Next {
-        if self.offered {
-            return Next::Rest;
-        }
-        if !self.is_contested(now) {
-            self.failures = 0;
+        if self.offered || !self.is_contested(now) {
             return Next::Rest;
         }
         if self.failures >= if blocked { 1 } else { self.config.offers } {

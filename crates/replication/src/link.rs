@@ -21,8 +21,6 @@ const DRIFT: i128 = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkMeter {
     quickest: Quickest,
-    /// When something came last.
-    last_arrival: Option<Moment>,
     /// Up to here something was on its way, in nanoseconds of the other's clock.
     until: i128,
     busy: Duration,
@@ -45,24 +43,29 @@ impl Quickest {
     /// the quickest; it is `now` here. The clocks may part by one in `drift`.
     pub fn late(&mut self, sent: Moment, now: Moment, drift: i128) -> i128 {
         let took = nanoseconds(now) - nanoseconds(sent);
-        let silence = |last| nanoseconds(now) - nanoseconds(last);
-        let least = self.least.map_or(took, |(least, last)| took.min(least + silence(last) / drift));
+        let drifted = self.silence(now) / drift;
+        let least = self.least.map_or(took, |(least, _)| took.min(least + drifted));
         self.least = Some((least, now));
         took - least
+    }
+
+    /// For how many nanoseconds nothing has come; zero before anything has.
+    fn silence(&self, now: Moment) -> i128 {
+        self.least.map_or(0, |(_, last)| nanoseconds(now) - nanoseconds(last))
     }
 }
 
 impl LinkMeter {
     /// What the other node began to send at `begun`, by its clock, has come; it is `now` here.
     pub fn observe(&mut self, begun: Moment, now: Moment) {
+        let silence = self.quickest.silence(now);
         let late = self.quickest.late(begun, now, DRIFT);
         let begun = nanoseconds(begun);
-        let silence = nanoseconds(now) - nanoseconds(self.last_arrival.unwrap_or(now));
         let until = begun + (late - LATE).max(0);
         // Whatever the other node says, no time counts twice.
         let busy = (until - begun.max(self.until)).clamp(0, silence);
         self.busy += Duration::from_nanos(u64::try_from(busy).unwrap_or(0));
-        (self.last_arrival, self.until) = (Some(now), self.until.max(until));
+        self.until = self.until.max(until);
     }
 
     /// Another connection; perhaps another clock.

@@ -300,13 +300,13 @@ impl Node {
     /// Whether it was the primary and another node's term has ended that: it commits nothing any
     /// more, and what it shows grows old. Never blocks.
     pub fn is_deposed(&self) -> bool {
-        self.is_term(Primary::is_fenced)
+        self.of_term(Primary::is_fenced) == Some(true)
     }
 
     /// Whether it is deposed and the node that takes over needs nothing more of it
     /// ([`Primary::is_succeeded`]): started again, it follows the other one. Never blocks.
     pub fn is_succeeded(&self) -> bool {
-        self.is_term(Primary::is_succeeded)
+        self.of_term(Primary::is_succeeded) == Some(true)
     }
 
     /// Whether it was to become the primary and could not when its term had begun: it answers
@@ -315,9 +315,9 @@ impl Node {
         self.composition.try_lock().is_ok_and(|composition| composition.role() == Role::Failed)
     }
 
-    fn is_term(&self, so: impl FnOnce(&Primary) -> bool) -> bool {
+    fn of_term<T>(&self, look: impl FnOnce(&Primary) -> T) -> Option<T> {
         // Who takes over at this moment is none.
-        self.composition.try_lock().is_ok_and(|composition| composition.shipping().is_some_and(so))
+        self.composition.try_lock().ok()?.shipping().map(look)
     }
 
     /// The primary's log, while this node is one.

@@ -58,9 +58,14 @@ pub struct FailoverStatus {
 }
 
 impl FailoverStatus {
-    fn of(config: &NodeConfig, terms: &Terms, role: &RoleStatus, watching: Option<&Watching>) -> Self {
-        let set = terms.get().set;
-        let lacks = match (is_unattended(config.safety, set.as_ref()), role, &set) {
+    /// `set` is the newest that is known.
+    fn of(
+        config: &NodeConfig,
+        (terms, set): (&Terms, Option<&InSyncSet>),
+        role: &RoleStatus,
+        watching: Option<&Watching>,
+    ) -> Self {
+        let lacks = match (is_unattended(config.safety, set), role, set) {
             (Ok(()), RoleStatus::Primary { shipping, .. }, Some(set)) => shipping.has_successors(set),
             (unattended, ..) => unattended,
         };
@@ -289,7 +294,7 @@ impl Node {
             cluster: self.cluster,
             removed: self.terms.removal().map(|record| Removal::of(self.id, record)),
             term: terms.fence.highest(),
-            failover: FailoverStatus::of(&self.config, &self.terms, &role, watching.as_deref()),
+            failover: FailoverStatus::of(&self.config, (&self.terms, terms.set.as_ref()), &role, watching.as_deref()),
             in_sync_set: terms.set,
             incarnation: terms.incarnation,
             address: self.address.clone(),

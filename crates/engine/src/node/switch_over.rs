@@ -1,11 +1,11 @@
 //! Switch-over: this primary hands its role to a standby ([`freshet_replication::primary`]).
 
 use freshet_cluster::promotion::is_unattended;
-use freshet_replication::primary::{SwitchOverError as Failed, SwitchedOver, UnderWay};
+use freshet_replication::primary::{Primary, SwitchOverError as Failed, SwitchedOver, UnderWay};
 
 pub use freshet_cluster::contest::Next as LeavesTerm;
 
-use super::{Composition, Failover, Node, as_primary::OfPrimary};
+use super::{Failover, Node, as_primary::OfPrimary};
 
 /// Why the role has not moved.
 pub type SwitchOverError = OfPrimary<Failed>;
@@ -16,14 +16,11 @@ impl Node {
     /// long.
     pub fn leaves_contested_term(&self) -> LeavesTerm {
         let unattended = || is_unattended(self.config.safety, self.terms.get().set.as_ref()).is_ok();
-        // Who takes over at this moment is no primary.
-        let composition = self.composition.try_lock();
-        match composition.as_deref().ok().and_then(Composition::shipping) {
-            Some(primary) if self.config.failover != Failover::Manual && unattended() => {
-                primary.leaves_contested_term()
-            }
-            _ => LeavesTerm::Rest,
+        let contested = self.of_term(Primary::is_contested) == Some(true);
+        if !contested || self.config.failover == Failover::Manual || !unattended() {
+            return LeavesTerm::Rest;
         }
+        self.of_term(Primary::leaves_contested_term).unwrap_or(LeavesTerm::Rest)
     }
 
     /// No node has taken the role that was offered for that.

@@ -283,12 +283,14 @@ impl Primary {
         self.shared.is_fenced()
     }
 
-    /// What to do about a node that cannot follow this one, since it has promised the term to
-    /// another: it says so again and again. To be asked where no person sees to that.
+    /// Whether a node cannot follow this one, since it has promised the term to another: it says so
+    /// again and again. Cheap.
+    pub fn is_contested(&self) -> bool {
+        !self.shared.is_fenced() && self.shared.contest().is_contested(self.shared.feeds.clock.now())
+    }
+
+    /// What to do about that. To be asked where no person sees to it.
     pub fn leaves_contested_term(&self) -> contest::Next {
-        if self.shared.is_fenced() {
-            return contest::Next::Rest;
-        }
         let blocked = matches!(self.shared.commit.standing(), Standing::Blocked { .. });
         self.shared.contest().next(blocked, self.shared.feeds.clock.now())
     }

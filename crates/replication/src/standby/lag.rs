@@ -165,7 +165,7 @@ mod tests {
         assert!(lag.age(Lsn(100), MS(6909)).unwrap() < Duration::from_millis(10));
     }
 
-    /// A primary that was cut off, and a relay without one, go on speaking.
+    /// A primary that was cut off still sends words, and so does a relay without a primary.
     #[test]
     fn words_are_as_old_as_the_primary_was_sure() {
         let mut lag = LagMeter::default();

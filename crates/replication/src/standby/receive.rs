@@ -222,6 +222,7 @@ impl Session<'_> {
     fn observe(&self, note: &BatchNote) {
         freshet_base::step!(Receive, note.global, note.global);
         let shared = self.shared;
+        let word = Word { end: note.end, time: note.time, sure: note.sure };
         shared.watching.observe(note.time);
         shared.observe_maintenance(note.maintenance);
         let decision = {
@@ -231,13 +232,13 @@ impl Session<'_> {
             let decision = shared.apply(&mut state, Event::Global(note.global));
             let visible = state.follower.visible();
             let now = shared.clock.now();
-            state.lag.observe(Word { end: note.end, time: note.time, sure: note.sure }, note.in_sync, visible, now);
+            state.lag.observe(word, note.in_sync, visible, now);
             state.lag.committed(note.global, note.end, now);
             state.link.observe(note.begun, now);
             decision
         };
         if let Some(session) = shared.relaying() {
-            session.observe(Word { end: note.end, time: note.time, sure: note.sure });
+            session.observe(word);
         }
         shared.carry_out(decision);
     }
