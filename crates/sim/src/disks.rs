@@ -179,9 +179,10 @@ impl World {
 
     /// No primary has the log any more that `node` needs: the operator gives it another disk, when
     /// the one that leads has all that anybody was told of, and no node that can continue may have
-    /// to ask it for a block.
+    /// to ask it for a block. One that has none has nothing to give.
     pub(crate) fn replace_hopeless(&mut self, node: usize) {
-        if self.nodes.iter().any(|other| other.lacks_original() && !other.disk.hopeless) {
+        let is_empty = self.nodes[node].disk.log.end() == 0;
+        if !is_empty && self.nodes.iter().any(|other| other.lacks_original() && !other.disk.hopeless) {
             return;
         }
         let leading: Vec<usize> = (0..self.nodes.len()).filter(|other| self.nodes[*other].leads()).collect();
@@ -192,6 +193,19 @@ impl World {
         }
         self.crash(node);
         self.another_disk(node);
+    }
+
+    /// No node leads, because the newest log is that of one which has begun from a checkpoint: it
+    /// lacks the end, so it cannot lead, and the beginning, so the others cannot fetch what they
+    /// lack. Under 1-safe the operator gives it up, as `PromoteError::Unfetchable` says.
+    pub(crate) fn give_up_newcomers(&mut self) {
+        for node in 0..self.nodes.len() {
+            let Disk { log, floor, .. } = &self.nodes[node].disk;
+            if log.end() < *floor {
+                self.crash(node);
+                self.another_disk(node);
+            }
+        }
     }
 
     /// Somebody copies the disk of `node`.
@@ -255,7 +269,12 @@ impl World {
 
     /// The node starts with an older copy of its disk.
     pub(crate) fn bring_copy(&mut self, node: usize) {
-        let may = |world: &Self| !world.scenario.strong() || world.may_be_set_back(node);
+        // Where nothing is left of the cluster it is begun again by hand.
+        let holds_some = |world: &Self| world.nodes[node].copy.as_ref().is_some_and(|copy| copy.log.end() > 0);
+        let may = |world: &Self| match world.scenario.strong() {
+            true => world.may_be_set_back(node),
+            false => holds_some(world),
+        };
         if !std::mem::take(&mut self.nodes[node].disk.set_back) || !may(self) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Who looks after the cluster while it runs, and puts things right.
 
-use freshet_base::{Consent, Term};
+use freshet_base::{Consent, Safety, Term};
 use freshet_cluster::{
     in_sync::{Holder, InSyncSet},
     promotion::is_unattended,
@@ -39,15 +39,7 @@ impl World {
             }
         }
         if leading.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
-            // Whoever was forced may have committed in the same term as another: then somebody has
-            // to choose.
-            let (last, rest) = leading.split_last().expect("there are several");
-            self.crash(*last);
-            for node in rest {
-                self.nodes[*node].ordered = Some(*last);
-                self.crash(*node);
-                self.demote(*node);
-            }
+            self.choose_one_of(&leading);
             return Ok(());
         }
         if let ([primary], true) = (&*leading, self.calm)
@@ -73,6 +65,9 @@ impl World {
         let lost = (replaced || self.scenario.mirrors > 0) && self.idle > 20;
         let waits = if self.scenario.automatic { 20 } else { 2 };
         let helps = self.idle > waits && (!self.calm || self.scenario.force || lost);
+        if helps && self.calm && self.idle > 100 && self.scenario.safety == Safety::OneSafe {
+            self.give_up_newcomers();
+        }
         if helps || coup {
             let candidates = self.candidates();
             if !candidates.is_empty() {
@@ -82,6 +77,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Whoever was forced may have committed in the same term as another: then somebody has to
+    /// choose.
+    fn choose_one_of(&mut self, leading: &[usize]) {
+        let (last, rest) = leading.split_last().expect("there are several");
+        self.crash(*last);
+        for node in rest {
+            self.nodes[*node].ordered = Some(*last);
+            self.crash(*node);
+            self.demote(*node);
+        }
     }
 
     /// What the operator agrees to when `node` is to lead. A primary that is down, and that

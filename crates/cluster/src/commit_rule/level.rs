@@ -31,8 +31,11 @@ impl CommitRule {
                 Safety::Quorum(nodes) => nodes,
                 _ => sets.needed_under(level).unwrap_or(0),
             };
-            // What commits keep to anyway may be wanted again.
-            if needed > in_sync && level != sets.level() && level != now_kept {
+            // What commits keep to anyway may be wanted again, unless members have been removed
+            // since because the other level can do without them.
+            let left = sets.roster().voters.len();
+            let is_kept = level == sets.level() || level == now_kept && needed as usize <= left;
+            if needed > in_sync && !is_kept {
                 return Err(CannotChange::TooFew { level, needed, in_sync });
             }
             let is_away = |node| self.members.get(&node).is_none_or(|member| !member.connected);

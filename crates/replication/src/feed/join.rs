@@ -1,7 +1,7 @@
 //! Join: how one who may follow becomes one who is fed.
 
 use freshet_base::{
-    Stage,
+    Lsn, Stage,
     sync::{Arc, Ordering},
 };
 use freshet_cluster::{
@@ -9,6 +9,7 @@ use freshet_cluster::{
     host::ReplicaState,
 };
 use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
+use freshet_log::ReadError;
 
 use super::{Feeder, Introduced, Shipper, ack, ship};
 use crate::{
@@ -30,10 +31,13 @@ pub(crate) fn report_refused(hello: &Hello, refusal: &Refusal) {
 /// Whether the log is here from where the node would continue. It may go before it was sent, which
 /// the node is told then ([`ship::run`]); but one that cannot be fed is not to be counted for a
 /// moment each time it tries.
-fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refusal> {
+pub(crate) fn check_kept(
+    read: impl Fn(Lsn, &mut [u8]) -> Result<(), ReadError>,
+    welcome: &handshake::Welcome,
+) -> Result<(), Refusal> {
     let (from, mut first) = (welcome.cut_at, [0; 8]);
     let length = welcome.end.since(from.min(welcome.end)).min(first.len() as u64);
-    let read = feeder.read(from, &mut first[..length as usize]);
+    let read = read(from, &mut first[..length as usize]);
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    if let Err(refusal) = keeps(&**feeder, &agreed.welcome) {
+    if let Err(refusal) = check_kept(|at, into| feeder.read(at, into), &agreed.welcome) {
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }

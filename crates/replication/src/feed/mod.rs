@@ -40,7 +40,7 @@ use freshet_log::{Noting, ReadError};
 use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
-    join::{join, note_refused, report_refused},
+    join::{check_kept, join, note_refused, report_refused},
     ship::{PACKED_FORM, PLAIN_FORM, Shipper, batch_ready, committed},
 };
 use crate::{

@@ -7,6 +7,7 @@ use freshet_log::ReadError;
 
 use crate::{
     endpoint::refuse,
+    feed::check_kept,
     hop::hop,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Refusal, Reply, Welcome},
 };
@@ -25,6 +26,10 @@ pub(crate) fn serve_log(
         Ok(agreed) => agreed,
         Err(refusal) => return refuse(connection, refusal),
     };
+    // The candidate cuts its own log when it is welcome.
+    if let Err(refusal) = check_kept(&read, &agreed.welcome) {
+        return refuse(connection, refusal);
+    }
     let cut_at = agreed.welcome.cut_at;
     let welcome = Welcome { log: agreed.welcome, offer: None, bare: false };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));

@@ -214,6 +214,33 @@ fn a_mirror_without_room_does_not_take_over() {
     assert!(mirror.mirror.status().end > end, "what has come is there");
 }
 
+/// The node with the newer log is asked for it before this one gives up anything of its own; where
+/// that does not go back far enough, a person has to decide.
+#[test]
+fn a_log_that_does_not_go_back_far_enough_is_not_continued() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
+    let old = StandbyNode::empty(2, &primary.address());
+    old.joined();
+    let first = primary.write(&[64; 4]);
+    until("it has it", || old.log.persisted() == first);
+    let (log, terms) = (Arc::clone(&old.log), old.terms.clone());
+    drop(old);
+    let new = NewStandby::new(3).log(TestLog::received_in_ring(4096)).following(primary.address()).start();
+    new.joined();
+    for _ in 0..64 {
+        primary.write(&[200]);
+    }
+    let end = primary.write(&[200]);
+    until("it has the end", || new.log.persisted() == end);
+    drop(primary);
+    let old = NewStandby::new(2).log(log).terms(terms).start();
+    match old.standby.promote(&knowing(new.address(), 3)) {
+        Err(PromoteError::Unfetchable { from, lsn }) => assert_eq!((from, lsn), (new.address(), first)),
+        outcome => panic!("{outcome:?}"),
+    }
+    assert_eq!(old.log.end(), first);
+}
+
 /// What has taken over answers candidates as a standby until it leads. A promise of a later
 /// term in between, or from then on, ends its term at once.
 #[test]

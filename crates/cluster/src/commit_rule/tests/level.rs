@@ -172,6 +172,24 @@ fn a_node_stays_that_the_wanted_level_needs() {
     assert!(trio(Safety::TwoSafe).leave(B, Leaves::Removed, ms(1)).is_ok());
 }
 
+/// The level that commits still keep to may be wanted again, but not by those who are left when one
+/// went whom only the other level could do without (simulation, shape 48, seed 8503701).
+#[test]
+fn the_level_of_before_does_not_come_back_for_those_who_are_left() {
+    let mut rule = trio(Safety::Quorum(3));
+    let _ = rule.change_level(Safety::Majority, ms(1)).unwrap();
+    let _ = rule.leave(B, Leaves::RemovedGone, ms(1)).unwrap();
+    let (level, needed) = (Safety::Quorum(3), 3);
+    assert_eq!(rule.level(), level, "the record of the other is not in effect");
+    let refused = Err(CannotChange::TooFew { level, needed, in_sync: 2 });
+    assert_eq!(rule.change_level(level, ms(1)).map(drop), refused);
+    let mut rule = trio(Safety::Quorum(3));
+    let _ = rule.change_level(Safety::Majority, ms(1)).unwrap();
+    let _ = rule.apply(Event::Left { standby: B }, ms(1));
+    let _ = rule.apply(Event::Tick, ms(500));
+    assert!(rule.change_level(level, ms(500)).is_ok(), "it still belongs to the cluster");
+}
+
 /// Nor where others that would be needed then are away: the set without it would never be in
 /// effect, and nothing would commit.
 #[test]
