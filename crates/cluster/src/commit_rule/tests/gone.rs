@@ -82,3 +82,32 @@ fn nothing_commits_where_all_are_gone_that_may_have_led_since() {
     write(&mut one_safe, number, 20, ms(3));
     expect(&mut one_safe, Event::Tick, ms(4), 20);
 }
+
+/// Of a set that was in effect before the newest, whoever has lost its log since counts for
+/// nothing, too, though the newest does not name it (simulation, shape 2, seed 8600146).
+#[test]
+fn a_log_that_only_an_earlier_set_names_may_be_gone() {
+    let c = NodeId(3);
+    let last = InSyncSet { floor: 2, ..set(&[A, B, c, me().node], 2) };
+    let config = RuleConfig { floor: 2, ..*rule(Safety::TwoSafe, 3).config() };
+    let rule = CommitRule::new(config, Lsn(0), ms(0));
+    let mut rule = rule.recorded(me(), Term(2), Succession::Of(last), &BTreeSet::new(), ms(0));
+    let _ = [A, B, c].map(|node| rule.apply(joined(node, 0), ms(0)));
+    let write_on = |rule: &mut CommitRule, standbys: &[NodeId], end: u64| {
+        if let Some(number) = rule.to_write().map(|set| set.number) {
+            write(rule, number, end, ms(end));
+        }
+        let _ = rule.apply(Event::Durable(Lsn(end)), ms(end));
+        standbys.iter().for_each(|node| _ = rule.apply(acked(*node, end), ms(end)));
+    };
+    [10, 20, 30].into_iter().for_each(|end| write_on(&mut rule, &[A, B, c], end));
+    let _ = [rule.apply(Event::Left { standby: c }, ms(31)), rule.apply(Event::Tick, ms(500))];
+    write_on(&mut rule, &[A, B], 501);
+    assert!(rule.in_sync_set().unwrap().nodes().eq([A, B, me().node]));
+    let emptied = |standby| Event::Joined { standby, incarnation: 2, persisted: Lsn(0), synchronous: true };
+    let _ = rule.apply(emptied(c), ms(502));
+    assert_eq!(rule.gone(), [Holder::new(c, 1)].into());
+    let _ = rule.apply(emptied(A), ms(503));
+    (510..=580).step_by(10).for_each(|end| write_on(&mut rule, &[A, B, c], end));
+    assert_eq!((rule.committed(), rule.gone()), (Lsn(580), BTreeSet::new()));
+}
