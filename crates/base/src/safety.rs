@@ -32,6 +32,18 @@ impl Safety {
     pub fn counts_on_nobody(self) -> bool {
         matches!(self, Self::OneSafe | Self::Quorum(0 | 1))
     }
+
+    /// On how many of `nodes` nodes with data a commit is, the primary included; none: on all that
+    /// are in sync, and who stalls is left out.
+    pub fn needed(self, nodes: u32) -> Option<u32> {
+        match self {
+            Self::OneSafe => Some(1),
+            Self::TwoSafe => None,
+            Self::VerySafe => Some(nodes),
+            Self::Majority => (nodes > 2).then_some(nodes / 2 + 1),
+            Self::Quorum(needed) => Some(needed),
+        }
+    }
 }
 
 /// Levels that have no number.

@@ -29,13 +29,9 @@ impl Wanted {
         let is_in_sync = |(member, _): &&Shows| member.place == Place::InSync && member.connected;
         let count = || members.iter().filter(has).count();
         let (Self::Persistent(safety) | Self::Visible(safety)) = self;
-        match safety {
-            Safety::OneSafe if self == Self::Persistent(safety) => true,
-            Safety::OneSafe | Safety::TwoSafe => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
-            Safety::Majority if standbys < 2 => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
-            Safety::Majority => count() >= (standbys as usize).div_ceil(2),
-            Safety::VerySafe => count() >= standbys as usize,
-            Safety::Quorum(nodes) => count() + 1 >= nodes as usize,
+        match safety.needed(standbys + 1) {
+            Some(nodes) if self != Self::Visible(Safety::OneSafe) => count() + 1 >= nodes as usize,
+            _ => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
         }
     }
 }

@@ -104,10 +104,10 @@ fn is_to_count(members: &Value, node: &Value) -> bool {
         Some("standby" | "relay" | "mirror") => {
             !level.is_some_and(Safety::counts_on_nobody) && node["no_vote"] != ASYNCHRONOUS
         }
-        Some("witness") => match level {
-            Some(Safety::Majority) => nodes(members).iter().filter(with_data).count() < 3,
-            level => level == Some(Safety::TwoSafe),
-        },
+        Some("witness") => {
+            let voters = nodes(members).iter().filter(with_data).count() as u32;
+            level.is_some_and(|level| level.needed(voters).is_none())
+        }
         _ => false,
     }
 }

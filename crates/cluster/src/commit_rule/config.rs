@@ -73,26 +73,24 @@ impl RuleConfig {
     pub(super) fn counting(&self, members: &BTreeSet<Holder>) -> Counting {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let data = members.iter().filter(|member| member.has_data()).count();
-        let (members, witnesses) = (count(data), count(members.len() - data));
-        let of = |quorum: u32| Counting { quorum: Some(quorum), floor: quorum.saturating_sub(1) };
-        match self.safety {
-            Safety::OneSafe => of(1),
-            Safety::TwoSafe => Counting { quorum: None, floor: self.floor.max(witnesses) },
-            Safety::Majority if members < 3 => Counting { quorum: None, floor: witnesses },
-            Safety::Majority => of(members / 2 + 1),
-            Safety::VerySafe => of(members),
-            Safety::Quorum(k) => of(k),
-        }
+        let witnesses = count(members.len() - data);
+        let quorum = self.safety.needed(count(data));
+        let floor = match quorum {
+            Some(quorum) => quorum.saturating_sub(1),
+            None => self.kept_in_sync().max(witnesses),
+        };
+        Counting { quorum, floor }
+    }
+
+    /// How many standbys have to stay in sync where commits wait for all that are.
+    fn kept_in_sync(&self) -> u32 {
+        if self.safety == Safety::TwoSafe { self.floor } else { 0 }
     }
 
     /// Whether a witness votes in a set of this number of members with data: where that makes a
     /// failover possible which they cannot agree upon alone.
-    pub(super) fn wants_witness(&self, data: usize) -> bool {
-        match self.safety {
-            Safety::TwoSafe => self.floor == 0,
-            Safety::Majority => data < 3,
-            Safety::OneSafe | Safety::VerySafe | Safety::Quorum(_) => false,
-        }
+    pub(super) fn wants_witness(&self, data: u32) -> bool {
+        self.safety.needed(data).is_none() && self.kept_in_sync() == 0
     }
 
     /// Whether a witness may be of use at this level.

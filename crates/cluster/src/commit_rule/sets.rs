@@ -215,7 +215,7 @@ impl Sets {
     /// Whether a witness is to vote beside the members with data of the newest set.
     pub fn wants_witness(&self) -> bool {
         let data = self.newest().set.members.iter().filter(|member| member.has_data());
-        self.config.wants_witness(data.count())
+        self.config.wants_witness(u32::try_from(data.count()).unwrap_or(u32::MAX))
     }
 
     /// A witness has come, and is the cluster's from now on. The next set records it.

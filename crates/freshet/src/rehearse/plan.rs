@@ -87,11 +87,7 @@ impl Rehearsal {
 
     /// Whether a primary continues without those that are not in sync. They cannot succeed it then.
     pub(super) fn leaves_out(&self) -> bool {
-        match self.level {
-            Safety::TwoSafe => true,
-            Safety::Majority => self.nodes < 3,
-            _ => false,
-        }
+        self.level.needed(self.nodes as u32).is_none()
     }
 
     /// The nodes run, and their primary says this: whether they take over by themselves, or what
@@ -154,11 +150,7 @@ impl Rehearsal {
 }
 
 fn needs_all(level: Safety, nodes: usize) -> bool {
-    match level {
-        Safety::VerySafe => true,
-        Safety::Quorum(needed) => needed as usize >= nodes,
-        _ => false,
-    }
+    level.needed(nodes as u32).is_some_and(|needed| needed as usize >= nodes)
 }
 
 /// What was named; with disks that lie, that is something which shows it.

@@ -11,12 +11,8 @@ use super::cluster::Cluster;
 /// acknowledged without them. The other levels have the primary itself in every set of nodes that
 /// acknowledge.
 fn may_lose(safety: Safety, counted: usize) -> usize {
-    match safety {
-        Safety::OneSafe => 0,
-        Safety::Quorum(kept) => (kept as usize).saturating_sub(1),
-        Safety::Majority if counted > 2 => counted / 2,
-        Safety::TwoSafe | Safety::VerySafe | Safety::Majority => counted.saturating_sub(1),
-    }
+    let needed = safety.needed(counted as u32);
+    needed.map_or(counted, |needed| needed as usize).saturating_sub(1)
 }
 
 /// Parts nodes that are to be killed at once: those that are, in their order, and those that are
