@@ -47,7 +47,7 @@ pub(crate) fn remedy(own: bool) -> &'static str {
     if own {
         "this node renews it by itself: its messages say what hinders it"
     } else {
-        "replace the files that member.certificate, member.key and member.authority name, and send SIGHUP"
+        "replace the files in the directory that member.certificates names, and send SIGHUP"
     }
 }
 

@@ -152,7 +152,7 @@ fn certificates(node: &Arc<Node>) -> Option<Thing> {
             tracing::info!(ends = newer.expire(), "the certificate of this node was read again");
         }) as Change)
     };
-    let keys = &["member.certificate", "member.key", "member.authority"];
+    let keys = &["member.certificates"];
     Some(Thing { keys, prepare: Box::new(prepare) })
 }
 

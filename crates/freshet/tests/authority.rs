@@ -250,10 +250,8 @@ fn what_a_removed_node_can_sign_lets_nobody_in() {
     // As nodes, with files of an operator and with a token of the one that was removed.
     let join = ["--join", a.ready().listen.as_str()];
     for shows in [&forged[0], &forged[3]] {
-        let [certificate, key, authority] = ["node.crt", "node.key", "authority.crt"].map(|name| shows.file(name));
-        let files = ["--member-certificate", text(&certificate), "--member-key", text(&key)];
-        let more = [&join[..], &files, &["--member-authority", text(&authority)]].concat();
-        let why = refused(&path("e"), &more);
+        let certificates = shows.directory.join("membership");
+        let why = refused(&path("e"), &[&join[..], &["--member-certificates", text(&certificates)]].concat());
         assert!(why.contains("has not shown a certificate of this node's cluster"), "{why}");
     }
     let why = refused(&path("e"), &[&join[..], &["--member-token-file", text(&token)]].concat());
@@ -323,10 +321,8 @@ fn an_archive_has_no_key_of_the_authority() {
     assert!(key("a").exists() && !key("backup").exists() && !key("archive").exists());
     let stolen = Shows { directory: path("archive") };
     assert!(!stolen.asks(address));
-    let [certificate, own, authority] = ["node.crt", "node.key", "authority.crt"].map(|name| stolen.file(name));
-    let files = ["--member-certificate", text(&certificate), "--member-key", text(&own)];
-    let why =
-        refused(&path("e"), &[&["--join", listen], &files[..], &["--member-authority", text(&authority)]].concat());
+    let certificates = stolen.directory.join("membership");
+    let why = refused(&path("e"), &["--join", listen, "--member-certificates", text(&certificates)]);
     assert!(why.contains("names no node"), "{why}");
     let why = refused(&path("archive"), &[]);
     assert!(why.contains("the directory of an archive or a backup"), "{why}");

@@ -41,8 +41,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let contents = [certificate.pem(), key.serialize_pem(), self.pem.clone()];
-        for (path, text) in files.0.iter().zip(contents) {
-            freshet_base::private::write(path, text.as_bytes()).unwrap();
+        for (name, text) in ["node.crt", "node.key", "authority.crt"].iter().zip(contents) {
+            freshet_base::private::write(&files.0.join(name), text.as_bytes()).unwrap();
         }
     }
 }
@@ -51,18 +51,19 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Of one node: its certificate, its key, the authority's certificate.
-struct Files([PathBuf; 3]);
+/// The directory with a node's certificate, its key, and the authority's certificate.
+#[derive(PartialEq, Eq)]
+struct Files(PathBuf);
 
 impl Files {
     fn of(directory: &Path, name: &str) -> Self {
-        Self(["crt", "key", "authority"].map(|kind| directory.join(format!("{name}.{kind}"))))
+        let own = directory.join(name);
+        std::fs::create_dir(&own).unwrap();
+        Self(own)
     }
 
     fn start(&self, directory: &Path, more: &[&str]) -> NodeProcess {
-        let [certificate, key, authority] = self.0.each_ref().map(|path| path.to_str().unwrap());
-        let own = ["--member-certificate", certificate, "--member-key", key, "--member-authority", authority];
-        start(directory, &[&own[..], more].concat())
+        start(directory, &[&["--member-certificates", self.0.to_str().unwrap()], more].concat())
     }
 }
 
@@ -116,9 +117,9 @@ fn the_end_of_a_certificate_is_no_surprise() {
     // An operator exchanges authorities without a stop: both count, then the new one alone.
     let both = [authority.pem.as_str(), &another.pem].concat();
     for (files, node) in [(&first, &primary), (&second, &standby)] {
-        let number = if files.0 == first.0 { 1 } else { 2 };
+        let number = if *files == first { 1 } else { 2 };
         authority.write(files, number, 100 * DAY as i64);
-        std::fs::write(&files.0[2], &both).unwrap();
+        std::fs::write(files.0.join("authority.crt"), &both).unwrap();
         reload(node, "the certificate of this node was read again");
     }
     another.write(&second, 2, 100 * DAY as i64);

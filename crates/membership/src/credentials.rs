@@ -132,13 +132,14 @@ impl Files {
     /// Those that Freshet keeps in a node's directory.
     pub fn in_directory(directory: &Path) -> Self {
         let folder = directory.join(FOLDER);
-        Self {
-            certificate: folder.join("node.crt"),
-            key: folder.join("node.key"),
-            authority: folder.join("authority.crt"),
-            authority_key: Some(folder.join("authority.key")),
-            directory: Some(directory.to_owned()),
-        }
+        let authority_key = Some(folder.join("authority.key"));
+        Self { authority_key, directory: Some(directory.to_owned()), ..Self::of_operator(&folder) }
+    }
+
+    /// Those that an operator provides in `folder`.
+    pub fn of_operator(folder: &Path) -> Self {
+        let [certificate, key, authority] = ["node.crt", "node.key", "authority.crt"].map(|name| folder.join(name));
+        Self { certificate, key, authority, authority_key: None, directory: None }
     }
 
     /// Whether there is a certificate at its place: the node was enrolled.

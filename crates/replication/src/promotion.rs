@@ -134,7 +134,7 @@ const SUCCEEDED: &str = ", or, if the primary is gone and will not come back, pr
                          --primary-is-gone: it is not the primary that this one has followed, but has led since";
 /// Who force a promotion then may lose commits, although all nodes live.
 const CERTIFY: &str = "; do not force the promotion: a node is there, and its certificate, or this node's, is not \
-                       accepted: replace what has ended (member.certificate, and SIGHUP), and promote again";
+                       accepted: replace what has ended (member.certificates, and SIGHUP), and promote again";
 
 impl Round {
     fn address(&self, node: NodeId) -> Option<String> {

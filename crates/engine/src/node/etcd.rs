@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 
 use freshet_base::{ClusterId, NodeId, private};
 use freshet_etcd::{Etcd, EtcdConfig, Login, Tls};
+use freshet_membership::Files;
 use freshet_replication::register::{Keeper, Kept, RegisterWitness};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -58,14 +59,15 @@ pub(super) fn witness(config: &NodeConfig, cluster: ClusterId) -> Result<Option<
             config.safety
         )));
     }
-    let own = settings.etcd_certificate.clone().zip(settings.etcd_key.clone());
-    let etcd = Etcd::new(EtcdConfig {
-        endpoints: settings.etcd.clone(),
-        tls: settings.etcd_authority.clone().map(|authority| Tls { authority, own }),
-        login: settings.etcd_user_file.as_deref().map(login).transpose()?,
+    let (endpoints, path) = settings.places();
+    let tls = settings.etcd_certificates.as_deref().map(|folder| {
+        let Files { certificate, key, authority, .. } = Files::of_operator(folder);
+        Tls { authority, own: certificate.exists().then_some((certificate, key)) }
     });
+    let etcd =
+        Etcd::new(EtcdConfig { endpoints, tls, login: settings.etcd_user_file.as_deref().map(login).transpose()? });
     let etcd = etcd.map_err(|error| StartError::Config(format!("witness.etcd: {error}")))?;
-    let key = format!("{}/{cluster}/witness", settings.etcd_prefix.trim_end_matches('/'));
+    let key = format!("{}/{cluster}/witness", if path.is_empty() { "/freshet" } else { path });
     // The same on each node. Which value it is, that says itself.
     let node = NodeId(xxh3_64(key.as_bytes()).max(1));
     let address = format!("{ETCD}{}", settings.etcd.join(","));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Node,
-    config::{NodeConfig, SettingError, headings::COMMON},
+    config::{NodeConfig, headings::COMMON},
     ground::random,
     start::{ASK_EVERY, PATIENCE, StartError},
 };
@@ -38,47 +38,20 @@ pub struct MembershipSettings {
     /// more.
     #[arg(id = "member-token-file", long, value_name = "FILE", help_heading = COMMON)]
     pub token_file: Option<PathBuf>,
-    /// This node's certificate, in PEM, with the intermediate ones up to the authority's. None:
-    /// Freshet makes it, its key and the authority's certificate.
+    /// A directory with this node's certificate, `node.crt`, with the intermediate ones up to the
+    /// authority's; its key, `node.key`; and the certificate of the authority that has signed all
+    /// members' certificates, `authority.crt`, of several, each counts: all in PEM. None: Freshet
+    /// makes them.
     ///
     /// Set it where the operator provides certificates.
-    #[arg(id = "member-certificate", long, value_name = "FILE")]
-    pub certificate: Option<PathBuf>,
-    /// The key of the certificate, in PEM.
-    ///
-    /// Set it with the certificate.
-    #[arg(id = "member-key", long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// The certificate of the authority that has signed all members' certificates, in PEM; of
-    /// several, each counts.
-    ///
-    /// Set it with the certificate.
-    #[arg(id = "member-authority", long, value_name = "FILE")]
-    pub authority: Option<PathBuf>,
+    #[arg(id = "member-certificates", long, value_name = "DIR")]
+    pub certificates: Option<PathBuf>,
 }
 
 impl MembershipSettings {
     /// The operator's files, if there are any.
-    ///
-    /// # Errors
-    /// When one is missing.
-    pub(super) fn files(&self) -> Result<Option<Files>, SettingError> {
-        match (&self.certificate, &self.key, &self.authority) {
-            (None, None, None) => Ok(None),
-            (Some(certificate), Some(key), Some(authority)) => Ok(Some(Files {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                authority: authority.clone(),
-                authority_key: None,
-                directory: None,
-            })),
-            _ => {
-                let given = self.certificate.as_deref().map_or("none".into(), Path::to_string_lossy);
-                let remedy = "member.certificate, member.key and member.authority belong together: give all three, or \
-                              none";
-                Err(SettingError::new("member.certificate", given, remedy))
-            }
-        }
+    pub(super) fn files(&self) -> Option<Files> {
+        self.certificates.as_deref().map(Files::of_operator)
     }
 
     fn token(&self) -> Result<Option<Token>, StartError> {
@@ -91,18 +64,18 @@ impl MembershipSettings {
 
     /// Whether the certificates are the operator's.
     pub(super) fn is_brought(&self) -> bool {
-        self.certificate.is_some()
+        self.certificates.is_some()
     }
 }
 
 impl Node {
     /// What reads the operator's certificates again, if this node was started with some: it is
-    /// called with the settings that name their files. None where Freshet makes them.
+    /// called with the settings that name their directory. None where Freshet makes them.
     pub fn reads_certificates(
         &self,
     ) -> Option<impl Fn(&MembershipSettings) -> Result<Credentials, StartError> + use<>> {
         let cluster = self.cluster;
-        let read = move |settings: &MembershipSettings| match settings.files()? {
+        let read = move |settings: &MembershipSettings| match settings.files() {
             Some(files) => Ok(Credentials::read(&files, cluster)?),
             None => Err(StartError::Config("a node that was started with certificates needs some".into())),
         };
@@ -113,7 +86,7 @@ impl Node {
 /// A new node's id, that of its cluster, and its certificate: for a new cluster, or for its
 /// primary's. An archive's is of that kind. Writes nothing.
 pub(super) fn of_new_node(config: &NodeConfig, part: Part) -> Result<(NodeId, ClusterId, Credentials), StartError> {
-    if let Some(files) = config.member.files()? {
+    if let Some(files) = config.member.files() {
         let credentials = Credentials::read(&files, ClusterId(0))?;
         let node = credentials.node()?;
         if credentials.part() != part {
@@ -144,7 +117,7 @@ pub(super) fn of_node(
     (part, is_first): (Part, bool),
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
-    let credentials = match (config.member.files()?, &config.join) {
+    let credentials = match (config.member.files(), &config.join) {
         (Some(files), _) => Credentials::read(&files, cluster)?,
         (None, _) if own.exist() => {
             let credentials = in_part(part, Credentials::read(&own, cluster)?, config, directory)?;

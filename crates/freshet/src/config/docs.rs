@@ -118,7 +118,7 @@ fn the_documents_are_made_of_the_fields_comments() {
 /// experiments set gets the heading `LABORATORY`, one that is seldom set is hidden from the help.
 #[test]
 fn keys_and_options_are_few() {
-    assert!(Keys::Product.defaults().len() <= 60, "{} keys", Keys::Product.defaults().len());
+    assert!(Keys::Product.defaults().len() <= 55, "{} keys", Keys::Product.defaults().len());
     let mut cli = Cli::command();
     cli.build();
     let serve = cli.find_subcommand("serve").unwrap();

@@ -200,7 +200,7 @@ impl Shared {
         if self.commit.has_removed(node) {
             return Some(format!(
                 "the witness {node} at {address} was removed from the cluster: take the setting witness.etcd away, or \
-                 set another witness.etcd-prefix"
+                 give witness.etcd another path"
             ));
         }
         let other = self.commit.witness().filter(|other| *other != node)?;

@@ -424,7 +424,6 @@ impl NodeConfig {
         self.mirror.check(self)?;
         self.state_proof.check()?;
         self.witness.check()?;
-        self.member.files()?;
         self.check_reached()?;
         if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
             return Err(SettingError::new("apply", self.apply, "set encoding to inputs: it executes these"));
