@@ -89,6 +89,12 @@ impl World {
             !newest.is_empty() && newest.iter().all(lasts)
         });
         let others = (0..self.nodes.len()).filter(|other| *other != node);
+        // A mirror passes nothing on: what it alone has counts where it may lead itself.
+        let newest = self.newest_sets(None).into_iter().max_by_key(InSyncSet::order);
+        let is_of_use = |other: usize| {
+            let is_member = |newest: &InSyncSet| newest.members.contains(&self.nodes[other].holder());
+            self.nodes[other].mirror.is_none() || newest.as_ref().is_none_or(is_member)
+        };
         let promised = self.checks.promised.end();
         // A primary may take in one that has lost its log and has not come back since.
         let leads = self.nodes.iter().filter_map(Node::lead);
@@ -99,7 +105,7 @@ impl World {
             && !joined.any(|joined| self.lost_disks.contains(&joined))
             && self.nodes[node].may_vote()
             && last == [true, true]
-            && others.into_iter().any(|other| self.holds_promised(other, promised))
+            && others.into_iter().any(|other| self.holds_promised(other, promised) && is_of_use(other))
     }
 
     /// The disk of `node` fails, at once or when it is next read.

@@ -73,3 +73,27 @@ fn no_answer_of_a_removed_node_counts() {
         assert_ne!(plan(&[], answer), Plan::Lead { term: Term(2) });
     }
 }
+
+/// What was committed is with a mirror that an operator was removing when the primary lost its
+/// disk. A node on which no commit counts has the log of that (simulation, shape 43, seed 8602446).
+#[test]
+fn the_log_of_what_a_mirror_has_is_fetched_from_any_node() {
+    let set = || quorum(&[1, 2, 9], 2);
+    let before = vec![earlier(logs(&[1, 2, 9]), Some(2))];
+    let newest =
+        || quorum(&[2, 9], 2).map(|set| InSyncSet { number: 3, since: Lsn(60), before: before.clone(), ..set });
+    let mirror = LogState { log: false, ..log(&[(1, 0)], 80, set()) };
+    let plan = |spare: LogState| {
+        let mut candidate = Candidacy::new(NodeId(2), log(&[(1, 0)], 50, set()), &Fence::new(Term(2), None));
+        candidate.promised(NodeId(1), mirror.clone());
+        candidate.promised(NodeId(5), spare);
+        candidate.plan(Safety::Quorum(2), false)
+    };
+    let fetch = Plan::Fetch(Fetch { from: NodeId(5), cut_at: Lsn(50), upto: Lsn(80) });
+    assert_eq!(plan(log(&[(1, 0)], 80, newest())), fetch);
+    assert_eq!(plan(log(&[(1, 0)], 90, newest())), fetch);
+    // Not from one that has less, or blocks of a later term behind it.
+    for spare in [log(&[(1, 0)], 70, newest()), log(&[(1, 0), (2, 85)], 90, newest())] {
+        assert_eq!(plan(spare), Plan::Stop(Stopped::Better(NodeId(1))));
+    }
+}

@@ -1,0 +1,122 @@
+//! Whose log a term begins with.
+
+use freshet_base::{Lsn, NodeId};
+
+use super::{Candidacy, LogState};
+use crate::{
+    in_sync::{Holder, InSyncSet},
+    promotion::{Fetch, Plan, Stopped},
+    term::Agreement,
+};
+
+impl Candidacy {
+    /// Whose log the term begins with: the most advanced one of the members that were heard.
+    pub(super) fn follow_best(&self, newest: Option<InSyncSet>, force: bool) -> Plan {
+        // The logs of others may have been written by a primary that restarted and committed
+        // nothing, or hold less than was committed.
+        let counts = |node: NodeId, log: &LogState| {
+            let holder = Holder::new(node, log.incarnation);
+            // What was committed before the newest set may be with members of earlier ones alone.
+            let has_all = |set: &InSyncSet| matches!(self.agreement(log), Agreement::Upto(at) if at >= set.since);
+            let before = |set: &&InSyncSet| set.possible_members().any(|member| *member == holder) && !has_all(set);
+            let named = |set: &&InSyncSet| set.members.contains(&holder) || before(set);
+            newest.as_ref().filter(|_| !force).is_none_or(|set| named(&set))
+        };
+        let mine = counts(self.me, &self.mine);
+        let others = self.logs.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
+        // Who forces it wants what the candidate holds.
+        let others = others.filter(|(_, log)| !force || self.keeps(log));
+        // Blocks of terms later than the newest record do not count: they commit nothing before
+        // their set is recorded. Of two terms of one number, one commits.
+        let upto = newest.as_ref().filter(|_| !force);
+        let rank = |peer: NodeId, log: &LogState| {
+            let rivals = self.is_rivalled(log) || self.is_superseded_by(peer, log, newest.as_ref());
+            (rivals, log.rank_by(upto), log.log)
+        };
+        let best = others.max_by_key(|(peer, log)| rank(**peer, log));
+        match best {
+            // Of the members only such were heard that have lost what they held.
+            None if !mine => {
+                let (answered, needed) = (self.votes(), self.votes() + 1);
+                Plan::Stop(Stopped::SetUncertain { newest, answered, needed })
+            }
+            Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_by(upto), true) || !mine => {
+                match (self.agreement(log), self.holds_more(*peer, log)) {
+                    (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Lead { term: self.term },
+                    (Agreement::Upto(_), Some(holds_more)) => Plan::Stop(holds_more),
+                    (Agreement::Upto(cut_at), None) if log.log => {
+                        Plan::Fetch(Fetch { from: *peer, cut_at, upto: log.end })
+                    }
+                    (Agreement::Upto(_), None) if let Some((from, cut_at)) = self.passes_on(log) => {
+                        Plan::Fetch(Fetch { from, cut_at, upto: log.end })
+                    }
+                    (Agreement::Upto(_), None) if force => Plan::Lead { term: self.term },
+                    (Agreement::Upto(_), None) => Plan::Stop(Stopped::Better(*peer)),
+                    // A former primary may itself be the one that was set back.
+                    (_, Some(holds_more)) if self.comes_back.is_none() => Plan::Stop(holds_more),
+                    (Agreement::SameTermTwice { term, .. }, _) => {
+                        Plan::Stop(Stopped::SameTermTwice { with: *peer, term })
+                    }
+                }
+            }
+            _ => Plan::Lead { term: self.term },
+        }
+    }
+
+    /// A node with the log that made what `mirror` has, and from where on the candidate lacks that.
+    /// No commit has to count on that node.
+    fn passes_on(&self, mirror: &LogState) -> Option<(NodeId, Lsn)> {
+        let term = |log: &LogState| log.history.cut(log.end).last_term();
+        let is_the_same = |log: &LogState| {
+            let common = mirror.history.agreement(mirror.end, &log.history, log.end);
+            log.log && matches!(common, Agreement::Upto(at) if at >= mirror.end) && term(log) == term(mirror)
+        };
+        let (node, log) = self.logs.iter().find(|(_, log)| is_the_same(log))?;
+        match self.agreement(log) {
+            Agreement::Upto(cut_at) if cut_at >= self.committed() => Some((*node, cut_at)),
+            _ => None,
+        }
+    }
+
+    /// Whether that node, and so the candidate, has a term that was begun twice, and clients were
+    /// told of commits in that node's: which log is right no number says. (A former primary that
+    /// comes back has been taken for right by its own clients.)
+    pub(super) fn is_rivalled(&self, log: &LogState) -> bool {
+        let twice = matches!(self.agreement(log), Agreement::SameTermTwice { upto, .. } if upto < log.committed);
+        twice && self.comes_back.is_none()
+    }
+
+    /// Whether the candidate has blocks of a term that never committed anything, and `peer` commits
+    /// of an earlier one in their place: `newest`, a record of the later term, names that node's
+    /// log, which does not have it. A node that had promised itself to the later term lost its log,
+    /// and the earlier term has gone on without that node.
+    fn is_superseded_by(&self, peer: NodeId, log: &LogState, newest: Option<&InSyncSet>) -> bool {
+        let Some(newest) = newest.filter(|set| set.quorum.is_none()) else { return false };
+        let lacks = log.history.cut(log.end).last_term() <= newest.term && !log.has_some_of(newest);
+        let named = newest.members.contains(&Holder::new(peer, log.incarnation));
+        let parted =
+            matches!(self.agreement(log), Agreement::Upto(at) if at < log.committed.min(log.end).min(self.mine.end));
+        lacks && named && parted
+    }
+
+    /// What follows if the candidate would give up for this log what it knows to be committed.
+    pub(super) fn holds_more(&self, than: NodeId, log: &LogState) -> Option<Stopped> {
+        let (Agreement::Upto(at) | Agreement::SameTermTwice { upto: at, .. }) = self.agreement(log);
+        let committed = self.committed();
+        (at < committed).then_some(Stopped::HoldsMore { than, at, committed })
+    }
+
+    /// Whether the candidate gives up nothing that it knows to be committed if it follows this log.
+    fn keeps(&self, log: &LogState) -> bool {
+        matches!(self.agreement(log), Agreement::Upto(at) if at >= self.committed())
+    }
+
+    /// Whether the candidate can do without what a node has more that has no log: the candidate
+    /// wrote it, and nothing of it was committed, as far as that node knows. (What is committed is
+    /// durable where it was written, unless that disk was set back.)
+    fn has_enough(&self, log: &LogState) -> bool {
+        let mine = self.mine.written_in();
+        let wrote = mine.is_some_and(|mine| mine.node == self.me) && mine == log.written_in();
+        !log.log && wrote && log.committed <= self.mine.end
+    }
+}
