@@ -1,6 +1,6 @@
 //! Whose log a term begins with.
 
-use freshet_base::{Lsn, NodeId};
+use freshet_base::NodeId;
 
 use super::{Candidacy, LogState};
 use crate::{
@@ -47,9 +47,7 @@ impl Candidacy {
                     (Agreement::Upto(cut_at), None) if log.log => {
                         Plan::Fetch(Fetch { from: *peer, cut_at, upto: log.end })
                     }
-                    (Agreement::Upto(_), None) if let Some((from, cut_at)) = self.passes_on(log) => {
-                        Plan::Fetch(Fetch { from, cut_at, upto: log.end })
-                    }
+                    (Agreement::Upto(_), None) if let Some(fetch) = self.passes_on(log) => Plan::Fetch(fetch),
                     (Agreement::Upto(_), None) if force => Plan::Lead { term: self.term },
                     (Agreement::Upto(_), None) => Plan::Stop(Stopped::Better(*peer)),
                     // A former primary may itself be the one that was set back.
@@ -63,17 +61,17 @@ impl Candidacy {
         }
     }
 
-    /// A node with the log that made what `mirror` has, and from where on the candidate lacks that.
-    /// No commit has to count on that node.
-    fn passes_on(&self, mirror: &LogState) -> Option<(NodeId, Lsn)> {
+    /// What to fetch from a node with the log that made what `mirror` has. No commit has to count
+    /// on that node.
+    fn passes_on(&self, mirror: &LogState) -> Option<Fetch> {
         let term = |log: &LogState| log.history.cut(log.end).last_term();
         let is_the_same = |log: &LogState| {
             let common = mirror.history.agreement(mirror.end, &log.history, log.end);
             log.log && matches!(common, Agreement::Upto(at) if at >= mirror.end) && term(log) == term(mirror)
         };
-        let (node, log) = self.logs.iter().find(|(_, log)| is_the_same(log))?;
+        let (from, log) = self.logs.iter().find(|(_, log)| is_the_same(log))?;
         match self.agreement(log) {
-            Agreement::Upto(cut_at) if cut_at >= self.committed() => Some((*node, cut_at)),
+            Agreement::Upto(cut_at) if cut_at >= self.committed() => Some(Fetch { from: *from, cut_at, upto: log.end }),
             _ => None,
         }
     }
