@@ -29,7 +29,7 @@ impl Wanted {
         let is_in_sync = |(member, _): &&Shows| member.place == Place::InSync && member.connected;
         let count = || members.iter().filter(has).count();
         let (Self::Persistent(safety) | Self::Visible(safety)) = self;
-        match safety.needed(standbys + 1) {
+        match safety.needed(standbys.saturating_add(1)) {
             Some(nodes) if self != Self::Visible(Safety::OneSafe) => count() + 1 >= nodes as usize,
             _ => members.iter().filter(is_in_sync).all(|shows| has(&shows)),
         }
