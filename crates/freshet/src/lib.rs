@@ -63,12 +63,20 @@ use clap::Parser;
 
 /// Why a command ended without success: one message, for people.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    message: String,
+    status: u8,
+}
 
 impl Failure {
     /// A failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), status: 1 }
+    }
+
+    /// The same, which ends the program with this exit status instead of 1.
+    pub fn with_status(self, status: u8) -> Self {
+        Self { status, ..self }
     }
 }
 
@@ -84,7 +92,7 @@ impl<E: std::error::Error> From<E> for Failure {
             }
             source = cause.source();
         }
-        Self(message)
+        Self::new(message)
     }
 }
 
@@ -100,15 +108,15 @@ pub fn end(result: Result<ExitCode, Failure>) -> ExitCode {
             messages::flush();
             code
         }
-        Err(Failure(message)) => {
+        Err(Failure { message, status }) => {
             messages::last_word(&message);
-            ExitCode::FAILURE
+            ExitCode::from(status)
         }
     }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }

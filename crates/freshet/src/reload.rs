@@ -194,7 +194,7 @@ impl Reload {
         let file = self.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
         tracing::info!(file, "the configuration is read again");
         match self.prepare() {
-            Err(Failure(cause)) => {
+            Err(Failure { message: cause, .. }) => {
                 tracing::error!(cause, "the configuration is not reloaded, and everything stays as it was");
             }
             Ok((new, changes)) => {

@@ -76,7 +76,7 @@ fn a_level_that_needs_all_nodes_has_them_back() {
     assert_eq!(report["stops"]["kill"]["without_primary"], 0, "{report}");
     for wrong in [&["--level", "quorum:4"][..], &["--lying-fsync", "--fault", "kill"]] {
         let (out, report) = rehearse(wrong);
-        assert_eq!((out.status.code(), &report), (Some(1), &Value::Null), "{out:?}");
+        assert_eq!((out.status.code(), &report), (Some(2), &Value::Null), "{out:?}");
     }
 }
 

@@ -123,8 +123,15 @@ pub(crate) struct RehearseOptions {
     pub(crate) json: bool,
 }
 
+/// The exit status of a rehearsal that could not be held: that says nothing of the cluster.
+const NOT_HELD: u8 = 2;
+
 /// Runs `freshet rehearse`.
 pub(crate) fn run(options: &RehearseOptions) -> Result<ExitCode, Failure> {
+    rehearse(options).map_err(|failure| failure.with_status(NOT_HELD))
+}
+
+fn rehearse(options: &RehearseOptions) -> Result<ExitCode, Failure> {
     let interruption = Interruption::listen()?;
     let rehearsal = Rehearsal::of(options)?;
     let nodes = rehearsal.prepare(options)?;
