@@ -177,6 +177,11 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
 /// until it is there no more.
 #[test]
 fn who_holds_more_than_the_cluster_is_named_by_every_node() {
+    [false, true].into_iter().for_each(is_named_until_it_is_gone);
+}
+
+/// An operator removes it, or has it begin again.
+fn is_named_until_it_is_gone(removed: bool) {
     let directories = directories();
     let of = |n: usize| of(directories[n].path(), Safety::TwoSafe, 0);
     let primary = start(of(0));
@@ -214,6 +219,11 @@ fn who_holds_more_than_the_cluster_is_named_by_every_node() {
     }
     let RoleStatus::Standby { own, .. } = holds_more.status().role else { panic!("it is a standby") };
     assert!(own.holds_more.is_some_and(|why| why.contains("promote --force")));
+    if removed {
+        back.remove(&holds_more.id().to_string(), false).unwrap();
+        wait_for("it is named no more", || named().iter().all(Vec::is_empty));
+        return stop([holds_more, below, relay, back]);
+    }
     // The operator keeps its directory aside, and starts it with a new one.
     stop([holds_more]);
     empty(directories[1].path());

@@ -369,9 +369,11 @@ impl Feeds {
         state.held.values().map(|(from, _)| *from).fold(state.host.needed(), Lsn::min)
     }
 
-    /// Those that are not fed, since they hold more than this log has.
+    /// Those that are not fed, since they hold more than this log has, and that still belong to the
+    /// cluster.
     pub fn ahead(&self) -> Vec<AheadStatus> {
-        self.state().ahead.values().cloned().collect()
+        let ahead: Vec<_> = self.state().ahead.values().cloned().collect();
+        ahead.into_iter().filter(|one| self.terms.check_belongs(one.node).is_ok()).collect()
     }
 
     /// The members, and what their readers see.
