@@ -253,9 +253,19 @@ pub fn write(client: &Connected, client_number: u64, sequence: u64, patience: Du
     client.run(&insert(Mark { client: client_number, sequence }), patience).map(drop)
 }
 
-/// Those of the marks that a node does not have.
+/// Those of the marks that a node does not have. Waits until it shows any state to readers: a
+/// standby that has just started may be in sync before.
 pub fn missing(client: &Connected, marks: &[Mark]) -> Vec<Mark> {
-    let rows = client.run("SELECT client, sequence FROM journal", SOON).unwrap().rows;
+    let deadline = Instant::now() + SOON;
+    let rows = loop {
+        match client.run("SELECT client, sequence FROM journal", SOON) {
+            Ok(answer) => break answer.rows,
+            Err(SqlFailure::Server { code, .. }) if code == "57P03" && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(failure) => panic!("{failure:?}"),
+        }
+    };
     let mark = |row: &Vec<String>| Mark { client: row[0].parse().unwrap(), sequence: row[1].parse().unwrap() };
     let there: HashSet<Mark> = rows.iter().map(mark).collect();
     marks.iter().filter(|mark| !there.contains(mark)).copied().collect()
