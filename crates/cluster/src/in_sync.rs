@@ -260,6 +260,11 @@ impl InSyncSet {
         self.number > self.first && self.before.is_empty()
     }
 
+    /// Whether it says that of this term.
+    pub fn shows_effect_of(&self, term_entry: &TermEntry) -> bool {
+        self.is_of(term_entry) && self.is_settled()
+    }
+
     /// Whether a node that knows of the set `known` has to note this one, which is in the log that
     /// the node has now: what it knows of the same term of another primary is void there.
     pub fn is_news(&self, known: SetName) -> bool {

@@ -461,7 +461,7 @@ impl TermState {
     pub fn last_in_effect(&self, node: NodeId, end: Lsn) -> Option<TermEntry> {
         let last = self.history.cut(end).entries().last().copied()?;
         let led = last.node == node && self.led == Some(last.term);
-        let noted = self.set.as_ref().is_some_and(|set| set.is_of(&last) && set.is_settled());
+        let noted = self.set.as_ref().is_some_and(|set| set.shows_effect_of(&last));
         (led || noted).then_some(last)
     }
 

@@ -176,3 +176,23 @@ fn a_lost_primary_that_is_removed_is_no_member() {
     let why = refused(&path("a"), &automatic);
     assert!(why.contains("was removed from the cluster"), "{why}");
 }
+
+/// Of two nodes, the one that is left could go on alone, and so could the one that was removed. It
+/// acknowledges nothing, however it is started.
+#[test]
+fn a_lost_primary_of_two_that_is_removed_does_not_lead() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut primary = start(&path("a"), &[]);
+    let standby = start(&path("b"), &["--join", &primary.ready().listen]);
+    wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
+    let at = primary.ready().listen.clone();
+    primary.kill();
+    connect(&standby).promote(Consent::PrimaryIsGone, SOON).unwrap();
+    let (done, text) = remove(&standby, &["--gone", &at]);
+    assert!(done, "{text}");
+    for more in [&[][..], &["--join", &standby.ready().listen]] {
+        let why = refused(&path("a"), &[&["--listen", &at][..], more].concat());
+        assert!(why.contains("was removed from the cluster"), "{why}");
+    }
+}

@@ -245,6 +245,10 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
         while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
             round = consult(shared, &mut promotion, &asked, options)?;
         }
+        // One of them may just have said so. By itself such a node leads no more.
+        if let Some(record) = shared.terms.removal().filter(|_| options.standing != Standing::Ordered) {
+            return Err(PromoteError::Local(Refusal::Removed { node: shared.node(), record }.to_string()));
+        }
         match promotion.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {

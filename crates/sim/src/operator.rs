@@ -98,6 +98,10 @@ impl World {
             let forces = self.nodes[node].synchronous && self.dice.one_in(2);
             return if forces { Consent::Loss } else { Consent::Nothing };
         }
+        if self.scenario.safety == Safety::OneSafe && self.calm && self.idle > 50 && self.dice.one_in(2) {
+            // Several may have led alone, each of which keeps what it has.
+            return Consent::Loss;
+        }
         let state = &self.nodes[node];
         let Some(set) = state.disk.terms.set.as_ref().filter(|set| set.may_go_on_alone()) else {
             return Consent::Nothing;

@@ -76,6 +76,8 @@ pub struct Candidacy {
     undisturbed: bool,
     /// In that term an in-sync set took effect.
     effective: bool,
+    /// The latest term of the candidate itself in which a set took effect.
+    led: Option<Term>,
     /// The candidate was a primary before, and was not told to take over; or it stands by itself.
     comes_back: Option<ComesBack>,
     /// It stands by itself, since it takes its primary for lost.
@@ -119,6 +121,7 @@ impl Candidacy {
             fence: *fence,
             undisturbed,
             effective: false,
+            led: None,
             comes_back: None,
             automatic: false,
             living: None,
@@ -158,7 +161,7 @@ impl Candidacy {
     /// ([`crate::commit_rule::CommitRule::set_took_effect`]). To be said before anybody is heard.
     #[must_use]
     pub fn led(mut self, term: Option<Term>) -> Self {
-        self.effective = term == Some(self.mine.history.last_term());
+        (self.effective, self.led) = (term == Some(self.mine.history.last_term()), term);
         self
     }
 
@@ -324,8 +327,9 @@ impl Candidacy {
         if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
             // That says more.
             let ahead = self.logs.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
-            let holds_more =
-                ahead.max_by_key(|(_, log)| log.rank()).and_then(|(peer, log)| self.holds_more(*peer, log));
+            let holds_more = ahead
+                .max_by_key(|(_, log)| log.rank())
+                .and_then(|(peer, log)| self.holds_more(*peer, log, self.committed()));
             return Plan::Stop(holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped));
         }
         self.follow_best(newest, force)

@@ -1,12 +1,12 @@
 //! Whose log a term begins with.
 
-use freshet_base::NodeId;
+use freshet_base::{Lsn, NodeId};
 
 use super::{Candidacy, LogState};
 use crate::{
     in_sync::{Holder, InSyncSet},
     promotion::{Fetch, Plan, Stopped},
-    term::Agreement,
+    term::{Agreement, TermEntry},
 };
 
 impl Candidacy {
@@ -41,7 +41,10 @@ impl Candidacy {
                 Plan::Stop(Stopped::SetUncertain { newest, answered, needed })
             }
             Some((peer, log)) if rank(*peer, log) > (false, self.mine.rank_by(upto), true) || !mine => {
-                match (self.agreement(log), self.holds_more(*peer, log)) {
+                // Under 1-safe no record says what was committed, and a node may have led alone.
+                let alone = newest.is_none() && self.comes_back.is_none();
+                let committed = if alone { self.kept_beside(log) } else { self.committed() };
+                match (self.agreement(log), self.holds_more(*peer, log, committed)) {
                     (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Lead { term: self.term },
                     (Agreement::Upto(_), Some(holds_more)) => Plan::Stop(holds_more),
                     (Agreement::Upto(cut_at), None) if log.log => {
@@ -97,16 +100,27 @@ impl Candidacy {
         lacks && named && parted
     }
 
-    /// What follows if the candidate would give up for this log what it knows to be committed.
-    pub(super) fn holds_more(&self, than: NodeId, log: &LogState) -> Option<Stopped> {
+    /// What follows if the candidate would give up for this log what is `committed`.
+    pub(super) fn holds_more(&self, than: NodeId, log: &LogState, committed: Lsn) -> Option<Stopped> {
         let (Agreement::Upto(at) | Agreement::SameTermTwice { upto: at, .. }) = self.agreement(log);
-        let committed = self.committed();
         (at < committed).then_some(Stopped::HoldsMore { than, at, committed })
     }
 
     /// Whether the candidate gives up nothing that it knows to be committed if it follows this log.
     fn keeps(&self, log: &LogState) -> bool {
-        matches!(self.agreement(log), Agreement::Upto(at) if at >= self.committed())
+        matches!(self.agreement(log), Agreement::Upto(at) if at >= self.kept_beside(log))
+    }
+
+    /// What the candidate gives up only if a person says so, where `log` lacks it: what it knows to
+    /// be committed; and all that it has, where the last term of that took effect and `log` knows
+    /// nothing of it, as for a node that follows ([`crate::entering::Entering::to_follow`]).
+    fn kept_beside(&self, log: &LogState) -> Lsn {
+        let last = self.mine.history.cut(self.mine.end).entries().last().copied();
+        let led = |last: &TermEntry| last.node == self.me && self.led == Some(last.term);
+        let noted = |last: &TermEntry| self.mine.set.as_ref().is_some_and(|set| set.shows_effect_of(last));
+        let in_effect = last.filter(|last| led(last) || noted(last));
+        let is_known = |last: &TermEntry| log.history.cut(log.end).entries().iter().any(|entry| entry.is(last));
+        if in_effect.is_some_and(|last| !is_known(&last)) { self.mine.end } else { self.committed() }
     }
 
     /// Whether the candidate can do without what a node has more that has no log: the candidate

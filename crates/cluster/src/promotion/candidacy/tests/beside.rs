@@ -199,3 +199,34 @@ fn who_is_no_member_of_a_set_that_may_be_in_effect_does_not_lead() {
     assert_eq!(plan(3, &[1, 2], &possible), leads, "no other can be a candidate");
     assert_eq!((plan(2, &[1], &possible), plan(3, &[1], &settled)), (leads.clone(), leads));
 }
+
+/// Under 1-safe two nodes have led alone, each in a term 2 of its own. Neither gives up what it may
+/// have acknowledged unless a person says so, and with force it leads with that.
+#[test]
+fn who_has_led_alone_keeps_what_it_has() {
+    let of = |me: u64, end: u64| {
+        let set = quorum(&[me], 1).map(|set| InSyncSet {
+            level: Safety::OneSafe,
+            term: Term(2),
+            primary: NodeId(me),
+            number: 9,
+            first: 9,
+            ..set
+        });
+        let mut log = log(&[(1, 0)], end, set);
+        let entry = TermEntry { term: Term(2), start: Lsn(50), node: NodeId(me), nonce: me };
+        log.history.begin(entry).unwrap();
+        log
+    };
+    let plan = |led: Option<u32>, force: bool| {
+        let mut candidate = Candidacy::new(NodeId(2), of(2, 80), &Fence::new(Term(2), None)).led(led.map(Term));
+        candidate.promised(NodeId(3), of(3, 90));
+        candidate.plan(Safety::OneSafe, force)
+    };
+    let holds_more = Stopped::HoldsMore { than: NodeId(3), at: Lsn(50), committed: Lsn(80) };
+    assert_eq!(plan(Some(2), false), Plan::Stop(holds_more));
+    assert_eq!(plan(Some(2), true), Plan::Lead { term: Term(3) });
+    // Nobody has heard of anything in a term that did not take effect.
+    let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(90) });
+    assert_eq!((plan(None, false), plan(Some(1), true)), (fetch.clone(), fetch));
+}
