@@ -187,6 +187,12 @@ fn a_lost_primary_of_two_that_is_removed_does_not_lead() {
     let standby = start(&path("b"), &["--join", &primary.ready().listen]);
     wait_until(&primary, "one is in sync", |status| in_sync(status) == 1);
     let at = primary.ready().listen.clone();
+    // It has to know where the other is, and to believe that one.
+    let knows = || std::fs::read_to_string(path("a").join("other-nodes")).unwrap_or_default();
+    wait_until(&primary, "it knows the other", |status| {
+        let keys = status["in_sync_set"]["roster"]["known"]["keys"].as_object();
+        keys.is_some_and(|keys| keys.len() == 2) && knows().contains(&standby.ready().listen)
+    });
     primary.kill();
     connect(&standby).promote(Consent::PrimaryIsGone, SOON).unwrap();
     let (done, text) = remove(&standby, &["--gone", &at]);
