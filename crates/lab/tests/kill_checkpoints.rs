@@ -220,6 +220,14 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
         std::thread::sleep(Duration::from_micros(random.below(300_000)));
         child.kill().unwrap();
         child.wait().unwrap();
+        // A service that starts it again may say nothing of joining. It leads no second time.
+        let mut again = flags(&standby, &flags_of);
+        again.retain(|flag| flag != "--new-cluster");
+        if standby.join("joining").exists()
+            && let Ok(node) = NodeProcess::start(&program(), again, SOON)
+        {
+            assert_ne!(status(&node)["role"], "primary");
+        }
     }
     let node = start(&standby, &join);
     wait_until(&primary, "the standby in sync", |status| in_sync(status) == 1);
