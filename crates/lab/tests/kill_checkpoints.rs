@@ -11,7 +11,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::OnceLock,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{
@@ -220,14 +220,6 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
         std::thread::sleep(Duration::from_micros(random.below(300_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // A service that starts it again may say nothing of joining. It leads no second time.
-        let mut again = flags(&standby, &flags_of);
-        again.retain(|flag| flag != "--new-cluster");
-        if standby.join("joining").exists()
-            && let Ok(node) = NodeProcess::start(&program(), again, SOON)
-        {
-            assert_ne!(status(&node)["role"], "primary");
-        }
     }
     let node = start(&standby, &join);
     wait_until(&primary, "the standby in sync", |status| in_sync(status) == 1);
@@ -235,6 +227,38 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
     assert_same_state(&client, &connect(&node));
     assert_eq!(missing(&connect(&node), &written.acknowledged), []);
     assert!(status(&node)["checkpoint"]["start"].as_u64().unwrap() >= begin.0);
+}
+
+/// A service that starts such a node again may say nothing of joining. It leads nothing, least of
+/// all a second time what another node leads.
+#[test]
+fn a_node_that_is_killed_while_it_begins_leads_no_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let primary = start(&directory.path().join("primary"), &OFTEN);
+    load(&primary);
+    connect(&primary).checkpoint(false, SOON).unwrap();
+    for delay in 0..20 {
+        let data = directory.path().join(delay.to_string());
+        let mut command = Command::new(program());
+        let join = [&OFTEN[..], &["--join", &primary.ready().listen]].concat();
+        command.arg("node").args(flags(&data, &join)).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let deadline = Instant::now() + SOON;
+        while !data.join("checkpoints").exists() {
+            assert!(Instant::now() < deadline, "it does not begin");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(2 * delay));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut again = flags(&data, &OFTEN);
+        again.retain(|flag| flag != "--new-cluster");
+        if data.join("joining").exists()
+            && let Ok(node) = NodeProcess::start(&program(), again, SOON)
+        {
+            assert_ne!(status(&node)["role"], "primary", "{delay}");
+        }
+    }
 }
 
 /// A shell script that runs the node with files of at most this many kilobytes, until somebody
