@@ -245,10 +245,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
         while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
             round = consult(shared, &mut promotion, &asked, options)?;
         }
-        // One of them may just have said so. By itself such a node leads no more.
-        if let Some(record) = shared.terms.removal().filter(|_| options.standing != Standing::Ordered) {
-            return Err(PromoteError::Local(Refusal::Removed { node: shared.node(), record }.to_string()));
-        }
+        check_not_removed(shared, options.standing)?;
         match promotion.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
@@ -282,6 +279,13 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
             Step::Stop(why) => return Err(round.explain(why, &promotion)),
         }
     }
+}
+
+/// Whether no node has said that this one is removed. By itself such a node leads no more.
+fn check_not_removed<S: Store>(shared: &Shared<S>, standing: Standing) -> Result<(), PromoteError> {
+    let record = shared.terms.removal().filter(|_| standing != Standing::Ordered);
+    let refused = |record| PromoteError::Local(Refusal::Removed { node: shared.node(), record }.to_string());
+    record.map_or(Ok(()), |record| Err(refused(record)))
 }
 
 /// Continues this node's log from the one at `from`. What was fetched is persistent then, since it

@@ -99,7 +99,7 @@ impl World {
             return if forces { Consent::Loss } else { Consent::Nothing };
         }
         if self.scenario.safety == Safety::OneSafe && self.calm && self.idle > 50 && self.dice.one_in(2) {
-            // Several may have led alone, each of which keeps what it has.
+            // Several may have led alone, and each keeps what it has.
             return Consent::Loss;
         }
         let state = &self.nodes[node];

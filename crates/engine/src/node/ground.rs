@@ -9,7 +9,10 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Lsn, NodeId, private};
-use freshet_cluster::{recording::Recorder, term::TermState};
+use freshet_cluster::{
+    recording::Recorder,
+    term::{TermHistory, TermState},
+};
 use freshet_log::{
     Control, ControlError, LogDirectory, LogOpenError, LogStore, Persistence, StoreConfig, Torn, check_devices,
     persist::recover_buffer,
@@ -130,6 +133,16 @@ fn recorder(config: &NodeConfig) -> Result<Recorder, StartError> {
 }
 
 impl Ground {
+    /// Whether it was made to join a cluster.
+    pub fn joins(&self) -> bool {
+        self.directory.as_ref().is_some_and(|directory| directory.control().joins)
+    }
+
+    /// Whether it was restored from a backup. What joins has a history before its log begins, too.
+    pub fn is_restored(&self) -> bool {
+        !self.joins() && self.terms.get().history != TermHistory::default()
+    }
+
     /// Of a node, or of an archive.
     pub fn find(config: &NodeConfig, part: Part) -> Result<Self, StartError> {
         if config.domain == Domain::None {

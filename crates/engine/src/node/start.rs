@@ -659,7 +659,6 @@ impl Course {
                 return Ok(Self::ComeBack);
             }
             let Others { leads, itself, answers, silent } = ask();
-            // No other node counts on it, and what it acknowledged alone would be lost.
             belongs::check(&ground.terms, ground.id)?;
             if let Some((Living { node, .. }, address)) = leads {
                 return match itself {
@@ -688,14 +687,11 @@ impl Course {
         if config.join.is_some() {
             return Ok(Self::Follow(config.join.clone()));
         }
-        let joins = ground.directory.as_ref().is_some_and(|directory| directory.control().joins);
-        // One that joins has a history before its log begins, too.
-        let is_restored = !joins && ground.terms.get().history != TermHistory::default();
-        if is_restored || config.new_cluster {
+        if ground.is_restored() || config.new_cluster {
             return founds();
         }
         let why = match &ground.directory {
-            Some(_) if joins => format!("it was made to join cluster {}", ground.cluster),
+            Some(_) if ground.joins() => format!("it was made to join cluster {}", ground.cluster),
             _ if !config.peers.is_empty() => "`peers` names other nodes".into(),
             Some(_) => "its directory may have been emptied".into(),
             None => return founds(),
