@@ -33,8 +33,8 @@ impl Safety {
         matches!(self, Self::OneSafe | Self::Quorum(0 | 1))
     }
 
-    /// On how many of `nodes` nodes with data a commit is, the primary included; none: on all that
-    /// are in sync, and who stalls is left out.
+    /// On how many of `nodes` nodes with data a commit is, the primary included. None: on all that
+    /// are in sync; a node that stalls is left out.
     pub fn needed(self, nodes: u32) -> Option<u32> {
         match self {
             Self::OneSafe => Some(1),

@@ -98,7 +98,7 @@ use freshet_base::{Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
 pub use self::roster::{Fingerprint, KEYS, Known, Noted, REMOVED, Roster};
-use crate::term::TermEntry;
+use crate::term::{TermEntry, TermHistory};
 
 /// The log of a node, as long as the node has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -260,11 +260,6 @@ impl InSyncSet {
         self.number > self.first && self.before.is_empty()
     }
 
-    /// Whether it says that of this term.
-    pub fn shows_effect_of(&self, term_entry: &TermEntry) -> bool {
-        self.is_of(term_entry) && self.is_settled()
-    }
-
     /// Whether a node that knows of the set `known` has to note this one, which is in the log that
     /// the node has now: what it knows of the same term of another primary is void there.
     pub fn is_news(&self, known: SetName) -> bool {
@@ -368,6 +363,21 @@ impl InSyncSet {
             _ => noted,
         }
     }
+}
+
+/// The last term of a log of `node` with this history, which ends at `end`, if an in-sync set of
+/// that term is known to have taken effect: `led` is the latest of the node's own terms in which
+/// one did, and `set` the newest set that the node has noted.
+pub(crate) fn last_in_effect(
+    history: &TermHistory,
+    (node, end): (NodeId, Lsn),
+    led: Option<Term>,
+    set: Option<&InSyncSet>,
+) -> Option<TermEntry> {
+    let last = history.cut(end).entries().last().copied()?;
+    let led = last.node == node && led == Some(last.term);
+    let noted = set.is_some_and(|set| set.is_of(&last) && set.is_settled());
+    (led || noted).then_some(last)
 }
 
 /// What the sets of a new term follow.

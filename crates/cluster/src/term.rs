@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     handshake::Welcome,
-    in_sync::{Holder, InSyncSet, SetName, Succession},
+    in_sync::{Holder, InSyncSet, SetName, Succession, last_in_effect},
 };
 
 /// The beginning of one term.
@@ -459,10 +459,7 @@ impl TermState {
     /// The last term of the log of `node`, which ends at `end` and is this one, if an in-sync set
     /// of that term is known to have taken effect.
     pub fn last_in_effect(&self, node: NodeId, end: Lsn) -> Option<TermEntry> {
-        let last = self.history.cut(end).entries().last().copied()?;
-        let led = last.node == node && self.led == Some(last.term);
-        let noted = self.set.as_ref().is_some_and(|set| set.shows_effect_of(&last));
-        (led || noted).then_some(last)
+        last_in_effect(&self.history, (node, end), self.led, self.set.as_ref())
     }
 
     /// Whether an operator has removed `node` from the cluster, by the newest set that this node

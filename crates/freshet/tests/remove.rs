@@ -177,8 +177,8 @@ fn a_lost_primary_that_is_removed_is_no_member() {
     assert!(why.contains("was removed from the cluster"), "{why}");
 }
 
-/// Of two nodes, the one that is left could go on alone, and so could the one that was removed. It
-/// acknowledges nothing, however it is started.
+/// A primary of two nodes may continue without the other one. A removed primary must not: it
+/// acknowledges nothing, with `--join` or without.
 #[test]
 fn a_lost_primary_of_two_that_is_removed_does_not_lead() {
     let directory = tempfile::tempdir().unwrap();

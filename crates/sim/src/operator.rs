@@ -79,8 +79,8 @@ impl World {
         Ok(())
     }
 
-    /// Whoever was forced may have committed in the same term as another: then somebody has to
-    /// choose.
+    /// Nodes that were forced may have committed in the same term. The operator chooses one of
+    /// them.
     fn choose_one_of(&mut self, leading: &[usize]) {
         let (last, rest) = leading.split_last().expect("there are several");
         self.crash(*last);

@@ -27,12 +27,9 @@ impl CommitRule {
     pub fn change_level(&mut self, level: Safety, now: Moment) -> Result<Decision, CannotChange> {
         let (in_sync, now_kept) = (self.in_sync() + 1, self.level());
         if let Some(sets) = &mut self.sets {
-            let needed = match level {
-                Safety::Quorum(nodes) => nodes,
-                _ => sets.needed_under(level).unwrap_or(0),
-            };
-            // What commits keep to anyway may be wanted again, unless members have been removed
-            // since because the other level can do without them.
+            let needed = sets.needed_under(level).unwrap_or(0);
+            // The level that commits keep to anyway may be wanted again, unless members were
+            // removed since that only the other level can do without.
             let left = sets.roster().voters.len();
             let is_kept = level == sets.level() || level == now_kept && needed as usize <= left;
             if needed > in_sync && !is_kept {

@@ -141,7 +141,7 @@ impl Sets {
     /// Which nodes have yet to note the newest set that is in the log, of those whose word may be
     /// needed until that is in effect; `acked` as for [`Sets::take_effect`].
     pub fn unnoted(&self, acked: impl Fn(&Holder) -> Lsn) -> BTreeSet<NodeId> {
-        let members = self.chain.iter().flat_map(|link| link.set.possible_members());
+        let members = self.chain.iter().flat_map(|link| &link.set.members);
         let asked = members.filter(|member| **member != self.me && !self.gone.contains(member));
         asked.filter(|member| acked(member) < self.recorded()).map(|member| member.node).collect()
     }

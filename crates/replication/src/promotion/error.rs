@@ -24,7 +24,7 @@ pub enum PromoteError {
         /// Who did not, and why.
         unreachable: String,
     },
-    /// The primary may have changed its in-sync set, and nobody who would know answered.
+    /// The primary may have changed its in-sync set, and no node that would know answered.
     #[error(
         "only {answered} of {needed} required members of the in-sync set answered: the primary may have continued \
          without this node, so acknowledged commits might be lost; bring \

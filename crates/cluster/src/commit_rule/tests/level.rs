@@ -172,8 +172,8 @@ fn a_node_stays_that_the_wanted_level_needs() {
     assert!(trio(Safety::TwoSafe).leave(B, Leaves::Removed, ms(1)).is_ok());
 }
 
-/// The level that commits still keep to may be wanted again, but not by those who are left when one
-/// went whom only the other level could do without (simulation, shape 48, seed 8503701).
+/// The level that commits still keep to may be wanted again, but not after a node was removed that
+/// only the other level can do without (simulation, shape 48, seed 8503701).
 #[test]
 fn the_level_of_before_does_not_come_back_for_those_who_are_left() {
     let mut rule = trio(Safety::Quorum(3));

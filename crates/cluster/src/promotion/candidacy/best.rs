@@ -4,9 +4,9 @@ use freshet_base::{Lsn, NodeId};
 
 use super::{Candidacy, LogState};
 use crate::{
-    in_sync::{Holder, InSyncSet},
+    in_sync::{Holder, InSyncSet, last_in_effect},
     promotion::{Fetch, Plan, Stopped},
-    term::{Agreement, TermEntry},
+    term::Agreement,
 };
 
 impl Candidacy {
@@ -64,13 +64,13 @@ impl Candidacy {
         }
     }
 
-    /// What to fetch from a node with the log that made what `mirror` has. No commit has to count
+    /// What to fetch from a node with the log that made what `mirror` has. Commits need not count
     /// on that node.
     fn passes_on(&self, mirror: &LogState) -> Option<Fetch> {
-        let term = |log: &LogState| log.history.cut(log.end).last_term();
+        let (term, _) = mirror.rank();
         let is_the_same = |log: &LogState| {
             let common = mirror.history.agreement(mirror.end, &log.history, log.end);
-            log.log && matches!(common, Agreement::Upto(at) if at >= mirror.end) && term(log) == term(mirror)
+            log.log && matches!(common, Agreement::Upto(at) if at >= mirror.end) && log.rank().0 == term
         };
         let (from, log) = self.logs.iter().find(|(_, log)| is_the_same(log))?;
         match self.agreement(log) {
@@ -111,16 +111,16 @@ impl Candidacy {
         matches!(self.agreement(log), Agreement::Upto(at) if at >= self.kept_beside(log))
     }
 
-    /// What the candidate gives up only if a person says so, where `log` lacks it: what it knows to
-    /// be committed; and all that it has, where the last term of that took effect and `log` knows
-    /// nothing of it, as for a node that follows ([`crate::entering::Entering::to_follow`]).
+    /// Up to where the candidate gives nothing up for `log` unless a person says so: what it knows
+    /// to be committed; or all that it has, if its last term took effect and `log` has nothing of
+    /// that term. The same holds for a node that follows
+    /// ([`crate::entering::Entering::to_follow`]).
     fn kept_beside(&self, log: &LogState) -> Lsn {
-        let last = self.mine.history.cut(self.mine.end).entries().last().copied();
-        let led = |last: &TermEntry| last.node == self.me && self.led == Some(last.term);
-        let noted = |last: &TermEntry| self.mine.set.as_ref().is_some_and(|set| set.shows_effect_of(last));
-        let in_effect = last.filter(|last| led(last) || noted(last));
-        let is_known = |last: &TermEntry| log.history.cut(log.end).entries().iter().any(|entry| entry.is(last));
-        if in_effect.is_some_and(|last| !is_known(&last)) { self.mine.end } else { self.committed() }
+        let LogState { history, end, set, .. } = &self.mine;
+        match last_in_effect(history, (self.me, *end), self.led, set.as_ref()) {
+            Some(last) if !log.has_some(|entry| entry.is(&last)) => *end,
+            _ => self.committed(),
+        }
     }
 
     /// Whether the candidate can do without what a node has more that has no log: the candidate

@@ -200,8 +200,8 @@ fn who_is_no_member_of_a_set_that_may_be_in_effect_does_not_lead() {
     assert_eq!((plan(2, &[1], &possible), plan(3, &[1], &settled)), (leads.clone(), leads));
 }
 
-/// Under 1-safe two nodes have led alone, each in a term 2 of its own. Neither gives up what it may
-/// have acknowledged unless a person says so, and with force it leads with that.
+/// Under 1-safe two nodes have led alone, each in its own term 2. Neither gives up what it may have
+/// acknowledged unless a person says so. With force, each leads with that.
 #[test]
 fn who_has_led_alone_keeps_what_it_has() {
     let of = |me: u64, end: u64| {
@@ -226,7 +226,7 @@ fn who_has_led_alone_keeps_what_it_has() {
     let holds_more = Stopped::HoldsMore { than: NodeId(3), at: Lsn(50), committed: Lsn(80) };
     assert_eq!(plan(Some(2), false), Plan::Stop(holds_more));
     assert_eq!(plan(Some(2), true), Plan::Lead { term: Term(3) });
-    // Nobody has heard of anything in a term that did not take effect.
+    // In a term that did not take effect, nothing was acknowledged.
     let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(90) });
     assert_eq!((plan(None, false), plan(Some(1), true)), (fetch.clone(), fetch));
 }
