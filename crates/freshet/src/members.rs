@@ -82,10 +82,14 @@ pub(crate) fn health(members: &Value) -> Health {
         return Health::Failing;
     }
     match members["standing"].as_str() {
-        Some("safe") if !nodes(members).iter().any(|node| lacks(members, node)) => Health::Well,
+        Some("safe") if lacking(members).is_empty() && members["set_pending"].is_null() => Health::Well,
         Some("safe" | "degraded") => Health::Lacking,
         _ => Health::Failing,
     }
+}
+
+fn lacking(members: &Value) -> Vec<&Value> {
+    nodes(members).iter().filter(|node| lacks(members, node)).collect()
 }
 
 /// Whether the cluster waits for this node: it is away, or commits do not count on it yet, and are
@@ -173,8 +177,12 @@ fn waits(members: &Value) -> String {
         let address = if address.is_empty() { address } else { format!(" at {address}") };
         format!("{role} {id}{address}, which {why}")
     };
-    let lacking: Vec<_> = nodes(members).iter().filter(|node| lacks(members, node)).map(who).collect();
-    if lacking.is_empty() { String::new() } else { format!("; waits for {}", lacking.join("; ")) }
+    let lacking: Vec<_> = lacking(members).into_iter().map(who).collect();
+    match &members["set_pending"] {
+        _ if !lacking.is_empty() => format!("; waits for {}", lacking.join("; ")),
+        Value::Array(_) => "; waits until it is on record on whom commits count".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// For people. Keys that it does not know are left out: a newer node may have more.
@@ -297,6 +305,7 @@ mod tests {
             (with_witness(2), Health::Lacking),
             (with_witness(3), Health::Well),
             (members(&[primary(), late]), Health::Lacking),
+            (with(members(&[primary()]), "set_pending", json!([])), Health::Lacking),
             (members(&[primary(), away]), Health::Lacking),
             (blocked, Health::Failing),
             (unleased, Health::Failing),
@@ -309,6 +318,8 @@ mod tests {
         let said = first(&members(&[primary(), voiceless]));
         assert!(said.ends_with("safe; waits for standby 00000000000000a1 at a:1, which does not count yet"), "{said}");
         assert!(first(&members(&[primary()])).ends_with(": safe"));
+        let changing = first(&with(members(&[primary()]), "set_pending", json!(["00000000000000b2"])));
+        assert!(changing.ends_with("; waits until it is on record on whom commits count"), "{changing}");
         assert!(table(&alone).starts_with("NOT FROM A PRIMARY"), "{}", table(&alone));
         assert!(table(&json!([])).contains("vote"));
         let maintained = with(members(&[primary()]), "maintenance", second(300));

@@ -1,7 +1,6 @@
 //! `freshet status`: how a node and its cluster are.
 
-pub(crate) mod failover;
-
+pub mod failover;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::{Map, Value};

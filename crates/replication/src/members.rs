@@ -117,6 +117,8 @@ pub struct Members {
     pub safety: Option<Safety>,
     /// Of a level that commits keep to beside an earlier one: which nodes have yet to note it.
     pub level_pending: Option<BTreeSet<NodeId>>,
+    /// Of an in-sync set that is not in effect yet: which nodes have yet to note it.
+    pub set_pending: Option<BTreeSet<NodeId>>,
     /// How that promise stands, as the primary says: the word for it in its status.
     pub standing: Option<String>,
     /// What is left of maintenance, while that lasts.
@@ -275,6 +277,7 @@ impl Table {
             no_primary: None,
             safety,
             level_pending: None,
+            set_pending: None,
             standing: None,
             maintenance: None,
             nodes: Vec::new(),
@@ -285,10 +288,10 @@ impl Table {
         table
     }
 
-    /// The level is not on record yet: these nodes have yet to note it.
+    /// The level, or the in-sync set, is not on record yet: these nodes have yet to note it.
     #[must_use]
-    pub fn pending(mut self, level: Option<BTreeSet<NodeId>>) -> Self {
-        self.members.level_pending = level;
+    pub fn pending(mut self, level: Option<BTreeSet<NodeId>>, set: Option<BTreeSet<NodeId>>) -> Self {
+        (self.members.level_pending, self.members.set_pending) = (level, set);
         self
     }
 

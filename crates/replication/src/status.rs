@@ -36,6 +36,9 @@ pub struct PrimaryStatus {
     /// Commits keep to an earlier level as well, since the set of this one is not on record yet:
     /// these nodes have yet to note it.
     pub level_pending: Option<BTreeSet<NodeId>>,
+    /// Another in-sync set is on its way to the record, and a failover may need members of the one
+    /// before as well: these nodes have yet to note it.
+    pub set_pending: Option<BTreeSet<NodeId>>,
     /// How the promise stands.
     pub standing: Standing,
     /// Handed over by the group commit.

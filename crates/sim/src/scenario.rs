@@ -130,6 +130,8 @@ pub enum Broken {
     GateNotClosed,
     /// A primary keeps an offer of its role that it has taken back.
     OfferNotTakenBack,
+    /// A primary takes a set to be on record that waits for the one before.
+    PendingUnseen,
     /// Who knows of maintenance does not say so to a node that stands by itself.
     MaintenanceUnsaid,
     /// What a node knows of maintenance goes with its connection to the primary.

@@ -440,6 +440,14 @@ fn a_removed_node_that_votes() {
     println!("{violation}");
 }
 
+/// The set before may be the one that candidates know.
+#[test]
+fn a_set_that_is_not_on_record_yet() {
+    let scenario = Scenario { automatic: true, ..Scenario::new(Safety::Majority, 3) };
+    let violation = caught(Broken::PendingUnseen, scenario, &[Property::Successor], 2000);
+    println!("{violation}");
+}
+
 /// A node that was started again does not know of maintenance, and stands; or one whose primary is
 /// lost.
 #[test]

@@ -55,6 +55,13 @@ impl CommitRule {
         Some(sets.unnoted(held(&self.members, sets.me(), self.durable)))
     }
 
+    /// Whether another in-sync set is on its way to the record: until it is in effect, a failover
+    /// may need members of the set before as well. Says which nodes have yet to note it.
+    pub fn set_pending(&self) -> Option<BTreeSet<NodeId>> {
+        let sets = self.sets.as_ref().filter(|sets| sets.is_changing())?;
+        Some(sets.unnoted(held(&self.members, sets.me(), self.durable)))
+    }
+
     /// Writes a set of the level that is wanted, where the newest is of another.
     pub(super) fn begin_level(&mut self) {
         if self.sets.as_ref().is_some_and(Sets::changes_level) {

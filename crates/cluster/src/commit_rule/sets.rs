@@ -138,6 +138,12 @@ impl Sets {
         }
     }
 
+    /// Whether the set in effect is not the newest, or a candidate that knows it may need members
+    /// of one before: the primary cannot be lost yet as its members let it be.
+    pub fn is_changing(&self) -> bool {
+        !self.begun || self.chain.len() > 1 || !self.in_effect().before.is_empty()
+    }
+
     /// Which nodes have yet to note the newest set that is in the log, of those whose word may be
     /// needed until that is in effect; `acked` as for [`Sets::take_effect`].
     pub fn unnoted(&self, acked: impl Fn(&Holder) -> Lsn) -> BTreeSet<NodeId> {

@@ -17,6 +17,7 @@ use crate::{
     client::Client,
     interruption::Interruption,
     sql_client::Session,
+    status::failover::counted,
     throwaway::{Nodes, Plan},
     units,
 };
@@ -97,9 +98,7 @@ impl Cluster {
         loop {
             interruption.check()?;
             let status: Value = serde_json::from_str(&client.status(PATIENCE)?)?;
-            let list = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
-            let in_sync = list.iter().filter(|standby| standby["in_sync"] == true && standby["connected"] == true);
-            if in_sync.count() >= standbys {
+            if counted(&status) >= standbys {
                 return Ok(());
             }
             if Instant::now() > deadline {

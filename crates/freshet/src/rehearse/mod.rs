@@ -45,6 +45,7 @@ use crate::{
     Failure,
     cli::Shows,
     interruption::Interruption,
+    status::failover::counted,
     throwaway::{Nodes, PATIENCE, USER},
 };
 
@@ -385,8 +386,7 @@ impl Stage<'_> {
         let primaries = statuses.filter(|(_, it)| it["role"] == "primary" && it["standing"]["standing"] != "fenced");
         let newest = primaries.max_by_key(|(_, status)| status["term"].as_u64());
         let (primary, status) = newest.ok_or("there is no primary")?;
-        let in_sync = |it: &&serde_json::Value| it["in_sync"] == true && it["connected"] == true;
-        let count = status["standbys"].as_array().map_or(0, |standbys| standbys.iter().filter(in_sync).count());
+        let count = counted(&status);
         // Under 1-safe commits wait for none.
         if count + 1 < self.nodes.size() {
             return Err(format!("{} leads with {count} standby(s) in sync", self.nodes.name(primary)));

@@ -33,6 +33,14 @@ pub(crate) fn pending(level: &Value) -> Option<String> {
     Some(if nodes.is_empty() { String::new() } else { waits() })
 }
 
+/// How many standbys a primary's commits count on; none while a set of them is on its way to the
+/// record, since a failover may need members of the one before as well.
+pub fn counted(status: &Value) -> usize {
+    let counts = |standby: &&Value| standby["in_sync"] == true && standby["connected"] == true;
+    let standbys = status["standbys"].as_array().filter(|_| status["set_pending"].is_null());
+    standbys.map_or(0, |standbys| standbys.iter().filter(counts).count())
+}
+
 /// Who takes a lost primary's place, and between which nodes an operator has to choose.
 pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(by) = by(&status["failover"]) {

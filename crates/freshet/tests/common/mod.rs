@@ -220,12 +220,7 @@ pub fn wait_until_writable(node: &NodeProcess, number: u64) {
 
 /// Standbys that the primary's commits wait for.
 pub fn in_sync(status: &Value) -> usize {
-    // While a set before may be in effect, a failover needs as many of that.
-    if status["in_sync_set"]["before"].as_array().is_some_and(|before| !before.is_empty()) {
-        return 0;
-    }
-    let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
-    standbys.iter().filter(|standby| standby["in_sync"] == true && standby["connected"] == true).count()
+    freshet::status::failover::counted(status)
 }
 
 /// Both nodes show the same records. The standby may have got further: now and then a primary notes

@@ -333,7 +333,7 @@ impl Round<'_> {
         };
         let count = standbys.iter().filter(has_all).count();
         let direct = nodes.iter().filter(|node| self.plan.members[**node].form != Form::BelowRelay).count();
-        if count + 1 < direct {
+        if count + 1 < direct || primary["set_pending"].is_array() {
             return Err(format!("{count} of {} standbys are in sync: {primary}", direct - 1));
         }
         Ok(())

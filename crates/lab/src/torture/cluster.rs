@@ -378,8 +378,11 @@ impl<'a> Cluster<'a> {
         if count + 1 < self.shape.counted {
             return Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]));
         }
-        if status["level_pending"] == true {
+        if status["level_pending"].is_array() {
             return Err(format!("the level {} is not on record yet", status["wanted"]));
+        }
+        if status["set_pending"].is_array() {
+            return Err("the in-sync set is not on record yet".into());
         }
         self.check_witness(&status)?;
         let follows = |node: usize| self.status(node).is_some_and(|status| status["link"]["link"] == "following");

@@ -179,6 +179,11 @@ impl CommitStage {
         self.state().rule.level_pending()
     }
 
+    /// [`CommitRule::set_pending`].
+    pub(crate) fn set_pending(&self) -> Option<BTreeSet<NodeId>> {
+        self.state().rule.set_pending()
+    }
+
     /// [`CommitRule::wanted_level`].
     pub(crate) fn wanted_level(&self) -> Safety {
         self.state().rule.wanted_level()

@@ -574,6 +574,7 @@ impl Shared {
             safety: self.commit.level(),
             wanted: self.commit.wanted_level(),
             level_pending: self.commit.level_pending(),
+            set_pending: self.commit.set_pending(),
             standing,
             available,
             durable,

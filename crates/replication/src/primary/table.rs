@@ -33,8 +33,17 @@ impl Shared {
 
     /// Asks relays through `relays` of them, one below the other.
     fn known_members(&self, relays: u8) -> Members {
-        let PrimaryStatus { standing, level_pending, mut standbys, observers, witness, available, durable, .. } =
-            self.status();
+        let PrimaryStatus {
+            standing,
+            level_pending,
+            set_pending,
+            mut standbys,
+            observers,
+            witness,
+            available,
+            durable,
+            ..
+        } = self.status();
         let fenced = matches!(standing, Standing::Fenced { .. });
         // This primary may have known one that is away as a standby only: the primary of before.
         for standby in standbys.iter_mut().filter(|standby| standby.address.is_empty()) {
@@ -51,7 +60,7 @@ impl Shared {
             in_sync_for: (!fenced).then(|| self.feeds.lasts()),
             ..MemberStatus::own(self.who.node, &self.who.address)
         };
-        let mut table = Table::new(own, self.who.term, !fenced, votes).pending(level_pending);
+        let mut table = Table::new(own, self.who.term, !fenced, votes).pending(level_pending, set_pending);
         table.add_fed(&standbys, &observers, false);
         witness.iter().for_each(|witness| table.add_witness(witness));
         table.ask_relays(&self.who.credentials, &self.hello(Purpose::Identify), relays);

@@ -48,6 +48,7 @@ impl World {
         }
         self.check_one_primary(node, upto)?;
         self.promise(node, upto, Property::Acknowledged)?;
+        self.check_successor(node)?;
         if self.dice.one_in(4) { self.check_candidates() } else { Ok(()) }
     }
 

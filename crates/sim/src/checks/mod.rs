@@ -6,6 +6,7 @@ mod in_sync;
 mod logs;
 mod one_primary;
 mod progress;
+mod successor;
 mod taken_back;
 mod views;
 
@@ -31,6 +32,8 @@ pub enum Property {
     OnePrimary,
     /// A primary that comes back without having been told to leaves a living term alone.
     TakenBack,
+    /// When the in-sync set is on record, its primary may be lost: another can take over.
+    Successor,
     /// No node that knows of maintenance stands by itself, or helps one that does.
     Maintenance,
     /// Whoever may take over under 2-safe holds everything that was acknowledged.
