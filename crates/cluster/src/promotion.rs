@@ -255,6 +255,16 @@ pub enum Stopped {
         /// Everything of the candidate's below was acknowledged.
         committed: Lsn,
     },
+    /// The term would begin with a log that lacks what clients of this node were told of, in no
+    /// earlier term: two have led beside each other.
+    LeavesOut {
+        /// Who has it.
+        node: NodeId,
+        /// Where the two part.
+        at: Lsn,
+        /// Everything of that node's below was acknowledged.
+        committed: Lsn,
+    },
     /// A node began one term twice.
     SameTermTwice {
         /// The node whose log disagrees.

@@ -172,6 +172,9 @@ impl Round {
             Stopped::HoldsMore { than: node, at, committed } => {
                 PromoteError::HoldsMore { node, address: self.address(node).unwrap_or_default(), at, committed }
             }
+            Stopped::LeavesOut { node, at, committed } => {
+                PromoteError::LeavesOut { node, address: self.address(node).unwrap_or_default(), at, committed }
+            }
             Stopped::SameTermTwice { with, term } => {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
             }

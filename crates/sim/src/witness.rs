@@ -45,8 +45,10 @@ impl World {
         let Some(lead) = state.lead().filter(|_| self.scenario.witness) else { return Ok(()) };
         let (living, set) = (Living { term: lead.term, node: state.id }, state.disk.terms.set.clone());
         let asking = lead.witness;
-        if lead.stuck.is_stuck() {
-            // Another node is to lead.
+        let name = self.nodes[witness].id;
+        let removed = lead.rule.roster().is_some_and(|roster| roster.has_removed(name));
+        if lead.stuck.is_stuck() || removed && lead.rule.witness_to_ask() != Some(name) {
+            // Another node is to lead, or this one belongs to the cluster no more.
             let Some(id) = asking else { return Ok(()) };
             self.hang_up(id, node);
             return self.witness_is_lost(node, id);

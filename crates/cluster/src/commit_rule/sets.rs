@@ -224,6 +224,13 @@ impl Sets {
         self.config.wants_witness(u32::try_from(data.count()).unwrap_or(u32::MAX))
     }
 
+    /// A witness that leaves, and may still answer a candidate: a set that may be in effect has it.
+    pub fn leaving_witness(&self) -> Option<NodeId> {
+        let members = self.chain.iter().flat_map(|link| &link.set.members);
+        let leaves = |member: &&Holder| member.witness && self.roster.has_removed(member.node);
+        members.filter(leaves).find(|member| !self.gone.contains(member)).map(|member| member.node)
+    }
+
     /// A witness has come, and is the cluster's from now on. The next set records it.
     pub fn note_witness(&mut self, node: NodeId) {
         self.roster.witness = Some(node);

@@ -1,6 +1,6 @@
 //! What the cluster's witness has noted: of it a commit needs nothing, but the next set may.
 
-use freshet_base::Lsn;
+use freshet_base::{Lsn, NodeId};
 
 use super::{CommitRule, Member, Place};
 use crate::{
@@ -12,12 +12,19 @@ impl CommitRule {
     /// The witness has answered. Says whether it had not since it came, or another was lost.
     pub(super) fn witnessed(&mut self, witness: Holder, noted: Option<SetName>, observed: Moment, now: Moment) -> bool {
         let Holder { node, incarnation, .. } = witness;
-        let Some(sets) = self.sets.as_mut().filter(|sets| !sets.roster().has_removed(node)) else { return false };
+        let Some(sets) = self.sets.as_mut() else { return false };
         let known = sets.roster().witness;
         if known.is_some_and(|known| known != node) {
             return false;
         }
-        sets.note_witness(node);
+        // The word of one that leaves counts until the set without it is in effect.
+        let leaves = sets.roster().has_removed(node);
+        if leaves && sets.leaving_witness() != Some(node) {
+            return false;
+        }
+        if !leaves {
+            sets.note_witness(node);
+        }
         sets.lost(node, Some(witness));
         let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
         let comes = !member.connected || member.incarnation != incarnation;
@@ -32,7 +39,14 @@ impl CommitRule {
             member.outstanding = None;
         }
         self.note_witnessed(now);
-        comes || known.is_none()
+        comes || known.is_none() && !leaves
+    }
+
+    /// Which witness the primary asks: the cluster's, or one whose removal is not on record yet, and
+    /// may have to note the set without it.
+    pub fn witness_to_ask(&self) -> Option<NodeId> {
+        let sets = self.sets.as_ref()?;
+        sets.roster().witness.or_else(|| sets.leaving_witness())
     }
 
     /// A set may have got its place in the log after the witness has noted it.

@@ -332,7 +332,9 @@ impl Candidacy {
                 .and_then(|(peer, log)| self.holds_more(*peer, log, self.committed()));
             return Plan::Stop(holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped));
         }
-        self.follow_best(newest, force)
+        let plan = self.follow_best(newest, force);
+        let left_out = self.leaves_out(&plan).filter(|_| !force && self.comes_back.is_none());
+        left_out.map_or(plan, Plan::Stop)
     }
 
     /// What is missing for a promotion under `safety` that loses nothing.

@@ -318,6 +318,11 @@ impl CommitStage {
         self.state().rule.roster().and_then(|roster| roster.witness)
     }
 
+    /// [`CommitRule::witness_to_ask`].
+    pub(crate) fn witness_to_ask(&self) -> Option<NodeId> {
+        self.state().rule.witness_to_ask()
+    }
+
     /// How the witness is, if it has been asked.
     pub(crate) fn witness_place(&self) -> Option<(NodeId, Member)> {
         let rule = &self.state().rule;

@@ -178,7 +178,7 @@ impl Shared {
     fn asked_witness(&self) -> Option<(NodeId, Vec<String>)> {
         let register = self.terms.register().map(|register| register.node());
         let register = register.filter(|node| !self.commit.has_removed(*node));
-        let node = self.commit.witness().or(register).or(*self.witness.introduced())?;
+        let node = self.commit.witness_to_ask().or(register).or(*self.witness.introduced())?;
         let unnamed = || self.known().into_iter().filter(|peer| peer.node.is_none()).map(|peer| peer.address);
         let addresses = self.reached_at(node).map_or_else(|| unnamed().collect(), |address| vec![address]);
         Some((node, if self.is_stuck() { Vec::new() } else { addresses }))

@@ -101,6 +101,23 @@ pub enum PromoteError {
         /// Everything of this node's below was acknowledged.
         committed: Lsn,
     },
+    /// Another node holds what was acknowledged, and this one's log does not.
+    #[error(
+        "node {node} at {address} has what was acknowledged to clients up to {committed}, and the log with which this \
+         node would lead parts from that at {at}: two have led beside each other. No node has promised anything. See \
+         what each holds (freshet status), and decide: leave the role with that node, or promote that one; freshet \
+         promote --force makes this node the primary, and gives up what that one has committed since {at}"
+    )]
+    LeavesOut {
+        /// Who has it.
+        node: NodeId,
+        /// Where that node can be reached.
+        address: String,
+        /// Where the two part.
+        at: Lsn,
+        /// Everything of that node's below was acknowledged.
+        committed: Lsn,
+    },
     /// A node began one term twice.
     #[error(
         "the log of {with} and this one cannot be reconciled: one node was primary in term {term} twice, the second \

@@ -106,6 +106,26 @@ impl Candidacy {
         (at < committed).then_some(Stopped::HoldsMore { than, at, committed })
     }
 
+    /// What follows if the log with which the term would begin lacks what another node that was
+    /// heard knows to be committed. An earlier term than that log's has ended, by a decision of
+    /// that time; of one that is not earlier, a node may be the living primary.
+    pub(super) fn leaves_out(&self, plan: &Plan) -> Option<Stopped> {
+        let base = match plan {
+            Plan::Lead { .. } => &self.mine,
+            Plan::Fetch(fetch) => self.logs.get(&fetch.from)?,
+            Plan::HigherTerm { .. } | Plan::Stop(_) => return None,
+        };
+        let lost = |log: &LogState| {
+            let (Agreement::Upto(at) | Agreement::SameTermTwice { upto: at, .. }) =
+                base.history.agreement(base.end, &log.history, log.end);
+            let committed = log.committed.min(log.end);
+            (at < committed && log.rank().0 >= base.rank().0).then_some((at, committed))
+        };
+        let left_out = self.logs.iter().filter_map(|(node, log)| lost(log).map(|lost| (*node, lost)));
+        let (node, (at, committed)) = left_out.max_by_key(|(node, _)| self.logs[node].rank())?;
+        Some(Stopped::LeavesOut { node, at, committed })
+    }
+
     /// Whether the candidate gives up nothing that it knows to be committed if it follows this log.
     fn keeps(&self, log: &LogState) -> bool {
         matches!(self.agreement(log), Agreement::Upto(at) if at >= self.kept_beside(log))

@@ -230,3 +230,27 @@ fn who_has_led_alone_keeps_what_it_has() {
     let fetch = Plan::Fetch(Fetch { from: NodeId(3), cut_at: Lsn(50), upto: Lsn(90) });
     assert_eq!((plan(None, false), plan(Some(1), true)), (fetch.clone(), fetch));
 }
+
+/// Both led a term 3 of their own, each by a set of its own log alone. An operator who asks for one
+/// of them is shown what the other has acknowledged; who forces it gives that up.
+#[test]
+fn a_living_primary_beside_the_candidate_keeps_what_it_acknowledged() {
+    let of = |me: u64, (term, end, committed): (u32, u64, u64)| {
+        let alone = set(9 - me, &[me], 0).map(|set| InSyncSet { term: Term(term), primary: NodeId(me), ..set });
+        let mut log = LogState { committed: Lsn(committed), ..log(&[(1, 0)], end, alone) };
+        log.history.begin(TermEntry { term: Term(term), start: Lsn(50), node: NodeId(me), nonce: me }).unwrap();
+        log
+    };
+    let plan = |other: (u32, u64, u64), force: bool| {
+        let mut candidate = Candidacy::new(NodeId(2), of(2, (3, 80, 80)), &Fence::new(Term(3), None));
+        candidate = candidate.led(Some(Term(3)));
+        candidate.promised(NodeId(3), of(3, other));
+        candidate.plan(Safety::Majority, force)
+    };
+    let leads = Plan::Lead { term: Term(4) };
+    let left_out = Stopped::LeavesOut { node: NodeId(3), at: Lsn(50), committed: Lsn(70) };
+    assert_eq!(plan((3, 70, 70), false), Plan::Stop(left_out));
+    assert_eq!((plan((3, 70, 70), true), plan((3, 70, 50), false)), (leads.clone(), leads.clone()));
+    // Its term has ended: what it had was given up when this one began.
+    assert_eq!(plan((2, 70, 70), false), leads);
+}
