@@ -463,6 +463,7 @@ impl World {
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let promotion = candidate.promotion.clone();
         if state.mirror.is_some() {
+            self.check_left_out(node, &promotion)?;
             let inheritance = promotion.inheritance(Lsn(state.disk.log.end()));
             return self.mirror_takes_over(node, term, inheritance);
         }
@@ -477,6 +478,7 @@ impl World {
         if whole < log.end() {
             self.cut(node, whole)?;
         }
+        self.check_left_out(node, &promotion)?;
         self.begin_term(node, term, promotion.inheritance(Lsn(whole)))
     }
 

@@ -42,11 +42,13 @@ pub enum Group {
     Witness,
     /// Standbys stand by themselves, and no operator changes anything.
     Unattended,
+    /// Nodes may lead beside each other: few of them are left by force, or none is asked.
+    Beside,
 }
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -63,6 +65,7 @@ impl Group {
         Self::Majority,
         Self::Witness,
         Self::Unattended,
+        Self::Beside,
     ];
 
     /// The shapes of this group.
@@ -113,6 +116,10 @@ impl Group {
             }
             Self::Witness => with_a_witness(),
             Self::Unattended => unattended(),
+            Self::Beside => {
+                let levels = [(TwoSafe, 1), (Majority, 1), (Quorum(2), 1), (OneSafe, 1), (OneSafe, 2)];
+                of(&levels, |it| Scenario { force: true, ..it })
+            }
             Self::Forced => of(&[(TwoSafe, 2)], |it| Scenario { force: true, asynchronous: 1, ..it }),
         }
     }

@@ -184,6 +184,11 @@ fn with_force() {
     all_of(Group::Forced, "with_force");
 }
 
+#[test]
+fn beside_each_other() {
+    all_of(Group::Beside, "beside_each_other");
+}
+
 /// A seed is all that a run depends on.
 #[test]
 fn a_seed_repeats_itself() {

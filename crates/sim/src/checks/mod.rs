@@ -3,6 +3,7 @@
 mod acknowledged;
 mod content;
 mod in_sync;
+mod left_out;
 mod logs;
 mod one_primary;
 mod progress;

@@ -1,0 +1,33 @@
+use freshet_base::Consent;
+use freshet_cluster::promotion::{Promotion, Standing};
+
+use super::{Property, Violation};
+use crate::world::World;
+
+impl World {
+    /// Node `node` was ordered to lead, and is about to. No primary that has promised it the term
+    /// loses what clients were told of, unless its own term had ended before.
+    pub(crate) fn check_left_out(&self, node: usize, promotion: &Promotion) -> Result<(), Violation> {
+        let rules = promotion.rules();
+        if rules.standing != Standing::Ordered || rules.consent != Consent::Nothing {
+            return Ok(());
+        }
+        let own = &self.nodes[node].disk;
+        let last = own.terms.history.cut(freshet_base::Lsn(own.log.end())).last_term();
+        let answered = promotion.inheritance(freshet_base::Lsn(own.log.end())).answered;
+        for other in self.nodes.iter().filter(|other| answered.contains(&other.id)) {
+            // One that leads in a later term gives nothing up.
+            let loses = |lead: &&crate::node::Lead| lead.term >= last && lead.term < promotion.term();
+            let Some(lead) = other.lead().filter(loses) else { continue };
+            let told = lead.acknowledged;
+            if own.log.digest(told) != other.disk.log.digest(told) {
+                return Property::Acknowledged.violated(format!(
+                    "node {node} takes over with a log that lacks some of what node {} has acknowledged up to {told} \
+                     in term {}",
+                    other.id.0, lead.term
+                ));
+            }
+        }
+        Ok(())
+    }
+}
