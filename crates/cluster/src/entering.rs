@@ -103,14 +103,13 @@ impl Entering {
     /// # Errors
     /// [`NotEntered`]; nothing is to be done then.
     pub fn to_follow(held: &Held, welcome: &Welcome, state: &TermState) -> Result<Self, NotEntered> {
-        let (steps, primary) = Self::to_continue(held, welcome, state)?;
         // What was acknowledged is noted now and then. Who has begun a term after one that took
         // effect has heard of that one, unless it was forced, or all that have promised it their
         // votes have lost their logs: then the earlier term went on beside it.
         let last = state.last_in_effect(held.node, held.end);
-        if last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last))) {
-            return Err(NotEntered::Acknowledged { at: welcome.cut_at, committed: held.end });
-        }
+        let beside = last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last)));
+        let acknowledged = if beside { held.end } else { held.acknowledged };
+        let (steps, primary) = Self::to_continue(&Held { acknowledged, ..*held }, welcome, state)?;
         let promise = Effect::Promise { term: welcome.term, primary };
         Ok(Self::new([promise].into_iter().chain(steps), Entered { cut_at: welcome.cut_at }))
     }
@@ -275,6 +274,11 @@ mod tests {
         for (set, refused) in [(first, Ok(())), (settled, may_be_committed)] {
             let member = TermState { led: None, set: Some(set), ..led.clone() };
             assert_eq!(follows(&member, 90), refused);
+            // A checkpoint behind the parting makes no other case of it.
+            let floored = Held { floor: Lsn(100), ..held() };
+            let checkpointed = Entering::to_follow(&floored, &later(90), &member).map(drop);
+            let behind = Err(NotEntered::Checkpoint { at: Lsn(90), floor: Lsn(100) });
+            assert_eq!(checkpointed, if refused.is_ok() { behind } else { refused });
         }
         // What it is known to have acknowledged comes first: that is kept, whatever else is lost.
         let both = Held { acknowledged: Lsn(80), ..floored };

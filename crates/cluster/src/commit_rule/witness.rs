@@ -34,6 +34,7 @@ impl CommitRule {
         }
         (member.witness, member.incarnation, member.noted) = (true, incarnation, noted);
         (member.connected, member.answered, member.forgotten, member.absent) = (true, true, false, false);
+        member.synchronous = !leaves;
         member.observed = member.observed.max(Some(observed).filter(|observed| *observed <= now));
         if comes && member.outstanding.is_some_and(|(at, _)| at == Lsn::MAX) {
             member.outstanding = None;
@@ -42,8 +43,8 @@ impl CommitRule {
         comes || known.is_none() && !leaves
     }
 
-    /// Which witness the primary asks: the cluster's, or one whose removal is not on record yet, and
-    /// may have to note the set without it.
+    /// Which witness the primary asks: the cluster's, or one whose removal is not on record yet,
+    /// and may have to note the set without it.
     pub fn witness_to_ask(&self) -> Option<NodeId> {
         let sets = self.sets.as_ref()?;
         sets.roster().witness.or_else(|| sets.leaving_witness())

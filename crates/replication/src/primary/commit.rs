@@ -147,6 +147,11 @@ impl CommitStage {
         self.state.lock().expect("the rule panics only on a bug of its own")
     }
 
+    /// What the rule knows.
+    pub(super) fn rule<T>(&self, of: impl FnOnce(&CommitRule) -> T) -> T {
+        of(&self.state().rule)
+    }
+
     /// A standby leaves the cluster for good.
     ///
     /// # Errors
@@ -311,22 +316,6 @@ impl CommitStage {
     /// The standbys that have joined during this term. The witness is none.
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
         standbys(&self.state().rule)
-    }
-
-    /// The cluster's witness, as far as that is known.
-    pub(crate) fn witness(&self) -> Option<NodeId> {
-        self.state().rule.roster().and_then(|roster| roster.witness)
-    }
-
-    /// [`CommitRule::witness_to_ask`].
-    pub(crate) fn witness_to_ask(&self) -> Option<NodeId> {
-        self.state().rule.witness_to_ask()
-    }
-
-    /// How the witness is, if it has been asked.
-    pub(crate) fn witness_place(&self) -> Option<(NodeId, Member)> {
-        let rule = &self.state().rule;
-        rule.members().find(|(_, member)| member.witness).map(|(node, member)| (node, *member))
     }
 
     /// How many standbys belong to the cluster.

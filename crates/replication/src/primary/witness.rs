@@ -12,14 +12,14 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{Event, Leaves, Place},
+    commit_rule::{CommitRule, Event, Leaves, Member, Place},
     term::Living,
     witness::{Ask, Granted},
 };
 
 use freshet_fabric::tcp::Connection;
 
-use super::{Shared, announce};
+use super::{CommitStage, Shared, announce};
 use crate::{
     bell::Bell,
     endpoint::{CallError, call, read_reply},
@@ -169,6 +169,25 @@ fn ask_again_and_again(
         if shared.stopping() || shared.is_fenced() || shared.is_stuck() || !stays {
             return Err(over());
         }
+    }
+}
+
+impl CommitStage {
+    /// The cluster's witness, as far as that is known.
+    pub(crate) fn witness(&self) -> Option<NodeId> {
+        self.rule(|rule| rule.roster().and_then(|roster| roster.witness))
+    }
+
+    /// [`CommitRule::witness_to_ask`].
+    pub(crate) fn witness_to_ask(&self) -> Option<NodeId> {
+        self.rule(|rule| rule.witness_to_ask())
+    }
+
+    /// How the witness is, if it has been asked.
+    pub(crate) fn witness_place(&self) -> Option<(NodeId, Member)> {
+        let place =
+            |rule: &CommitRule| rule.members().find(|(_, member)| member.witness).map(|(node, member)| (node, *member));
+        self.rule(place)
     }
 }
 

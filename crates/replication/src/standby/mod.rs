@@ -578,6 +578,7 @@ const NO_MEMORY: &str = "no memory left for tables: it receives and keeps the lo
 fn of_another_log(at: Lsn, floor: Lsn) -> String {
     format!(
         "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
-         {KEEP_ASIDE}"
+         {KEEP_ASIDE}; if what this node holds is to count instead, stop the primary, start this node again, and have \
+         it lead (freshet promote --force)"
     )
 }

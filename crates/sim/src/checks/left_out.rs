@@ -15,7 +15,11 @@ impl World {
         let own = &self.nodes[node].disk;
         let last = own.terms.history.cut(freshet_base::Lsn(own.log.end())).last_term();
         let answered = promotion.inheritance(freshet_base::Lsn(own.log.end())).answered;
-        for other in self.nodes.iter().filter(|other| answered.contains(&other.id)) {
+        // A disk that was set back since knows nothing of the promise.
+        let promised = |other: &&crate::node::Node| {
+            answered.contains(&other.id) && other.disk.terms.fence.highest() >= promotion.term()
+        };
+        for other in self.nodes.iter().filter(promised) {
             // One that leads in a later term gives nothing up.
             let loses = |lead: &&crate::node::Lead| lead.term >= last && lead.term < promotion.term();
             let Some(lead) = other.lead().filter(loses) else { continue };

@@ -17,7 +17,10 @@ impl World {
         let Some(set) = lead.rule.in_sync_set().filter(|set| on_record && set.floor > 0) else { return Ok(()) };
         let of = |member: &freshet_cluster::in_sync::Holder| member.node.0 as usize;
         // Others have lost their log since, or their word counts no more.
-        if set.members.iter().any(|member| self.lost_disks.contains(member) || self.is_gone(of(member))) {
+        let is_lost = |member: &freshet_cluster::in_sync::Holder| {
+            self.lost_disks.contains(member) || self.nodes[of(member)].holder() != *member || self.is_gone(of(member))
+        };
+        if set.members.iter().any(is_lost) {
             return Ok(());
         }
         let others: Vec<_> = set.members.iter().map(of).filter(|member| *member != node).collect();

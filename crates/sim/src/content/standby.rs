@@ -301,6 +301,7 @@ impl World {
             return Ok(());
         }
         // What no log has any more a node that gets another disk does not need.
+        self.nodes[node].disk.hopeless |= self.went_with_a_disk(node, end);
         let needs = self.scenario.strong() && !self.nodes[node].disk.hopeless;
         if needs && end <= self.checks.promised.end() && self.holds_promised(node, end) {
             return Property::Content.violated(format!(
@@ -309,6 +310,17 @@ impl World {
         }
         self.crash(node);
         Ok(())
+    }
+
+    /// Whether the block that ends here is in no log, since a node began with another disk, and a
+    /// mirror leads that has the state of it: it had no log until then.
+    fn went_with_a_disk(&self, node: usize, end: u64) -> bool {
+        let has = |other: &Node| {
+            end > other.disk.kept && other.disk.log.between(0, end).last().is_some_and(|block| block.end() == end)
+        };
+        let mut others = self.nodes.iter().filter(|other| other.id.0 as usize != node);
+        let leads = |other: usize| self.nodes[other].leads() && self.holds_promised(other, self.checks.promised.end());
+        self.report.disks > 0 && !others.any(has) && (0..self.nodes.len()).any(leads)
     }
 
     /// A node that was to stand lacks something yet. Who comes back by itself tries again.
