@@ -37,6 +37,9 @@ const VAIN_PARTS: u32 = 10;
 /// The largest priority: who has it stands first.
 pub const FIRST: u32 = 10;
 
+/// By how much less than a node with a log a mirror is preferred: that goes first.
+pub const BEHIND_LOGS: u32 = 3;
+
 /// How a node watches its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchConfig {

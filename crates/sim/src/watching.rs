@@ -6,7 +6,7 @@ use freshet_cluster::{
     Moment,
     lease::Voter,
     promotion::{Standing, is_unattended},
-    watch::{Next, Watch},
+    watch::{BEHIND_LOGS, Next, Watch, WatchConfig},
 };
 
 use crate::{
@@ -24,7 +24,8 @@ impl World {
         let now = self.clock(node);
         let state = &mut self.nodes[node];
         let steady = state.steady_clock(self.now);
-        state.watch = Watch::new(WATCH, now);
+        let behind = if state.mirror.is_some() { BEHIND_LOGS } else { 0 };
+        state.watch = Watch::new(WatchConfig { priority: WATCH.priority - behind, ..WATCH }, now);
         state.voter = match self.scenario.broken {
             Broken::RestartedVoterGrants => Voter::restarted(Moment::default()),
             _ => Voter::restarted(steady),

@@ -157,16 +157,16 @@ impl CommitRule {
                  other node is the primary, restart this node once with --force-primary and without --join"
             }
             Some(_) => {
-                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
-                 one that is gone for good, start a node at its address"
+                "start the standbys again that are missing, or see in their logs why they cannot follow; for one that \
+                 is gone for good, start a node at its address, or remove it (freshet remove --gone)"
             }
             None if self.members.iter().any(|(node, member)| member.witness && self.is_missed(*node, member)) => {
                 "start the witness again, or another one at its address; if it is gone for good, remove it (freshet \
                  remove --gone), and with it the standbys that are gone for good"
             }
             None if is_missed() => {
-                "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
-                 primary, let a new standby join, and restart this node once with --force-primary and without --join"
+                "start the nodes again for which commits wait; those that are gone for good, remove, all of them in \
+                 one command (freshet remove --gone)"
             }
             None if self.below_floor() => "let another standby join",
             None => return None,

@@ -304,35 +304,6 @@ fn of_two_terms_of_one_number_the_one_that_commits_goes_on() {
     assert_eq!(left.fenced(), Some(Term(2)));
 }
 
-/// A former laggard has taken over with one member of the set: without the other nothing commits,
-/// and it says so, and for whom it waits.
-#[test]
-fn who_may_not_be_left_out_blocks_and_is_named() {
-    let config = RuleConfig {
-        standby_timeout: Duration::from_millis(100),
-        join_window: 50,
-        floor: 1,
-        ..RuleConfig::new(Safety::TwoSafe, 2)
-    };
-    let newest = set(&[A, B], 1);
-    let rule = CommitRule::new(config, Lsn(0), ms(0));
-    let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
-    expect(&mut rule, joined(B, 0), ms(1), 0);
-    expect(&mut rule, Event::Written { number: 5, end: Lsn(10) }, ms(2), 0);
-    expect(&mut rule, Event::Durable(Lsn(10)), ms(3), 0);
-    expect(&mut rule, acked(B, 10), ms(4), 0);
-    expect(&mut rule, Event::Tick, ms(150), 0);
-    let Standing::Blocked { in_sync: 1, needed: 1, waits_for, remedy: Some(remedy), .. } = rule.standing() else {
-        panic!("{:?}", rule.standing())
-    };
-    assert_eq!(waits_for, [A]);
-    assert!(remedy.contains("--force-primary"), "{remedy}");
-    // It comes, and all is well.
-    expect(&mut rule, joined(A, 0), ms(200), 0);
-    expect(&mut rule, acked(A, 10), ms(210), 10);
-    assert_eq!(rule.standing(), Standing::Safe);
-}
-
 /// Commits continue without it when it has noted the set that says so.
 #[test]
 fn another_floor_counts_when_all_members_know_it() {

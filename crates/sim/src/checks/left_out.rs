@@ -1,4 +1,4 @@
-use freshet_base::Consent;
+use freshet_base::{Consent, Lsn};
 use freshet_cluster::promotion::{Promotion, Standing};
 
 use super::{Property, Violation};
@@ -13,17 +13,19 @@ impl World {
             return Ok(());
         }
         let own = &self.nodes[node].disk;
-        let last = own.terms.history.cut(freshet_base::Lsn(own.log.end())).last_term();
-        let answered = promotion.inheritance(freshet_base::Lsn(own.log.end())).answered;
+        let last = own.terms.history.cut(Lsn(own.log.end())).last_term();
+        let answered = promotion.inheritance(Lsn(own.log.end())).answered;
         // A disk that was set back since knows nothing of the promise.
         let promised = |other: &&crate::node::Node| {
             answered.contains(&other.id) && other.disk.terms.fence.highest() >= promotion.term()
         };
         for other in self.nodes.iter().filter(promised) {
             // One that leads in a later term gives nothing up.
-            let loses = |lead: &&crate::node::Lead| lead.term >= last && lead.term < promotion.term();
-            let Some(lead) = other.lead().filter(loses) else { continue };
+            let Some(lead) = other.lead().filter(|lead| lead.term < promotion.term()) else { continue };
             let told = lead.acknowledged;
+            if other.disk.terms.history.cut(Lsn(told)).last_term() < last {
+                continue;
+            }
             if own.log.digest(told) != other.disk.log.digest(told) {
                 return Property::Acknowledged.violated(format!(
                     "node {node} takes over with a log that lacks some of what node {} has acknowledged up to {told} \

@@ -111,3 +111,38 @@ fn a_log_that_only_an_earlier_set_names_may_be_gone() {
     (510..=580).step_by(10).for_each(|end| write_on(&mut rule, &[A, B, c], end));
     assert_eq!((rule.committed(), rule.gone()), (Lsn(580), BTreeSet::new()));
 }
+
+/// A former laggard has taken over with one member of the set: without the other nothing commits,
+/// and it says so, and for whom it waits.
+#[test]
+fn who_may_not_be_left_out_blocks_and_is_named() {
+    let config = RuleConfig {
+        standby_timeout: Duration::from_millis(100),
+        join_window: 50,
+        floor: 1,
+        ..RuleConfig::new(Safety::TwoSafe, 2)
+    };
+    let newest = set(&[A, B], 1);
+    let rule = CommitRule::new(config, Lsn(0), ms(0));
+    let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
+    expect(&mut rule, joined(B, 0), ms(1), 0);
+    expect(&mut rule, Event::Written { number: 5, end: Lsn(10) }, ms(2), 0);
+    expect(&mut rule, Event::Durable(Lsn(10)), ms(3), 0);
+    expect(&mut rule, acked(B, 10), ms(4), 0);
+    expect(&mut rule, Event::Tick, ms(150), 0);
+    let Standing::Blocked { in_sync: 1, needed: 1, waits_for, remedy: Some(remedy), .. } = rule.standing() else {
+        panic!("{:?}", rule.standing())
+    };
+    assert_eq!(waits_for, [A]);
+    assert!(remedy.contains("remove --gone"), "{remedy}");
+    // As it says, they go on without it.
+    let mut without = rule.clone();
+    let _ = without.leave(A, Leaves::RemovedGone, ms(160)).unwrap();
+    write(&mut without, 6, 20, ms(161));
+    let _ = without.apply(Event::Durable(Lsn(20)), ms(162));
+    expect(&mut without, acked(B, 20), ms(163), 20);
+    // Or it comes, and all is well.
+    expect(&mut rule, joined(A, 0), ms(200), 0);
+    expect(&mut rule, acked(A, 10), ms(210), 10);
+    assert_eq!(rule.standing(), Standing::Safe);
+}

@@ -34,7 +34,7 @@ use freshet_cluster::{
     commit_rule::{RuleConfig, WhenMissing},
     flow::FlowConfig,
     relay::RelayAck,
-    watch::{FIRST, WatchConfig},
+    watch::{BEHIND_LOGS, FIRST, WatchConfig},
 };
 use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
 use freshet_replication::{
@@ -475,6 +475,8 @@ impl NodeConfig {
     /// When this node takes its primary for lost, and stands.
     pub(crate) fn watch(&self) -> WatchConfig {
         let priority = match self.failover {
+            // What a mirror leads with, it cannot pass on to a node with a log that is behind.
+            Failover::Automatic if self.mirror.is_wanted() => FIRST - BEHIND_LOGS,
             Failover::Automatic => FIRST,
             Failover::Last => 1,
             Failover::Never | Failover::Manual => 0,
