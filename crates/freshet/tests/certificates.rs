@@ -80,6 +80,20 @@ fn reload(node: &NodeProcess, text: &str) {
 }
 
 #[test]
+fn a_file_that_is_damaged_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (authority, files) = (Authority::new(), Files::of(path, "files"));
+    for name in ["node.crt", "node.key", "authority.crt"] {
+        authority.write(&files, 1, 10 * DAY as i64);
+        let (damaged, junk) = (files.0.join(name), "-----BEGIN CERTIFICATE-----\nno base 64!\n");
+        freshet_base::private::write(&damaged, junk.as_bytes()).unwrap();
+        let why = common::refused(&path.join("a"), &["--member-certificates", files.0.to_str().unwrap()]);
+        assert!(why.contains(damaged.to_str().unwrap()), "{why}");
+    }
+}
+
+#[test]
 fn the_end_of_a_certificate_is_no_surprise() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -98,6 +98,8 @@ fn a_removed_node_does_not_come_back_with_what_it_has() {
     let (code, shown) = run(&["status", &third.ready().address]);
     assert!(code == Some(4) && shown.contains("removed: a standby") && !shown.contains("--force"), "{shown}");
     assert!(shown.contains(&format!("of node {} says", id(&primary))), "{shown}");
+    let (code, shown) = run(&["members", &third.ready().address]);
+    assert!(code == Some(4) && shown.contains("an operator has removed it from the cluster"), "{shown}");
     drop(third);
     let (code, text) = run(&["token", "--node", &gone, "--address", &primary.ready().address]);
     assert!(code != Some(0) && text.contains("was removed from the cluster"), "{text}");

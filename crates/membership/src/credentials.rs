@@ -385,6 +385,9 @@ impl Credentials {
         }
         private::check_key(&files.key)?;
         let (certificate, key, authority) = (read(&files.certificate)?, read(&files.key)?, read(&files.authority)?);
+        // What is wrong is said of the file in which that is.
+        certificates(&authority, &files.authority)?;
+        private_key(&key, &files.key)?;
         let authority_key = files.authority_key.as_deref().filter(|path| path.exists()).map(read).transpose()?;
         let read = Self::assemble(cluster, &files.certificate, Pem { certificate, key, authority, authority_key })?;
         *read.0.home.lock().expect("no code panics under this mutex") = files.directory.clone();

@@ -472,7 +472,11 @@ pub(crate) fn known<S: Store>(shared: &Shared<S>, relays: u8, no_primary: Option
 /// bounded.
 pub(crate) fn of_cluster<S: Store>(shared: &Shared<S>) -> Members {
     let Some(address) = shared.followed_address() else {
-        return known(shared, RELAYS, Some("it follows no primary at present".into()));
+        let why = match shared.terms.removal() {
+            Some(_) => "an operator has removed it from the cluster",
+            None => "it follows no primary at present",
+        };
+        return known(shared, RELAYS, Some(why.into()));
     };
     match ask_primary(shared, &address) {
         Ok(mut members) => {

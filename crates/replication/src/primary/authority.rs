@@ -107,8 +107,8 @@ impl Shared {
         for node in changed {
             tracing::warn!(
                 %node,
-                "a node has come with another key than the one on record: if it was not certified again, with a \
-                 token, then another has its id: remove it"
+                "a node has come with another key than the one on record, as after it was certified again, with a \
+                 token or by an operator; if it was not, another has its id: then remove it"
             );
         }
         if !news.is_empty() {

@@ -39,7 +39,7 @@ pub enum RemoveError {
     /// The set without it is not in effect yet.
     #[error(
         "node {0} was let go, but that is not on record yet: commits wait for other nodes, or another node has taken \
-         over; see `freshet status`, and remove it again"
+         over; see `freshet status`, and remove it again, with those for which they wait if these are gone, too"
     )]
     NotRecorded(NodeId),
 }
