@@ -216,10 +216,7 @@ pub enum Refusal {
     #[error(
         "node {node} was removed from the cluster, as in-sync set {} of the term {} of node {} says: it is no member, \
          and may not come back with what it has; wipe its directory, or keep it aside, and let it join as a new node \
-         (--join; from another machine with a new token, or with a certificate for a new id)",
-        .record.2,
-        .record.0.0,
-        .record.1
+         (--join, with a new token, or with a certificate for a new id)", .record.2, .record.0.0, .record.1
     )]
     Removed {
         /// Who was removed.
