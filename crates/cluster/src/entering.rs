@@ -107,7 +107,7 @@ impl Entering {
         // effect has heard of that one, unless it was forced, or all that have promised it their
         // votes have lost their logs: then the earlier term went on beside it.
         let last = state.last_in_effect(held.node, held.end);
-        let beside = last.is_some_and(|last| !welcome.history.entries().iter().any(|entry| entry.is(&last)));
+        let beside = last.is_some_and(|last| !welcome.history.has(&last));
         let acknowledged = if beside { held.end } else { held.acknowledged };
         let (steps, primary) = Self::to_continue(&Held { acknowledged, ..*held }, welcome, state)?;
         let promise = Effect::Promise { term: welcome.term, primary };

@@ -58,6 +58,9 @@ pub struct Asking<'a> {
     pub counted: bool,
     /// Everything below is known there to have been acknowledged to clients.
     pub holds: Lsn,
+    /// The last term of its log is known there to have taken effect
+    /// ([`TermState::last_in_effect`]): all of its log may have been acknowledged.
+    pub in_effect: bool,
     /// If it is a mirror: the newest in-sync set that it has noted
     /// ([`crate::in_sync::InSyncSet::name`]), if any.
     pub mirror: Option<Noted>,
@@ -72,11 +75,14 @@ impl Asking<'_> {
         self.counted || state.may_wait_for(self.node)
     }
 
-    /// Whether a log that is the same up to `at` has what this node knows to have been acknowledged
-    /// to clients. A primary that was set back to an older copy of its disk finds out so, and one
-    /// that was forced.
-    fn has_enough(&self, at: Lsn) -> Result<(), Refusal> {
-        let Self { node, log, holds, mirror, .. } = *self;
+    /// Whether the log of `sender`, which is the same up to `at`, has what this node knows to have
+    /// been acknowledged to clients. A primary that was set back to an older copy of its disk finds
+    /// out so, and one that was forced.
+    fn has_enough(&self, sender: &Sender, at: Lsn) -> Result<(), Refusal> {
+        let Self { node, log, mirror, .. } = *self;
+        let last = log.history.cut(log.received).entries().last().copied().filter(|_| self.in_effect);
+        let beside = last.is_some_and(|last| !sender.history.has(&last));
+        let holds = if beside { self.holds.max(log.received) } else { self.holds };
         match at >= holds {
             true => Ok(()),
             false if mirror.is_some() => {
@@ -273,10 +279,10 @@ impl Host {
         }
         let agreed = consider(&self.sender, cluster, node, fence, log).map_err(|refusal| match refusal {
             // If a term was begun twice, it may hold more than this log.
-            Refusal::SameTermTwice { upto, .. } => asking.has_enough(upto).err().unwrap_or(refusal),
+            Refusal::SameTermTwice { upto, .. } => asking.has_enough(&self.sender, upto).err().unwrap_or(refusal),
             refusal => refusal,
         })?;
-        asking.has_enough(agreed.welcome.cut_at)?;
+        asking.has_enough(&self.sender, agreed.welcome.cut_at)?;
         Ok(agreed)
     }
 

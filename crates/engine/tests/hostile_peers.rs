@@ -167,6 +167,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             incarnation: random.next(),
             noted: random.of(&[None, Some((Term(1), NodeId(1), 1)), Some((Term(u32::MAX), NodeId(2), u64::MAX))]),
             holds: Lsn(random.of(&[0, 1 << 20, u64::MAX])),
+            in_effect: random.below(2) == 0,
             relay: random.below(2) == 0,
             version: "v".repeat(random.below(1000)),
             maintenance: Notice::default(),

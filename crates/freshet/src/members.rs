@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use freshet_base::Safety;
-use freshet_engine::ASYNCHRONOUS;
+use freshet_engine::{ASYNCHRONOUS, STILL_COUNTED};
 use serde_json::Value;
 
 use crate::{
@@ -108,6 +108,7 @@ fn is_to_count(members: &Value, node: &Value) -> bool {
         Some("standby" | "relay" | "mirror") => {
             !level.is_some_and(Safety::counts_on_nobody) && node["no_vote"] != ASYNCHRONOUS
         }
+        Some("asynchronous") => node["no_vote"] == STILL_COUNTED,
         Some("witness") => {
             let voters = nodes(members).iter().filter(with_data).count() as u32;
             level.is_some_and(|level| level.needed(voters).is_none())

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What an operator has agreed to with `--force`.
 const FORCED: &str = "warning: forced, without asking whether all that was acknowledged is here: commits may be lost \
                       that only nodes hold which have not answered, an old primary above all; one that comes back and \
-                      holds some keeps them, and every node's status says HOLDS MORE";
+                      holds some keeps them, and its status says HOLDS MORE";
 
 /// The same with `--primary-is-gone`.
 const GONE: &str = "warning: the primary of before was taken for gone: what it acknowledged without this node is not \

@@ -25,6 +25,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ORDER: Duration = Duration::from_secs(15);
 /// How often the role is offered.
 const ATTEMPTS: u32 = 10;
+/// How long an in-sync set may take to be on record before a rolling restart begins.
+const SETTLES: Duration = Duration::from_secs(5);
 /// How often it is looked whether a node is back.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -64,7 +66,10 @@ fn table(options: &RestartOptions) -> Result<Value, Failure> {
 
 /// Each node but the primary, then a standby takes the role, and the node that had it starts again.
 fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
-    let members = table(options)?;
+    // What the last change of the members has left to be recorded is so in a moment.
+    let settled = || table(options).ok().filter(|members| members["set_pending"].is_null());
+    let patience = Patience::endless().until(Instant::now() + SETTLES);
+    let members = wait::poll(LOOK, patience, settled).or_else(|_| table(options))?;
     let is_primary = |node: &&Value| node["role"] == "primary";
     let Some(own) = nodes(&members).iter().find(is_primary).filter(|_| members["primary"] == true) else {
         return Err(Failure::new("nodes start again one after the other by the word of the primary: ask that one"));

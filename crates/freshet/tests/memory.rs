@@ -112,3 +112,41 @@ fn an_idle_transaction_ends_no_node() {
     }
     assert_eq!(state(idle.run("SELECT 1")), "72000");
 }
+
+/// Readers on a standby see rows of long ago while all change, until it has no memory left to
+/// replay into. When they are gone, what they kept goes, though no row is read or replayed.
+#[test]
+fn a_standby_without_memory_goes_on_when_its_readers_are_gone() {
+    let place = tempfile::tempdir().unwrap();
+    let sql = open_sql(&place.path().join("access"));
+    let sql: Vec<&str> = sql.iter().map(String::as_str).collect();
+    let primary = start(&place.path().join("a"), &sql);
+    let join = ["--join", &primary.ready().listen, "--memory-bytes", LIMIT];
+    let standby = start(&place.path().join("b"), &[&sql[..], &join].concat());
+    common::wait_until(&primary, "it is in sync", |status| common::in_sync(status) == 1);
+    let session = Sql::connect(&primary);
+    session.run("CREATE TABLE t (id int PRIMARY KEY, v text)").unwrap();
+    session.run("INSERT INTO t SELECT g, repeat('x', 10000) FROM generate_series(1, 1000) g").unwrap();
+    let lacks = || status(&standby)["lacks"].is_string();
+    let deadline = Instant::now() + 2 * SOON;
+    let begin = || {
+        let reader = Sql::connect(&standby);
+        let _ = reader.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(length(v)) FROM t");
+        reader
+    };
+    let mut reader = begin();
+    while !lacks() {
+        assert!(Instant::now() < deadline, "it never lacks memory: {:#}", status(&standby)["memory"]);
+        session.run("UPDATE t SET v = repeat('y', 10000)").unwrap();
+        // It is given up now and then.
+        if state(reader.run("SELECT sum(length(v)) FROM t")) != "00000" {
+            reader = begin();
+        }
+    }
+    drop(reader);
+    common::wait_until(&standby, "it replays again", |status| {
+        status["memory"]["full"] == false && status["replay_lag"].is_null() && !lacks()
+    });
+    session.run("UPDATE t SET v = 'z'").unwrap();
+    common::wait_until(&primary, "it is in sync again", |status| common::in_sync(status) == 1);
+}

@@ -43,6 +43,11 @@ const MOST_AWAY: usize = 16;
 /// Why such a node has no vote.
 pub const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
+/// Why one has none that counted when it became this: as long as it belongs to those on which
+/// commits count, fewer of the others may be lost.
+pub const STILL_COUNTED: &str = "asynchronous, and counts among the members all the same: remove it (freshet remove) and \
+                                 let it join again, or start it without asynchronous";
+
 /// What a node is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,6 +146,12 @@ impl Votes {
     fn names(&self, node: NodeId) -> Option<bool> {
         let set = self.set.as_ref()?;
         Some(set.may_have(node))
+    }
+
+    /// Whether commits are to count on the node, by the level.
+    fn counts(&self, node: NodeId) -> bool {
+        let voters = self.set.as_ref().map(|set| &set.roster.voters);
+        !self.safety.is_some_and(Safety::counts_on_nobody) && voters.is_some_and(|voters| voters.contains(&node))
     }
 
     /// Whether no such set names the log that a node has: it was emptied since, say.
@@ -348,6 +359,9 @@ impl Table {
             let mut status = MemberStatus::of_standby(standby, by, relay);
             status.no_vote = match standby {
                 _ if relay => Some("it follows a relay: no commit waits for it".into()),
+                StandbyStatus { synchronous: false, node, .. } if self.votes.counts(*node) => {
+                    Some(STILL_COUNTED.into())
+                }
                 StandbyStatus { synchronous: false, .. } => Some(ASYNCHRONOUS.into()),
                 StandbyStatus { in_doubt: true, .. } => Some("its state is in doubt".into()),
                 StandbyStatus { lacks: Some(lacks), .. } => Some(format!("it lacks {lacks}")),

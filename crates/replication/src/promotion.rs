@@ -248,7 +248,7 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
         while asked.learn(&round.known, |peer| is_itself(shared, peer)) {
             round = consult(shared, &mut promotion, &asked, options)?;
         }
-        check_not_removed(shared, options.standing)?;
+        check_not_removed(shared, options)?;
         match promotion.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
@@ -284,9 +284,11 @@ pub(crate) fn promotion<S: Store>(shared: &Arc<Shared<S>>, options: &PromoteOpti
     }
 }
 
-/// Whether no node has said that this one is removed. By itself such a node leads no more.
-fn check_not_removed<S: Store>(shared: &Shared<S>, standing: Standing) -> Result<(), PromoteError> {
-    let record = shared.terms.removal().filter(|_| standing != Standing::Ordered);
+/// Whether no node has said that this one is removed. Such a node leads no more, unless it is
+/// forced to.
+fn check_not_removed<S: Store>(shared: &Shared<S>, options: &PromoteOptions) -> Result<(), PromoteError> {
+    let forced = options.standing == Standing::Ordered && options.consent.is_forced();
+    let record = shared.terms.removal().filter(|_| !forced);
     let refused = |record| PromoteError::Local(Refusal::Removed { node: shared.node(), record }.to_string());
     record.map_or(Ok(()), |record| Err(refused(record)))
 }

@@ -51,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 30;
+pub const PROTOCOL: u16 = 31;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +207,9 @@ pub struct Join {
     /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Lsn,
+    /// The last term of its log is known to have taken effect: it is not fed with a log that has
+    /// nothing of that term and less than this.
+    pub in_effect: bool,
     /// It is a relay: it feeds others.
     pub relay: bool,
     /// The version of its program.
@@ -220,9 +223,9 @@ impl Join {
     pub(crate) fn asking(&self, hello: &Hello) -> Asking<'_> {
         // A mirror comes as an observer until it has its checkpoint, and then as a member.
         let counted = self.synchronous && (self.member || self.mirror);
-        let Self { fence, ref log, holds, noted, .. } = *self;
+        let Self { fence, ref log, holds, in_effect, noted, .. } = *self;
         let mirror = self.mirror.then_some(noted);
-        Asking { cluster: hello.cluster, node: hello.node, fence, log, counted, holds, mirror }
+        Asking { cluster: hello.cluster, node: hello.node, fence, log, counted, holds, in_effect, mirror }
     }
 }
 

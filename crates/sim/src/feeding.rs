@@ -42,6 +42,8 @@ pub(crate) struct Joining<'j> {
     pub mirror: bool,
     /// Everything below is known there to have been acknowledged.
     pub holds: Lsn,
+    /// The last term of its log took effect.
+    pub in_effect: bool,
 }
 
 impl World {
@@ -222,7 +224,7 @@ impl World {
 
     /// A node wants to follow `node`.
     pub(crate) fn joins(&mut self, node: usize, joining: &Joining<'_>) -> Result<(), Violation> {
-        let &Joining { node: from, id, fence, log, synchronous, member, mirror, holds } = joining;
+        let &Joining { node: from, id, fence, log, synchronous, member, mirror, holds, in_effect } = joining;
         let (now, name) = (self.clock(node), self.nodes[from].id);
         let appliance = self.scenario.appliance || mirror;
         let mirror = mirror.then(|| self.nodes[from].disk.terms.set.as_ref().map(InSyncSet::name));
@@ -233,7 +235,7 @@ impl World {
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
         let serves = (leads || follows) && state.candidate.is_none();
-        let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted, holds, mirror };
+        let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted, holds, in_effect, mirror };
         let agreed =
             state.host.as_ref().filter(|_| serves).map(|host| stuck.map_or_else(|| host.agree(&asking, &terms), Err));
         let (agreed, host) = match (agreed, &mut state.host) {

@@ -44,6 +44,8 @@ pub(crate) enum Message {
         mirror: bool,
         /// Everything below is known there to have been acknowledged.
         holds: Lsn,
+        /// The last term of its log took effect.
+        in_effect: bool,
         maintenance: Notice,
     },
     /// Maintenance was ordered, or ended.
@@ -311,9 +313,10 @@ impl World {
         }
         let Some(message) = self.no_register_message(id, side, message)? else { return Ok(()) };
         match message {
-            Message::Join { fence, log, synchronous, member, mirror, holds, maintenance } => {
+            Message::Join { fence, log, synchronous, member, mirror, holds, in_effect, maintenance } => {
                 self.observe_maintenance(to, maintenance);
-                let joining = Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds };
+                let joining =
+                    Joining { node: from, id, fence, log: &log, synchronous, member, mirror, holds, in_effect };
                 self.joins(to, &joining)?;
             }
             Message::NotFed { .. } | Message::Welcome { .. } if self.nodes[to].link_by(id).is_none() => {

@@ -94,7 +94,9 @@ impl World {
         let fence = state.disk.terms.fence.highest();
         let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
         let maintenance = self.maintenance(node);
-        let join = Message::Join { fence, log, synchronous, member: true, mirror: false, holds, maintenance };
+        let in_effect = state.disk.terms.last_in_effect(state.id, log.received).is_some();
+        let join =
+            Message::Join { fence, log, synchronous, member: true, mirror: false, holds, in_effect, maintenance };
         self.link(node, at(&upstream), order, join);
     }
 

@@ -53,6 +53,13 @@ impl Memory {
         used()
     }
 
+    /// How many bytes tables take, if that is more than three quarters of their limit; and the
+    /// limit.
+    pub fn is_short(&self) -> Option<(u64, u64)> {
+        let used = used();
+        self.limit().filter(|limit| used > limit / 4 * 3).map(|limit| (used, limit))
+    }
+
     /// Whether the limit was reached when somebody looked last. Cheap.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {

@@ -33,7 +33,7 @@ impl CommitRule {
             member.move_to(if sets.binds(node) { Place::Leaving } else { Place::Behind }, now);
         }
         (member.witness, member.incarnation, member.noted) = (true, incarnation, noted);
-        (member.connected, member.answered, member.forgotten, member.absent) = (true, true, false, false);
+        (member.connected, member.answered, member.forgotten, member.absent) = (true, true, leaves, false);
         member.synchronous = !leaves;
         member.observed = member.observed.max(Some(observed).filter(|observed| *observed <= now));
         if comes && member.outstanding.is_some_and(|(at, _)| at == Lsn::MAX) {

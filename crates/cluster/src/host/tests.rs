@@ -212,8 +212,16 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
         capacity: 100,
         may_send_until: Lsn(100),
     };
-    let asking =
-        Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: false, holds: Lsn::ZERO, mirror: None };
+    let asking = Asking {
+        cluster: None,
+        node: B,
+        fence: Term(3),
+        log: &log,
+        counted: false,
+        holds: Lsn::ZERO,
+        in_effect: false,
+        mirror: None,
+    };
     let counted = Asking { counted: true, ..asking };
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C, 1));
     let members = [C, B].map(|node| Holder::new(node, 1)).into();
@@ -238,6 +246,32 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     assert_eq!(relay.agree(&leap, &state), Err(Refusal::Leap { asked: Term(u32::MAX), highest: Term(3) }));
 }
 
+/// It led a term of its own, which took effect, or followed one, beside the sender's.
+#[test]
+fn a_node_whose_last_term_took_effect_holds_more_than_a_log_beside_it() {
+    let host = host_of(&[]);
+    let history = TermHistory::first(Term(2), B, 7);
+    let state = TermState::of(ClusterId(7), history.clone());
+    let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };
+    let asking = Asking {
+        cluster: None,
+        node: B,
+        fence: Term(2),
+        log: &log,
+        counted: true,
+        holds: Lsn::ZERO,
+        in_effect: true,
+        mirror: None,
+    };
+    let holds_more = Refusal::HoldsMore { node: B, at: Lsn::ZERO, committed: Lsn(40) };
+    assert_eq!(host.agree(&asking, &state).map(drop), Err(holds_more));
+    assert!(host.agree(&Asking { in_effect: false, ..asking }, &state).is_ok());
+    // Of the sender's own term the end may be cut.
+    let history = host.sender.history.clone();
+    let log = Continue { history, received: Lsn(1 << 40), ..log.clone() };
+    assert!(host.agree(&Asking { log: &log, fence: Term(3), ..asking }, &state).is_ok());
+}
+
 /// It may have the rows of the block that records the set, for which what it holds counts too.
 #[test]
 fn a_mirror_notes_the_newest_set_before_it_is_fed() {
@@ -247,8 +281,16 @@ fn a_mirror_notes_the_newest_set_before_it_is_fed() {
     let history = TermHistory::first(Term(3), A, 1);
     let state = TermState { set: Some(set.clone()), ..TermState::of(ClusterId(7), history.clone()) };
     let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };
-    let asking =
-        Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: true, holds: Lsn::ZERO, mirror: None };
+    let asking = Asking {
+        cluster: None,
+        node: B,
+        fence: Term(3),
+        log: &log,
+        counted: true,
+        holds: Lsn::ZERO,
+        in_effect: false,
+        mirror: None,
+    };
     let noted = |noted: Noted| host.agree(&Asking { mirror: Some(noted), ..asking }, &state).map(drop);
     let first = Err(Refusal::NoteSet { set: Box::new(set.clone()) });
     assert_eq!([noted(None), noted(Some((Term(3), NodeId(1), 1)))], [first.clone(), first]);

@@ -271,9 +271,7 @@ impl Candidacy {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.logs.values().filter(|log| log.rank() > self.mine.rank());
         let last = ahead.filter_map(|log| log.history.cut(log.end).entries().last().copied());
-        let unknown = |term_entry: &TermEntry| {
-            term_entry.node != self.me && !known.entries().iter().any(|mine| mine.is(term_entry))
-        };
+        let unknown = |term_entry: &TermEntry| term_entry.node != self.me && !known.has(term_entry);
         last.filter(unknown).max_by_key(|term_entry| term_entry.term)
     }
 

@@ -1,6 +1,7 @@
 //! A node's garbage collector: frees what no transaction sees any more and no other thread frees.
-//! On a standby, that is what is left of deleted records, when every reader sees the deletion; on
-//! every node, dropped tables, and what workers leave undone ([`Collector`]).
+//! On a standby, that is what is left of deleted records, when every reader sees the deletion, and
+//! old versions where memory is short; on every node, dropped tables, and what workers leave undone
+//! ([`Collector`]).
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::Lsn;
+use freshet_base::{Lsn, Rid};
 use freshet_replay::{Deleted, Replay};
 use freshet_storage::{Participant, ReadContext};
 use freshet_txn::{Collector, Core};
@@ -30,6 +31,15 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
         core.clear_dropped(&participant.pin_without_snapshot());
         participant.collect();
     }
+}
+
+/// The last pass over all records for want of memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Relief {
+    /// What was below was dropped.
+    horizon: Lsn,
+    /// How many bytes tables took after it.
+    left: u64,
 }
 
 /// Deleted records that readers may still see.
@@ -98,14 +108,49 @@ impl GarbageCollector {
         }
     }
 
+    /// Where memory is short, drops the versions that no snapshot sees, of all records. Replay, and
+    /// readers, drop those of records that they come across; but both wait for memory when none is
+    /// left, and what readers held is nobody's when they are gone. A pass looks at all records, so
+    /// another one begins only when a sixteenth of the limit was taken since, or when replay waits
+    /// and the horizon has moved.
+    fn relieve(&self, core: &Core, participant: &Participant, last: &mut Relief) {
+        let Some((used, limit)) = core.memory.is_short() else {
+            *last = Relief::default();
+            return;
+        };
+        let horizon = core.oldest_needed();
+        let is_due = used > last.left.saturating_add(limit / 16) || core.memory.is_exhausted();
+        if horizon <= last.horizon || !is_due {
+            return;
+        }
+        for table in core.catalog.all() {
+            let mut next = Some(Rid(0));
+            while let Some(first) = next.filter(|_| self.continues()) {
+                let guard = participant.pin_without_snapshot();
+                let Some(content) = table.content(&guard) else { break };
+                next = content.next_place(first);
+                for _ in 0..AT_ONCE {
+                    let Some(rid) = next else { break };
+                    content.trim_replayed(&guard, rid, horizon);
+                    next = content.next_place(Rid(rid.0 + 1));
+                }
+                drop(guard);
+                participant.collect();
+            }
+        }
+        *last = Relief { horizon, left: core.memory.used() };
+    }
+
     fn continues(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }
 
     fn run(&self, core: &Core, replay: Option<&Replay>, collector: &mut Collector) {
+        let mut relief = Relief::default();
         while self.continues() {
             if let Some(replay) = replay {
                 self.sweep(core, replay, collector.participant());
+                self.relieve(core, collector.participant(), &mut relief);
             }
             collector.collect(|| self.continues());
             // Replay does not notify the garbage collector of what it has come across.

@@ -166,6 +166,7 @@ pub(crate) fn joining<S: Store>(
     offer: Offer,
     passage: Option<u64>,
 ) -> Join {
+    let in_effect = terms.last_in_effect(shared.node(), log.received).is_some();
     Join {
         fence: terms.fence.highest(),
         log,
@@ -180,6 +181,7 @@ pub(crate) fn joining<S: Store>(
         incarnation: terms.holder(shared.node()).incarnation,
         noted: None,
         holds: Lsn::ZERO,
+        in_effect,
         relay: false,
         version: VERSION.to_owned(),
         maintenance: shared.terms.maintained().notice(),

@@ -41,6 +41,7 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
         incarnation,
         noted,
         holds,
+        in_effect: false,
         relay: false,
         version: String::new(),
         maintenance: Default::default(),

@@ -90,7 +90,8 @@ impl World {
         let holds = state.mirror.as_ref().map_or(Lsn::ZERO, |mirror| mirror.committed(&state.disk.terms));
         let (fence, synchronous) = (state.disk.terms.fence.highest(), state.synchronous);
         let maintenance = self.maintenance(node);
-        let join = Message::Join { fence, log, synchronous, member, mirror: true, holds, maintenance };
+        let in_effect = state.disk.terms.last_in_effect(state.id, log.received).is_some();
+        let join = Message::Join { fence, log, synchronous, member, mirror: true, holds, in_effect, maintenance };
         self.link(node, primary, order, join);
     }
 

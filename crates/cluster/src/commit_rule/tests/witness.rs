@@ -195,4 +195,5 @@ fn among_three_nodes_with_data_it_has_no_vote_until_they_are_two() {
     let _ = it.rule.leave(W, Leaves::Removed, ms(it.now)).unwrap();
     assert_eq!(it.settle(&[A], 1), [1, 9]);
     assert_eq!(it.rule.in_sync_set().unwrap().roster.witness, None, "a removed one does not come back");
+    assert!(it.rule.members().all(|(_, member)| !member.witness), "nor is it known any more");
 }
