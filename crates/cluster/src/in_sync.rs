@@ -380,6 +380,13 @@ pub(crate) fn last_in_effect(
     (led || noted).then_some(last)
 }
 
+impl TermHistory {
+    /// Whether this term is one of them.
+    pub fn has(&self, term_entry: &TermEntry) -> bool {
+        self.entries().iter().any(|known| known.is(term_entry))
+    }
+}
+
 /// What the sets of a new term follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Succession {

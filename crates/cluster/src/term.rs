@@ -119,11 +119,6 @@ impl TermHistory {
         &self.0
     }
 
-    /// Whether this term is one of them.
-    pub fn has(&self, term_entry: &TermEntry) -> bool {
-        self.0.iter().any(|known| known.is(term_entry))
-    }
-
     /// The latest term; zero for an empty log, which has none.
     pub fn last_term(&self) -> Term {
         self.0.last().map_or(Term(0), |term_entry| term_entry.term)

@@ -116,7 +116,7 @@ fn an_idle_transaction_ends_no_node() {
 /// Readers on a standby see rows of long ago while all change, until it has no memory left to
 /// replay into. When they are gone, what they kept goes, though no row is read or replayed.
 #[test]
-fn a_standby_without_memory_goes_on_when_its_readers_are_gone() {
+fn a_standby_without_memory_replays_again_when_its_readers_are_gone() {
     let place = tempfile::tempdir().unwrap();
     let sql = open_sql(&place.path().join("access"));
     let sql: Vec<&str> = sql.iter().map(String::as_str).collect();

@@ -45,8 +45,8 @@ pub const ASYNCHRONOUS: &str = "asynchronous: no commit waits for it";
 
 /// Why one has none that counted when it became this: as long as it belongs to those on which
 /// commits count, fewer of the others may be lost.
-pub const STILL_COUNTED: &str = "asynchronous, and counts among the members all the same: remove it (freshet remove) and \
-                                 let it join again, or start it without asynchronous";
+pub const STILL_COUNTED: &str = "asynchronous, and counts among the members all the same: remove it (freshet \
+                                 remove) and let it join again, or start it without asynchronous";
 
 /// What a node is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

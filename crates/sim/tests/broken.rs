@@ -62,7 +62,8 @@ fn a_batch_of_an_old_term() {
 #[test]
 fn a_change_of_the_in_sync_set_without_a_record() {
     let scenario = Scenario { floor: 1, ..Scenario::new(Safety::TwoSafe, 3) };
-    let violation = caught(Broken::SetNotRecorded, scenario, &[Property::InSync, Property::Acknowledged], 1000);
+    let seen = [Property::InSync, Property::Acknowledged, Property::Successor];
+    let violation = caught(Broken::SetNotRecorded, scenario, &seen, 1000);
     println!("{violation}");
 }
 

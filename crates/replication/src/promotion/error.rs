@@ -105,9 +105,9 @@ pub enum PromoteError {
     #[error(
         "node {node} at {address} has what was acknowledged to clients up to {committed}, and the log with which this \
          node would lead parts from that at {at}: two have led beside each other. No node has promised anything. See \
-         what each holds (freshet status), and decide: leave the role with that node, or promote that one; or stop that \
-         one, and promote this node again (with --force if it lacks other nodes, too), which gives up what that one \
-         has committed since {at}"
+         what each holds (freshet status), and decide: leave the role with that node, or promote that one; or stop \
+         that one, and promote this node again (with --force if it lacks other nodes, too), which gives up what that \
+         one has committed since {at}"
     )]
     LeavesOut {
         /// Who has it.
