@@ -197,3 +197,23 @@ fn among_three_nodes_with_data_it_has_no_vote_until_they_are_two() {
     assert_eq!(it.rule.in_sync_set().unwrap().roster.witness, None, "a removed one does not come back");
     assert!(it.rule.members().all(|(_, member)| !member.witness), "nor is it known any more");
 }
+
+/// Its removal is not on record when the primary is started again, and the other node has lost its
+/// log: no set without the witness takes effect before that has noted it.
+#[test]
+fn a_witness_that_leaves_may_have_to_note_that() {
+    let mut before = pair(Safety::Majority).rule.in_sync_set().unwrap().clone();
+    before.roster.leave(W, true);
+    let with = |noted: Option<Option<SetName>>| {
+        let mut it = Pair::new(Safety::Majority);
+        let rule = CommitRule::new(*it.rule.config(), Lsn(0), ms(0));
+        it.rule = rule.recorded(me(), Term(2), Succession::Of(before.clone()), &[A].into(), ms(0));
+        it.noted = noted;
+        let again = Event::Joined { standby: A, incarnation: 2, persisted: Lsn(0), synchronous: true };
+        let _ = it.rule.apply(again, ms(0));
+        (0..20).for_each(|_| _ = it.settle(&[A], 20));
+        (it.rule.witness_to_ask(), it.commits_alone() || it.rule.committed() > Lsn(0))
+    };
+    assert_eq!(with(None), (Some(W), false));
+    assert_eq!(with(Some(None)), (None, true), "it has noted the set without it");
+}
