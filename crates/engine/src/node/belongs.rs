@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use super::{config::NodeConfig, ground::Ground, start::StartError};
 
-/// The node to join has this long to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A node that is to follow does not wait longer for an answer before it has started: only then may
+/// it take the place of a primary that stands still.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A node that is not new asks the one that it is to join whether an operator has removed it: then
 /// nothing comes of it, however long it tries. Blocks for [`PATIENCE`] at most.

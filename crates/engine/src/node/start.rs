@@ -645,9 +645,9 @@ impl Course {
         if state.fence.holder().is_none() {
             return Self::of_new(config, ground);
         }
-        let ask = || ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
+        let ask = |patience| ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), patience);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            return Ok(Self::Follow(configured().or_else(|| ask().leads?.1)));
+            return Ok(Self::Follow(configured().or_else(|| ask(belongs::PATIENCE).leads?.1)));
         }
         // What others hold of this node's own term outranks its disk, which may have been set
         // back: so all are asked, and waited for as long as commits would wait for them.
@@ -658,7 +658,7 @@ impl Course {
             if !matches!(plan(&candidacy), Plan::Lead { .. }) {
                 return Ok(Self::ComeBack);
             }
-            let Others { leads, itself, answers, silent } = ask();
+            let Others { leads, itself, answers, silent } = ask(PATIENCE);
             belongs::check(&ground.terms, ground.id)?;
             if let Some((Living { node, .. }, address)) = leads {
                 return match itself {
