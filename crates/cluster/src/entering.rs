@@ -107,8 +107,7 @@ impl Entering {
         // effect has heard of that one, unless it was forced, or all that have promised it their
         // votes have lost their logs: then the earlier term went on beside it.
         let last = state.last_in_effect(held.node, held.end);
-        let beside = last.is_some_and(|last| !welcome.history.has(&last));
-        let acknowledged = if beside { held.end } else { held.acknowledged };
+        let acknowledged = welcome.history.keeps(last, held.acknowledged, held.end);
         let (steps, primary) = Self::to_continue(&Held { acknowledged, ..*held }, welcome, state)?;
         let promise = Effect::Promise { term: welcome.term, primary };
         Ok(Self::new([promise].into_iter().chain(steps), Entered { cut_at: welcome.cut_at }))

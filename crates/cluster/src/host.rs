@@ -81,8 +81,7 @@ impl Asking<'_> {
     fn has_enough(&self, sender: &Sender, at: Lsn) -> Result<(), Refusal> {
         let Self { node, log, mirror, .. } = *self;
         let last = log.history.cut(log.received).entries().last().copied().filter(|_| self.in_effect);
-        let beside = last.is_some_and(|last| !sender.history.has(&last));
-        let holds = if beside { self.holds.max(log.received) } else { self.holds };
+        let holds = sender.history.keeps(last, self.holds, log.received);
         match at >= holds {
             true => Ok(()),
             false if mirror.is_some() => {

@@ -381,6 +381,16 @@ pub(crate) fn last_in_effect(
 }
 
 impl TermHistory {
+    /// Up to where a log is not given up for one with this history: what is known to be
+    /// `acknowledged`; or all of it, to its `end`, if its last term took effect
+    /// ([`last_in_effect`]) and is none of these.
+    pub(crate) fn keeps(&self, last_in_effect: Option<TermEntry>, acknowledged: Lsn, end: Lsn) -> Lsn {
+        match last_in_effect {
+            Some(last) if !self.has(&last) => acknowledged.max(end),
+            _ => acknowledged,
+        }
+    }
+
     /// Whether this term is one of them.
     pub fn has(&self, term_entry: &TermEntry) -> bool {
         self.entries().iter().any(|known| known.is(term_entry))

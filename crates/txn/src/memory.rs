@@ -55,7 +55,7 @@ impl Memory {
 
     /// How many bytes tables take, if that is more than three quarters of their limit; and the
     /// limit.
-    pub fn is_short(&self) -> Option<(u64, u64)> {
+    pub fn short(&self) -> Option<(u64, u64)> {
         let used = used();
         self.limit().filter(|limit| used > limit / 4 * 3).map(|limit| (used, limit))
     }

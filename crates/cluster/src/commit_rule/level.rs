@@ -51,14 +51,18 @@ impl CommitRule {
     /// set of the one that is wanted, or of this term, is on record. Says which nodes have yet to
     /// note that.
     pub fn level_pending(&self) -> Option<BTreeSet<NodeId>> {
-        let sets = self.sets.as_ref().filter(|sets| sets.is_level_pending())?;
-        Some(sets.unnoted(held(&self.members, sets.me(), self.durable)))
+        self.pending(Sets::is_level_pending)
     }
 
     /// Whether another in-sync set is on its way to the record: until it is in effect, a failover
     /// may need members of the set before as well. Says which nodes have yet to note it.
     pub fn set_pending(&self) -> Option<BTreeSet<NodeId>> {
-        let sets = self.sets.as_ref().filter(|sets| sets.is_changing())?;
+        self.pending(Sets::is_changing)
+    }
+
+    /// Which nodes have yet to note what is not on record, if something is not.
+    fn pending(&self, is_pending: impl Fn(&Sets) -> bool) -> Option<BTreeSet<NodeId>> {
+        let sets = self.sets.as_ref().filter(|sets| is_pending(sets))?;
         Some(sets.unnoted(held(&self.members, sets.me(), self.durable)))
     }
 

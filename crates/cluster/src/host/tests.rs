@@ -203,6 +203,12 @@ fn the_log_is_needed_from_the_slowest_feed_on() {
     assert_eq!(host.needed(), Lsn::MAX);
 }
 
+/// Node B, which no commit waits for, with this log.
+fn asking(log: &Continue) -> Asking<'_> {
+    let (cluster, fence, holds) = (None, Term(3), Lsn::ZERO);
+    Asking { cluster, node: B, fence, log, counted: false, holds, in_effect: false, mirror: None }
+}
+
 #[test]
 fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     let log = Continue {
@@ -212,16 +218,7 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
         capacity: 100,
         may_send_until: Lsn(100),
     };
-    let asking = Asking {
-        cluster: None,
-        node: B,
-        fence: Term(3),
-        log: &log,
-        counted: false,
-        holds: Lsn::ZERO,
-        in_effect: false,
-        mirror: None,
-    };
+    let asking = asking(&log);
     let counted = Asking { counted: true, ..asking };
     let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C, 1));
     let members = [C, B].map(|node| Holder::new(node, 1)).into();
@@ -253,16 +250,7 @@ fn a_node_whose_last_term_took_effect_holds_more_than_a_log_beside_it() {
     let history = TermHistory::first(Term(2), B, 7);
     let state = TermState::of(ClusterId(7), history.clone());
     let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };
-    let asking = Asking {
-        cluster: None,
-        node: B,
-        fence: Term(2),
-        log: &log,
-        counted: true,
-        holds: Lsn::ZERO,
-        in_effect: true,
-        mirror: None,
-    };
+    let asking = Asking { fence: Term(2), counted: true, in_effect: true, ..asking(&log) };
     let holds_more = Refusal::HoldsMore { node: B, at: Lsn::ZERO, committed: Lsn(40) };
     assert_eq!(host.agree(&asking, &state).map(drop), Err(holds_more));
     assert!(host.agree(&Asking { in_effect: false, ..asking }, &state).is_ok());
@@ -281,16 +269,7 @@ fn a_mirror_notes_the_newest_set_before_it_is_fed() {
     let history = TermHistory::first(Term(3), A, 1);
     let state = TermState { set: Some(set.clone()), ..TermState::of(ClusterId(7), history.clone()) };
     let log = Continue { history, received: Lsn(40), persisted: Lsn(40), capacity: 1000, may_send_until: Lsn(1000) };
-    let asking = Asking {
-        cluster: None,
-        node: B,
-        fence: Term(3),
-        log: &log,
-        counted: true,
-        holds: Lsn::ZERO,
-        in_effect: false,
-        mirror: None,
-    };
+    let asking = Asking { counted: true, ..asking(&log) };
     let noted = |noted: Noted| host.agree(&Asking { mirror: Some(noted), ..asking }, &state).map(drop);
     let first = Err(Refusal::NoteSet { set: Box::new(set.clone()) });
     assert_eq!([noted(None), noted(Some((Term(3), NodeId(1), 1)))], [first.clone(), first]);

@@ -108,13 +108,12 @@ impl GarbageCollector {
         }
     }
 
-    /// Where memory is short, drops the versions that no snapshot sees, of all records. Replay, and
-    /// readers, drop those of records that they come across; but both wait for memory when none is
-    /// left, and what readers held is nobody's when they are gone. A pass looks at all records, so
-    /// another one begins only when a sixteenth of the limit was taken since, or when replay waits
-    /// and the horizon has moved.
+    /// Where memory is short, drops the versions of all records that no snapshot sees. Replay and
+    /// readers drop only those of records that they come across, and both stop when no memory is
+    /// left. A pass looks at all records, so another one begins only when a sixteenth of the limit
+    /// was taken since, or when replay waits and the horizon has moved.
     fn relieve(&self, core: &Core, participant: &Participant, last: &mut Relief) {
-        let Some((used, limit)) = core.memory.is_short() else {
+        let Some((used, limit)) = core.memory.short() else {
             *last = Relief::default();
             return;
         };

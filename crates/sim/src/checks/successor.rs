@@ -1,5 +1,6 @@
 use freshet_cluster::{
     commit_rule::Standing,
+    in_sync::Holder,
     promotion::{Candidacy, Plan},
 };
 
@@ -9,15 +10,15 @@ use crate::{scenario::Broken, world::World};
 impl World {
     /// A primary whose in-sync set is on record, and can do without a member, may be lost when all
     /// others answer: one of them can take over. `freshet members` ends with 0 on that condition.
-    pub(crate) fn check_successor(&mut self, node: usize) -> Result<(), Violation> {
+    pub(crate) fn check_successor(&self, node: usize) -> Result<(), Violation> {
         let Some(lead) = self.nodes[node].lead().filter(|lead| lead.rule.standing() == Standing::Safe) else {
             return Ok(());
         };
         let on_record = lead.rule.set_pending().is_none() || self.scenario.broken == Broken::PendingUnseen;
         let Some(set) = lead.rule.in_sync_set().filter(|set| on_record && set.floor > 0) else { return Ok(()) };
-        let of = |member: &freshet_cluster::in_sync::Holder| member.node.0 as usize;
+        let of = |member: &Holder| member.node.0 as usize;
         // Others have lost their log since, or their word counts no more.
-        let is_lost = |member: &freshet_cluster::in_sync::Holder| {
+        let is_lost = |member: &Holder| {
             self.lost_disks.contains(member) || self.nodes[of(member)].holder() != *member || self.is_gone(of(member))
         };
         if set.members.iter().any(is_lost) {
@@ -28,7 +29,6 @@ impl World {
             let mirror = &self.nodes[**member].mirror;
             !self.nodes[**member].is_witness && mirror.as_ref().is_none_or(|it| it.is_database() && it.has_vote())
         };
-        let (term, described) = (lead.term, format!("{set:?}"));
         let candidates: Vec<_> = others.iter().filter(database).copied().collect();
         let mut why = Vec::new();
         for &candidate in &candidates {
@@ -48,7 +48,8 @@ impl World {
             return Ok(());
         }
         Property::Successor.violated(format!(
-            "node {node} leads in term {term} with {described} on record, and no other could: {}",
+            "node {node} leads in term {} with {set:?} on record, and no other could: {}",
+            lead.term,
             why.join("; ")
         ))
     }

@@ -135,7 +135,7 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
     };
     assert_eq!(waits_for, [A]);
     assert!(remedy.contains("remove --gone"), "{remedy}");
-    // As it says, they go on without it.
+    // Commits continue without it when that is done.
     let mut without = rule.clone();
     let _ = without.leave(A, Leaves::RemovedGone, ms(160)).unwrap();
     write(&mut without, 6, 20, ms(161));
