@@ -34,6 +34,11 @@ use crate::{
 const ROUNDS: u32 = 16;
 /// A candidate tries again this many times to fetch the end of another log.
 const FETCHES: u32 = 2;
+/// A node that stands by itself waits for so long for the others, once enough have answered: one of
+/// them may have more of the log.
+const GRACE: Duration = Duration::from_millis(30);
+/// And so long one that an operator has ordered to lead, or that comes back.
+const LONG_GRACE: Duration = Duration::from_millis(300);
 
 /// The level under which commits were made that must not be lost, as far as it is on no record that
 /// a candidate hears of: what a primary has announced since this node started, then this node's own
@@ -79,12 +84,6 @@ impl Standing {
         matches!(self, Self::ComesBack(_) | Self::Automatic)
     }
 
-    /// Whether those who wait for the end of it are better served by another attempt than by a node
-    /// that answers late.
-    pub fn is_hasty(self) -> bool {
-        matches!(self, Self::Automatic | Self::Handed(_))
-    }
-
     fn hand_over(self) -> Option<HandOver> {
         if let Self::Handed(hand_over) = self { Some(hand_over) } else { None }
     }
@@ -95,7 +94,8 @@ impl Standing {
 pub struct ComesBack {
     /// Another node has to answer.
     pub asks: bool,
-    /// All nodes that it knows have to answer: they have not had the time to yet.
+    /// All nodes that it knows have to answer: they have not had the time to yet. Unless it has
+    /// promised a later term to one of them, and any of them can be lost.
     pub waits_for_all: bool,
 }
 
@@ -384,16 +384,30 @@ impl Promotion {
     }
 
     /// Whether the answers of this round would do, whatever the others say, though they may have
-    /// more of the log: there is a promotion, or none, or everybody has to be asked again.
+    /// more of the log: there is a promotion, which needs no force, or none, or everybody has to be
+    /// asked again.
     pub fn has_enough(&self) -> bool {
-        let plan = self.candidacy.plan(self.rules.safety, self.rules.consent.is_forced());
         matches!(
-            plan,
+            self.candidacy.plan(self.rules.safety, false),
             Plan::Fetch(_)
                 | Plan::Lead { .. }
                 | Plan::HigherTerm { .. }
                 | Plan::Stop(Stopped::Superseded { .. } | Stopped::Maintenance)
         )
+    }
+
+    /// How long to wait for the other nodes, once [enough](Self::has_enough) have answered; None:
+    /// until all have, or are too late. Who takes a lost primary's place is better served by
+    /// another attempt.
+    pub fn grace(&self) -> Option<Duration> {
+        match self.rules.standing {
+            Standing::Automatic | Standing::Handed(_) => Some(GRACE),
+            Standing::Ordered | Standing::ComesBack(_) => self.does_without_silent().then_some(LONG_GRACE),
+        }
+    }
+
+    fn does_without_silent(&self) -> bool {
+        self.candidacy.does_without_silent(self.rules.safety)
     }
 
     /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
@@ -408,7 +422,7 @@ impl Promotion {
 
     fn next(&mut self, silent: u32) -> Step {
         let standing = self.rules.standing;
-        let waits_for_all = standing.comes_back().is_some_and(|back| back.waits_for_all);
+        let waits_for_all = standing.comes_back().is_some_and(|back| back.waits_for_all) && !self.does_without_silent();
         if self.yields {
             return Step::Stop(Stopped::Contested(self.term()));
         }

@@ -20,9 +20,10 @@ use std::{
         unix::net::{self, UnixListener, UnixStream},
     },
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use freshet_base::wait::{Patience, poll};
 use rustix::{
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -40,6 +41,9 @@ pub(crate) const MAX_PASSED: usize = 8;
 const NAMES: u32 = 8;
 /// How long another user's process that has a name may leave a client waiting.
 const STRANGERS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a server may take from the one of its two sockets to the other.
+const BESIDE: Duration = Duration::from_millis(500);
 
 /// The listeners of this process that have none of their names, and the one that the system gave
 /// them.
@@ -160,6 +164,23 @@ pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>
     Ok(None)
 }
 
+/// What `near` connects to ([`connect`]), of a server whose port `far` reaches. One that has just
+/// taken that port is about to have the socket beside it as well: blocks for [`BESIDE`] at most.
+///
+/// # Errors
+/// What `near` or `far` says.
+pub fn connect_beside<N, F, E>(
+    mut near: impl FnMut() -> Result<Option<N>, E>,
+    mut far: impl FnMut() -> Result<F, E>,
+) -> Result<Option<N>, E> {
+    // Nothing wakes a client when another process binds a socket.
+    let look = || match near() {
+        Ok(None) => far().err().map(Err),
+        found => Some(found),
+    };
+    poll(BESIDE / 16, Patience::from(Instant::now() + BESIDE), look).unwrap_or(Ok(None))
+}
+
 /// Connects to the process that has a name. A process that accepts no connection is given up.
 fn reach(name: &str) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -213,4 +234,27 @@ pub(crate) fn take(stream: &UnixStream, patience: Duration) -> io::Result<Vec<Ow
         return Err(io::Error::other("the other process has not passed its memory"));
     }
     Ok(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_its_port_first_is_reached_all_the_same() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap();
+        let mut server = None;
+        let near = || connect("late", address);
+        assert!(connect_beside(near, || Ok(())).unwrap().is_none(), "it has no such socket");
+        let far = || {
+            server = Some(LocalListener::bind("late", address)?);
+            Ok(())
+        };
+        assert!(connect_beside(near, far).unwrap().is_some());
+        let refused = || Err::<(), _>(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert!(connect_beside(|| Ok::<Option<()>, _>(None), refused).is_err());
+    }
 }

@@ -107,11 +107,10 @@ pub(crate) fn client_credentials(directory: &Path) -> io::Result<Credentials> {
 /// A connection to the node at `address`.
 fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) -> io::Result<Stream> {
     let Some(credentials) = credentials else {
-        if let Some(stream) = local::connect(crate::server::LOCAL, address)? {
+        let near = || local::connect(crate::server::LOCAL, address);
+        if let Some(stream) = local::connect_beside(near, || TcpStream::connect_timeout(&address, patience))? {
             return Ok(stream.into());
         }
-        // First of all, whether the node answers at all.
-        drop(TcpStream::connect_timeout(&address, patience)?);
         let why = "it is not a process of this user on this machine, so --credentials are needed (see `freshet enrol`)";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     };

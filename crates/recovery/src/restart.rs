@@ -69,7 +69,7 @@ pub enum Phase {
     Peers {
         /// How many nodes have answered, itself included.
         answered: u32,
-        /// How many nodes have to answer.
+        /// How many nodes have to answer; 0 before that is known.
         needed: u32,
     },
     /// Nothing is left to do.

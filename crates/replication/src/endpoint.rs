@@ -31,7 +31,7 @@ use freshet_fabric::{
 use freshet_membership::{Credentials, Enrolled, Enrolment, EnrolmentError, Identity, NewKey, Part, Token};
 
 pub(crate) use self::connect::connect_until;
-use self::connect::{near, secured};
+use self::connect::{at_hand, near, secured};
 pub use self::{connect::connect, error::CallError};
 use crate::{
     rights::{Caller, may},
@@ -446,17 +446,7 @@ pub fn enrol(
     patience: Duration,
 ) -> Result<(Enrolled, NewKey), CallError> {
     let mut connection = match token {
-        None => {
-            let near = near(address, patience)?.map(|(_, connection)| connection);
-            match near {
-                Some(near) => near,
-                // First of all, whether the node answers at all.
-                None => {
-                    drop(freshet_fabric::tcp::connect(address, patience)?);
-                    return Err(CallError::NoToken { address: address.to_owned() });
-                }
-            }
-        }
+        None => at_hand(address, patience)?,
         Some(token) => {
             let config = Credentials::of_newcomer(token)?;
             let deadline = Instant::now() + patience;
@@ -514,10 +504,9 @@ pub fn call_as_client(
     hello: &Hello,
     patience: Duration,
 ) -> Result<Reply, CallError> {
-    let stranger = || CallError::NoToken { address: address.to_owned() };
     let mut connection = match credentials {
         Some(credentials) => connect(credentials, address, patience)?,
-        None => near(address, patience)?.map(|(_, connection)| connection).ok_or_else(stranger)?,
+        None => at_hand(address, patience)?,
     };
     ask(&mut connection, address, hello, Term(0))
 }

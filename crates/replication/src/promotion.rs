@@ -368,10 +368,6 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
     })
 }
 
-/// A node that stands by itself waits for so long for the others, once enough have answered: one of
-/// them may have more of the log.
-const GRACE: Duration = Duration::from_millis(30);
-
 /// One round: asks every other node at once.
 fn consult<S: Store>(
     shared: &Shared<S>,
@@ -412,8 +408,8 @@ fn consult<S: Store>(
         };
         let Some((is_waited_for, peer, reply)) = next else { return Ok(round) };
         round.observe(shared, promotion, (is_waited_for, peer), reply);
-        if options.standing.is_hasty() && until.is_none() && promotion.has_enough() {
-            until = Some(Instant::now() + GRACE);
+        if until.is_none() && promotion.has_enough() {
+            until = promotion.grace().map(|grace| Instant::now() + grace);
         }
     }
 }

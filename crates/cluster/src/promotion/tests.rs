@@ -209,6 +209,21 @@ fn a_former_primary_waits_for_all_while_there_is_time() {
     }
 }
 
+/// Once it has promised a later term to one that can be lost, it does not wait for that one.
+#[test]
+fn who_promised_another_a_later_term_does_not_wait_for_it() {
+    let standing = Standing::ComesBack(ComesBack { asks: true, waits_for_all: true });
+    for (holder, waits) in [(None, true), (Some(NodeId(1)), true), (Some(NodeId(2)), false)] {
+        let state = TermState { fence: Fence::new(Term(2), holder), ..state() };
+        let mut it = Promotion::new(NodeId(1), log(50), &state, Rules { standing, ..rules(Safety::Quorum(2)) });
+        it.question(log(50));
+        it.observe(NodeId(3), Answer::Log(log(50)));
+        assert_eq!(it.grace().is_none(), waits);
+        let stop = Step::Stop(Stopped::TooFew { answered: 2, needed: 3 });
+        assert_eq!(it.decide(1), if waits { stop } else { Step::Ask }, "{holder:?}");
+    }
+}
+
 #[test]
 fn two_that_outbid_one_another_end() {
     let mut it = Promotion::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));

@@ -373,6 +373,7 @@ impl Parts {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
         let mut returning = Returning { options, known, join, threshold, waits_for_all_until };
+        report(Phase::Peers { answered: 1, needed: 0 });
         loop {
             let why = match returning.attempt(&node) {
                 Ok(()) => return Ok((node, None)),
@@ -390,10 +391,7 @@ impl Parts {
                         }
                         true
                     }
-                    PromotionError::Superseded { .. } => {
-                        let joined = node.wait_joined(Instant::now() + PATIENCE);
-                        return Ok((node, (!joined).then_some(returning)));
-                    }
+                    PromotionError::Superseded { .. } => return Ok((node, Some(returning))),
                     cause => may_pass(cause),
                 },
                 PromoteError::NotStandby | PromoteError::Lead { .. } => false,
@@ -554,7 +552,7 @@ impl Returning {
         let Some(join) = &self.join else { return Ok(()) };
         let purpose = Purpose::Identify;
         let hello = Hello { cluster: Some(node.cluster), node: node.id, address: String::new(), purpose };
-        match call(&node.credentials, join, &hello, Term(0), PATIENCE) {
+        match call(&node.credentials, join, &hello, Term(0), belongs::PATIENCE) {
             Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign.into()),
             // Another process may have the address of a member that is down: that is no answer.
             Err(stranger @ CallError::Foreign { .. }) => {

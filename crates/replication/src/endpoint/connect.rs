@@ -73,3 +73,10 @@ pub(super) fn near(address: &str, patience: Duration) -> Result<Option<(UnixStre
     }
     Ok(None)
 }
+
+/// The same, where there has to be such a process.
+pub(super) fn at_hand(address: &str, patience: Duration) -> Result<Connection, CallError> {
+    let far = || freshet_fabric::tcp::connect(address, patience).map_err(CallError::from);
+    let found = local::connect_beside(|| near(address, patience), far)?;
+    found.map(|(_, connection)| connection).ok_or_else(|| CallError::NoToken { address: address.to_owned() })
+}

@@ -94,6 +94,14 @@ impl Candidacy {
         self.answered().next().is_some() && is_unattended(safety, self.newest_set().as_ref()).is_ok()
     }
 
+    /// Whether nodes that are silent are no loss once enough have answered: any can be lost, as far
+    /// as the candidate knows. What others hold of a former primary's own last term outranks its
+    /// disk, unless that has a later promise to another node.
+    pub(crate) fn does_without_silent(&self, safety: Safety) -> bool {
+        let waits = self.comes_back.is_some_and(|back| back.promised.is_none());
+        !waits && is_unattended(safety, self.newest_set().as_ref()).is_ok()
+    }
+
     /// How many synchronous nodes were heard.
     pub(super) fn votes(&self) -> u32 {
         let logs = self.logs.values().chain([&self.mine]);
