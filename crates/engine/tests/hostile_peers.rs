@@ -26,6 +26,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 use freshet_membership::{Credentials, Enrolment, NewKey, Part, Token};
 use freshet_replication::{
     endpoint::{self, CallError},
+    members::Voter,
     wire::{self, Ack, Asks, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply},
 };
 
@@ -123,7 +124,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(14) {
+    let purpose = match random.below(15) {
         0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
@@ -150,6 +151,10 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             pid: random.next() as i32,
             key: (0..random.below(80)).map(|_| random.next() as u8).collect(),
         },
+        13 => {
+            let address = random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned();
+            Purpose::Reach(vec![Voter { node: NodeId(random.next()), address }; random.below(100)])
+        }
         10 => Purpose::Maintenance(Notice { left: Duration::MAX, ..Notice::default() }),
         _ => Purpose::Join(Join {
             fence: term(random, victim),

@@ -98,7 +98,7 @@ pub(crate) enum Command {
     /// and the witness first, waits each time until all are in sync, has a standby take the role,
     /// and restarts the node that had it. No acknowledged commit is lost, no outcome is open; open
     /// transactions may get 40001, sessions on standbys end with 57P01. It begins only when all
-    /// nodes are in sync, and stops at the first that does not come back.
+    /// nodes are in sync and reach each other, and stops at the first that does not come back.
     Restart(restart::RestartOptions),
     /// Have the primary take a node out of its cluster, for good.
     ///

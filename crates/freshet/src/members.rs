@@ -82,10 +82,15 @@ pub(crate) fn health(members: &Value) -> Health {
         return Health::Failing;
     }
     match members["standing"].as_str() {
-        Some("safe") if lacking(members).is_empty() && members["set_pending"].is_null() => Health::Well,
+        Some("safe") if is_complete(members) => Health::Well,
         Some("safe" | "degraded") => Health::Lacking,
         _ => Health::Failing,
     }
+}
+
+/// Whether nothing is missing, so that any node can be lost.
+fn is_complete(members: &Value) -> bool {
+    lacking(members).is_empty() && members["set_pending"].is_null() && unreached(members).is_empty()
 }
 
 fn lacking(members: &Value) -> Vec<&Value> {
@@ -170,13 +175,30 @@ const HEADS: [&str; 9] =
 /// What a primary's standing comes to that has no lease.
 const LEASE_OVER: &str = "lease over: it hears too few of the other nodes, and nothing commits";
 
+/// A node by its role, its id and its address, if that is known.
+fn named(node: &Value) -> String {
+    let (role, id, address) = (text(&node["role"]), text(&node["node"]), text(&node["address"]));
+    let address = if address.is_empty() { address } else { format!(" at {address}") };
+    format!("{role} {id}{address}")
+}
+
+/// Which nodes do not reach which others, a sentence for each. One that was not asked, or is slow,
+/// may reach all.
+fn unreached(members: &Value) -> Vec<String> {
+    let all = nodes(members);
+    let other = |id: &Value| all.iter().find(|node| node["node"] == *id).map_or_else(|| text(id), named);
+    let sentence = |node: &Value| {
+        let others: Vec<_> = node["unreached"].as_array()?.iter().map(other).collect();
+        (!others.is_empty()).then(|| format!("{} does not reach {}", named(node), others.join(", ")))
+    };
+    all.iter().filter_map(sentence).collect()
+}
+
 /// For which nodes the cluster waits, if it does.
 fn waits(members: &Value) -> String {
     let who = |node: &Value| {
         let why = if node["connected"] == true { "does not count yet" } else { "is away" };
-        let (role, id, address) = (text(&node["role"]), text(&node["node"]), text(&node["address"]));
-        let address = if address.is_empty() { address } else { format!(" at {address}") };
-        format!("{role} {id}{address}, which {why}")
+        format!("{}, which {why}", named(node))
     };
     let lacking: Vec<_> = lacking(members).into_iter().map(who).collect();
     match &members["set_pending"] {
@@ -197,6 +219,8 @@ fn table(members: &Value) -> String {
         let pending = pending(&members["level_pending"]).map(not_yet).unwrap_or_default();
         let waits = waits(members);
         lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}{pending}: {standing}{waits}"));
+        let apart = |pair| format!("{pair}: if the primary is lost, too few nodes may find each other");
+        lines.extend(unreached(members).into_iter().map(apart));
     } else {
         let why = members["no_primary"].as_str().unwrap_or("it is not the primary");
         lines.push(format!("NOT FROM A PRIMARY: only what node {by} knows by itself, in term {term}: {why}"));
@@ -276,6 +300,36 @@ mod tests {
         let shown = table(&alone);
         assert!(!shown.contains(|letter: char| letter.is_control() && letter != '\n'), "{shown:?}");
         assert_eq!((shown.lines().count(), shown.contains(r"\u{1b}]0;x")), (3, true), "{shown}");
+    }
+
+    #[test]
+    fn who_does_not_reach_whom_is_shown_and_lacking() {
+        let node = |id: &str, role: &str, address: &str, unreached: Value| {
+            let mut node = primary();
+            for (key, value) in [("node", id.into()), ("role", role.into()), ("address", address.into())] {
+                node[key] = value;
+            }
+            node["unreached"] = unreached;
+            node
+        };
+        let [a, b, c] = ["00000000000000a1", "00000000000000b2", "00000000000000c3"];
+        let all = |unreached: Value| {
+            members(&[
+                node(a, "primary", "a:1", json!([])),
+                node(b, "standby", "b:1", unreached),
+                node(c, "witness", "c:1", Value::Null),
+            ])
+        };
+        for known in [json!([]), Value::Null] {
+            let members = all(known);
+            assert_eq!((health(&members), table(&members).lines().count()), (Health::Well, 5), "{members}");
+        }
+        let broken = all(json!([c, "00000000000000d4"]));
+        let shown = table(&broken);
+        let expected = "standby 00000000000000b2 at b:1 does not reach witness 00000000000000c3 at c:1, \
+                        00000000000000d4: if the primary is lost, too few nodes may find each other";
+        assert_eq!((health(&broken), shown.lines().nth(1)), (Health::Lacking, Some(expected)), "{shown}");
+        assert!(!shown.lines().next().unwrap().contains("waits for"), "{shown}");
     }
 
     #[test]

@@ -76,7 +76,8 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     };
     if health(&members) != Health::Well {
         return Err(Failure::new(
-            "not all nodes are here and in sync, and so none starts again now: see freshet members",
+            "not all nodes are here, in sync and within reach of each other, and so none starts again now: see freshet \
+             members",
         ));
     }
     let own = text(&own["node"]);

@@ -5,6 +5,8 @@
 //! relays. What no node has said is unknown, and not zero: a node's lag is known from when its
 //! primary of this term has heard from it.
 
+pub(crate) mod reach;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
@@ -12,6 +14,7 @@ use freshet_cluster::in_sync::{Holder, InSyncSet};
 use freshet_membership::{Credentials, fingerprint_text};
 use serde::{Deserialize, Serialize};
 
+pub use self::reach::Voter;
 use crate::{
     endpoint::{CallError, call, call_as_client},
     follow::{Shared, Store},
@@ -105,6 +108,10 @@ pub struct MemberStatus {
     pub follows: Option<NodeId>,
     /// The fingerprint of the key with which it has come, or that it has itself, as text.
     pub key: Option<String>,
+    /// Other voters that are connected to the primary, and that this one does not reach. Not known
+    /// of a node that was not asked or has not answered in time; of the primary, voters that are
+    /// not at their addresses, as far as it can see.
+    pub unreached: Option<Vec<NodeId>>,
 }
 
 /// The nodes of a cluster.
@@ -211,6 +218,7 @@ impl MemberStatus {
             no_vote: None,
             follows: None,
             key: None,
+            unreached: None,
         }
     }
 

@@ -93,6 +93,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Announce { .. }
         | Purpose::Originals
         | Purpose::BeginAgain { .. }
+        | Purpose::Reach(_)
         | Purpose::Maintenance(_)
         | Purpose::Witness
         | Purpose::Ask(_)

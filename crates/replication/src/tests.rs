@@ -10,6 +10,7 @@ mod gate;
 mod joining;
 mod keeping;
 mod mirroring;
+mod reaching;
 mod relaying;
 mod renewing;
 mod replaying;

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use self::load::{load_of_word, load_word};
 pub use crate::forms::Encoding;
 use crate::{
-    members::Members,
+    members::{Members, Voter},
     status::{AheadStatus, Load, TwoPrimaries},
 };
 
@@ -51,7 +51,7 @@ impl KnownLog {
 }
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 31;
+pub const PROTOCOL: u16 = 32;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +161,7 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
             | Purpose::Originals
             | Purpose::BeginAgain { .. }
             | Purpose::Members { .. }
+            | Purpose::Reach(_)
             | Purpose::Maintenance(_)
             | Purpose::Witness
             | Purpose::Ask(_)
@@ -305,6 +306,8 @@ pub enum Purpose {
         /// Through how many relays, one below the other, it is asked on.
         relays: u8,
     },
+    /// A primary asks which of these voters the node reaches: at most [`crate::members::MOST`].
+    Reach(Vec<Voter>),
     /// Maintenance was ordered, or ended.
     Maintenance(Notice),
     /// A witness makes itself known: a primary asks it from then on.
@@ -375,6 +378,8 @@ pub enum Reply {
     Verdict(Verdict),
     /// To Members.
     Members(Box<Members>),
+    /// To Reach: those that it does not reach.
+    Reach(Vec<NodeId>),
     /// To Maintenance: what the node knows of it now.
     Maintenance(Notice),
     /// To Session: the session may follow.

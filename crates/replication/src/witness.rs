@@ -316,6 +316,7 @@ impl Service for WitnessService {
             | Purpose::Originals
             | Purpose::BeginAgain { .. }
             | Purpose::Members { .. }
+            | Purpose::Reach(_)
             | Purpose::Witness => refuse(connection, shared.not_primary()),
         }
     }

@@ -7,7 +7,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, Store, promise};
 use crate::{
     endpoint::{Service, answer, refuse},
-    members,
+    members::{self, Voter, reach},
     originals::serve_originals,
     promotion::consulted,
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
@@ -66,8 +66,8 @@ impl<S: Store> Service for FollowService<S> {
                 };
                 answer(connection, term, &reply);
             }
-            Purpose::Members { .. } | Purpose::Maintenance(_) | Purpose::Restart => {
-                answer(connection, Term(0), &of_cluster(shared, &hello.purpose));
+            Purpose::Members { .. } | Purpose::Reach(_) | Purpose::Maintenance(_) | Purpose::Restart => {
+                answer(connection, Term(0), &of_cluster(shared, &hello));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
             Purpose::Fetch { term, log } => match promise(shared, &hello, term) {
@@ -78,10 +78,22 @@ impl<S: Store> Service for FollowService<S> {
     }
 }
 
-/// Answers who asks which nodes there are, speaks of maintenance, or passes an operator's order on.
-fn of_cluster<S: Store>(shared: &Shared<S>, purpose: &Purpose) -> Reply {
-    match purpose {
+/// Which voters this node does not reach, if it is asked by the primary whose log flows here: no
+/// other has it call anybody.
+fn reach<S: Store>(shared: &Shared<S>, hello: &Hello, voters: &[Voter]) -> Result<Reply, Refusal> {
+    if shared.follow.following() != Some(hello.node) {
+        return Err(shared.not_primary());
+    }
+    reach::check(voters)?;
+    Ok(Reply::Reach(reach::unreached(&shared.who.credentials, voters, &shared.hello(Purpose::Identify))))
+}
+
+/// Answers who asks which nodes there are, or which of them are reached, speaks of maintenance, or
+/// passes an operator's order on.
+fn of_cluster<S: Store>(shared: &Shared<S>, hello: &Hello) -> Reply {
+    match &hello.purpose {
         Purpose::Members { relays } => Reply::Members(Box::new(members::known(shared, *relays, None))),
+        Purpose::Reach(voters) => reach(shared, hello, voters).unwrap_or_else(Reply::Refused),
         Purpose::Maintenance(notice) => {
             shared.observe_maintenance(*notice);
             Reply::Maintenance(shared.terms.maintained().notice())

@@ -50,8 +50,8 @@ impl Service for PrimaryService {
                 let described = |log| Reply::Log { node: shared.who.node, log, peers: shared.known() };
                 answer(connection, shared.who.term, &log.map_or_else(Reply::Refused, described));
             }
-            // It hands the role over itself, and is no witness.
-            Purpose::HandOver(_) | Purpose::Ask(_) => refuse(connection, shared.led_by()),
+            // It hands the role over and asks voters itself, and is no witness.
+            Purpose::HandOver(_) | Purpose::Reach(_) | Purpose::Ask(_) => refuse(connection, shared.led_by()),
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
             Purpose::Enrol(_)

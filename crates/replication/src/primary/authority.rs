@@ -24,7 +24,10 @@ use super::{
     Primary, Shared,
     on_record::{ON_RECORD, comes_true},
 };
-use crate::{feed::Feeder, members::MemberStatus, whole_cluster::WholeCluster};
+use crate::{
+    feed::Feeder,
+    members::{FROM_ABOVE, MemberStatus},
+};
 
 /// Looks so often without being asked to.
 const EVERY: Duration = Duration::from_secs(1);
@@ -120,7 +123,7 @@ impl Shared {
     /// for a time that is bounded.
     pub(super) fn note_all_keys(&self) {
         let keys = |status: MemberStatus| Some((status.node, fingerprint_of_text(status.key.as_deref()?)?));
-        self.note_keys(self.members().nodes.into_iter().filter_map(keys).collect());
+        self.note_keys(self.known_members(FROM_ABOVE).nodes.into_iter().filter_map(keys).collect());
     }
 
     /// Blocks until the own authority is the one on record, until `deadline` at most.

@@ -56,6 +56,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{self, FeedConfig, Feeder, Feeds},
+    members::reach::Reach,
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     whole_cluster::WholeCluster,
@@ -152,6 +153,7 @@ pub(crate) struct Shared {
     stuck: Mutex<Stuck>,
     /// The switch-over that is under way.
     switching: Mutex<Option<SwitchOver>>,
+    reach: Reach,
 }
 
 /// What this primary has observed of the node whose later term has ended its own.
@@ -242,6 +244,7 @@ impl Primary {
             meetings: Mutex::default(),
             stuck,
             switching: Mutex::default(),
+            reach: Reach::default(),
             term_entry,
         });
         shared.terms.lead(shared.who.term, &shared);

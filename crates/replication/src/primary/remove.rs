@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     feed::{Feeder, REMOVED},
-    members::is_named,
-    whole_cluster::WholeCluster,
+    members::{FROM_ABOVE, is_named},
     wire::Peer,
 };
 
@@ -101,7 +100,7 @@ impl Shared {
     /// The node with this id or address among those that it shows: relays know those below them.
     /// Blocks for a time that is bounded.
     fn shown(&self, who: &str) -> Option<NodeId> {
-        let nodes = self.members().nodes;
+        let nodes = self.known_members(FROM_ABOVE).nodes;
         nodes.iter().find(|it| is_named(who, it.node, &it.address)).map(|it| it.node)
     }
 

@@ -13,9 +13,8 @@ use freshet_cluster::switch_over::{HandOver, Next, NotHandedOver, Seen, Successo
 use super::{Primary, Shared};
 use crate::{
     endpoint::call,
-    members::{MemberRole, MemberStatus, is_named, short},
+    members::{FROM_ABOVE, MemberRole, MemberStatus, is_named, short},
     status::StandbyStatus,
-    whole_cluster::WholeCluster as _,
     wire::{Hello, Purpose, Refusal, Reply},
 };
 
@@ -186,7 +185,7 @@ impl Shared {
 
     /// Why the node of this name cannot lead. Asks relays, and blocks for a time that is bounded.
     fn unfit(&self, who: &str) -> Unfit {
-        let members = self.members();
+        let members = self.known_members(FROM_ABOVE);
         let is_it = |member: &&MemberStatus| is_named(who, member.node, &member.address);
         let Some(member) = members.nodes.iter().find(is_it) else { return Unfit::Unknown };
         match member.role {

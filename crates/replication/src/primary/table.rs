@@ -22,7 +22,8 @@ impl Shared {
                 Reply::Noted
             }
             Purpose::Witness => self.witness_comes(hello).map_or_else(Reply::Refused, |()| Reply::Noted),
-            Purpose::Members { relays } => Reply::Members(Box::new(self.known_members(*relays))),
+            Purpose::Members { relays: 0 } => Reply::Members(Box::new(self.known_members(0))),
+            Purpose::Members { relays } => Reply::Members(Box::new(self.asked_members(*relays))),
             Purpose::Maintenance(notice) => {
                 self.terms.maintained().observe(*notice);
                 Reply::Maintenance(self.terms.maintained().notice())
@@ -31,8 +32,29 @@ impl Shared {
         }
     }
 
-    /// Asks relays through `relays` of them, one below the other.
-    fn known_members(&self, relays: u8) -> Members {
+    /// Asks relays through `relays` of them, one below the other. Blocks for a time that is
+    /// bounded.
+    pub(super) fn known_members(&self, relays: u8) -> Members {
+        let (table, standing) = self.table(relays);
+        self.finish(table, &standing)
+    }
+
+    /// The same, and voters which of the others they reach.
+    fn asked_members(&self, relays: u8) -> Members {
+        let (mut table, standing) = self.table(relays);
+        if !is_over(&standing) {
+            let register = self.terms.register().map(|register| register.node());
+            table.ask_voters(&self.who.credentials, &self.hello(Purpose::Identify), &self.reach, register);
+        }
+        self.finish(table, &standing)
+    }
+
+    fn finish(&self, table: Table, standing: &Standing) -> Members {
+        let no_primary = is_over(standing).then(|| "the term of this primary is over".to_owned());
+        table.finish(&self.terms, Some(word(standing)), no_primary)
+    }
+
+    fn table(&self, relays: u8) -> (Table, Standing) {
         let PrimaryStatus {
             standing,
             level_pending,
@@ -44,7 +66,7 @@ impl Shared {
             durable,
             ..
         } = self.status();
-        let fenced = matches!(standing, Standing::Fenced { .. });
+        let fenced = is_over(&standing);
         // This primary may have known one that is away as a standby only: the primary of before.
         for standby in standbys.iter_mut().filter(|standby| standby.address.is_empty()) {
             standby.address = self.address_of(standby.node).unwrap_or_default();
@@ -67,14 +89,13 @@ impl Shared {
         let mut peers = self.known();
         self.terms.name(&mut peers);
         table.add_missing(&peers, Some(self.feeds.lasts()));
-        let no_primary = fenced.then(|| "the term of this primary is over".to_owned());
-        table.finish(&self.terms, Some(word(&standing)), no_primary)
+        (table, standing)
     }
 }
 
 impl WholeCluster for Shared {
     fn members(&self) -> Members {
-        self.known_members(FROM_ABOVE)
+        self.asked_members(FROM_ABOVE)
     }
 
     fn order_maintenance(&self, length: Duration) -> Ordered {
@@ -85,6 +106,10 @@ impl WholeCluster for Shared {
         let (credentials, hello) = (&self.who.credentials, self.hello(Purpose::Identify));
         Caller { credentials, hello, term: self.who.term }
     }
+}
+
+fn is_over(standing: &Standing) -> bool {
+    matches!(standing, Standing::Fenced { .. })
 }
 
 /// As the status has it.

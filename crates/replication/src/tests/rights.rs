@@ -55,7 +55,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
         Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Lsn(1) },
         Some(Purpose::BeginAgain { .. }) => Purpose::Members { relays: 0 },
-        Some(Purpose::Members { .. }) => Purpose::Maintenance(Notice::default()),
+        Some(Purpose::Members { .. }) => Purpose::Reach(Vec::new()),
+        Some(Purpose::Reach(_)) => Purpose::Maintenance(Notice::default()),
         Some(Purpose::Maintenance(_)) => Purpose::Witness,
         Some(Purpose::Witness) => Purpose::Ask(Ask {
             cluster: ClusterId(1),
@@ -85,7 +86,7 @@ const CALLERS: [Caller; 8] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 8]; 19] = [
+const MAY: [[bool; 8]; 20] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, false, true],
     // Passage.
@@ -102,7 +103,8 @@ const MAY: [[bool; 8]; 19] = [
     [false, true, false, false, false, false, false, false],
     // Members.
     [true, true, false, false, true, false, false, false],
-    // Maintenance, witness, ask, restart.
+    // Reach, maintenance, witness, ask, restart.
+    [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
