@@ -7,6 +7,7 @@ pub mod cpu;
 mod gate;
 mod ids;
 mod lock;
+pub mod memory;
 pub mod names;
 pub mod panics;
 pub mod private;

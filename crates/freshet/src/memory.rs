@@ -1,4 +1,4 @@
-//! Checks regularly how much memory the tables take, and says so before all is used up.
+//! Checks regularly how much memory the node takes, and warns before all is used up.
 
 use std::{
     sync::Arc,
@@ -12,15 +12,12 @@ use crate::{config::Settings, process};
 /// How often the memory of the machine is looked at.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How much tables may take, where the machine has `available` bytes, 0 for not known: as
-/// configured, or what statements leave of nine tenths of the machine.
+/// How much the node may take, where the machine has `available` bytes, 0 for not known: as
+/// configured, or three quarters of that. The rest is for the allocator, the threads, and the
+/// machine.
 pub(crate) fn limit(settings: &Settings, available: u64) -> u64 {
     match settings.node.memory_bytes {
-        0 if available == 0 => 0,
-        0 => {
-            let statements = settings.server.sql.bounds(available).memory as u64;
-            (available / 10 * 9).saturating_sub(statements).max(available / 4)
-        }
+        0 => available / 4 * 3,
         bytes => bytes,
     }
 }
@@ -29,7 +26,7 @@ pub(crate) fn limit(settings: &Settings, available: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Enough,
-    /// More than nine tenths.
+    /// More than four fifths.
     Little,
     Full,
 }
@@ -40,9 +37,9 @@ impl Level {
         let part = |percent: u64| memory.limit.map_or(u64::MAX, |limit| limit / 100 * percent);
         match before {
             _ if memory.full => Self::Full,
-            Self::Full if memory.used >= part(97) => Self::Full,
-            Self::Full | Self::Little if memory.used >= part(85) => Self::Little,
-            _ if memory.used >= part(90) => Self::Little,
+            Self::Full if memory.used >= part(92) => Self::Full,
+            Self::Full | Self::Little if memory.used >= part(75) => Self::Little,
+            _ if memory.used >= part(80) => Self::Little,
             _ => Self::Enough,
         }
     }
@@ -56,7 +53,7 @@ pub(crate) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Looks at this node's tables.
+    /// Looks at this node's.
     pub(crate) fn new(node: Arc<Node>) -> Self {
         Self { node, next: Instant::now(), level: Level::Enough }
     }
@@ -72,30 +69,28 @@ impl MemoryWatch {
         if level == self.level {
             return;
         }
-        let MemoryStatus { used, limit, kept_for_snapshots, .. } = memory;
-        let resident_bytes = process::resident_bytes();
+        let MemoryStatus { used, owners, limit, kept_for_snapshots, .. } = memory;
+        let (owners, resident_bytes) = (owners.to_string(), process::resident_bytes());
         match level {
             Level::Full => tracing::warn!(
                 used,
                 limit,
+                owners,
                 kept_for_snapshots,
                 resident_bytes,
-                "the tables take as much memory as they may: statements that add rows get 53200; delete rows, end old \
-                 transactions, or raise memory-bytes"
+                "the node takes nearly as much memory as it may: statements that add rows get 53200; delete rows, end \
+                 old transactions, or raise memory-bytes"
             ),
             Level::Little if self.level == Level::Enough => tracing::warn!(
                 used,
                 limit,
+                owners,
                 kept_for_snapshots,
                 resident_bytes,
-                "little is left of the memory that tables may take: statements that add rows will get 53200"
+                "a fifth is left of the memory that the node may take: from 95 % on, statements that add rows get 53200"
             ),
-            Level::Little => {
-                tracing::info!(used, limit, kept_for_snapshots, "the tables take less memory than they may again");
-            }
-            Level::Enough => {
-                tracing::info!(used, limit, kept_for_snapshots, "there is enough memory for tables again");
-            }
+            Level::Little => tracing::info!(used, limit, owners, "statements may add rows again"),
+            Level::Enough => tracing::info!(used, limit, owners, "the node has enough memory again"),
         }
         self.level = level;
     }
@@ -109,29 +104,26 @@ mod tests {
     fn a_level_is_left_when_clearly_less_is_taken() {
         let mut level = Level::Enough;
         let mut at = |used: u64, limit: Option<u64>| {
-            let full = limit.is_some_and(|limit| used >= limit);
-            level = Level::of(&MemoryStatus { used, limit, kept_for_snapshots: 0, full }, level);
+            let full = limit.is_some_and(|limit| used >= limit / 20 * 19);
+            let owners = Default::default();
+            level = Level::of(&MemoryStatus { used, owners, limit, kept_for_snapshots: 0, full }, level);
             level
         };
         let limit = Some(1000);
-        assert_eq!([0, 899, 900, 880, 850].map(|used| at(used, limit)), {
+        assert_eq!([0, 799, 800, 780, 750].map(|used| at(used, limit)), {
             [Level::Enough, Level::Enough, Level::Little, Level::Little, Level::Little]
         });
-        assert_eq!([840, 1000, 980, 960, 1000, 100].map(|used| at(used, limit)), {
+        assert_eq!([740, 950, 930, 910, 950, 100].map(|used| at(used, limit)), {
             [Level::Enough, Level::Full, Level::Full, Level::Little, Level::Full, Level::Enough]
         });
         assert_eq!(at(u64::MAX / 2, None), Level::Enough);
     }
 
     #[test]
-    fn by_default_tables_and_statements_take_nine_tenths() {
+    fn by_default_a_node_takes_three_quarters() {
         let mut settings = Settings::default();
-        assert_eq!((limit(&settings, 0), limit(&settings, 1000)), (0, 650));
-        settings.server.sql.memory_bytes = 500 << 20;
-        assert_eq!(limit(&settings, 1000 << 20), 400 << 20);
-        settings.server.sql.memory_bytes = 5000 << 20;
-        assert_eq!(limit(&settings, 1000 << 20), 250 << 20);
+        assert_eq!((limit(&settings, 0), limit(&settings, 1000)), (0, 750));
         settings.node.memory_bytes = 7;
-        assert_eq!(limit(&settings, 1000 << 20), 7);
+        assert_eq!(limit(&settings, 1000), 7);
     }
 }

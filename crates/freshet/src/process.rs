@@ -1,6 +1,6 @@
 //! What the operating system knows about this process.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -27,7 +27,11 @@ pub fn available_bytes() -> u64 {
     let first = |text: String| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| first(text.lines().find(|line| line.starts_with("MemTotal"))?.to_owned()));
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(first);
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    // Those above bound it, too. In a container its own may look like the first of all.
+    let groups = Path::new(own).ancestors().map(|group| Path::new("/sys/fs/cgroup").join(group).join("memory.max"));
+    let group = groups.filter_map(|file| fs::read_to_string(file).ok().and_then(first)).min();
     let process = [Resource::Data, Resource::As].map(|limit| getrlimit(limit).current.unwrap_or(u64::MAX));
     let most = process.into_iter().chain(group).fold(u64::MAX, u64::min);
     machine.map_or(0, |kilobytes| (kilobytes * 1024).min(most))

@@ -95,7 +95,7 @@ pub(crate) fn things(
 fn bounds(sessions: SqlServer, memory_bytes: u64) -> Thing {
     let prepare = move |new: &Settings| {
         let limits = SqlSettings { memory_bytes, ..new.server.sql.clone() };
-        let (sessions, bounds) = (sessions.clone(), limits.bounds(process::available_bytes()));
+        let (sessions, bounds) = (sessions.clone(), limits.bounds(memory::limit(new, process::available_bytes())));
         Ok(Box::new(move || sessions.set_bounds(bounds)) as Change)
     };
     let keys = &[
@@ -110,7 +110,7 @@ fn bounds(sessions: SqlServer, memory_bytes: u64) -> Thing {
     Thing { keys, prepare: Box::new(prepare) }
 }
 
-/// How much memory tables may take.
+/// How much memory the node may take.
 fn memory(node: &Arc<Node>) -> Thing {
     let node = Arc::clone(node);
     let prepare = move |new: &Settings| {

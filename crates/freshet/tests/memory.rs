@@ -1,12 +1,14 @@
-//! A node whose tables may take little memory: what ended it before is refused, and it continues.
+//! A node that may take little memory: what ended it before is refused, and it continues.
 
 mod common;
 
 use common::{SOON, Sql, open_sql, start, status};
 use std::time::Instant;
 
-/// What tables may take: some megabytes more than an empty database.
-const LIMIT: &str = "25165824";
+/// What the node may take: some megabytes more than an empty database, and its log buffer.
+const LIMIT: &str = "41943040";
+/// The same of a standby, which replays into more, and has a mailbox besides.
+const OF_STANDBY: &str = "33554432";
 
 fn state(outcome: Result<Vec<String>, tokio_postgres::Error>) -> String {
     match outcome {
@@ -37,6 +39,7 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
     let refused = refused.as_db_error().unwrap();
     assert_eq!(refused.code().code(), "53200");
     assert!(refused.message().contains("memory-bytes"), "{refused:?}");
+    assert!(refused.message().contains("bytes taken: rows "), "{refused:?}");
     assert!(refused.hint().is_some_and(|hint| hint.contains("Delete rows")), "{refused:?}");
     // What the refused statement had made is given back, and leaves room for some rows more.
     let deadline = Instant::now() + SOON;
@@ -50,6 +53,13 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
         }
     };
     assert_eq!(full["memory"]["limit"].to_string(), LIMIT);
+    let owners: u64 = full["memory"]["owners"].as_object().unwrap().values().map(|it| it.as_u64().unwrap()).sum();
+    assert_eq!(full["memory"]["used"].as_u64(), Some(owners));
+    // Statements have something left, and no more than that.
+    let grouped = session.run("SELECT count(*) FROM (SELECT DISTINCT v || id FROM t) q");
+    let crowded_out = grouped.unwrap_err().as_db_error().unwrap().to_string();
+    assert!(crowded_out.contains("this node has reached its setting memory-bytes"), "{crowded_out}");
+    assert_eq!(run("SELECT count(*) FROM (SELECT id FROM t ORDER BY id DESC LIMIT 10) q"), ["10"]);
     for text in [
         "INSERT INTO t VALUES (-1, repeat('y', 70000))",
         "UPDATE t SET v = v || 'z'",
@@ -121,7 +131,7 @@ fn a_standby_without_memory_replays_again_when_its_readers_are_gone() {
     let sql = open_sql(&place.path().join("access"));
     let sql: Vec<&str> = sql.iter().map(String::as_str).collect();
     let primary = start(&place.path().join("a"), &sql);
-    let join = ["--join", &primary.ready().listen, "--memory-bytes", LIMIT];
+    let join = ["--join", &primary.ready().listen, "--memory-bytes", OF_STANDBY];
     let standby = start(&place.path().join("b"), &[&sql[..], &join].concat());
     common::wait_until(&primary, "it is in sync", |status| common::in_sync(status) == 1);
     let session = Sql::connect(&primary);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use freshet_base::{
+    memory::{Held, Owner},
     private,
     sync::{AtomicU32, AtomicU64},
 };
@@ -31,6 +32,8 @@ pub struct SharedMemory {
     method: Option<Method>,
     /// What lies under it, then.
     medium: Option<Medium>,
+    /// What it takes of this process's memory: nothing if another has made it, or it is persistent.
+    _held: Option<Held>,
 }
 
 impl fmt::Debug for SharedMemory {
@@ -61,7 +64,8 @@ impl SharedMemory {
                 mapped
             }
         };
-        Ok(Self { mapped, huge_pages, method: None, medium: None })
+        let held = Some(Held::by(Owner::Buffers, length));
+        Ok(Self { mapped, huge_pages, method: None, medium: None, _held: held })
     }
 
     fn of_pages(length: usize, huge: bool) -> io::Result<Mapped> {
@@ -105,14 +109,17 @@ impl SharedMemory {
                 return Err(io::Error::other("it is not the memory that was here"));
             }
         }
-        Self::passed(file, PAGE as u64, length, method)
+        let mut memory = Self::passed(file, PAGE as u64, length, method)?;
+        let is_persistent = matches!(memory.medium, Some(Medium::Dax));
+        memory._held = (!is_persistent).then(|| Held::by(Owner::Buffers, length));
+        Ok(memory)
     }
 
     /// `length` bytes of a file that another process has passed, from byte `at` on; what it has was
     /// looked at.
     pub(crate) fn passed(file: File, at: u64, length: usize, method: Option<Method>) -> io::Result<Self> {
         let (mapped, medium) = Mapped::durable(file, at, length)?;
-        Ok(Self { mapped, huge_pages: false, method, medium: method.map(|_| medium) })
+        Ok(Self { mapped, huge_pages: false, method, medium: method.map(|_| medium), _held: None })
     }
 
     /// What lies under memory that is to be durable.

@@ -88,13 +88,13 @@ impl OldSnapshots {
             0 => limit.map_or(u64::MAX, |limit| limit / 4),
             bytes => bytes,
         };
-        // Where tables have no room, writers come before who does not end his transaction.
+        // Where nothing may be added, writers come before who does not end his transaction.
         let full = self.core.memory.measure();
         let most = if full { most.min(limit.map_or(u64::MAX, |limit| limit / 64)) } else { most };
         // What an old snapshot keeps on a standby, entries of deleted records above all, is not
         // known.
         let unknown = full && self.core.snapshots.primary().is_none();
-        let kept = if unknown { self.core.memory.used() } else { self.core.kept_for_snapshots() };
+        let kept = if unknown { self.core.memory.used().without_statements() } else { self.core.kept_for_snapshots() };
         let holder = if kept > most { self.holder(places) } else { None };
         let before = std::mem::replace(&mut looks.before, holder.map(|holder| (kept, holder)));
         // What no session holds is about to be freed. So a session must hold it at two looks, and

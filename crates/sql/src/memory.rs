@@ -8,10 +8,12 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use freshet_base::memory::{self, Owner};
 
 use crate::{SqlError, SqlState, Value};
 
@@ -26,7 +28,11 @@ pub struct Pool {
     remedy: &'static str,
     taken: Mutex<Taken>,
     above: Option<Arc<Pool>>,
+    /// Of a pool that has none above it: whether the node has room for this many bytes more.
+    node: OnceLock<HasRoom>,
 }
+
+type HasRoom = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Taken {
@@ -45,12 +51,13 @@ impl Pool {
     /// A pool of `limit` bytes. `what` it is of, and the `remedy` when it is too small, are said in
     /// errors.
     pub fn new(what: &'static str, limit: usize, remedy: &'static str) -> Arc<Self> {
-        Arc::new(Self { what, limit, remedy, taken: Mutex::default(), above: None })
+        Arc::new(Self { what, limit, remedy, taken: Mutex::default(), above: None, node: OnceLock::new() })
     }
 
     /// A pool of `limit` bytes that are taken from this one.
     pub fn below(self: &Arc<Self>, what: &'static str, limit: usize, remedy: &'static str) -> Arc<Self> {
-        Arc::new(Self { what, limit, remedy, taken: Mutex::default(), above: Some(Arc::clone(self)) })
+        let above = Some(Arc::clone(self));
+        Arc::new(Self { what, limit, remedy, taken: Mutex::default(), above, node: OnceLock::new() })
     }
 
     /// A pool without a name and with nothing above it: for tests and benchmarks.
@@ -65,6 +72,11 @@ impl Pool {
     /// The pool that this one takes from.
     pub fn above(&self) -> Option<&Arc<Self>> {
         self.above.as_ref()
+    }
+
+    /// From now on this pool, which has none above it, gives only what the node has room for.
+    pub fn within(&self, has_room: impl Fn(u64) -> bool + Send + Sync + 'static) {
+        let _ = self.node.set(Box::new(has_room));
     }
 
     /// How many bytes there are at most.
@@ -98,6 +110,12 @@ impl Pool {
                 }
             }
         }
+        if self.above.is_none() {
+            if self.node.get().is_some_and(|has_room| !has_room(bytes as u64)) {
+                return Err(self.crowded_out());
+            }
+            memory::count(Owner::Statements, bytes as i64);
+        }
         taken.used = used;
         Ok(())
     }
@@ -106,6 +124,9 @@ impl Pool {
     pub fn force(&self, bytes: usize) {
         let mut taken = self.taken();
         taken.used = taken.used.saturating_add(bytes);
+        if self.above.is_none() {
+            memory::count(Owner::Statements, bytes as i64);
+        }
         if let Some(above) = &self.above
             && taken.used > taken.granted
         {
@@ -119,6 +140,9 @@ impl Pool {
         let mut taken = self.taken();
         debug_assert!(bytes <= taken.used, "more is given back than was taken");
         taken.used = taken.used.saturating_sub(bytes);
+        if self.above.is_none() {
+            memory::count(Owner::Statements, -(bytes as i64));
+        }
         let keep = taken.used.saturating_add(STEP);
         if let Some(above) = &self.above
             && taken.granted > keep.saturating_add(STEP)
@@ -133,6 +157,19 @@ impl Pool {
         Reservation { pool: Arc::clone(self), bytes: AtomicUsize::new(0) }
     }
 
+    /// The pool has some left, and the node has not.
+    #[cold]
+    fn crowded_out(&self) -> SqlError {
+        let message = format!(
+            "out of memory: this node has reached its setting memory-bytes, and has none left for this {}; bytes \
+             taken: {}",
+            self.what,
+            memory::usage()
+        );
+        let hint = "Delete rows and drop what is not needed, end transactions and sessions, or raise memory-bytes.";
+        SqlError::new(SqlState::OUT_OF_MEMORY, message).with_hint(hint)
+    }
+
     #[cold]
     fn exhausted(&self) -> SqlError {
         let Self { what, limit, remedy, .. } = self;
@@ -144,9 +181,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let granted = self.taken().granted;
-        if let Some(above) = &self.above {
-            above.give(granted);
+        let Taken { used, granted } = *self.taken();
+        match &self.above {
+            Some(above) => above.give(granted),
+            None => memory::count(Owner::Statements, -(used as i64)),
         }
     }
 }

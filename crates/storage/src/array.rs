@@ -22,10 +22,11 @@ use std::{fmt, ptr};
 
 use freshet_base::{
     Lsn, Rid,
+    memory::{self, Owner},
     sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
 
-use crate::{used, version::Version};
+use crate::version::Version;
 
 /// Words per chunk.
 const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
@@ -203,7 +204,7 @@ impl IndirectionArray {
         Self::made(false)
     }
 
-    /// One of what replay announces ([`used::announced`]).
+    /// One of what replay announces ([`memory::announced`]).
     pub(crate) fn of_announcements() -> Self {
         Self::made(true)
     }
@@ -276,9 +277,9 @@ impl IndirectionArray {
             // AcqRel: publishes the zeroes of `fresh`, or passes on those of who made the chunk.
             match self.slot(chunk).compare_exchange(there.0, more.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    used::taken(Chunk::bytes_of(part));
+                    memory::taken(Owner::Addresses, Chunk::bytes_of(part));
                     if self.announces {
-                        used::announced_by(Chunk::bytes_of(part) as i64);
+                        memory::announced_by(Chunk::bytes_of(part) as i64);
                     }
                     there = more;
                 }
@@ -349,13 +350,13 @@ impl fmt::Debug for IndirectionArray {
 impl Drop for IndirectionArray {
     fn drop(&mut self) {
         if self.announces {
-            used::announced_by(-(self.bytes() as i64));
+            memory::announced_by(-(self.bytes() as i64));
         }
         for chunk in 0..self.chunks.load(Ordering::Acquire) {
             // `&mut self` means that no other thread is here.
             let chunk = self.chunk(chunk);
             if let Some(words) = chunk.words() {
-                chunk.counted().for_each(used::given_back);
+                chunk.counted().for_each(|bytes| memory::given_back(Owner::Addresses, bytes));
                 // SAFETY: allocated by `grow`, once.
                 unsafe { release(words, CHUNK_WORDS) };
             }

@@ -15,7 +15,6 @@ mod leaves;
 mod owner;
 pub mod reclaim;
 mod table;
-pub mod used;
 mod version;
 
 pub use array::{IndirectionArray, Word};

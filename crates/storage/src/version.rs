@@ -28,10 +28,11 @@ use std::{
 use foldhash::fast::FixedState;
 use freshet_base::{
     Rid,
+    memory::{self, Owner},
     sync::{AtomicU64, Ordering},
 };
 
-use crate::{array::Word, used};
+use crate::array::Word;
 
 #[cfg(all(test, not(loom)))]
 thread_local! {
@@ -148,7 +149,7 @@ impl Version {
         let layout = Self::layout(bytes.len());
         // SAFETY: the layout's size is at least that of `Version`.
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
-        used::taken(layout.size());
+        memory::taken(Owner::Rows, layout.size());
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
         let (lsn, next, shape) = (AtomicU64::new(lsn), AtomicU64::new(next.0), Shape::new(flag, bytes));
@@ -301,7 +302,7 @@ impl Version {
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() - 1));
         let layout = Self::layout(length);
-        used::given_back(layout.size());
+        memory::given_back(Owner::Rows, layout.size());
         // SAFETY: allocated with the same length.
         unsafe { dealloc(version.cast(), layout) };
     }

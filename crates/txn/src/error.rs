@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use freshet_base::memory::Usage;
 use freshet_storage::{InstallError, ReadError};
 use thiserror::Error;
 
@@ -45,14 +46,16 @@ pub enum WriteError {
         /// What `log.transaction-bytes` allows, in bytes.
         limit: u64,
     },
-    /// The tables take as much memory as they may.
+    /// The node takes nearly as much memory as it may.
     #[error(
-        "out of memory for tables: they take the {limit} bytes that this node lets them have (its setting \
-         memory-bytes)"
+        "out of memory: of the {limit} bytes that this node may take (its setting memory-bytes) less than a twentieth \
+         is left; bytes taken: {usage}"
     )]
     MemoryFull {
         /// What `memory-bytes` allows, in bytes.
         limit: u64,
+        /// What takes how much.
+        usage: Box<Usage>,
     },
     /// The table cannot have such indexes.
     #[error("{0}")]

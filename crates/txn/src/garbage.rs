@@ -26,10 +26,11 @@ use std::{
 
 use freshet_base::{
     Fid, Lsn, Rid, lock,
+    memory::{self, Owner},
     sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering},
     wait::WaitList,
 };
-use freshet_storage::{Guard, Participant, used};
+use freshet_storage::{Guard, Participant};
 
 use crate::{core::Core, rids::Rids};
 
@@ -92,8 +93,8 @@ impl GarbageQueue {
     /// The records have room for `after` of them, after `before`.
     #[cold]
     fn count(before: usize, after: usize) {
-        used::given_back(before * size_of::<Garbage>());
-        used::taken(after * size_of::<Garbage>());
+        memory::given_back(Owner::Rows, before * size_of::<Garbage>());
+        memory::taken(Owner::Rows, after * size_of::<Garbage>());
     }
 
     /// Frees up to `most` records' old versions that are older than `horizon`, and keeps the record

@@ -232,7 +232,8 @@ impl Worker {
                 self.until_measured.set(LOOK_AFTER);
                 if memory.refuses(catalog) {
                     self.core.wake_collector();
-                    return Err(WriteError::MemoryFull { limit: memory.limit().unwrap_or(u64::MAX) });
+                    let (limit, usage) = (memory.limit().unwrap_or(u64::MAX), Box::new(memory.used()));
+                    return Err(WriteError::MemoryFull { limit, usage });
                 }
             }
         }

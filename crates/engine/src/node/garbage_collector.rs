@@ -137,7 +137,7 @@ impl GarbageCollector {
                 participant.collect();
             }
         }
-        *last = Relief { horizon, left: core.memory.used() };
+        *last = Relief { horizon, left: core.memory.used().without_statements() };
     }
 
     fn continues(&self) -> bool {

@@ -29,6 +29,7 @@ mod lead;
 mod level;
 mod members;
 mod membership;
+mod memory;
 mod mirror;
 mod mix;
 mod observer;
@@ -90,10 +91,11 @@ pub use self::{
     etcd::ETCD,
     level::ChangeLevelError,
     membership::{MembershipSettings, enrol_client},
+    memory::MemoryStatus,
     mix::{Distinct, FormMix, Mix, MixError},
     remove::{RemoveError, RotateError},
     start::{PhaseStatus, StartError, StartPhase},
-    status::{MemoryStatus, NodeStatus, ProofStatus, RoleStatus},
+    status::{NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
     switch_over::{LeavesTerm, SwitchOverError},
     witness::WitnessNode,
@@ -437,16 +439,6 @@ impl Node {
     /// nothing.
     pub fn set_encoding(&self, encoding: Encoding) {
         self.scheme.replaying.set_encoding(encoding);
-    }
-
-    /// The memory of its tables. Cheap.
-    pub fn memory(&self) -> MemoryStatus {
-        MemoryStatus::of(self.database.core())
-    }
-
-    /// From now on its tables may take this many bytes; 0: as many as there are.
-    pub fn set_memory_bytes(&self, bytes: u64) {
-        self.database.core().memory.set_limit(bytes);
     }
 
     /// From now on this node's memory may have this many bytes, if it is a mirror.

@@ -14,14 +14,14 @@ use freshet_replication::{
     status::{MirrorStatus, OwnStatus, PrimaryStatus},
     terms::Terms,
 };
-use freshet_txn::{Core, Recorded};
+use freshet_txn::Recorded;
 use serde::Serialize;
 
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
 use super::{
     Apply, CheckpointStatus, Composition, Domain, Failover, Node, NodeConfig, OTHERS_LOOK, PhaseStatus, StartPhase,
-    SweepStatus, belongs::Removal, sessions::Divided,
+    SweepStatus, belongs::Removal, memory::MemoryStatus, sessions::Divided,
 };
 
 /// Whether a standby's state is that of its primary, as both have compared it at marks.
@@ -75,26 +75,6 @@ impl FailoverStatus {
             cannot_lead: watching.and_then(Watching::cannot_lead),
             maintenance: terms.maintained().left(),
         }
-    }
-}
-
-/// The memory of a node's tables.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct MemoryStatus {
-    /// What rows, old versions and indexes take, in bytes.
-    pub used: u64,
-    /// What they may take, if there is a limit.
-    pub limit: Option<u64>,
-    /// What of that is old versions that go when no snapshot needs them any more.
-    pub kept_for_snapshots: u64,
-    /// The limit is reached: statements that add rows are refused.
-    pub full: bool,
-}
-
-impl MemoryStatus {
-    pub(super) fn of(core: &Core) -> Self {
-        let (full, kept_for_snapshots) = (core.memory.measure(), core.kept_for_snapshots());
-        Self { used: core.memory.used(), limit: core.memory.limit(), kept_for_snapshots, full }
     }
 }
 

@@ -169,8 +169,7 @@ pub(crate) struct SqlSettings {
     #[arg(id = "sql-tls-ca", long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// How much memory all sessions together may keep for their queries; a statement that needs
-    /// more gets 53200. Tables do not count: see `memory-bytes`. 0: a quarter of the machine's
-    /// memory, or of what its control group may have.
+    /// more gets 53200. It is part of `memory-bytes`. 0: a quarter of that.
     ///
     /// Lower it where tables fill the machine; raise it where queries are large and tables small.
     #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
@@ -209,7 +208,7 @@ pub(crate) struct SqlSettings {
     pub(crate) snapshot_max_age_ms: u64,
     /// How much memory old versions may take that are kept for open transactions. Beyond that the
     /// transaction with the oldest snapshot ends with 72000. 0: a quarter of `memory-bytes`. Where
-    /// tables have used up `memory-bytes`, a 64th of that.
+    /// 95 % of `memory-bytes` are taken, a 64th of that.
     ///
     /// Raise it for long reports beside many changes.
     #[arg(id = "sql-snapshot-max-bytes", long, value_name = "BYTES", hide = true)]
@@ -318,12 +317,12 @@ impl SqlSettings {
         }
     }
 
-    /// What sessions begin with, and may not exceed, where the machine has `available` bytes of
-    /// memory.
-    pub(crate) fn bounds(&self, available: u64) -> Bounds {
+    /// What sessions begin with, and may not exceed, where the node may take `node` bytes of
+    /// memory; 0: as many as there are.
+    pub(crate) fn bounds(&self, node: u64) -> Bounds {
         let memory = match self.memory_bytes {
-            0 if available == 0 => Bounds::default().memory,
-            0 => (available / 4) as usize,
+            0 if node == 0 => Bounds::default().memory,
+            0 => (node / 4) as usize,
             bytes => bytes as usize,
         };
         let session_memory = memory.min(self.session_memory_bytes.max(self.statement_memory_bytes) as usize);

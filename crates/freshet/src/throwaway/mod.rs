@@ -20,6 +20,8 @@ use crate::{
     Failure,
     children::{NodeProcess, Ready, SpawnError},
     client::{Client, ClientError},
+    config::Settings,
+    memory, process,
     sql_client::Session,
 };
 
@@ -87,12 +89,15 @@ impl Nodes {
             Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
         })?;
         let all = plan.nodes + usize::from(plan.witness);
+        // They share this machine.
+        let share = memory::limit(&Settings::default(), process::available_bytes()) / plan.nodes.max(1) as u64;
+        let share = [OsString::from("--memory-bytes"), share.to_string().into()];
         Ok(Self {
             nodes: (0..all).map(|_| Node { process: None, paused: false, ready: None }).collect(),
             witness: plan.witness,
             net: plan.net.then(|| Net::prepare(all)).transpose()?,
             disks: plan.disks,
-            flags: plan.flags.clone(),
+            flags: share.into_iter().chain(plan.flags.iter().cloned()).collect(),
             start: plan.start,
             directory,
             sockets: tempfile::tempdir()?,

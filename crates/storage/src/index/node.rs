@@ -4,11 +4,11 @@ use std::ptr::NonNull;
 
 use freshet_base::{
     Lsn,
+    memory::{self, Owner},
     sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
 use super::{latch::VersionLatch, page::Page};
-use crate::used;
 
 /// Size of a leaf, in bytes.
 pub(super) const LEAF_BYTES: usize = 2048;
@@ -89,7 +89,7 @@ impl Leaf {
 
     /// An empty leaf that nobody else knows of.
     pub(super) fn allocate() -> NonNull<Leaf> {
-        used::taken(size_of::<Self>());
+        memory::taken(Owner::Indexes, size_of::<Self>());
         let leaf = Box::new(Self {
             header: Header { latch: VersionLatch::new(), level: 0 },
             next: AtomicPtr::new(std::ptr::null_mut()),
@@ -122,7 +122,7 @@ impl Inner {
     /// A node without children, `level` above the leaves, that nobody else knows of.
     pub(super) fn allocate(level: u32) -> NonNull<Inner> {
         debug_assert!(level > 0);
-        used::taken(size_of::<Self>());
+        memory::taken(Owner::Indexes, size_of::<Self>());
         let inner = Box::new(Self {
             header: Header { latch: VersionLatch::new(), level },
             page: Page::new(),
@@ -191,7 +191,7 @@ pub(super) unsafe fn bytes(pointer: Pointer) -> usize {
 pub(super) unsafe fn free(pointer: *mut u8) {
     let pointer: Pointer = pointer.cast();
     // SAFETY: the caller's promise.
-    used::given_back(unsafe { bytes(pointer) });
+    memory::given_back(Owner::Indexes, unsafe { bytes(pointer) });
     // SAFETY: the caller's promise; `level` says as what it was allocated.
     unsafe {
         if (*pointer).level == 0 {

@@ -222,13 +222,14 @@ pub struct NodeConfig {
     /// Choose a place that lasts.
     #[arg(long, value_name = "DIR", help_heading = COMMON)]
     pub directory: PathBuf,
-    /// How much memory tables may take: their rows, old versions of these, indexes. Above,
-    /// statements that add rows, change them or build indexes get 53200; reads, deletions, commits
-    /// and replication go on. A standby replays until an eighth above, and then only receives. 0:
-    /// nine tenths of the machine's memory, or of what the control group and the process may have,
-    /// less `sql.memory-bytes`. See docs/operations.md#memory.
+    /// How much memory the node may take: rows, old versions of these, indexes, log buffers, what
+    /// sessions keep and statements need. From 95 % on, statements that add rows, change them or
+    /// build indexes get 53200; reads, deletions, commits and replication go on. A standby replays
+    /// until an eighth above that, and then only receives. 0: three quarters of the machine's
+    /// memory, or of what the control group and the process may have. See
+    /// docs/operations.md#memory.
     ///
-    /// Set it where other programs share the machine; the same on all nodes.
+    /// Set it where other programs, or other nodes, share the machine; the same on all nodes.
     #[arg(long, value_name = "BYTES", help_heading = COMMON)]
     pub memory_bytes: u64,
     /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1
