@@ -163,8 +163,6 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = BeginAgain::start(&node, doors.address(), begun)?;
     let host = NodeHost { again: Some(again.clone()), ..NodeHost::new(Arc::clone(&node), Instant::now()) };
     let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, settings.server.open_status)?;
-    let of = Arc::downgrade(&node);
-    memory.within(move |bytes| of.upgrade().is_none_or(|node| node.admits_statements(bytes)));
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
     let beside = (beside.begin)(node.database(), server.address())?;
     let ready = Ready {

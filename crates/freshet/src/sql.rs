@@ -21,7 +21,6 @@ use freshet_query::{
 use crate::{
     Failure,
     config::{SqlListen, SqlSettings},
-    process,
 };
 
 /// How long sessions may take to end what they are at when the node stops.
@@ -145,6 +144,8 @@ pub(crate) fn start(
 ) -> Result<Serving, Failure> {
     let Prepared { address, socket_directory, files, listener } = prepared;
     drop(listener);
+    let of = Arc::downgrade(node);
+    memory.within(move |bytes| of.upgrade().is_none_or(|node| node.admits_statements(bytes)));
     let of_role = settings.connections_per_role();
     let limits = Limits { connections: settings.connections, of_role, ..Limits::default() };
     let setup = Setup {
@@ -152,7 +153,7 @@ pub(crate) fn start(
         general: general(),
         limits: limits.clone(),
         first_role: settings.user.clone(),
-        bounds: settings.bounds(process::available_bytes()),
+        bounds: settings.bounds(node.memory().limit.unwrap_or(0)),
         memory,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -1,6 +1,7 @@
 //! `freshet status`: how a node and its cluster are.
 
 pub mod failover;
+mod memory;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::{Map, Value};
@@ -299,24 +300,6 @@ fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// How much memory the node takes, of what it may, and what of it takes how much.
-fn memory_taken(memory: &Value, line: &mut impl FnMut(&str, String)) {
-    if !memory.is_object() {
-        return;
-    }
-    let of = memory["limit"].as_u64().map(|limit| format!(" of at most {}", units::bytes(limit)));
-    let (used, kept) = (units::bytes(number(memory, "used")), number(memory, "kept_for_snapshots"));
-    let owners = memory["owners"].as_object().into_iter().flatten();
-    let owners: Vec<_> =
-        owners.map(|(owner, bytes)| format!("{owner} {}", units::bytes(bytes.as_u64().unwrap_or(0)))).collect();
-    let kept = format!("; {} of the rows kept for open snapshots", units::bytes(kept));
-    line("memory", format!("{used}{}: {}{kept}", of.unwrap_or_default(), owners.join(", ")));
-    if memory["full"] == true {
-        let remedy = "statements that add rows get 53200; delete rows, end old transactions, or raise memory-bytes";
-        line("MEMORY FULL", remedy.to_owned());
-    }
-}
-
 /// What is wrong with the log, or will be with the certificate.
 fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(failure) = status["log_failure"].as_str() {
@@ -401,7 +384,7 @@ fn table(status: &Value) -> String {
             units::bytes(number(status, "peak_resident_bytes"))
         ),
     );
-    memory_taken(&status["memory"], &mut line);
+    memory::show(&status["memory"], &mut line);
     if let Some(doubt) = status["doubt"].as_str() {
         line("STATE IN DOUBT", doubt.to_owned());
         if let Some(leads_to) = status["doubt_leads_to"].as_str() {

@@ -92,8 +92,8 @@ impl OldSnapshots {
         let full = self.core.memory.measure();
         let most = if full { most.min(limit.map_or(u64::MAX, |limit| limit / 64)) } else { most };
         // What an old snapshot keeps on a standby, entries of deleted records above all, is not
-        // known.
-        let unknown = full && self.core.snapshots.primary().is_none();
+        // known, nor what it keeps of tables that were dropped or truncated.
+        let unknown = full && (self.core.snapshots.primary().is_none() || self.core.catalog.has_dropped());
         let kept = if unknown { self.core.memory.used().without_statements() } else { self.core.kept_for_snapshots() };
         let holder = if kept > most { self.holder(places) } else { None };
         let before = std::mem::replace(&mut looks.before, holder.map(|holder| (kept, holder)));
