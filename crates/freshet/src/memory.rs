@@ -45,17 +45,25 @@ impl Level {
     }
 }
 
+/// What a node may take that takes `used` bytes, where the system lets its process map `left` more.
+/// Stacks and the allocator's own count for that, too. A standby replays into an eighth more.
+fn mappable(used: u64, left: u64) -> u64 {
+    used.saturating_add(left) / 8 * 7
+}
+
 /// Looks now and then.
 pub(crate) struct MemoryWatch {
     node: Arc<Node>,
     next: Instant,
     level: Level,
+    /// Where the system bounds what the process maps: what was configured, and what holds since.
+    limits: Option<[u64; 2]>,
 }
 
 impl MemoryWatch {
     /// Looks at this node's.
     pub(crate) fn new(node: Arc<Node>) -> Self {
-        Self { node, next: Instant::now(), level: Level::Enough }
+        Self { node, next: Instant::now(), level: Level::Enough, limits: None }
     }
 
     /// Looks, if it is time to, and says what has changed.
@@ -64,6 +72,7 @@ impl MemoryWatch {
             return;
         }
         self.next = Instant::now() + EVERY;
+        self.adapt();
         let memory = self.node.memory();
         let level = Level::of(&memory, self.level);
         if level == self.level {
@@ -94,11 +103,33 @@ impl MemoryWatch {
         }
         self.level = level;
     }
+
+    /// Where the system bounds what the process maps, lowers the limit by what is mapped and not
+    /// counted: an allocation that fails ends the node.
+    fn adapt(&mut self) {
+        let Some(left) = process::left_to_map() else { return };
+        let MemoryStatus { used, limit, .. } = self.node.memory();
+        let limit = limit.unwrap_or(u64::MAX);
+        // Unless this has set it, it was configured.
+        let configured = self.limits.filter(|[_, set]| *set == limit).map_or(limit, |[configured, _]| configured);
+        let set = configured.min(mappable(used, left));
+        self.node.set_memory_bytes(set);
+        self.limits = Some([configured, set]);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A standby replays until an eighth above 95 %.
+    #[test]
+    fn what_may_be_mapped_is_never_used_up() {
+        for (used, left) in [(0, 1 << 30), (1 << 29, 1 << 20), (1 << 30, 0)] {
+            let limit = mappable(used, left);
+            assert!(limit / 20 * 19 + limit / 8 < used + left, "{used} {left}");
+        }
+    }
 
     #[test]
     fn a_level_is_left_when_clearly_less_is_taken() {
