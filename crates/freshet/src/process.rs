@@ -37,8 +37,8 @@ pub fn available_bytes() -> u64 {
     machine.map_or(0, |kilobytes| (kilobytes * 1024).min(most))
 }
 
-/// How many bytes more this process may map before the system refuses (`ulimit -d`, `-v`). None where
-/// there is no such limit.
+/// How many bytes more this process may map before the system refuses (`ulimit -d`, `-v`). None
+/// where there is no such limit.
 pub fn left_to_map() -> Option<u64> {
     let left = |(limited, mapped)| {
         let limit = getrlimit(limited).current?;
