@@ -377,7 +377,7 @@ fn table(status: &Value) -> String {
     line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
     line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
     line(
-        "memory",
+        "resident",
         format!(
             "{}, at most {} so far",
             units::bytes(number(status, "resident_bytes")),

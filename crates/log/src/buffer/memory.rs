@@ -13,6 +13,7 @@
 use std::{io, sync::Arc};
 
 use freshet_base::{
+    memory::{Held, Owner},
     sync::{AtomicU64, Ordering},
     words,
 };
@@ -29,6 +30,8 @@ const WORD: usize = 8;
 /// A fixed piece of memory, zero at first unless it is mapped.
 pub(crate) struct Memory {
     backing: Backing,
+    /// What is of the heap. Memory that others can map counts itself.
+    _held: Option<Held>,
 }
 
 enum Backing {
@@ -54,18 +57,18 @@ impl Memory {
         // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of
         // u64 (standard library's promise), and the box is owned, so nothing else points there.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
-        Self { backing: Backing::Heap(words) }
+        Self { backing: Backing::Heap(words), _held: Some(Held::by(Owner::Buffers, bytes)) }
     }
 
     /// `bytes` of zeros that others can map, a multiple of 4096.
     pub(crate) fn shared(bytes: usize, huge_pages: bool) -> io::Result<Self> {
         let memory = SharedMemory::new(bytes, huge_pages)?;
-        Ok(Self { backing: Backing::Shared(Arc::new(memory)) })
+        Ok(Self { backing: Backing::Shared(Arc::new(memory)), _held: None })
     }
 
     /// The ring of a buffer in persistent memory.
     pub(crate) fn persistent(buffer: Arc<PersistentBuffer>) -> Self {
-        Self { backing: Backing::Persistent(buffer) }
+        Self { backing: Backing::Persistent(buffer), _held: None }
     }
 
     #[inline]
@@ -97,7 +100,7 @@ impl Memory {
 
     #[cfg(loom)]
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { backing: Backing::Heap((0..bytes / WORD).map(|_| AtomicU64::new(0)).collect()) }
+        Self { backing: Backing::Heap((0..bytes / WORD).map(|_| AtomicU64::new(0)).collect()), _held: None }
     }
 
     /// Its size in bytes.
