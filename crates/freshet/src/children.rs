@@ -70,6 +70,9 @@ pub struct Ready {
     pub sql: Option<String>,
     /// The Unix socket where they connect, if there is one.
     pub sql_socket: Option<PathBuf>,
+    /// Where health checks and metrics are served, if they are.
+    #[serde(default)]
+    pub http: Option<String>,
     /// `primary` or `standby`; none of a witness.
     #[serde(default)]
     pub role: String,

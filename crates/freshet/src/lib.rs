@@ -30,6 +30,7 @@ mod demo;
 mod descriptors;
 mod disk;
 mod ending;
+mod http;
 mod inspect;
 pub mod interruption;
 mod level;

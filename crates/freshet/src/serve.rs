@@ -51,10 +51,28 @@ struct Ready<'a> {
     sql: Option<String>,
     /// The Unix socket where they connect, if there is one.
     sql_socket: Option<String>,
+    /// Where health checks and metrics are served, if they are.
+    http: Option<String>,
     role: String,
     node: String,
     cluster: String,
     pid: u32,
+}
+
+impl<'a> Ready<'a> {
+    fn of(node: &'a Node, server: &Server, sql: Option<&sql::Serving>) -> Self {
+        Self {
+            sql: sql.and_then(sql::Serving::address).map(|address| address.to_string()),
+            sql_socket: sql.and_then(sql::Serving::socket).map(|path| path.display().to_string()),
+            http: server.http().map(|address| address.to_string()),
+            address: server.address().to_string(),
+            listen: node.address(),
+            role: format!("{:?}", node.role()).to_lowercase(),
+            node: node.id().to_string(),
+            cluster: node.cluster().to_string(),
+            pid: std::process::id(),
+        }
+    }
 }
 
 /// Options of a node of the laboratory: it knows all keys.
@@ -111,7 +129,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
 
     let begun = begin_again::carry_out(&settings.node).map_err(Failure::new)?;
     let mut progress = Progress::default();
-    let reception = Reception::open(settings.server.address, progress.status(StartPhase::Tail))?;
+    let reception = Reception::open(&settings.server, progress.status(StartPhase::Tail))?;
     let mut prepared = sql::prepare(&settings.server.sql)?;
     let workers = Server::PLACES + beside.workers + sql::places(&settings.server.sql);
     let memory_bytes = memory::limit(&settings, process::available_bytes());
@@ -165,16 +183,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, settings.server.open_status)?;
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
     let beside = (beside.begin)(node.database(), server.address())?;
-    let ready = Ready {
-        sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
-        sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),
-        address: server.address().to_string(),
-        listen: node.address(),
-        role: format!("{:?}", node.role()).to_lowercase(),
-        node: node.id().to_string(),
-        cluster: node.cluster().to_string(),
-        pid: std::process::id(),
-    };
+    let ready = Ready::of(&node, &server, sql.as_ref());
     print_ready(&ready)?;
     tracing::info!(
         node = ready.node,
@@ -221,6 +230,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
+        ("--http-listen", server.http()),
         ("--sql-listen", sql.as_ref().and_then(sql::Serving::address)),
     ];
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {

@@ -48,7 +48,7 @@ impl From<Health> for ExitCode {
     }
 }
 
-fn health(status: &Value) -> Health {
+pub(crate) fn health(status: &Value) -> Health {
     let (role, standing) = (status["role"].as_str(), status["standing"]["standing"].as_str());
     let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
     let expires = status["certificate_expires"].as_u64();

@@ -127,6 +127,11 @@ impl Settings {
             let remedy = "clients and nodes need different ports: change address or listen";
             return Err(SettingError::new("address", address, remedy));
         }
+        if let Some(http) = self.server.http_listen.filter(|http| !http.ip().is_loopback()) {
+            let remedy = "HTTP is neither encrypted nor asks who comes: give an address of this machine alone, and put \
+                          a proxy in front of it for others";
+            return Err(SettingError::new("http-listen", http, remedy));
+        }
         Ok(())
     }
 

@@ -35,6 +35,12 @@ pub(crate) struct ServerSettings {
     /// Set it for a monitor without a certificate.
     #[arg(long, help_heading = "Membership")]
     pub(crate) open_status: bool,
+    /// Where health checks and metrics are served over HTTP: a loopback address and a port; port 0
+    /// takes a free one. None: nowhere. See docs/operations.md#health-checks-and-metrics.
+    ///
+    /// Set it for a load balancer, Kubernetes or Prometheus.
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
+    pub(crate) http_listen: Option<SocketAddr>,
     /// The processors that the node may use, like `0` or `0,2-3`. None: all.
     ///
     /// Set it to keep nodes apart on one machine.
@@ -172,7 +178,7 @@ pub(crate) struct SqlSettings {
     /// more gets 53200. It is part of `memory-bytes`. 0: a quarter of that.
     ///
     /// Lower it where tables fill the machine; raise it where queries are large and tables small.
-    #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
+    #[arg(id = "sql-memory-bytes", long, value_name = "BYTES", help_heading = LABORATORY)]
     pub(crate) memory_bytes: u64,
     /// How much memory one session may keep: its cursors and portals, prepared statements, settings
     /// and parameters, and the statement that it runs. No less than `sql.statement-memory-bytes`,
@@ -225,6 +231,7 @@ impl Default for ServerSettings {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
             open_status: false,
+            http_listen: None,
             pin: None,
             log: MessageSettings::default(),
             sql: SqlSettings::default(),

@@ -143,9 +143,10 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have those of the product in their files and scripts: lines are added here, and few
 /// are changed or removed.
-const KEYS: [(&str, &str, &str); 100] = [
+const KEYS: [(&str, &str, &str); 101] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
+    ("http-listen", "\"127.0.0.1:7\"", "127.0.0.1:7"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
     ("join", "\"primary:7401\"", "primary:7401"),
     ("advertise", "\"me:7501\"", "me:7501"),

@@ -42,7 +42,7 @@ use freshet_fabric::{
 use freshet_membership::{Credentials, Grant};
 
 use self::{completion::Completions, work::Lane};
-use crate::{Failure, protocol::Watermarks};
+use crate::{Failure, http::HttpPort, protocol::Watermarks};
 
 /// Clients at once. One more takes the place of the client that has wanted nothing for longest.
 const CLIENTS: usize = 512;
@@ -160,6 +160,7 @@ pub(crate) struct Doors {
     far: TcpListener,
     near: LocalListener,
     address: SocketAddr,
+    http: Option<HttpPort>,
 }
 
 impl Doors {
@@ -181,7 +182,7 @@ impl Doors {
                  machine need a certificate, like all others"
             );
         }
-        Ok(Self { far, near, address })
+        Ok(Self { far, near, address, http: None })
     }
 
     /// The address of the TCP port.
@@ -257,6 +258,7 @@ pub(crate) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
     doors: (Arc<TcpListener>, Arc<LocalListener>),
+    http: Option<HttpPort>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -277,8 +279,11 @@ impl Server {
         doors: Doors,
         open_status: bool,
     ) -> Result<Self, Failure> {
-        let Doors { far, near, address } = doors;
+        let Doors { far, near, address, http } = doors;
         let (far, near) = (Arc::new(far), Arc::new(near));
+        if let Some(http) = &http {
+            http.set_host(Arc::clone(&host));
+        }
         let shared = Arc::new(Shared {
             host,
             credentials,
@@ -293,7 +298,8 @@ impl Server {
             clients: Mutex::new(HashMap::new()),
             strangers: Strangers::new(STRANGERS, FAIR),
         });
-        let mut server = Self { shared, address, doors: (Arc::clone(&far), Arc::clone(&near)), threads: Vec::new() };
+        let doors = (Arc::clone(&far), Arc::clone(&near));
+        let mut server = Self { shared, address, doors, http, threads: Vec::new() };
         server.spawn("hash worker".to_owned(), |shared| work::run(&shared))?;
         server.spawn("commit answers".to_owned(), |shared| completion::answer_commits(&shared))?;
         server.spawn("view answers".to_owned(), |shared| completion::answer_views(&shared))?;
@@ -314,10 +320,16 @@ impl Server {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Where health checks and metrics are served, if they are.
+    pub(crate) fn http(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(HttpPort::address)
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        drop(self.http.take());
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.hashes.stop();
         self.shared.commits.stop();

@@ -3,7 +3,6 @@
 
 use std::{
     io::Write,
-    net::SocketAddr,
     os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,6 +14,8 @@ use std::{
 
 use crate::{
     Failure,
+    config::ServerSettings,
+    http::HttpPort,
     protocol::{self, Answer, Ask, Frames, Request, Response, VERSION},
     server::Doors,
 };
@@ -32,17 +33,19 @@ struct Shared {
 /// same machine. Other clients are refused: a node that starts may have no certificate yet.
 pub(crate) struct Reception {
     shared: Arc<Shared>,
+    http: Option<HttpPort>,
     doors: Arc<Doors>,
     threads: [JoinHandle<()>; 2],
 }
 
 impl Reception {
-    /// Starts answering at `address`, with `status` until that is changed.
+    /// Starts answering where `settings` say, with `status` until that is changed.
     ///
     /// # Errors
-    /// When the address cannot be had.
-    pub(crate) fn open(address: SocketAddr, status: String) -> Result<Self, Failure> {
-        let doors = Arc::new(Doors::open(address)?);
+    /// When an address cannot be had.
+    pub(crate) fn open(settings: &ServerSettings, status: String) -> Result<Self, Failure> {
+        let http = settings.http_listen.map(|address| HttpPort::open(address, status.clone())).transpose()?;
+        let doors = Arc::new(Doors::open(settings.address)?);
         let shared = Arc::new(Shared { status: Mutex::new(status), over: AtomicBool::new(false) });
         let (here, near) = (Arc::clone(&shared), Arc::clone(&doors));
         let answers = thread::Builder::new().name("reception".to_owned()).spawn(move || {
@@ -63,11 +66,14 @@ impl Reception {
                 drop(far.far.accept());
             }
         })?;
-        Ok(Self { shared, doors, threads: [answers, turns_away] })
+        Ok(Self { shared, http, doors, threads: [answers, turns_away] })
     }
 
     /// What to answer from now on: the status, as JSON.
     pub(crate) fn set_status(&self, status: String) {
+        if let Some(http) = &self.http {
+            http.set_status(status.clone());
+        }
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
@@ -76,7 +82,7 @@ impl Reception {
     /// # Errors
     /// When the thread has ended by itself, which it does not.
     pub(crate) fn close(self) -> Result<Doors, Failure> {
-        let Self { shared, doors, threads } = self;
+        let Self { shared, http, doors, threads } = self;
         shared.over.store(true, Ordering::SeqCst);
         // Clients that have come before this are answered first.
         Doors::knock(doors.address());
@@ -84,7 +90,8 @@ impl Reception {
         for thread in threads {
             thread.join().map_err(|_| ended())?;
         }
-        Arc::into_inner(doors).ok_or_else(ended)
+        let doors = Arc::into_inner(doors).ok_or_else(ended)?;
+        Ok(Doors { http, ..doors })
     }
 }
 
@@ -117,7 +124,8 @@ mod tests {
     #[test]
     fn early_clients_see_how_far_the_start_is() {
         let soon = Duration::from_secs(20);
-        let reception = Reception::open("127.0.0.1:0".parse().unwrap(), String::new()).unwrap();
+        let settings = ServerSettings { address: "127.0.0.1:0".parse().unwrap(), ..ServerSettings::default() };
+        let reception = Reception::open(&settings, String::new()).unwrap();
         let address = reception.doors.address().to_string();
         for status in ["{\"role\":\"starting\",\"done\":1}", "{\"role\":\"starting\",\"done\":2}"] {
             reception.set_status(status.to_owned());

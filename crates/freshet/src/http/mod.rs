@@ -1,0 +1,178 @@
+//! The HTTP port: health checks and metrics, for load balancers, Kubernetes and Prometheus. It only
+//! answers GET, HEAD and OPTIONS, changes nothing, and shows no secret ([`answer`]).
+//!
+//! A few threads accept and answer, one request of a connection each. A client has [`PATIENCE`] for
+//! all of it, so no more than that many clients are waited for, and for no longer.
+
+mod answer;
+mod metrics;
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use freshet_base::wait;
+
+use self::answer::Answer;
+use crate::{Failure, server::Host};
+
+const THREADS: usize = 4;
+/// A client has this long for its request, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After so long a thread that could not accept tries to again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// No request is longer, in bytes, nor has it more lines.
+const LONGEST: usize = 8 << 10;
+const HEADERS: usize = 64;
+
+/// Who knows the node's status.
+enum Source {
+    /// It starts: its status as JSON, as that was said last.
+    Starting(String),
+    Node(Arc<dyn Host>),
+}
+
+struct Shared {
+    source: Mutex<Source>,
+    stopping: AtomicBool,
+    /// Whom each thread serves.
+    served: [Mutex<Option<TcpStream>>; THREADS],
+}
+
+impl Shared {
+    fn set(&self, source: Source) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    fn serve(&self, thread: usize, stream: Option<TcpStream>) {
+        *self.served[thread].lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+
+    fn status(&self) -> String {
+        let host = match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
+            Source::Starting(status) => return status.clone(),
+            Source::Node(host) => Arc::clone(host),
+        };
+        host.status()
+    }
+}
+
+/// The open port. Dropping it closes it, and the connections.
+pub(crate) struct HttpPort {
+    shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl HttpPort {
+    /// Opens it at `address`, with this `status`, as JSON, until that is changed.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub(crate) fn open(address: SocketAddr, status: String) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(address).map_err(|cause| {
+            Failure::new(format!("cannot listen for HTTP at {address}: {cause}; choose another --http-listen"))
+        })?;
+        let source = Mutex::new(Source::Starting(status));
+        let shared = Shared { source, stopping: AtomicBool::new(false), served: Default::default() };
+        let address = listener.local_addr()?;
+        let mut port = Self { shared: Arc::new(shared), listener: Arc::new(listener), address, threads: Vec::new() };
+        for number in 0..THREADS {
+            let (shared, listener) = (Arc::clone(&port.shared), Arc::clone(&port.listener));
+            let run = move || run(&shared, &listener, number);
+            port.threads.push(thread::Builder::new().name(format!("http-{number}")).spawn(run)?);
+        }
+        Ok(port)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What to answer from now on while the node starts: its status, as JSON.
+    pub(crate) fn set_status(&self, status: String) {
+        self.shared.set(Source::Starting(status));
+    }
+
+    /// From now on `host` says how the node is.
+    pub(crate) fn set_host(&self, host: Arc<dyn Host>) {
+        self.shared.set(Source::Node(host));
+    }
+}
+
+impl Drop for HttpPort {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // It wakes all who accept.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        for served in &self.shared.served {
+            if let Some(stream) = &*served.lock().unwrap_or_else(PoisonError::into_inner) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        for thread in self.threads.drain(..) {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+        // A thread that is late no longer holds the node.
+        self.set_status(String::new());
+    }
+}
+
+fn run(shared: &Shared, listener: &TcpListener, thread: usize) {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let Ok((stream, _)) = listener.accept() else {
+            // Too many open files, say; or the listener is closed.
+            let _ = wait::sleep((Instant::now() + AGAIN).into());
+            continue;
+        };
+        shared.serve(thread, stream.try_clone().ok());
+        // Who closes the port finds the stream, or this finds that.
+        if !shared.stopping.load(Ordering::SeqCst) {
+            // Whatever goes wrong here is between this client and its connection.
+            let _ = serve(shared, &stream);
+        }
+        shared.serve(thread, None);
+    }
+}
+
+/// Answers one request.
+fn serve(shared: &Shared, mut stream: &TcpStream) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let (answer, has_body) = loop {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(_)) => {
+                let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+                break (Answer::to(method, target, || shared.status()), method != "HEAD");
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < LONGEST => {}
+            Ok(httparse::Status::Partial) | Err(_) => break (Answer::bad("this is no request that is served"), true),
+        }
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        let Some(left) = left else { return Err(io::ErrorKind::TimedOut.into()) };
+        stream.set_read_timeout(Some(left))?;
+        let mut some = [0; 1024];
+        match stream.read(&mut some)? {
+            0 => return Ok(()),
+            read => bytes.extend_from_slice(&some[..read]),
+        }
+    };
+    let mut response = answer.head().into_bytes();
+    if has_body {
+        response.extend_from_slice(answer.body.as_bytes());
+    }
+    stream.write_all(&response)
+}
