@@ -439,6 +439,8 @@ impl Promotion {
             }
             // Of those who stand at the same time, one continues.
             Plan::HigherTerm { .. } if self.binding && is_outbid => Stopped::Contested(self.term()),
+            // It was handed this term. Another node has a later one by now, and may lead in it.
+            Plan::HigherTerm { .. } if self.is_handed => Stopped::Contested(self.term()),
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
                 return Step::Ask;

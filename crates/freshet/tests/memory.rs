@@ -3,6 +3,7 @@
 mod common;
 
 use common::{SOON, Sql, open_sql, start, status};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Instant;
 
 /// What the node may take: some megabytes more than an empty database, and its log buffer.
@@ -143,6 +144,41 @@ fn an_idle_transaction_does_not_keep_what_was_truncated() {
             assert!(Instant::now() < deadline, "what was truncated stays: {:#}", status(&node)["memory"]);
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+    assert_eq!(state(idle.run("SELECT 1")), "72000");
+}
+
+/// What a snapshot has kept while the node was a standby is in no count once that leads.
+#[test]
+fn an_idle_reader_of_a_standby_does_not_stop_writes_when_that_leads() {
+    let place = tempfile::tempdir().unwrap();
+    let sql = open_sql(&place.path().join("access"));
+    let sql: Vec<&str> = sql.iter().map(String::as_str).collect();
+    let mut primary = start(&place.path().join("a"), &sql);
+    let file = place.path().join("b.toml");
+    std::fs::write(&file, "memory-bytes = 1073741824\n").unwrap();
+    let more = ["--join", &primary.ready().listen, "--config", file.to_str().unwrap()];
+    let standby = start(&place.path().join("b"), &[&sql[..], &more].concat());
+    common::wait_until(&primary, "it is in sync", |status| common::in_sync(status) == 1);
+    let session = Sql::connect(&primary);
+    session.run("CREATE TABLE t (id int PRIMARY KEY, v text)").unwrap();
+    session.run("INSERT INTO t SELECT g, repeat('x', 10000) FROM generate_series(1, 1000) g").unwrap();
+    let idle = Sql::connect(&standby);
+    idle.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(length(v)) FROM t").unwrap();
+    session.run("UPDATE t SET v = repeat('y', 10000)").unwrap();
+    Sql::connect(&standby).run("SELECT sum(length(v)) FROM t").unwrap();
+    primary.kill();
+    let (code, text) = common::run(&["promote", &standby.ready().address, "--primary-is-gone"]);
+    assert_eq!(code, Some(0), "{text}");
+    // Both versions of each row are there, and do not fit any more.
+    std::fs::write(&file, "memory-bytes = 25165824\n").unwrap();
+    kill_process(Pid::from_raw(standby.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    common::wait_until(&standby, "it is full", |status| status["memory"]["full"] == true);
+    let writer = Sql::connect(&standby);
+    let deadline = Instant::now() + SOON;
+    while state(writer.run("INSERT INTO t VALUES (0, 'z')")) != "00000" {
+        assert!(Instant::now() < deadline, "nothing is written: {:#}", status(&standby)["memory"]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(state(idle.run("SELECT 1")), "72000");
 }

@@ -70,7 +70,7 @@ impl OldSnapshots {
 
     /// Looks whether sessions, at these places among the workers, hold what is too old, or too
     /// much.
-    pub fn look(&self, places: impl Iterator<Item = usize>, bounds: &Bounds) {
+    pub fn look(&self, places: impl Iterator<Item = usize> + Clone, bounds: &Bounds) {
         let now = Instant::now();
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         if looks.last.is_some_and(|last| now - last < LOOK_AFTER) {
@@ -92,8 +92,14 @@ impl OldSnapshots {
         let full = self.core.memory.measure();
         let most = if full { most.min(limit.map_or(u64::MAX, |limit| limit / 64)) } else { most };
         // What an old snapshot keeps on a standby, entries of deleted records above all, is not
-        // known, nor what it keeps of tables that were dropped or truncated.
-        let unknown = full && (self.core.snapshots.primary().is_none() || self.core.catalog.has_dropped());
+        // known, nor what it has kept since then if the standby leads, nor what it keeps of tables
+        // that were dropped or truncated.
+        let begun = self.core.snapshots.primary().map(|primary| primary.log.start());
+        let is_of_standby = |place| {
+            let snapshot = self.core.participants.held(place).and_then(|held| held.snapshot);
+            begun.is_none_or(|begun| snapshot.is_some_and(|snapshot| snapshot < begun))
+        };
+        let unknown = full && (begun.is_none() || self.core.catalog.has_dropped() || places.clone().any(is_of_standby));
         let kept = if unknown { self.core.memory.used().without_statements() } else { self.core.kept_for_snapshots() };
         let holder = if kept > most { self.holder(places) } else { None };
         let before = std::mem::replace(&mut looks.before, holder.map(|holder| (kept, holder)));

@@ -181,9 +181,14 @@ fn a_role_is_handed_over_by_its_primary_before_others_are_asked() {
     assert_eq!(it.raise(state().fence), Ok(Fence::new(Term(2), Some(NodeId(2)))));
     let question = it.question(log(50));
     assert_eq!((question.term, question.binding, question.only), (Term(2), true, None));
+    let mut late = it.clone();
     it.observe(NodeId(1), Answer::Log(log(50)));
-    it.observe(NodeId(3), Answer::Log(leased));
+    it.observe(NodeId(3), Answer::Log(leased.clone()));
     assert_eq!(it.decide(0), Step::Finish { term: Term(2), after: Duration::ZERO }, "no lease is left");
+    // The node stood still, and the primary of before has taken its role back in the meantime.
+    late.observe(NodeId(1), Answer::Higher { highest: Term(3), holder: Some(NodeId(1)) });
+    late.observe(NodeId(3), Answer::Log(leased));
+    assert_eq!(late.decide(0), Step::Stop(Stopped::Contested(Term(2))));
 }
 
 #[test]

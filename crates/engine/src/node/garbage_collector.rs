@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{Lsn, Rid};
@@ -38,8 +38,17 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 struct Relief {
     /// What was below was dropped.
     horizon: Lsn,
-    /// How many bytes tables took after it.
+    /// How many bytes were taken after it, but for statements.
     left: u64,
+    /// When it ended, and how long it took.
+    ended: Option<(Instant, Duration)>,
+}
+
+impl Relief {
+    /// Whether so much time has passed since that another pass takes an eighth of it at most.
+    fn has_rested(&self) -> bool {
+        self.ended.is_none_or(|(at, took)| at.elapsed() > 8 * took.max(PAUSE))
+    }
 }
 
 /// Deleted records that readers may still see.
@@ -108,17 +117,20 @@ impl GarbageCollector {
         }
     }
 
-    /// Where memory is short, drops the versions of all records that no snapshot sees. Replay and
-    /// readers drop only those of records that they come across, and both stop when no memory is
-    /// left. A pass looks at all records, so another one begins only when a sixteenth of the limit
-    /// was taken since, or when replay waits and the horizon has moved.
+    /// Where memory is short, drops the versions of all records that no snapshot sees, on a standby
+    /// and on a primary that was one. Replay and readers drop only those of records that they come
+    /// across, and both stop when no memory is left. A pass looks at all records, so another one
+    /// begins only when a sixteenth of the limit was taken since, or when the horizon has moved and
+    /// replay waits, or, now and then, nothing may be added.
     fn relieve(&self, core: &Core, participant: &Participant, last: &mut Relief) {
         let Some((used, limit)) = core.memory.short() else {
             *last = Relief::default();
             return;
         };
         let horizon = core.oldest_needed();
-        let is_due = used > last.left.saturating_add(limit / 16) || core.memory.is_exhausted();
+        let more = used > last.left.saturating_add(limit / 16);
+        let is_due = more || core.memory.is_exhausted() || core.memory.measure() && last.has_rested();
+        let begun = Instant::now();
         if horizon <= last.horizon || !is_due {
             return;
         }
@@ -137,7 +149,8 @@ impl GarbageCollector {
                 participant.collect();
             }
         }
-        *last = Relief { horizon, left: core.memory.used().without_statements() };
+        let left = core.memory.used().without_statements();
+        *last = Relief { horizon, left, ended: Some((Instant::now(), begun.elapsed())) };
     }
 
     fn continues(&self) -> bool {
