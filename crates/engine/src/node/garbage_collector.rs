@@ -45,7 +45,7 @@ struct Relief {
 }
 
 impl Relief {
-    /// Whether so much time has passed since that another pass takes an eighth of it at most.
+    /// Whether enough time has passed since for another pass to take an eighth of it at most.
     fn has_rested(&self) -> bool {
         self.ended.is_none_or(|(at, took)| at.elapsed() > 8 * took.max(PAUSE))
     }
