@@ -21,7 +21,9 @@ use std::{collections::BTreeSet, time::Duration};
 use freshet_base::{Consent, Lsn, NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
-pub use self::candidacy::{Candidacy, LogState, NeedsOperator, Plan, has_successors, is_unattended};
+pub use self::candidacy::{
+    Candidacy, LogState, NeedsOperator, Plan, has_successors, is_to_be_unattended, is_unattended,
+};
 use crate::{
     handshake::{Refusal, Welcome},
     in_sync::{InSyncSet, Succession},

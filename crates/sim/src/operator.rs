@@ -3,7 +3,7 @@
 use freshet_base::{Consent, Safety, Term};
 use freshet_cluster::{
     in_sync::{Holder, InSyncSet},
-    promotion::is_unattended,
+    promotion::is_to_be_unattended,
     term::Fence,
 };
 
@@ -168,10 +168,10 @@ impl World {
         }
     }
 
-    /// Whether the nodes do without an operator while this primary leads.
+    /// Whether the nodes do without an operator while this primary leads, and all are there.
     pub(crate) fn is_unattended(&self, primary: usize) -> bool {
         let set = self.nodes[primary].disk.terms.set.as_ref();
-        self.scenario.automatic && is_unattended(self.scenario.safety, set).is_ok()
+        self.scenario.automatic && is_to_be_unattended(self.scenario.safety, set)
     }
 
     /// Whether a node takes the primary's term for another node's, and only an operator does

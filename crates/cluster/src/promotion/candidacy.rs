@@ -6,7 +6,7 @@ mod law;
 mod log_state;
 
 pub use self::{
-    automatic::{NeedsOperator, has_successors, is_unattended},
+    automatic::{NeedsOperator, has_successors, is_to_be_unattended, is_unattended},
     log_state::LogState,
 };
 

@@ -1,6 +1,6 @@
 //! Switch-over: this primary hands its role to a standby ([`freshet_replication::primary`]).
 
-use freshet_cluster::promotion::is_unattended;
+use freshet_cluster::promotion::is_to_be_unattended;
 use freshet_replication::primary::{Primary, SwitchOverError as Failed, SwitchedOver, UnderWay};
 
 pub use freshet_cluster::contest::Next as LeavesTerm;
@@ -15,7 +15,7 @@ impl Node {
     /// ([`freshet_cluster::contest`]), where no person is there to see to that. Never blocks for
     /// long.
     pub fn leaves_contested_term(&self) -> LeavesTerm {
-        let unattended = || is_unattended(self.config.safety, self.terms.get().set.as_ref()).is_ok();
+        let unattended = || is_to_be_unattended(self.config.safety, self.terms.get().set.as_ref());
         let contested = self.of_term(Primary::is_contested) == Some(true);
         if !contested || self.config.failover == Failover::Manual || !unattended() {
             return LeavesTerm::Rest;

@@ -67,6 +67,12 @@ pub fn is_unattended(safety: Safety, newest: Option<&InSyncSet>) -> Result<(), N
     if set.floor == 0 { Err(NeedsOperator::MayGoOnAlone) } else { Ok(()) }
 }
 
+/// The same, were all nodes in sync that belong to the cluster: one that cannot follow the primary
+/// of a contested term ([`crate::contest`]) is not.
+pub fn is_to_be_unattended(safety: Safety, newest: Option<&InSyncSet>) -> bool {
+    matches!(is_unattended(safety, newest), Ok(()) | Err(NeedsOperator::Away { .. }))
+}
+
 /// Whether the nodes that are in sync with a primary of this set, `in_sync` in number, can choose
 /// its successor at this moment.
 ///
@@ -159,11 +165,15 @@ mod tests {
     #[test]
     fn two_of_three_have_to_be_in_sync_with_a_primary() {
         let logs = |nodes: &[u64]| nodes.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
-        let three = first_set(NodeId(1), logs(&[1, 2, 3]));
+        let three = InSyncSet { floor: 1, ..first_set(NodeId(1), logs(&[1, 2, 3])) };
         assert_eq!(has_successors(&three, 2), Ok(()));
         let away = NeedsOperator::Away { belong: 3, in_sync: 2 };
         assert_eq!(has_successors(&three, 1), Err(away));
-        let two = InSyncSet { members: logs(&[1, 2]), ..three };
+        let two = InSyncSet { members: logs(&[1, 2]), ..three.clone() };
         assert_eq!(is_unattended(Safety::Majority, Some(&two)), Err(away));
+        // The third may be away since it has promised the term to another node.
+        let only_two = first_set(NodeId(1), logs(&[1, 2]));
+        let sets = [&three, &two, &only_two].map(|set| is_to_be_unattended(Safety::Majority, Some(set)));
+        assert_eq!(sets, [true, true, false]);
     }
 }
