@@ -76,7 +76,8 @@ fn witness(directory: &Path, join: &NodeProcess) -> (NodeProcess, Cable) {
     (witness, cable)
 }
 
-/// Blocks until `freshet members` ends with this code; returns what it shows, as text and as JSON.
+/// Blocks until `freshet members` ends with this code, for no other reason than a node that does
+/// not reach another one; returns what it shows, as text and as JSON.
 #[track_caller]
 fn members(asked: &NodeProcess, code: Option<i32>) -> (String, Value) {
     let address = &asked.ready().address;
@@ -84,8 +85,11 @@ fn members(asked: &NodeProcess, code: Option<i32>) -> (String, Value) {
     loop {
         let (ends_with, shown) = run(&["members", address]);
         let (and_so, json) = run(&["members", "--json", address]);
-        if (ends_with, and_so) == (code, code) {
-            return (shown, serde_json::from_str(&json).unwrap());
+        let all: Value = serde_json::from_str(json.lines().next().unwrap_or_default()).unwrap_or_default();
+        let misses = |node: &Value| node["unreached"].as_array().is_some_and(|nodes| !nodes.is_empty());
+        let is_why = code == WELL || all["nodes"].as_array().is_some_and(|nodes| nodes.iter().any(misses));
+        if (ends_with, and_so) == (code, code) && is_why && all["set_pending"].is_null() {
+            return (shown, all);
         }
         assert!(Instant::now() < deadline, "it ends with {ends_with:?} and {and_so:?}: {shown}{json}");
     }
