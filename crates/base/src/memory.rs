@@ -155,9 +155,12 @@ pub fn announced() -> u64 {
 
 /// How many bytes this process takes.
 pub fn usage() -> Usage {
-    let sum = |owner: Owner| STRIPED.iter().map(|stripe| stripe.0[owner as usize].load(Ordering::Relaxed)).sum::<i64>();
+    let mut sums = [0_i64; Owner::ALL.len()];
+    for stripe in &STRIPED {
+        sums.iter_mut().zip(&stripe.0).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
+    }
     // What one thread frees that another one has made may be seen before that.
-    Usage(Owner::ALL.map(|owner| sum(owner).max(0) as u64))
+    Usage(sums.map(|sum| sum.max(0) as u64))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,13 +4,9 @@ mod common;
 
 use common::{
     SOON, Sql, Writer, assert_same_state, connect, create_journal, in_sync, missing, open_sql, program, start, status,
-    wait_until, write,
+    wait_through_restart, wait_until, write,
 };
-use freshet::{
-    children::NodeProcess,
-    client::{Client, ClientError},
-    sql_client::SqlFailure,
-};
+use freshet::{children::NodeProcess, client::ClientError, sql_client::SqlFailure};
 use freshet_base::Consent;
 
 const QUORUM: [&str; 2] = ["--safety", "quorum:2"];
@@ -52,7 +48,9 @@ fn what_a_partitioned_primary_sends_is_refused() {
     for (mark, reason) in written.open.iter().chain(&written.refused) {
         assert!(refuses_with(reason), "{mark:?}: {reason}");
     }
-    let followed = started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
+    let followed = wait_through_restart(&old, "it follows", |status| {
+        status["role"] == "standby" && status["link"]["link"] == "following"
+    });
     assert_eq!(followed["term"], term);
     let late = write(&connect(&old), 3, 1, SOON).unwrap_err();
     assert!(matches!(&late, SqlFailure::Server { code, .. } if code == "25006"), "{late}");
@@ -69,21 +67,6 @@ fn what_a_partitioned_primary_sends_is_refused() {
     wait_until(&new, "everybody in sync", |status| in_sync(status) == 2);
     assert_same_state(&connect(&new), &connect(&old));
     assert_eq!(status(&old)["pid"], old.pid());
-}
-
-/// Blocks until a node has this status. It may start again before that, and answers no client while
-/// it does.
-fn started_again(node: &NodeProcess, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-    let deadline = std::time::Instant::now() + SOON;
-    loop {
-        let client = Client::connect(&node.ready().address, SOON);
-        let status = client.and_then(|client| client.status(SOON));
-        match status.map(|status| serde_json::from_str(&status).unwrap()) {
-            Ok(status) if condition(&status) => return status,
-            last => assert!(std::time::Instant::now() < deadline, "it has not come about: {last:#?}"),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -214,7 +197,9 @@ fn a_primary_that_stands_still_is_replaced_and_follows() {
     // What it shows would be out of date.
     assert!(reader.run("SELECT client FROM journal LIMIT 1").is_err(), "a primary of before has answered a reader");
     let written = writer.join();
-    started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
+    wait_through_restart(&old, "it follows", |status| {
+        status["role"] == "standby" && status["link"]["link"] == "following"
+    });
     assert_eq!(missing(&client, &written.acknowledged), []);
     wait_until(&leads, "both in sync", |status| in_sync(status) == 2);
     assert_same_state(&client, &connect(&old));
@@ -254,7 +239,9 @@ fn a_role_is_handed_over_under_load() {
     assert_eq!(missing(&client, &held), held);
     assert_eq!(missing(&client, &written.acknowledged), []);
     write(&client, 2, 1, SOON).unwrap();
-    started_again(&old, |status| status["role"] == "standby" && status["link"]["link"] == "following");
+    wait_through_restart(&old, "it follows", |status| {
+        status["role"] == "standby" && status["link"]["link"] == "following"
+    });
     wait_until(&third, "both in sync", |status| in_sync(status) == 2);
     assert_same_state(&client, &connect(&second));
     assert_same_state(&client, &connect(&old));

@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
 use common::{SOON, Sql, open_sql, start, status};
+use freshet::children::NodeProcess;
 use rustix::process::{Pid, Signal, kill_process};
-use std::time::Instant;
 
 /// What the node may take: some megabytes more than an empty database, and its log buffer.
 const LIMIT: &str = "41943040";
@@ -18,13 +23,30 @@ fn state(outcome: Result<Vec<String>, tokio_postgres::Error>) -> String {
     }
 }
 
+/// A node below this directory that may take [`LIMIT`].
+fn limited(place: &Path) -> NodeProcess {
+    let sql = open_sql(&place.join("access"));
+    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
+    flags.extend(["--memory-bytes", LIMIT]);
+    start(&place.join("a"), &flags)
+}
+
+/// Tries this statement again until it is not refused any more, until `deadline` at most.
+fn succeeds(node: &NodeProcess, session: &Sql, statement: &str, deadline: Instant) {
+    loop {
+        let outcome = state(session.run(statement));
+        if outcome == "00000" {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{statement}: {outcome}, {:#}", status(node)["memory"]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
     let place = tempfile::tempdir().unwrap();
-    let sql = open_sql(&place.path().join("access"));
-    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
-    flags.extend(["--memory-bytes", LIMIT]);
-    let node = start(&place.path().join("a"), &flags);
+    let node = limited(place.path());
     let session = Sql::connect(&node);
     let run = |text: &str| session.run(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     run("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE few (id int); INSERT INTO few VALUES (1), (2)");
@@ -89,11 +111,7 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
         run(&format!("DROP SCHEMA s{schema}"));
     }
     run("BEGIN; DELETE FROM t WHERE id % 2 = 0; COMMIT; DROP TABLE few");
-    let deadline = Instant::now() + SOON;
-    while state(session.run("INSERT INTO t VALUES (-1, 'y')")) != "00000" {
-        assert!(Instant::now() < deadline, "what was deleted is not given back: {:#}", status(&node)["memory"]);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    succeeds(&node, &session, "INSERT INTO t VALUES (-1, 'y')", Instant::now() + SOON);
     run("CREATE INDEX t_id ON t (id)");
 }
 
@@ -101,10 +119,7 @@ fn a_node_at_its_limit_refuses_what_adds_rows_and_does_all_else() {
 #[test]
 fn an_idle_transaction_ends_no_node() {
     let place = tempfile::tempdir().unwrap();
-    let sql = open_sql(&place.path().join("access"));
-    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
-    flags.extend(["--memory-bytes", LIMIT]);
-    let node = start(&place.path().join("a"), &flags);
+    let node = limited(place.path());
     let (session, idle) = (Sql::connect(&node), Sql::connect(&node));
     session.run("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE ROLE low").unwrap();
     session.run("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 200) g").unwrap();
@@ -116,7 +131,7 @@ fn an_idle_transaction_ends_no_node() {
         match state(session.run("UPDATE t SET v = repeat('y', 1000)")).as_str() {
             "00000" => updated += 200 * 1000,
             // Until it is given up.
-            "53200" => std::thread::sleep(std::time::Duration::from_millis(20)),
+            "53200" => std::thread::sleep(Duration::from_millis(20)),
             other => panic!("{other}"),
         }
         assert!(Instant::now() < deadline, "writers do not get on: {:#}", status(&node)["memory"]);
@@ -128,23 +143,15 @@ fn an_idle_transaction_ends_no_node() {
 #[test]
 fn an_idle_transaction_does_not_keep_what_was_truncated() {
     let place = tempfile::tempdir().unwrap();
-    let sql = open_sql(&place.path().join("access"));
-    let mut flags: Vec<&str> = sql.iter().map(String::as_str).collect();
-    flags.extend(["--memory-bytes", LIMIT]);
-    let node = start(&place.path().join("a"), &flags);
+    let node = limited(place.path());
     let (session, idle) = (Sql::connect(&node), Sql::connect(&node));
     session.run("CREATE TABLE t (id int, v text)").unwrap();
-    let fill = || state(session.run("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 1000) g"));
-    while fill() == "00000" {}
+    let fill = "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 1000) g";
+    while session.run(fill).is_ok() {}
     idle.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
     session.run("TRUNCATE t").unwrap();
     let deadline = Instant::now() + SOON;
-    for _ in 0..10 {
-        while fill() != "00000" {
-            assert!(Instant::now() < deadline, "what was truncated stays: {:#}", status(&node)["memory"]);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
+    (0..10).for_each(|_| succeeds(&node, &session, fill, deadline));
     assert_eq!(state(idle.run("SELECT 1")), "72000");
 }
 
@@ -174,12 +181,7 @@ fn an_idle_reader_of_a_standby_does_not_stop_writes_when_that_leads() {
     std::fs::write(&file, "memory-bytes = 25165824\n").unwrap();
     kill_process(Pid::from_raw(standby.pid() as i32).unwrap(), Signal::HUP).unwrap();
     common::wait_until(&standby, "it is full", |status| status["memory"]["full"] == true);
-    let writer = Sql::connect(&standby);
-    let deadline = Instant::now() + SOON;
-    while state(writer.run("INSERT INTO t VALUES (0, 'z')")) != "00000" {
-        assert!(Instant::now() < deadline, "nothing is written: {:#}", status(&standby)["memory"]);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    succeeds(&standby, &Sql::connect(&standby), "INSERT INTO t VALUES (0, 'z')", Instant::now() + SOON);
     assert_eq!(state(idle.run("SELECT 1")), "72000");
 }
 

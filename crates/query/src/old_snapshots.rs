@@ -97,7 +97,7 @@ impl OldSnapshots {
         let begun = self.core.snapshots.primary().map(|primary| primary.log.start());
         let is_of_standby = |place| {
             let snapshot = self.core.participants.held(place).and_then(|held| held.snapshot);
-            begun.is_none_or(|begun| snapshot.is_some_and(|snapshot| snapshot < begun))
+            snapshot.zip(begun).is_some_and(|(snapshot, begun)| snapshot < begun)
         };
         let unknown = full && (begun.is_none() || self.core.catalog.has_dropped() || places.clone().any(is_of_standby));
         let kept = if unknown { self.core.memory.used().without_statements() } else { self.core.kept_for_snapshots() };

@@ -1,5 +1,5 @@
 //! How much memory a node may take, and what is refused before it takes that. Reads, deletions,
-//! commits and replication go on.
+//! commits and replication continue.
 //!
 //! | from | happens |
 //! |---|---|

@@ -406,10 +406,9 @@ impl Node {
         Some(threshold)
     }
 
-    /// Of a standby: blocks until it has followed another node, or `deadline` passes; says whether
-    /// it has.
-    fn wait_joined(&self, deadline: Instant) -> bool {
-        self.composition().standby().is_some_and(|following| following.standby.wait_joined(deadline).is_ok())
+    /// Of a standby: whether it has followed another node.
+    fn has_joined(&self) -> bool {
+        self.composition().standby().is_some_and(|following| following.standby.wait_joined(Instant::now()).is_ok())
     }
 
     /// Of a standby: since when it is trying to follow another node.

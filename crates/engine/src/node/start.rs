@@ -572,7 +572,7 @@ impl Returning {
             loop {
                 std::thread::park_timeout(ASK_EVERY);
                 let Some(node) = weak.upgrade() else { return };
-                if node.role() != Role::Standby || node.wait_joined(Instant::now()) {
+                if node.role() != Role::Standby || node.has_joined() {
                     return;
                 }
                 // It would interrupt an attempt to follow, which ends by itself.

@@ -111,9 +111,9 @@ impl MostLag {
 }
 
 /// What the query asks for; the text, if that is neither bytes nor a time.
-fn most_lag(query: &str) -> Result<Option<MostLag>, String> {
-    let named = |part: &'_ str| part.strip_prefix("max-lag=").or_else(|| part.strip_prefix("lag=")).map(str::to_owned);
-    let Some(text) = query.split('&').find_map(named) else { return Ok(None) };
+fn most_lag(query: &str) -> Result<Option<MostLag>, &str> {
+    let mut parts = query.split('&').filter_map(|part| part.split_once('='));
+    let Some((_, text)) = parts.find(|(key, _)| matches!(*key, "max-lag" | "lag")) else { return Ok(None) };
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit {
@@ -124,7 +124,7 @@ fn most_lag(query: &str) -> Result<Option<MostLag>, String> {
         _ => None,
     };
     let bytes = shift.and_then(|shift| number.parse::<u64>().ok()?.checked_mul(1 << shift));
-    let most = bytes.map(MostLag::Bytes).or_else(|| humantime::parse_duration(&text).ok().map(MostLag::Time));
+    let most = bytes.map(MostLag::Bytes).or_else(|| humantime::parse_duration(text).ok().map(MostLag::Time));
     most.map(Some).ok_or(text)
 }
 

@@ -72,14 +72,17 @@ struct Families(Vec<Family>);
 
 impl Families {
     /// Begins one; what is [put](Self::put) next belongs to it.
-    fn gauge(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str) -> &mut Self {
-        self.0.push(Family { name, help, unit, counts: false, samples: Vec::new() });
+    fn begin(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str, counts: bool) -> &mut Self {
+        self.0.push(Family { name, help, unit, counts, samples: Vec::new() });
         self
     }
 
+    fn gauge(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str) -> &mut Self {
+        self.begin(name, unit, help, false)
+    }
+
     fn counter(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str) -> &mut Self {
-        self.0.push(Family { name, help, unit, counts: true, samples: Vec::new() });
-        self
+        self.begin(name, unit, help, true)
     }
 
     /// A value, if it is known.
@@ -108,11 +111,12 @@ fn seconds(of: &Value, key: &str) -> Option<f64> {
     of[key].is_object().then(|| time(of, key).as_secs_f64())
 }
 
-fn yes(is_so: bool) -> Option<f64> {
-    Some(f64::from(u8::from(is_so)))
+/// 1 where something is so.
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
 }
 
-/// The same names as in docs/glossary.md.
+/// Positions of the log, by their keys in the status.
 const POINTS: [(&str, &str); 11] = [
     ("reserved", "reserved"),
     ("filled", "filled"),
@@ -160,7 +164,7 @@ fn of_node(status: &Value, all: &mut Families) {
     all.gauge("node", None, "The node, its cluster and its version: always 1").put(&labels, Some(1.0));
     all.gauge("role", None, "1 for the role that the node has");
     for name in ["primary", "standby", "mirror", "starting", "taking-over"] {
-        all.put(&[("role", name)], yes(role == name));
+        all.put(&[("role", name)], Some(flag(role == name)));
     }
     let health = match health(status) {
         Health::Well => 0.0,
@@ -172,7 +176,7 @@ fn of_node(status: &Value, all: &mut Families) {
     all.gauge("standing", None, "1 for how the promise of a primary's level stands");
     if let Some(standing) = status["standing"]["standing"].as_str() {
         for name in ["safe", "degraded", "blocked", "lease-over", "fenced"] {
-            all.put(&[("standing", name)], yes(standing == name));
+            all.put(&[("standing", name)], Some(flag(standing == name)));
         }
     }
     all.gauge("term", None, "The term that the node is in").put(&[], whole(&status["term"]));
@@ -180,7 +184,7 @@ fn of_node(status: &Value, all: &mut Families) {
     let failover = &status["failover"];
     let lacks = failover["lacks"].is_string() || failover["by"] != "automatic";
     all.gauge("failover_automatic", None, "1 while the nodes replace a lost primary by themselves");
-    all.put(&[], failover.is_object().then(|| f64::from(u8::from(!lacks))));
+    all.put(&[], failover.is_object().then(|| flag(!lacks)));
     all.gauge("maintenance", Some(Unit::Seconds), "How long maintenance lasts yet");
     all.put(&[], seconds(failover, "maintenance").or(failover.is_object().then_some(0.0)));
     all.counter("processor", Some(Unit::Seconds), "Processor time of the process, and of parts of it");
@@ -198,7 +202,7 @@ fn of_log(status: &Value, all: &mut Families) {
     all.gauge("log_trouble", None, "1 while the log has failed, waits for room, or a device does not answer");
     if status["node"].is_string() {
         for (key, kind) in [("log_failure", "failed"), ("log_waits", "waits"), ("log_hangs", "hangs")] {
-            all.put(&[("kind", kind)], yes(status[key].is_string()));
+            all.put(&[("kind", kind)], Some(flag(status[key].is_string())));
         }
     }
     let checkpoint = &status["checkpoint"];
@@ -207,7 +211,7 @@ fn of_log(status: &Value, all: &mut Families) {
     all.gauge("checkpoint_duration", Some(Unit::Seconds), "How long the newest checkpoint took");
     all.put(&[], seconds(checkpoint, "took"));
     all.gauge("checkpoint_failed", None, "1 while checkpoints fail");
-    all.put(&[], checkpoint.is_object().then(|| f64::from(u8::from(checkpoint["failure"].is_string()))));
+    all.put(&[], checkpoint.is_object().then(|| flag(checkpoint["failure"].is_string())));
 }
 
 /// How far standbys are behind, as they see that themselves, and as their primary does.
@@ -221,7 +225,7 @@ fn of_standbys(status: &Value, all: &mut Families) {
         all.put(&[("stage", stage)], seconds(&status[key], "time"));
     }
     all.gauge("following", None, "1 while the log flows to this node from its primary");
-    all.put(&[], status["link"].is_object().then(|| f64::from(u8::from(status["link"]["link"] == "following"))));
+    all.put(&[], status["link"].is_object().then(|| flag(status["link"]["link"] == "following")));
     let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
     let named = |standby: &Value| [text_of(&standby["node"]), text_of(&standby["address"])];
     let mut one = |name, unit, help, value: &dyn Fn(&Value) -> Option<f64>| {
@@ -231,8 +235,8 @@ fn of_standbys(status: &Value, all: &mut Families) {
             all.put(&[("standby", &node), ("address", &address)], value(standby));
         }
     };
-    one("standby_connected", None, "1 while the log flows to this standby", &|it| yes(it["connected"] == true));
-    one("standby_in_sync", None, "1 while commits count on this standby", &|it| yes(it["in_sync"] == true));
+    one("standby_connected", None, "1 while the log flows to this standby", &|it| Some(flag(it["connected"] == true)));
+    one("standby_in_sync", None, "1 while commits count on this standby", &|it| Some(flag(it["in_sync"] == true)));
     one("standby_ack_lag", Some(Unit::Bytes), "What it has not acknowledged", &|it| whole(&it["ack_lag_bytes"]));
     one("standby_visible_lag", Some(Unit::Bytes), "What its readers do not see", &|it| whole(&it["visible_lag_bytes"]));
     one("standby_ack_lag_time", Some(Unit::Seconds), "For how long it has owed acknowledgements", &|it| {
@@ -240,7 +244,7 @@ fn of_standbys(status: &Value, all: &mut Families) {
     });
     let witness = &status["witness"];
     all.gauge("witness_connected", None, "1 while the witness answers");
-    all.put(&[], witness.is_object().then(|| f64::from(u8::from(witness["connected"] == true))));
+    all.put(&[], witness.is_object().then(|| flag(witness["connected"] == true)));
 }
 
 fn of_memory(status: &Value, all: &mut Families) {
@@ -251,7 +255,7 @@ fn of_memory(status: &Value, all: &mut Families) {
     }
     all.gauge("memory_limit", Some(Unit::Bytes), "memory-bytes").put(&[], whole(&memory["limit"]));
     all.gauge("memory_full", None, "1 while statements that add rows get 53200");
-    all.put(&[], memory["full"].as_bool().and_then(yes));
+    all.put(&[], memory["full"].as_bool().map(flag));
     all.gauge("memory_kept_for_snapshots", Some(Unit::Bytes), "Old versions that open snapshots keep");
     all.put(&[], whole(&memory["kept_for_snapshots"]));
     all.gauge("resident", Some(Unit::Bytes), "Memory that the process has resident");
@@ -269,7 +273,7 @@ fn of_state(status: &Value, all: &mut Families) {
     all.counter("damage", None, "What these have found damaged").put(&[], whole(&sweep["damage"]));
     let in_doubt = status.get("doubt").map(|doubt| !doubt.is_null());
     all.gauge("state_in_doubt", None, "1 while the state of this node is not that of its primary");
-    all.put(&[], in_doubt.and_then(yes));
+    all.put(&[], in_doubt.map(flag));
     let met = status["two_primaries"].as_array();
     all.gauge("two_primaries", None, "Primaries that this node has met beside its own");
     all.put(&[], met.map(|met| met.len() as f64));

@@ -129,17 +129,22 @@ impl Drop for HttpPort {
 }
 
 fn run(shared: &Shared, listener: &TcpListener, thread: usize) {
-    while !shared.stopping.load(Ordering::SeqCst) {
-        let Ok((stream, _)) = listener.accept() else {
-            // Too many open files, say; or the listener is closed.
-            let _ = wait::sleep((Instant::now() + AGAIN).into());
-            continue;
-        };
-        shared.serve(thread, stream.try_clone().ok());
+    loop {
+        let accepted = listener.accept().ok().map(|(stream, _)| stream);
+        shared.serve(thread, accepted.as_ref().and_then(|stream| stream.try_clone().ok()));
         // Who closes the port finds the stream, or this finds that.
-        if !shared.stopping.load(Ordering::SeqCst) {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        match accepted {
             // Whatever goes wrong here is between this client and its connection.
-            let _ = serve(shared, &stream);
+            Some(stream) => {
+                let _ = serve(shared, &stream);
+            }
+            // Too many open files, say.
+            None => {
+                let _ = wait::sleep((Instant::now() + AGAIN).into());
+            }
         }
         shared.serve(thread, None);
     }

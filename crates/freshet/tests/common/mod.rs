@@ -205,14 +205,15 @@ pub fn run(words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// A node that may start again before it is like that.
-pub fn wait_through_restart(node: &NodeProcess, what: &str, is_so: impl Fn(&Value) -> bool) {
+/// Blocks until a node has such a status, and returns it. It may start again before that, and
+/// answers no client while it does.
+pub fn wait_through_restart(node: &NodeProcess, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + SOON;
     let ask = || Client::connect(&node.ready().address, SOON).and_then(|client| client.status(SOON)).ok();
     loop {
         let status: Value = ask().and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
         if is_so(&status) {
-            return;
+            return status;
         }
         assert!(Instant::now() < deadline, "{what} has not come about: {status:#}");
         std::thread::sleep(Duration::from_millis(20));

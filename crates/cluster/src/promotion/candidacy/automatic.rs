@@ -97,7 +97,7 @@ impl Candidacy {
     /// moment, as far as it knows, and some of them answer. Then it has them promise before it
     /// begins a term, though its level needs no answer: else two nodes may begin one at once.
     pub fn may_be_succeeded(&self, safety: Safety) -> bool {
-        self.answered().next().is_some() && is_unattended(safety, self.newest_set().as_ref()).is_ok()
+        self.answered().next().is_some() && self.any_can_be_lost(safety)
     }
 
     /// Whether nodes that are silent are no loss once enough have answered: any can be lost, as far
@@ -105,7 +105,11 @@ impl Candidacy {
     /// disk, unless that has a later promise to another node.
     pub(crate) fn does_without_silent(&self, safety: Safety) -> bool {
         let waits = self.comes_back.is_some_and(|back| back.promised.is_none());
-        !waits && is_unattended(safety, self.newest_set().as_ref()).is_ok()
+        !waits && self.any_can_be_lost(safety)
+    }
+
+    fn any_can_be_lost(&self, safety: Safety) -> bool {
+        is_unattended(safety, self.newest_set().as_ref()).is_ok()
     }
 
     /// How many synchronous nodes were heard.

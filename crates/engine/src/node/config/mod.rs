@@ -224,9 +224,9 @@ pub struct NodeConfig {
     pub directory: PathBuf,
     /// How much memory the node may take: rows, old versions of these, indexes, log buffers, what
     /// sessions keep and statements need. From 95 % on, statements that add rows, change them or
-    /// build indexes get 53200; reads, deletions, commits and replication go on. A standby replays
-    /// until an eighth above that, and then only receives. 0: three quarters of the machine's
-    /// memory, or of what the control group and the process may have. See
+    /// build indexes get 53200; reads, deletions, commits and replication continue. A standby
+    /// replays until an eighth above that, and then only receives. 0: three quarters of the
+    /// machine's memory, or of what the control group and the process may have. See
     /// docs/operations.md#memory.
     ///
     /// Set it where other programs, or other nodes, share the machine; the same on all nodes.
