@@ -4,8 +4,9 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: freshet_allocator::Counting = freshet_allocator::Counting;
 
 fn main() -> ExitCode {
+    freshet_allocator::set_up();
     freshet::main()
 }

@@ -222,3 +222,41 @@ fn a_standby_without_memory_replays_again_when_its_readers_are_gone() {
     session.run("UPDATE t SET v = 'z'").unwrap();
     common::wait_until(&primary, "it is in sync again", |status| common::in_sync(status) == 1);
 }
+
+/// What sessions of a role without privileges may have made at the same time, whatever with, stays
+/// within the limit, but for what the program and its threads take.
+#[test]
+fn what_functions_make_is_refused_before_it_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let node = limited(place.path());
+    Sql::connect(&node).run("CREATE TABLE lines (v text)").unwrap();
+    let wide: Vec<_> = (0..1000).map(|number| format!("repeat('x', 65000) || {number}")).collect();
+    let statements = [
+        "SELECT length(repeat('x', 67000000))".to_owned(),
+        "SELECT ('[' || repeat('{},', 10000000) || '1]')::jsonb -> 0".to_owned(),
+        format!("SELECT {}", wide.join(", ")),
+        "SELECT count(*) FROM generate_series(1, 20000) g, LATERAL (SELECT string_agg(repeat('y', 1000), '') \
+         FROM generate_series(1, 50) h WHERE h <> g) z (t) WHERE length(t) > 1"
+            .to_owned(),
+        r"SELECT 'aaa' ~ '(\w{29}){29}'".to_owned(),
+        "SELECT array_length(string_to_array(repeat('a,', 4000000), ','), 1)".to_owned(),
+        "INSERT INTO lines SELECT repeat('z', 3000000) FROM generate_series(1, 100)".to_owned(),
+    ];
+    let peak = || status(&node)["peak_resident_bytes"].as_u64().unwrap();
+    let before = peak();
+    std::thread::scope(|scope| {
+        for number in 0..28 {
+            let (node, statements) = (&node, &statements);
+            scope.spawn(move || {
+                let session = Sql::connect(node);
+                let turns = (0..statements.len()).map(|round| &statements[(number + round) % statements.len()]);
+                let refused = turns.filter(|statement| state(session.run(statement)) == "53200").count();
+                assert!(refused > 3, "{refused} were refused to session {number}");
+            });
+        }
+    });
+    // Before they were, 28 sessions took 2 GiB for that.
+    let more = (peak() - before) >> 20;
+    assert!(more < 250, "{more} MiB");
+    assert_eq!(Sql::connect(&node).run("SELECT length(repeat('x', 1000000))").unwrap(), ["1000000"]);
+}

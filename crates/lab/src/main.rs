@@ -37,7 +37,7 @@ use self::{
 };
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: freshet_allocator::Counting = freshet_allocator::Counting;
 
 /// Measures and attacks Freshet, a main-memory transactional database.
 #[derive(Debug, Parser)]
@@ -104,5 +104,6 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    freshet_allocator::set_up();
     freshet::end(Lab::parse().command.run())
 }

@@ -19,6 +19,7 @@
 //! code and wording.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod error;
 pub mod explain;
 pub mod functions;

@@ -233,6 +233,16 @@ impl Reservation {
         }
     }
 
+    /// Makes it `bytes` in all, which are there already ([`Pool::force`]).
+    pub fn force(&self, bytes: usize) {
+        let before = self.bytes();
+        match bytes.checked_sub(before) {
+            Some(more) => self.pool.force(more),
+            None => self.pool.give(before - bytes),
+        }
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// How many bytes it has.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

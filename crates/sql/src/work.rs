@@ -2,15 +2,19 @@
 //!
 //! Who runs a statement says once for its thread how to ask whether the statement is to end, and
 //! from where its memory is taken ([`within`]). What may take long for a single value or a single
-//! plan says how much it does ([`done`]), and what it keeps besides, where nobody else counts
-//! that ([`keep`]). Outside of a statement nothing is asked and nothing is counted.
+//! plan says how much it does ([`done`]), and what it keeps besides, where nobody else counts that
+//! ([`keep`]). Outside of a statement nothing is asked and nothing is counted. What the work of a
+//! session takes from the allocator is counted besides ([`for_session`]).
 
 use std::{cell::Cell, sync::Arc};
 
 use scoped_tls_hkt::scoped_thread_local;
 
+use freshet_base::memory as process;
+
 use crate::{
     SqlError,
+    account::{self, Account},
     memory::{Pool, Reservation},
 };
 
@@ -30,6 +34,21 @@ const PIECE: usize = 4096;
 struct Statement<'s> {
     check: &'s dyn Fn() -> Result<(), SqlError>,
     memory: &'s Arc<Pool>,
+    session: Option<&'s Session<'s>>,
+}
+
+/// The session that has the statement run.
+struct Session<'s> {
+    account: &'s Account,
+    /// What the thread had when it began.
+    start: i64,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        LOOK.set(i64::MAX);
+        self.account.end(self.start);
+    }
 }
 
 scoped_thread_local!(static STATEMENT: for<'s> &'s Statement<'s>);
@@ -37,12 +56,62 @@ scoped_thread_local!(static STATEMENT: for<'s> &'s Statement<'s>);
 thread_local! {
     /// How many steps are left until it is asked again.
     static LEFT: Cell<usize> = const { Cell::new(EVERY) };
+    /// When the thread has more than this, its session's account is looked at.
+    static LOOK: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 
 /// Does something as part of a statement: `check` fails when it is to end, and what it keeps is
 /// taken from `memory`.
 pub fn within<T>(check: &dyn Fn() -> Result<(), SqlError>, memory: &Arc<Pool>, work: impl FnOnce() -> T) -> T {
-    STATEMENT.set(&Statement { check, memory }, work)
+    if !STATEMENT.is_set() {
+        return STATEMENT.set(&Statement { check, memory, session: None }, work);
+    }
+    STATEMENT.with(|around| STATEMENT.set(&Statement { check, memory, session: around.session }, work))
+}
+
+/// Does something as part of a statement of a session, and counts what it takes from the allocator.
+pub fn for_session<T>(
+    check: &dyn Fn() -> Result<(), SqlError>,
+    memory: &Arc<Pool>,
+    account: &Account,
+    work: impl FnOnce() -> T,
+) -> T {
+    let start = process::of_this_thread();
+    LOOK.set(start + account::EVERY);
+    let session = Session { account, start };
+    STATEMENT.set(&Statement { check, memory, session: Some(&session) }, work)
+}
+
+/// The account of the session is looked at.
+#[cold]
+fn look(session: &Session<'_>) -> Result<(), SqlError> {
+    LOOK.set(process::of_this_thread() + account::EVERY);
+    session.account.look(session.start)
+}
+
+/// What was made has its place in the session's account.
+///
+/// # Errors
+/// 53200.
+#[inline]
+pub fn made() -> Result<(), SqlError> {
+    if process::of_this_thread() <= LOOK.get() {
+        return Ok(());
+    }
+    STATEMENT.with(|statement| statement.session.map_or(Ok(()), look))
+}
+
+/// There is room for something of this many bytes that is about to be allocated, and is counted
+/// from then on.
+///
+/// # Errors
+/// 53200.
+pub fn room_for(bytes: usize) -> Result<(), SqlError> {
+    if bytes < STEP || !STATEMENT.is_set() {
+        return Ok(());
+    }
+    STATEMENT
+        .with(|statement| statement.session.map_or(Ok(()), |session| session.account.make_room(session.start, bytes)))
 }
 
 /// Does something as part of the same statement, whose memory is taken from here.
@@ -58,7 +127,13 @@ pub fn charged_to<T>(memory: &Arc<Pool>, work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// 57014, 57P01.
 pub fn check() -> Result<(), SqlError> {
-    if STATEMENT.is_set() { STATEMENT.with(|statement| (statement.check)()) } else { Ok(()) }
+    if !STATEMENT.is_set() {
+        return Ok(());
+    }
+    STATEMENT.with(|statement| {
+        statement.session.map_or(Ok(()), look)?;
+        (statement.check)()
+    })
 }
 
 /// Counts steps, each about as long as a comparison of two short values.
@@ -70,7 +145,7 @@ pub fn done(steps: usize) -> Result<(), SqlError> {
     match LEFT.get().checked_sub(steps) {
         Some(left) => {
             LEFT.set(left);
-            Ok(())
+            made()
         }
         None => {
             LEFT.set(EVERY);

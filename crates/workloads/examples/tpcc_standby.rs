@@ -29,7 +29,7 @@ use freshet_workloads::{
 
 /// As the server has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: freshet_allocator::Counting = freshet_allocator::Counting;
 
 const LOADED_AT: u64 = 1_700_000_000_000_000;
 /// As far as the standby may be behind.

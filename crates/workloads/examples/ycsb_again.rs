@@ -25,7 +25,7 @@ use freshet_workloads::{
 
 /// As the server has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: freshet_allocator::Counting = freshet_allocator::Counting;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

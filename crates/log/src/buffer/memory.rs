@@ -57,7 +57,7 @@ impl Memory {
         // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of
         // u64 (standard library's promise), and the box is owned, so nothing else points there.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
-        Self { backing: Backing::Heap(words), _held: Some(Held::by(Owner::Buffers, bytes)) }
+        Self { backing: Backing::Heap(words), _held: Some(Held::allocated(Owner::Buffers, bytes)) }
     }
 
     /// `bytes` of zeros that others can map, a multiple of 4096.

@@ -1,6 +1,6 @@
 //! PostgreSQL's binary format: a header, rows of fields with their lengths, a trailer.
 
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, work};
 
 use super::{Decoder, Fields, LONGEST_ROW, bad_format};
 
@@ -123,7 +123,7 @@ impl Decoder for BinaryDecoder {
         if self.buffer.len() > LONGEST_ROW {
             return Err(bad_format(format!("a row is longer than {LONGEST_ROW} bytes")));
         }
-        Ok(())
+        work::made()
     }
 
     fn finish(&mut self, _: &mut dyn FnMut(&Fields) -> Result<(), SqlError>) -> Result<(), SqlError> {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, work};
 
 use super::{Format, Kind, LONGEST_ROW, bad_format};
 
@@ -53,7 +53,7 @@ impl Lines {
     /// The next bytes.
     ///
     /// # Errors
-    /// 22P04 when a line becomes too long.
+    /// 22P04 when a line becomes too long; 53200.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SqlError> {
         if self.ended {
             // What follows the marker is passed over.
@@ -66,7 +66,7 @@ impl Lines {
             return Err(bad_format(format!("a row is longer than {LONGEST_ROW} bytes")));
         }
         self.buffer.extend_from_slice(bytes);
-        Ok(())
+        work::made()
     }
 
     /// The bytes of a line.

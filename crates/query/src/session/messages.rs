@@ -12,7 +12,7 @@ use freshet_postgres::{
     TransactionStatus, Types,
 };
 use freshet_sql::{
-    SqlError, SqlState, Type, Value,
+    SqlError, SqlState, Type, Value, account,
     memory::{Pool, Reservation},
     types::{Kind, Timestamp, binary, text},
     work,
@@ -355,18 +355,23 @@ impl Session<'_> {
 }
 
 /// What ends what a session does for its client, and from where its memory is taken.
-struct Account(Arc<Flag>, Arc<Pool>);
+struct Account(Arc<Flag>, Arc<Pool>, Arc<account::Account>);
 
 impl Account {
     fn of(session: &Session<'_>) -> Self {
-        Self(Arc::clone(&session.state.flag), Arc::clone(&session.state.memory))
+        let state = &session.state;
+        if session.block.is_none() {
+            state.account.begin();
+        }
+        Self(Arc::clone(&state.flag), Arc::clone(&state.memory), Arc::clone(&state.account))
     }
 
     /// Does something for a client. A panic in it fails the statement, and with that its
     /// transaction, and nothing else.
     fn contained<T>(&self, work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
-        let Self(flag, memory) = self;
-        let done = panics::contained("a statement", || work::within(&|| flag.check(), memory, work));
+        let Self(flag, memory, account) = self;
+        let work = || work::for_session(&|| flag.check(), memory, account, work);
+        let done = panics::contained("a statement", work);
         done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)
     }
 }

@@ -48,6 +48,7 @@ use freshet_engine::{Lsn, Worker};
 use freshet_postgres::{Out, Part, Report, Severity, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState, Value,
+    account::Account,
     memory::{Pool, Reservation},
     types::{EvalContext, Large, Timestamp},
 };
@@ -120,6 +121,8 @@ pub struct State {
     pub client: Option<SocketAddr>,
     /// The memory that it may take.
     pub memory: Arc<Pool>,
+    /// What its work takes from the allocator.
+    pub account: Arc<Account>,
     /// What SET, SHOW and the start-up packet know.
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
@@ -284,8 +287,7 @@ impl<'w> Session<'w> {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
         let opened = database::open(&shared, &common, role, database)?;
-        let (oid, superuser, standby) = (role.oid, role.superuser, shared.is_standby());
-        let bounds = shared.bounds();
+        let (oid, superuser, standby, bounds) = (role.oid, role.superuser, shared.is_standby(), shared.bounds());
         let memory = bounds.session(&shared.memory);
         let mut settings = Settings::of(&bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
@@ -311,6 +313,7 @@ impl<'w> Session<'w> {
                 pid: opening.pid,
                 place: worker.place(),
                 client: opening.peer.origin.address(),
+                account: Account::of(&memory),
                 memory,
                 settings,
                 schema,

@@ -25,6 +25,7 @@ mod bits;
 mod bytes;
 mod cast;
 mod comparison;
+mod compiled;
 mod crypto;
 mod datetime;
 mod format_datetime;
@@ -81,6 +82,7 @@ const MAX_EXTENT: usize = 64 << 20;
 #[inline]
 pub fn made(value: Value, context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let extent = extent(&value);
+    work::made()?;
     if extent >= LARGE {
         if extent > MAX_EXTENT {
             return Err(string::too_long());

@@ -7,7 +7,10 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use super::posix::{Class, DEEPEST, Groups, Node, Place, Posix};
+use super::{
+    compiled::build,
+    posix::{Class, DEEPEST, Groups, Node, Place, Posix},
+};
 use crate::{SqlError, SqlState, work};
 
 /// A compiled regular expression.
@@ -126,7 +129,7 @@ mod cost {
 }
 
 #[cold]
-fn too_complex() -> SqlError {
+pub(super) fn too_complex() -> SqlError {
     invalid("regular expression is too complex")
 }
 
@@ -213,18 +216,6 @@ impl Regex {
         };
         Ok(groups.map(|groups| Captures { text, groups }))
     }
-}
-
-fn build(written: &str, any_case: bool) -> Result<regex::Regex, SqlError> {
-    let built = regex::RegexBuilder::new(written).case_insensitive(any_case).build();
-    built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => too_complex(),
-        _ => {
-            let detail = error.to_string();
-            let range = detail.contains("invalid character class range");
-            invalid(if range { "invalid character range" } else { "syntax error" }).with_detail(detail)
-        }
-    })
 }
 
 /// Reads PostgreSQL's regular expressions.

@@ -316,7 +316,9 @@ fn pad(arguments: &[Value], front: bool) -> Result<Value, SqlError> {
     }
     // The filling may have up to four bytes per character.
     checked_length(text.len() + (length - have).saturating_mul(4))?;
-    let mut out = String::with_capacity(text.len() + length - have);
+    let least = text.len() + length - have;
+    work::room_for(2 * least)?;
+    let mut out = String::with_capacity(least);
     if !front {
         out.push_str(text);
     }
@@ -438,7 +440,10 @@ fn split_part(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
 fn repeat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Int4(count));
     let count = (*count).max(0) as usize;
-    checked_length(text.len().saturating_mul(count))?;
+    let length = text.len().saturating_mul(count);
+    checked_length(length)?;
+    // The text, and the value that it becomes.
+    work::room_for(2 * length)?;
     Ok(Value::text(text.repeat(count)))
 }
 
