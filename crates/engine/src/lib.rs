@@ -24,6 +24,7 @@ pub use freshet_log::{
 pub use freshet_mirror::format as mirror_format;
 pub use freshet_replication::tape;
 pub use freshet_replication::{
+    maintenance::Order,
     members::{ASYNCHRONOUS, STILL_COUNTED, ask_members},
     primary::VisibleWanted,
     status::{Load as StandbyLoad, PrimaryStatus, RoundTrips, StandbyStatus},

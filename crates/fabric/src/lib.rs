@@ -32,6 +32,7 @@
 
 pub mod channel;
 mod error;
+pub mod foreign;
 pub mod frame;
 pub mod landing;
 pub mod limit;

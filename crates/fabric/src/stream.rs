@@ -305,6 +305,18 @@ impl Stream {
         }
     }
 
+    /// Blocks for bytes that were not read yet, and leaves them there; of a stream of TCP without
+    /// TLS.
+    ///
+    /// # Errors
+    /// What the system says, and that it is another stream.
+    pub(crate) fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        match (&*self.socket, &self.tls) {
+            (Socket::Tcp(socket), None) => socket.peek(into),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Writes all of it, in one piece if it can. With `more` it may wait for what is written next.
     ///
     /// # Errors

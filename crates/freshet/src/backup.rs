@@ -11,11 +11,14 @@ use clap::Args;
 use freshet_base::Lsn;
 use freshet_engine::node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig};
 
+use serde_json::json;
+
 use crate::{
     Failure,
     ending::Ending,
     messages::{self, Format, Levels},
-    units,
+    prints::Prints,
+    units, wrong_port,
 };
 
 /// Options of `freshet backup`.
@@ -30,6 +33,8 @@ pub(crate) struct BackupOptions {
     /// The directory for the backup.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet archive`.
@@ -52,6 +57,8 @@ pub(crate) struct ArchiveOptions {
     /// The directory for the archive.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
     /// End cleanly when standard input ends: for processes that start archives.
     #[arg(long, hide = true)]
     pub(crate) while_stdin: bool,
@@ -81,6 +88,8 @@ pub(crate) struct RestoreOptions {
     /// The new node's directory.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Makes a backup.
@@ -92,14 +101,13 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
         token_file: options.token_file.clone(),
         peers: Vec::new(),
         buffer_bytes: freshet_engine::LogSettings::default().buffer_bytes,
-    })?;
-    println!(
-        "backup at LSN {} in {:.1} s: {} rows, {}",
-        backed_up.at.0,
-        begun.elapsed().as_secs_f64(),
-        units::grouped(backed_up.rows),
-        units::bytes(backed_up.bytes)
-    );
+    })
+    .map_err(|cause| wrong_port::explain(cause, [options.node.as_str()]))?;
+    let (at, rows, bytes, seconds) = (backed_up.at.0, backed_up.rows, backed_up.bytes, begun.elapsed().as_secs_f64());
+    let value = json!({ "at": at, "rows": rows, "bytes": bytes, "seconds": seconds });
+    options.prints.show(&value, || {
+        format!("backup at LSN {at} in {seconds:.1} s: {} rows, {}", units::grouped(rows), units::bytes(bytes))
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,7 +122,8 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
         peers: options.peer.clone(),
         buffer_bytes: options.log_buffer_bytes,
     };
-    let archive = ending.while_starting(|| Archive::start(&config))?;
+    let archive = ending.while_starting(|| Archive::start(&config));
+    let archive = archive.map_err(|cause| wrong_port::explain(cause, [options.node.as_str()]))?;
     let mut ready = false;
     let mut warned = String::new();
     loop {
@@ -141,7 +150,7 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
         }
     }
     let reached = archive.stop().map_err(Failure::new)?;
-    println!("archived up to LSN {}", reached.0);
+    options.prints.show(&json!({ "archived_to": reached.0 }), || format!("archived up to LSN {}", reached.0));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -164,14 +173,21 @@ pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode, Failure> {
         let time = UNIX_EPOCH + Duration::from_micros(micros);
         format!("which was at {} or a moment later", humantime::format_rfc3339_micros(time))
     });
-    println!(
-        "restored to LSN {} ({moment}) in {:.1} s: {} rows of a checkpoint, {} of log",
-        restored.end.0,
-        begun.elapsed().as_secs_f64(),
-        units::grouped(restored.rows),
-        units::bytes(restored.log_bytes)
-    );
-    println!("start it with: freshet serve --directory {}", options.directory.display());
+    let (end, rows, log_bytes) = (restored.end.0, restored.rows, restored.log_bytes);
+    let seconds = begun.elapsed().as_secs_f64();
+    let value = json!({
+        "end": end, "time_us": restored.time, "rows": rows, "log_bytes": log_bytes, "seconds": seconds,
+        "directory": options.directory,
+    });
+    options.prints.show(&value, || {
+        format!(
+            "restored to LSN {end} ({moment}) in {seconds:.1} s: {} rows of a checkpoint, {} of log\nstart it with: \
+             freshet serve --directory {}",
+            units::grouped(rows),
+            units::bytes(log_bytes),
+            options.directory.display()
+        )
+    });
     Ok(ExitCode::SUCCESS)
 }
 

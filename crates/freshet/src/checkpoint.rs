@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
+
 use crate::{Failure, cli::CheckpointOptions, units};
 
 /// How long a node may take to accept a connection.
@@ -15,10 +17,9 @@ pub(crate) fn run(options: &CheckpointOptions) -> Result<ExitCode, Failure> {
     let client = options.asked.connect(CONNECT)?;
     let begun = Instant::now();
     let (start, end, bytes, rows) = client.checkpoint(options.consistent, Duration::from_secs(options.patience))?;
-    println!(
-        "checkpoint from {start} to {end} installed in {:.1} s: {rows} rows, {}",
-        begun.elapsed().as_secs_f64(),
-        units::bytes(bytes)
-    );
+    let (seconds, size) = (begun.elapsed().as_secs_f64(), units::bytes(bytes));
+    let value = json!({ "start": start, "end": end, "bytes": bytes, "rows": rows, "seconds": seconds });
+    let text = || format!("checkpoint from {start} to {end} installed in {seconds:.1} s: {rows} rows, {size}");
+    options.prints.show(&value, text);
     Ok(ExitCode::SUCCESS)
 }

@@ -12,9 +12,11 @@ use crate::{
     client::{Client, ClientError},
     config::Given,
     demo::{self, DemoOptions},
-    inspect, level, maintenance, members, membership, promote,
+    inspect, level, maintenance, members, membership,
+    prints::Prints,
+    promote,
     promote::PromoteOptions,
-    rehearse, restart, serve, status, switch_over, verify,
+    rehearse, restart, serve, status, stop, switch_over, verify,
     witness::{self, WitnessOptions},
 };
 
@@ -55,17 +57,19 @@ pub(crate) enum Command {
     /// synced. See docs/operations.md#a-witness. When it answers it prints one line: `ready` and a
     /// JSON object.
     Witness(Box<WitnessOptions>),
-    /// Show the state of a node and its cluster.
+    /// Show the state of a node and its cluster: first a verdict, and what to do.
     ///
-    /// Fails if the node does not answer, not if it reports a problem.
-    Status(StatusOptions),
+    /// The verdict is `ok`, `degraded` or `blocked`. Exit status: 0 if it is ok, 3 if degraded, 4
+    /// if blocked, 1 if the node does not answer, 2 if the command is wrong. With --check: 0, 1 and
+    /// 2, and 2 if the node does not answer.
+    Status(status::StatusOptions),
     /// Show all nodes of a cluster: role, version, position, lag, and whether they have a vote.
     ///
     /// Any node will do: one that follows asks its primary. If that does not answer, it shows what
     /// it knows itself, and says so; what it does not know is unknown. Exit status: 0 if the
     /// primary answers and all is well, 3 if a node is away or not in sync, 4 if nothing commits or
     /// no primary answers.
-    Members(MembersOptions),
+    Members(members::MembersOptions),
     /// Say which form of replication fits each standby of a running primary, and what each costs.
     ///
     /// Looks at the primary for a minute while it works, and changes nothing. For each standby it
@@ -100,6 +104,12 @@ pub(crate) enum Command {
     /// transactions may get 40001, sessions on standbys end with 57P01. It begins only when all
     /// nodes are in sync and reach each other, and stops at the first that does not come back.
     Restart(restart::RestartOptions),
+    /// Have a node stop in an orderly way, as SIGTERM does, and wait until its process has ended.
+    ///
+    /// A primary hands its role to a standby first, if one may take it: no acknowledged commit is
+    /// lost, and clients wait for a moment. With --cluster all nodes stop, the primary last. Exit
+    /// status: 0 if the process has ended, 1 if it has not, or was not running.
+    Stop(stop::StopOptions),
     /// Have the primary take a node out of its cluster, for good.
     ///
     /// Commits no longer count on it, and it may not come back with what it has: its directory, its
@@ -113,7 +123,7 @@ pub(crate) enum Command {
     /// certificates by themselves, also those that are away, when they are back. Certificates of
     /// operators and monitors are void: `freshet enrol` makes new ones. A node whose own key has
     /// leaked is to be removed instead, which does this too.
-    Rotate(ThePrimary),
+    Rotate(members::RotateOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -193,7 +203,7 @@ pub(crate) enum Command {
     /// Inspect files: a log, a saved tail of one, checkpoints, mismatches, or events. Their node
     /// may be running.
     #[command(subcommand)]
-    Inspect(Inspect),
+    Inspect(inspect::Inspect),
 }
 
 /// Options of `freshet serve`, and with `LABORATORY` of `freshet-lab node`.
@@ -297,6 +307,8 @@ pub(crate) struct TokenOptions {
     pub(crate) valid: u64,
     #[command(flatten)]
     pub(crate) shows: Shows,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// What a client of the control port may be.
@@ -320,6 +332,8 @@ pub(crate) struct EnrolOptions {
     /// The directory for the certificate. It is made if it does not exist.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet reset-terms`.
@@ -328,19 +342,8 @@ pub(crate) struct ResetTermsOptions {
     /// The node's directory.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-}
-
-/// Options of `freshet status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusOptions {
     #[command(flatten)]
-    pub(crate) asked: Asked,
-    /// Print the node's own JSON object instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How long to wait for the answer, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 5)]
-    pub(crate) patience: u64,
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet advise`.
@@ -352,22 +355,8 @@ pub(crate) struct AdviseOptions {
     #[arg(long = "for", value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
-    /// Print a JSON object instead of tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Options of `freshet members`.
-#[derive(Debug, Args)]
-pub(crate) struct MembersOptions {
     #[command(flatten)]
-    pub(crate) asked: Asked,
-    /// Print the table as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How long to wait for the answer, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 15)]
-    pub(crate) patience: u64,
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet refill`.
@@ -375,6 +364,8 @@ pub(crate) struct MembersOptions {
 pub(crate) struct RefillOptions {
     #[command(flatten)]
     pub(crate) asked: Asked<false>,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet begin-again`.
@@ -385,6 +376,8 @@ pub(crate) struct BeginAgainOptions {
     /// Begin again even if nothing speaks against its state.
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet checkpoint`.
@@ -398,6 +391,8 @@ pub(crate) struct CheckpointOptions {
     /// How long to wait for the checkpoint, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub(crate) patience: u64,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// Options of `freshet verify`.
@@ -433,89 +428,8 @@ pub(crate) struct VerifyOptions {
     /// The file for mismatches. It is made, or replaced, when there is one.
     #[arg(long, value_name = "FILE", default_value = "freshet-mismatches")]
     pub(crate) mismatches: PathBuf,
-}
-
-/// What can be inspected.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Inspect {
-    /// Show the blocks of a log: their places, kinds, and whether their checksums are right.
-    ///
-    /// Ends with a summary. Fails if something in the log is not a valid block.
-    Log(InspectLog),
-    /// Show the checkpoints of a node: their contents, and whether their files exist.
-    ///
-    /// Fails if one cannot be used.
-    Checkpoint(InspectCheckpoint),
-    /// Show transactions that did not give the same again, from a file that `freshet verify` or a
-    /// standby wrote.
-    ///
-    /// Fails if there are some.
-    Mismatches(InspectMismatches),
-    /// Show what happened to a node's state machines, from the file that `record-events` names, and
-    /// replay it.
-    ///
-    /// Fails if one of them decides otherwise now.
-    Events(InspectEvents),
-}
-
-/// Options of `freshet inspect mismatches`.
-#[derive(Debug, Args)]
-pub(crate) struct InspectMismatches {
-    /// The file: `mismatches` in the directory of a standby that executes transactions again, or
-    /// what `freshet verify` has written.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-}
-
-/// Options of `freshet inspect events`.
-#[derive(Debug, Args)]
-pub(crate) struct InspectEvents {
-    /// The file. What is beside it with `.1` behind its name was written before, and is shown
-    /// first.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// Replay the events, and show only which of them are decided otherwise now.
-    #[arg(long)]
-    pub(crate) quiet: bool,
-}
-
-/// Options of `freshet inspect log`.
-#[derive(Debug, Args)]
-pub(crate) struct InspectLog {
-    /// A node's directory, the directory of one stream of its log, or a saved tail; if streams are
-    /// elsewhere (log.dir), the directories of all of them.
-    #[arg(value_name = "DIR", required = true)]
-    pub(crate) paths: Vec<PathBuf>,
-    /// Show blocks from this LSN on.
-    #[arg(long, value_name = "LSN", default_value_t = 0)]
-    pub(crate) from: u64,
-    /// Show blocks below this LSN. [default: all]
-    #[arg(long, value_name = "LSN")]
-    pub(crate) to: Option<u64>,
-    /// Also show the records of each block.
-    #[arg(long)]
-    pub(crate) records: bool,
-    /// Show only damage and the summary.
-    #[arg(long)]
-    pub(crate) summary: bool,
-}
-
-/// Options of `freshet inspect checkpoint`.
-#[derive(Debug, Args)]
-pub(crate) struct InspectCheckpoint {
-    /// A node's directory.
-    #[arg(value_name = "DIR")]
-    pub(crate) path: PathBuf,
-    /// The directory for rows on each device, in the order of checkpoint.dir. [default: checkpoints
-    /// in DIR]
-    #[arg(long = "device", value_name = "DIR")]
-    pub(crate) devices: Vec<PathBuf>,
-    /// Also show the tables and their files.
-    #[arg(long)]
-    pub(crate) files: bool,
-    /// Read everything, and check that it is what was written.
-    #[arg(long)]
-    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 impl Cli {
@@ -544,6 +458,7 @@ impl Cli {
             Command::Level(options) => level::run(&options),
             Command::Rotate(options) => members::rotate(&options),
             Command::Restart(options) => restart::run(&options),
+            Command::Stop(options) => stop::run(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),
             Command::BeginAgain(options) => promote::begin_again(&options),

@@ -23,7 +23,10 @@ use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
 use thiserror::Error;
 
-use crate::protocol::{self, Answer, Ask, Frames, Request, Response, VERSION, Watermarks};
+use crate::{
+    protocol::{self, Answer, Ask, Frames, Request, Response, VERSION, Watermarks},
+    wrong_port::{Port, mistake},
+};
 
 /// What to do about a connection that failed so.
 fn hint(cause: &str) -> &'static str {
@@ -46,6 +49,9 @@ pub enum ClientError {
         /// What the system says.
         cause: String,
     },
+    /// Another port than the control port of a node answers there.
+    #[error("{0}")]
+    WrongPort(String),
     /// The connection ended before the answer came.
     #[error("the connection to {address} was lost: the request may or may not have been carried out")]
     Lost {
@@ -79,6 +85,16 @@ pub enum ClientError {
         /// The answer, for people.
         answer: String,
     },
+}
+
+/// What the system says of a port at which nothing listens.
+const REFUSED: &str = "Connection refused";
+
+impl ClientError {
+    /// Whether nothing listens there.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::Unreachable { cause, .. } if cause.contains(REFUSED))
+    }
 }
 
 /// An answer and when it came.
@@ -172,7 +188,9 @@ impl Client {
                 Err(cause) => last = cause.to_string(),
             }
         }
-        Err(unreachable(last))
+        let cause = unreachable(last);
+        let mistake = if cause.is_refused() { None } else { mistake(address, Port::Control) };
+        Err(mistake.map_or(cause, ClientError::WrongPort))
     }
 
     fn over(address: &str, stream: Stream) -> io::Result<Self> {
@@ -369,6 +387,23 @@ impl Client {
     pub fn restart(&self, node: Option<String>, patience: Duration) -> Result<NodeId, ClientError> {
         match self.ask(Ask::Restart { node }, patience)? {
             Answer::Restarts { node } => Ok(node),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the node stop, or another, by its id or the address where others reach it. Returns the
+    /// id when the order is taken.
+    pub fn stop(&self, node: Option<String>, patience: Duration) -> Result<NodeId, ClientError> {
+        match self.ask(Ask::Stop { node }, patience)? {
+            Answer::Stops { node } => Ok(node),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// What the node is configured with: each key with its value, as JSON.
+    pub fn configuration(&self, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::Configuration, patience)? {
+            Answer::Configuration(json) => Ok(json),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -3,10 +3,16 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use freshet_base::lock;
+use serde::Serialize;
 
 /// How often the room on the devices is looked at.
 const EVERY: Duration = Duration::from_secs(5);
@@ -16,6 +22,26 @@ const SEGMENTS: u64 = 4;
 /// number of bytes.
 const PART: u64 = 20;
 const PLENTY: u64 = 16 << 30;
+
+/// The room in each of the node's places, when it was looked at last. A file system that does not
+/// answer holds up no one who reads this.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disks(Arc<Mutex<Vec<Disk>>>);
+
+/// The room in one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Disk {
+    directory: PathBuf,
+    free_bytes: u64,
+    total_bytes: u64,
+}
+
+impl Disks {
+    /// As it was found last.
+    pub(crate) fn found(&self) -> Vec<Disk> {
+        lock(&self.0).clone()
+    }
+}
 
 /// Checks until it is dropped.
 pub(crate) struct DiskWatch {
@@ -67,10 +93,12 @@ impl Low {
     }
 }
 
-fn look(places: &[PathBuf], segment: u64, low: &mut Low) {
+fn look(places: &[PathBuf], segment: u64, low: &mut Low) -> Vec<Disk> {
+    let mut found = Vec::new();
     for place in places {
         let Some(room) = Room::of(place) else { continue };
         let (directory, free_bytes, total_bytes) = (place.display(), room.free, room.total);
+        found.push(Disk { directory: place.clone(), free_bytes, total_bytes });
         match low.changes(place, room, segment) {
             Some(true) => tracing::warn!(
                 %directory, free_bytes, total_bytes,
@@ -82,20 +110,23 @@ fn look(places: &[PathBuf], segment: u64, low: &mut Low) {
             None => {}
         }
     }
+    found
 }
 
 impl DiskWatch {
-    /// Looks at the file systems of these places, of a log with segments of that many bytes.
+    /// Looks at the file systems of these places, of a log with segments of that many bytes, and
+    /// puts what it finds into `disks`.
     ///
     /// # Errors
     /// When there is no thread for it.
-    pub(crate) fn start(places: Vec<PathBuf>, segment: u64) -> std::io::Result<Self> {
+    pub(crate) fn start(places: Vec<PathBuf>, segment: u64, disks: Disks) -> std::io::Result<Self> {
         let (end, ended): (_, Receiver<()>) = channel();
         // A file system that does not answer holds up this thread alone.
         let run = move || {
             let mut low = Low::default();
             loop {
-                look(&places, segment, &mut low);
+                let found = look(&places, segment, &mut low);
+                *lock(&disks.0) = found;
                 if !matches!(ended.recv_timeout(EVERY), Err(RecvTimeoutError::Timeout)) {
                     return;
                 }

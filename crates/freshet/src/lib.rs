@@ -41,6 +41,7 @@ mod memory;
 pub mod messages;
 mod notify;
 pub mod pin;
+mod prints;
 pub mod process;
 mod promote;
 pub mod protocol;
@@ -52,11 +53,14 @@ mod server;
 mod sql;
 pub mod sql_client;
 pub mod status;
+mod stop;
 mod switch_over;
 pub mod throwaway;
 pub mod units;
+mod verdict;
 pub mod verify;
 pub mod witness;
+mod wrong_port;
 
 use std::process::ExitCode;
 

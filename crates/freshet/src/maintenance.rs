@@ -3,8 +3,9 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
+use serde_json::json;
 
-use crate::{Failure, cli::Asked, messages::plain, status::Health, units::lasting};
+use crate::{Failure, cli::Asked, messages::plain, prints::Prints, status::Health, units::lasting};
 
 /// Options of `freshet maintenance`.
 #[derive(Debug, Args)]
@@ -17,6 +18,8 @@ pub(crate) struct MaintenanceOptions {
     /// End it now.
     #[arg(long, conflicts_with = "length")]
     pub(crate) end: bool,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// How long a node may take to accept a connection.
@@ -25,6 +28,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ASKS: Duration = Duration::from_secs(40);
 /// It lasts no longer.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// As long as maintenance may last at most.
+pub(crate) fn bounded(length: Duration) -> Duration {
+    length.min(LONGEST)
+}
 
 /// A time as people write it: a number with `s`, `m` or `h`.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
@@ -46,13 +54,17 @@ pub(crate) fn run(options: &MaintenanceOptions) -> Result<ExitCode, Failure> {
     let client = options.asked.connect(CONNECT)?;
     let length = if options.end { Duration::ZERO } else { options.length };
     let (known, unreached) = client.order_maintenance(length, ASKS)?;
-    if options.end {
-        println!("maintenance is over: {known} node(s) know of it");
-    } else {
-        let (lasts, address) = (lasting(length), client.address());
-        println!("maintenance for {lasts}: {known} node(s) know of it, and none of them takes over by itself");
-        println!("freshet maintenance --end {address} ends it; freshet promote works besides");
-    }
+    let value = json!({ "lasts_s": length.as_secs(), "known": known, "unreached": unreached });
+    options.prints.show(&value, || match options.end {
+        true => format!("maintenance is over: {known} node(s) know of it"),
+        false => {
+            let (lasts, address) = (lasting(length), client.address());
+            format!(
+                "maintenance for {lasts}: {known} node(s) know of it, and none of them takes over by itself\nfreshet \
+                 maintenance --end {address} ends it; freshet promote works besides"
+            )
+        }
+    });
     for why in unreached.iter().map(|why| plain(why)) {
         eprintln!("warning: a node did not take the order, and hears of it from its primary or when it asks: {why}");
     }

@@ -3,28 +3,38 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
-use freshet_base::Safety;
-use freshet_engine::{ASYNCHRONOUS, STILL_COUNTED};
-use serde_json::Value;
+use freshet_base::{NodeId, Safety};
+use freshet_engine::{ASYNCHRONOUS, STILL_COUNTED, node::ETCD};
+use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    cli::{MembersOptions, ThePrimary},
+    cli::{Asked, ThePrimary},
     messages::plain,
+    prints::Prints,
     status::{Health, failover::pending, number, text, time},
     units::{self, lasting},
+    verdict::Verdict,
 };
+
+/// Options of `freshet members`.
+#[derive(Debug, Args)]
+pub(crate) struct MembersOptions {
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    prints: Prints,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 15)]
+    patience: u64,
+}
 
 /// Shows the nodes of a cluster.
 pub(crate) fn run(options: &MembersOptions) -> Result<ExitCode, Failure> {
     let patience = Duration::from_secs(options.patience);
     let json = options.asked.connect(patience)?.members(patience)?;
     let members: Value = serde_json::from_str(&json)?;
-    if options.json {
-        println!("{json}");
-    } else {
-        print!("{}", table(&members));
-    }
+    options.prints.show(&members, || table(&members));
     Ok(health(&members).into())
 }
 
@@ -41,6 +51,17 @@ pub(crate) struct RemoveOptions {
     pub(crate) gone: bool,
     #[command(flatten)]
     pub(crate) primary: ThePrimary,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
+}
+
+/// Options of `freshet rotate`.
+#[derive(Debug, Args)]
+pub(crate) struct RotateOptions {
+    #[command(flatten)]
+    primary: ThePrimary,
+    #[command(flatten)]
+    prints: Prints,
 }
 
 /// How long a primary may take to have it on record that a node left.
@@ -50,8 +71,10 @@ const RECORDED: Duration = Duration::from_secs(40);
 pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
     let client = options.primary.connect()?;
     let remove = |node: &String| client.remove(node.clone(), options.gone, RECORDED);
-    let report =
-        |node| println!("{node} does not belong to the cluster any more, and may not come back with what it has");
+    let report = |node: NodeId| {
+        let text = || format!("{node} does not belong to the cluster any more, and may not come back with what it has");
+        options.prints.show(&json!({ "removed": node.to_string() }), text);
+    };
     let mut late = Vec::new();
     for node in &options.nodes {
         match remove(node) {
@@ -66,9 +89,11 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<ExitCode, Failure> {
 }
 
 /// Runs `freshet rotate`.
-pub(crate) fn rotate(primary: &ThePrimary) -> Result<ExitCode, Failure> {
-    let generation = primary.connect()?.rotate(RECORDED)?;
-    println!("the cluster has a new authority ({generation}); what the one before has signed counts no more");
+pub(crate) fn rotate(options: &RotateOptions) -> Result<ExitCode, Failure> {
+    let generation = options.primary.connect()?.rotate(RECORDED)?;
+    let text =
+        || format!("the cluster has a new authority ({generation}); what the one before has signed counts no more");
+    options.prints.show(&json!({ "generation": generation }), text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -78,22 +103,20 @@ pub(crate) fn nodes(members: &Value) -> &[Value] {
 
 /// How well the cluster does its work.
 pub(crate) fn health(members: &Value) -> Health {
-    if members["primary"] != true {
-        return Health::Failing;
-    }
-    match members["standing"].as_str() {
-        Some("safe") if is_complete(members) => Health::Well,
-        Some("safe" | "degraded") => Health::Lacking,
-        _ => Health::Failing,
-    }
+    Verdict::of(None, Some(members), "").health()
 }
 
-/// Whether nothing is missing, so that any node can be lost.
-fn is_complete(members: &Value) -> bool {
-    lacking(members).is_empty() && members["set_pending"].is_null() && unreached(members).is_empty()
+/// Those that can be ordered to start again, or to stop: neither the primary, nor archives, which
+/// are no members, nor etcd in the place of a witness. Each with its id, role and address.
+pub(crate) fn others(members: &Value) -> Vec<[String; 3]> {
+    let is_other = |node: &&Value| node["role"] != "primary" && node["role"] != "archive";
+    let others = nodes(members).iter().filter(is_other);
+    let others = others.map(|node| [&node["node"], &node["role"], &node["address"]].map(text));
+    others.filter(|[_, _, address]| !address.starts_with(ETCD)).collect()
 }
 
-fn lacking(members: &Value) -> Vec<&Value> {
+/// Those for which the cluster waits.
+pub(crate) fn lacking(members: &Value) -> Vec<&Value> {
     nodes(members).iter().filter(|node| lacks(members, node)).collect()
 }
 
@@ -123,7 +146,7 @@ fn is_to_count(members: &Value, node: &Value) -> bool {
 }
 
 /// For how long something is so; nothing where that is not known.
-fn since(node: &Value, key: &str) -> String {
+pub(crate) fn since(node: &Value, key: &str) -> String {
     if node[key].is_object() { format!(" for {}", lasting(time(node, key))) } else { String::new() }
 }
 
@@ -176,7 +199,7 @@ const HEADS: [&str; 9] =
 const LEASE_OVER: &str = "lease over: it hears too few of the other nodes, and nothing commits";
 
 /// A node by its role, its id and its address, if that is known.
-fn named(node: &Value) -> String {
+pub(crate) fn named(node: &Value) -> String {
     let (role, id, address) = (text(&node["role"]), text(&node["node"]), text(&node["address"]));
     let address = if address.is_empty() { address } else { format!(" at {address}") };
     format!("{role} {id}{address}")
@@ -184,7 +207,7 @@ fn named(node: &Value) -> String {
 
 /// Which nodes do not reach which others, a sentence for each. One that was not asked, or is slow,
 /// may reach all.
-fn unreached(members: &Value) -> Vec<String> {
+pub(crate) fn unreached(members: &Value) -> Vec<String> {
     let all = nodes(members);
     let other = |id: &Value| all.iter().find(|node| node["node"] == *id).map_or_else(|| text(id), named);
     let sentence = |node: &Value| {

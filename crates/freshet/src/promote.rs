@@ -9,13 +9,14 @@ use std::{
 
 use clap::Args;
 use freshet_base::{Consent, Lsn};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Failure,
     cli::{Asked, BeginAgainOptions, RefillOptions},
     client::Client,
     messages::plain,
+    prints::Prints,
 };
 
 /// How long a node may take to accept a connection.
@@ -53,6 +54,8 @@ pub(crate) struct PromoteOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 impl PromoteOptions {
@@ -73,7 +76,9 @@ pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
     if !stays(&client, term) {
         return Err(Failure::new(deposed(client.address(), term, at)));
     }
-    println!("{} is the primary of term {term}, which begins at {at}", client.address());
+    let value = json!({ "primary": client.address(), "term": term, "at": at });
+    let text = || format!("{} is the primary of term {term}, which begins at {at}", client.address());
+    options.prints.show(&value, text);
     match options.consent() {
         Consent::Nothing => {}
         Consent::PrimaryIsGone => eprintln!("{GONE}"),
@@ -86,7 +91,8 @@ pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
 pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
     let client = options.asked.connect(CONNECT)?;
     client.refill(CONNECT)?;
-    println!("{} begins again with what the node has that it follows", client.address());
+    let text = || format!("{} begins again with what the node has that it follows", client.address());
+    options.prints.show(&json!({ "node": client.address() }), text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,7 +101,9 @@ pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failu
     let client = options.asked.connect(CONNECT)?;
     let from = client.begin_again(options.force, ASKS)?;
     let from = plain(&from);
-    println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());
+    let node = client.address();
+    let text = || format!("{node} begins again with what the primary at {from} has; its status says how far that is");
+    options.prints.show(&json!({ "node": node, "from": from }), text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,8 +3,12 @@
 //! All of it is read and checked before anything changes, so a file with an error changes nothing.
 //! A [`Thing`] is something that can change; keys that belong to no thing wait for the next start.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
+use freshet_base::lock;
 use freshet_engine::{Encoding, Node};
 use freshet_query::server::SqlServer;
 use serde_json::Value;
@@ -176,17 +180,33 @@ fn mirror(node: &Arc<Node>, started: bool) -> Option<Thing> {
     started.then(|| Thing { keys: &["mirror.bytes"], prepare: Box::new(prepare) })
 }
 
+/// Each key with the value that is in force.
+#[derive(Clone)]
+pub(crate) struct InForce(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl InForce {
+    /// These settings are.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self(Arc::new(Mutex::new(settings.keys())))
+    }
+
+    /// Them, while they do not change.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
+        lock(&self.0)
+    }
+}
+
 /// The configuration in force, and the things in it that can change.
 pub(crate) struct Reload {
     flags: Flags,
-    in_force: BTreeMap<String, Value>,
+    in_force: InForce,
     things: Vec<Thing>,
 }
 
 impl Reload {
-    /// `settings` are in force, and came from `flags`.
-    pub(crate) fn new(flags: &Flags, settings: &Settings, things: Vec<Thing>) -> Self {
-        Self { flags: flags.clone(), in_force: settings.keys(), things }
+    /// What is `in_force` came from `flags`.
+    pub(crate) fn new(flags: &Flags, in_force: InForce, things: Vec<Thing>) -> Self {
+        Self { flags: flags.clone(), in_force, things }
     }
 
     /// Reads the configuration again and changes what can change. Says each change in a line.
@@ -211,11 +231,12 @@ impl Reload {
     }
 
     /// Logs what has changed.
-    fn report(&mut self, new: BTreeMap<String, Value>) {
+    fn report(&self, new: BTreeMap<String, Value>) {
         let can_change = |key: &str| self.things.iter().any(|thing| thing.keys.contains(&key));
         let (mut changed, mut waiting) = (0, 0);
+        let mut in_force = self.in_force.lock();
         for (key, value) in new {
-            let Some(old) = self.in_force.get_mut(&key).filter(|old| **old != value) else { continue };
+            let Some(old) = in_force.get_mut(&key).filter(|old| **old != value) else { continue };
             if can_change(&key) {
                 changed += 1;
                 tracing::info!(key, before = plain(old), now = plain(&value), "a setting has changed");

@@ -7,14 +7,14 @@ use std::{
 
 use clap::Args;
 use freshet_base::wait::{self, Patience};
-use freshet_engine::node::ETCD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Failure,
     cli::{Asked, ThePrimary},
-    members::{health, nodes},
+    members::{health, nodes, others},
     messages::plain,
+    prints::Prints,
     status::{Health, text, time},
     switch_over::{self, SwitchOverOptions},
 };
@@ -45,6 +45,8 @@ pub(crate) struct RestartOptions {
     /// How long a node may take until it is back and all are in sync, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     patience: u64,
+    #[command(flatten)]
+    prints: Prints,
 }
 
 /// Runs `freshet restart`.
@@ -54,7 +56,7 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     }
     let client = options.asked.connect(CONNECT)?;
     let node = client.restart(options.node.clone(), ORDER)?;
-    println!("{node} starts again");
+    options.prints.show(&json!({ "node": node.to_string() }), || format!("{node} starts again"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,21 +83,18 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
         ));
     }
     let own = text(&own["node"]);
-    // An archive is no member: who runs it restarts it.
-    let others = nodes(&members).iter().filter(|node| !is_primary(node) && node["role"] != "archive");
-    let others: Vec<_> = others.map(|node| [&node["node"], &node["role"], &node["address"]].map(text)).collect();
-    // etcd in the place of a witness is not for this command to start again.
-    for [node, role, address] in others.iter().filter(|[_, _, address]| !address.starts_with(ETCD)) {
-        println!("{role} {node} at {} starts again", plain(address));
+    let others = others(&members);
+    for [node, role, address] in &others {
+        options.prints.note(&format!("{role} {node} at {} starts again", plain(address)));
         let ordered = Instant::now();
         options.asked.connect(CONNECT)?.restart(Some(node.clone()), ORDER)?;
         wait_until_back(options, node, ordered)?;
     }
     if others.iter().all(|[_, role, _]| role == "witness") {
-        println!("primary {own} starts again: there is no standby to take the role");
+        options.prints.note(&format!("primary {own} starts again: there is no standby to take the role"));
     } else {
         hand_over(options)?;
-        println!("{own}, which was the primary, starts again");
+        options.prints.note(&format!("{own}, which was the primary, starts again"));
     }
     // It may be starting already, to follow the other, as what it was.
     let order = || {
@@ -106,18 +105,19 @@ fn rolling(options: &RestartOptions) -> Result<ExitCode, Failure> {
     };
     wait_for(options, &own, order)?;
     wait_until_back(options, &own, Instant::now())?;
-    println!("all nodes have started again");
+    options.prints.show(&json!({ "restarted": "all" }), || "all nodes have started again".to_owned());
     Ok(ExitCode::SUCCESS)
 }
 
 /// A standby on a busy machine may not take the role in time: then it stays where it is.
 fn hand_over(options: &RestartOptions) -> Result<(), Failure> {
     let (shows, address) = (options.asked.shows.clone(), options.asked.address()?.to_owned());
-    let to_nearest = SwitchOverOptions { to: None, primary: ThePrimary { address, shows } };
+    let quiet = if options.prints.json { Prints::quiet() } else { options.prints };
+    let to_nearest = SwitchOverOptions { to: None, primary: ThePrimary { address, shows }, prints: quiet };
     for _ in 1..ATTEMPTS {
         match switch_over::run(&to_nearest) {
             Ok(_) => return Ok(()),
-            Err(cause) => println!("{cause}; it is tried again"),
+            Err(cause) => options.prints.note(&format!("{cause}; it is tried again")),
         }
         wait_until_well(options)?;
     }

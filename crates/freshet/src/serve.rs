@@ -16,7 +16,7 @@ use std::{
 
 use clap::Args;
 use freshet_engine::{
-    Apply, Node, NodeConfig,
+    Apply, Node, NodeConfig, Order,
     node::{PhaseStatus, StartPhase, begin_again},
 };
 use serde::Serialize;
@@ -31,13 +31,13 @@ use crate::{
     cli::Serve,
     config::{Flags, Settings},
     contest, descriptors,
-    disk::DiskWatch,
+    disk::{DiskWatch, Disks},
     ending::{Ending, Event},
     memory::{self, MemoryWatch},
     messages, notify, process,
-    reload::{self, Reload},
+    reload::{self, InForce, Reload},
     server::{Server, starting::Reception},
-    sql,
+    sql, wrong_port,
 };
 
 /// What a node prints when it can serve.
@@ -108,7 +108,8 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let settings = Settings::gather(flags)?;
     let messages = messages::begin(settings.server.log.format, &settings.server.log.level)?;
     let file = flags.config.as_ref().map(|file| tracing::field::display(file.display()));
-    let keys = settings.to_json().to_string();
+    // What is not there has its default: `freshet config show` has all.
+    let keys = serde_json::to_string(&settings.changed())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         pid = std::process::id(),
@@ -158,7 +159,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
             begun.join_next(&settings.node.directory)?;
             return if ending.wait_for(JOIN_EVERY) { Err(cause) } else { Err(start_over()) };
         }
-        node => node?,
+        node => node.map_err(|cause| wrong_port::explain(cause, settings.node.join.as_deref()))?,
     };
     if let Some(torn) = node.torn() {
         tracing::warn!(%torn, "a crash had left an unfinished end of the log, which was cut off");
@@ -179,7 +180,9 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     }
     let doors = reception.close()?;
     let again = BeginAgain::start(&node, doors.address(), begun)?;
-    let host = NodeHost { again: Some(again.clone()), ..NodeHost::new(Arc::clone(&node), Instant::now()) };
+    let (in_force, disks) = (InForce::new(&settings), Disks::default());
+    let host = NodeHost::new(Arc::clone(&node), Instant::now(), in_force.clone(), disks.clone());
+    let host = NodeHost { again: Some(again.clone()), ..host };
     let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, settings.server.open_status)?;
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
     let beside = (beside.begin)(node.database(), server.address())?;
@@ -195,10 +198,10 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         "the node is ready"
     );
     notify::ready("ready");
-    let mut reload = Reload::new(flags, &settings, reload::things(&messages, &node, sql.as_ref(), &settings));
+    let mut reload = Reload::new(flags, in_force, reload::things(&messages, &node, sql.as_ref(), &settings));
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
-    let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
+    let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes, disks)?;
 
     let leaves = loop {
         match ending.wait_for_event(LOOK_EVERY) {
@@ -242,6 +245,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         Leaves::Deposed => wait_for_successor(&node, &ending),
         Leaves::BeginsAgain(_) | Leaves::Failed | Leaves::Ordered | Leaves::Contested => true,
     };
+    let again = again && node.ordered() != Some(Order::Stop);
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
         // ends as by a crash.
@@ -299,7 +303,8 @@ impl Leaves {
         match again.due() {
             _ if node.is_deposed() => Some(Self::Deposed),
             _ if node.has_failed() => Some(Self::Failed),
-            _ if node.is_restart_ordered() => Some(Self::Ordered),
+            _ if node.ordered() == Some(Order::Restart) => Some(Self::Ordered),
+            _ if node.ordered() == Some(Order::Stop) => Some(Self::ForGood),
             _ if is_contested => Some(Self::Contested),
             join => join.map(Self::BeginsAgain),
         }
@@ -343,7 +348,7 @@ impl Leaves {
             Self::ForGood | Self::Ordered => {}
         }
         // It may have left for another reason when the order came: that one counts all the same.
-        if node.is_restart_ordered() {
+        if node.ordered() == Some(Order::Restart) {
             tracing::info!("this node starts again, as an operator wants it");
             return start_again(&program(), bound);
         }

@@ -1,87 +1,24 @@
 //! `freshet status`: how a node and its cluster are.
 
+mod cluster;
+mod command;
 pub mod failover;
 mod memory;
-use std::{fmt::Write, process::ExitCode, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 use serde_json::{Map, Value};
 
-use crate::{
-    Failure,
-    certificates::{self, SOON, now},
-    cli::StatusOptions,
-    units,
-};
+pub(crate) use self::command::{StatusOptions, run};
+pub(crate) use crate::verdict::Health;
+use crate::{certificates, units, verdict::Verdict};
 
-/// Shows a node's status.
-pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
-    let patience = Duration::from_secs(options.patience);
-    let json = options.asked.connect(patience)?.status(patience)?;
-    let status: Value = serde_json::from_str(&json)?;
-    if options.json {
-        println!("{json}");
-    } else {
-        print!("{}", table(&status));
-    }
-    Ok(health(&status).into())
-}
-
-/// How well a node does its work, as the command's exit code says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// Everything is as configured.
-    Well,
-    /// It works, with less than is configured, or is about to.
-    Lacking,
-    /// It does not do what it is for: nothing commits, or it follows nobody.
-    Failing,
-}
-
-impl From<Health> for ExitCode {
-    fn from(health: Health) -> Self {
-        match health {
-            Health::Well => Self::SUCCESS,
-            // 1 and 2 say that the status is not known.
-            Health::Lacking => Self::from(3),
-            Health::Failing => Self::from(4),
-        }
-    }
-}
-
+/// How well a node does its work, by its status alone.
 pub(crate) fn health(status: &Value) -> Health {
-    let (role, standing) = (status["role"].as_str(), status["standing"]["standing"].as_str());
-    let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
-    let expires = status["certificate_expires"].as_u64();
-    let has_any = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
-    // Others hold more, or the log is damaged.
-    let lacks_something = has_any(&status["ahead"]) || has_any(&status["sweep"]["log_damage"]);
-    let log_stands = status["log_waits"].is_string() || status["log_hangs"].is_string();
-    match (role, standing, link) {
-        _ if status["log_failure"].is_string() || status["removed"].is_object() => Health::Failing,
-        (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
-            if expires.is_some_and(|expires| expires < now() + SOON) =>
-        {
-            Health::Lacking
-        }
-        (Some("primary"), Some("safe"), _) if log_stands || status["memory"]["full"] == true || lacks_something => {
-            Health::Lacking
-        }
-        (Some("primary"), Some("safe"), _) => Health::Well,
-        (Some("primary"), Some("degraded"), _) => Health::Lacking,
-        (Some("standby" | "mirror"), _, Some("following")) => {
-            let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
-            let lacks = status["missing"].is_string() || status["lacks"].is_string() || log_stands;
-            // An archive's or an asynchronous standby's primary never counts on it.
-            if in_sync.is_none() || stalls || lacks || lacks_something { Health::Lacking } else { Health::Well }
-        }
-        (Some("standby" | "mirror"), _, Some("connecting" | "resting")) => Health::Lacking,
-        (Some("starting" | "taking-over"), _, _) => Health::Lacking,
-        _ => Health::Failing,
-    }
+    Verdict::of(Some(status), None, "").health()
 }
 
 /// After so long, a primary that commits nothing although it could is told of.
-const STALLS: Duration = Duration::from_secs(5);
+pub(crate) const STALLS: Duration = Duration::from_secs(5);
 
 /// How far something is behind, as a standby's status says it.
 fn behind(lag: &Value) -> String {
@@ -155,6 +92,11 @@ fn phase(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// For how long a standby is away, where that is known.
+fn since(standby: &Value) -> String {
+    crate::members::since(standby, "connected_or_away_for")
+}
+
 /// Those to whom a primary, or a relay, ships its log.
 fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
     let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
@@ -165,12 +107,13 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
             (true, false) => "connected",
             (false, _) => "not connected",
         };
+        let away = if standby["connected"] == true { String::new() } else { since(standby) };
         let sync = match (&standby["synchronous"], &standby["in_sync"]) {
             (Value::Bool(false), _) => "asynchronous".to_owned(),
             (_, Value::Bool(true)) => format!("in sync, place {}", text(&standby["place"])),
             _ => format!("not in sync, place {}", text(&standby["place"])),
         };
-        line("", format!("{connected}, {sync}, {}", text(&standby["mode"])));
+        line("", format!("{connected}{away}, {sync}, {}", text(&standby["mode"])));
         if let Some(fabric) = standby["fabric"].as_str() {
             let by = if standby["one_sided"] == true { "one-sided" } else { "by a thread there" };
             line("", format!("written over {fabric}, {by}"));
@@ -184,9 +127,10 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
         line(
             "",
             format!(
-                "behind by: ship {}, ack {}, visible {}",
+                "behind by: ship {}, ack {}{}, visible {}",
                 bytes(&standby["ship_lag_bytes"]),
                 units::bytes(number(standby, "ack_lag_bytes")),
+                cluster::seconds(standby, "ack_lag"),
                 bytes(&standby["visible_lag_bytes"])
             ),
         );
@@ -362,7 +306,7 @@ fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
 }
 
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
-fn table(status: &Value) -> String {
+fn table(status: &Value, before: Option<&Value>) -> String {
     if status["role"] == "starting" {
         return starting(status);
     }
@@ -374,6 +318,8 @@ fn table(status: &Value) -> String {
     line("node", format!("{} at {} (pid {})", text(&status["node"]), text(&status["address"]), number(status, "pid")));
     line("cluster", text(&status["cluster"]));
     line("role", failover::role(status));
+    cluster::throughput(status, before, &mut line);
+    cluster::disks(status, &mut line);
     line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
     line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
     line(
@@ -512,6 +458,7 @@ fn table(status: &Value) -> String {
             ] {
                 line(step, format!("{}, {}", text(&status[step]), behind(&status[lag])));
             }
+            cluster::age(status, &mut line);
             for tail in status["saved_tails"].as_array().map_or(&[][..], Vec::as_slice) {
                 line("saved tail", text(tail));
             }
@@ -567,136 +514,4 @@ fn node(id: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Unknown is not nothing.
-    #[test]
-    fn what_is_not_known_is_shown_as_unknown() {
-        let status = |lag: Value| {
-            let link = serde_json::json!({"link": "following", "address": "a:1"});
-            table(&serde_json::json!({"role": "standby", "link": link, "in_sync": null, "visible_lag": lag}))
-        };
-        let shown = status(Value::Null);
-        assert!(shown.contains("in sync          unknown") && shown.contains("behind by: unknown"), "{shown}");
-        assert!(!shown.contains("behind by 0 B"), "{shown}");
-        let shown = status(serde_json::json!({"bytes": 2048, "time": null}));
-        assert!(shown.contains("behind by 2.0 KiB, since when is unknown"), "{shown}");
-        let gone = serde_json::json!({"connected": false, "ack_lag_bytes": 0, "ship_lag_bytes": null});
-        let shown = table(&serde_json::json!({"role": "primary", "standbys": [gone]}));
-        assert!(shown.contains("ship unknown") && shown.contains("visible unknown"), "{shown}");
-        let shown = table(&serde_json::json!({"role": "mirror", "lag_bytes": null}));
-        assert!(shown.contains("behind by unknown"), "{shown}");
-    }
-
-    #[test]
-    fn the_exit_code_shows_how_well_a_node_works() {
-        let primary = |standing: &str| serde_json::json!({"role": "primary", "standing": {"standing": standing}});
-        let standby = |link: &str, in_sync: Value| {
-            let link = serde_json::json!({"link": link});
-            serde_json::json!({"role": "standby", "link": link, "in_sync": in_sync})
-        };
-        let with = |mut status: Value, key: &str, value: Value| {
-            status[key] = value;
-            status
-        };
-        let long = serde_json::json!({"secs": 9, "nanos": 0});
-        let log_damage = serde_json::json!({"log_damage": [{"start": 64, "end": 128}]});
-        for (status, expected) in [
-            (primary("safe"), Health::Well),
-            (primary("degraded"), Health::Lacking),
-            (with(primary("safe"), "log_waits", "room".into()), Health::Lacking),
-            (with(primary("safe"), "memory", serde_json::json!({"full": true})), Health::Lacking),
-            (with(standby("following", true.into()), "lacks", "memory".into()), Health::Lacking),
-            (with(primary("safe"), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
-            (with(standby("following", true.into()), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
-            (with(primary("safe"), "sweep", log_damage.clone()), Health::Lacking),
-            (with(standby("following", true.into()), "sweep", log_damage), Health::Lacking),
-            (primary("blocked"), Health::Failing),
-            (primary("refusing"), Health::Failing),
-            (primary("stalled"), Health::Failing),
-            (primary("fenced"), Health::Failing),
-            (with(primary("safe"), "log_failure", "it broke".into()), Health::Failing),
-            (standby("following", true.into()), Health::Well),
-            (standby("following", false.into()), Health::Well),
-            (standby("following", Value::Null), Health::Lacking),
-            (with(standby("following", true.into()), "commits_nothing", long), Health::Lacking),
-            (standby("connecting", Value::Null), Health::Lacking),
-            (standby("failed", Value::Null), Health::Failing),
-            (serde_json::json!({"role": "failed"}), Health::Failing),
-            (serde_json::json!({"role": "starting"}), Health::Lacking),
-        ] {
-            assert_eq!(health(&status), expected, "{status}");
-        }
-    }
-
-    #[test]
-    fn a_status_is_readable_even_when_it_is_strange() {
-        for json in [
-            "{}",
-            "[]",
-            r#"{"role":"primary","standing":{"standing":"blocked","in_sync":1,"needed":2},"standbys":[{}]}"#,
-            r#"{"role":"standby","link":{"link":"failed","why":"another cluster"},"visible_lag":{"bytes":2048,"time":{"secs":1,"nanos":5}}}"#,
-        ] {
-            let table = table(&serde_json::from_str(json).unwrap());
-            assert!(table.contains("role"), "{table}");
-        }
-        let blocked = table(&serde_json::json!({
-            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2, "waits_for": [17, "00000000000000ab"], "remedy": "start them"},
-        }));
-        let line =
-            "quorum:3: blocked, 1 standby(s) in sync, 2 needed; commits wait for 0000000000000011, 00000000000000ab";
-        assert!(blocked.contains(line) && blocked.contains("start them"), "{blocked}");
-        let recorded = table(&serde_json::json!({
-            "role": "primary", "inputs": {"recorded": 1200, "bytes": 2048, "kept": {"long": 1, "messages": 3}},
-        }));
-        let fed = |fabric: &str, one_sided: bool| {
-            let standby = serde_json::json!({"connected": true, "fabric": fabric, "one_sided": one_sided});
-            table(&serde_json::json!({"role": "primary", "standbys": [standby]}))
-        };
-        assert!(fed("shm", true).contains("written over shm, one-sided"), "{}", fed("shm", true));
-        assert!(fed("tcp", false).contains("written over tcp, by a thread there"), "{}", fed("tcp", false));
-        let line = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
-        assert!(recorded.contains(line), "{recorded}");
-        let proof = |proof| table(&serde_json::json!({"role": "standby", "state_proof": proof}));
-        for role in ["primary", "standby", "mirror"] {
-            let ahead = serde_json::json!({"node": "ab", "address": "h:1", "term": 3, "end": 900, "why": "it does"});
-            let status = serde_json::json!({
-                "role": role, "ahead": [ahead], "holds_more": "so do I", "two_primaries": [{"why": "they met"}],
-            });
-            let shown = table(&status);
-            for line in ["ab at h:1, up to 900 in term 3: it does", "so do I"] {
-                assert!(shown.contains(&format!("HOLDS MORE       {line}")), "{shown}");
-            }
-            assert!(shown.contains("TWO PRIMARIES    they met"), "{shown}");
-        }
-        let equal = proof(serde_json::json!({"counts": true, "marks": 1200, "equal_at": 77}));
-        assert!(equal.contains("equal to the primary's at 77; compared 1,200 times"), "{equal}");
-        let fed = table(&serde_json::json!({"role": "primary", "standbys": [{"in_doubt": true}]}));
-        assert!(fed.contains("STATE IN DOUBT"), "{fed}");
-        let damaged = serde_json::json!({"log_damage": [{"start": 64, "end": 128}]});
-        let damaged = table(&serde_json::json!({"role": "primary", "sweep": damaged}));
-        assert!(damaged.contains("LOG DAMAGED      on the disk, from 64 to 128; memory is not"), "{damaged}");
-        let second = serde_json::json!({"secs": 1, "nanos": 500_000_000});
-        let again = serde_json::json!({
-            "executed": 5, "pending_bytes": 2048, "pending_transactions": 1300, "restart": second,
-            "chosen": {"form": "inputs", "lasts": {"secs": 35, "nanos": 0}, "why": "the link is busy",
-                "figures": {"arrived_s": 2048, "carried_s": 1024, "link_busy": 45, "with_inputs": 99, "idle": 61}},
-        });
-        let memory =
-            serde_json::json!({"role": "taking-over", "phase": "rows", "unit": "chunks", "done": 30, "of": 1200});
-        let shown = table(&memory);
-        assert!(shown.contains("rows") && shown.contains("2 % of 1,200 chunks"), "{shown}");
-        for role in ["standby", "taking-over"] {
-            let shown = table(&serde_json::json!({"role": role, "encoding": "inputs", "again": again}));
-            for line in [
-                "pending          2.0 KiB in 1,300 transactions: a restart or a failover takes 1.5s for that",
-                "chosen           inputs for 35s: the link is busy",
-                "now: 2.0 KiB/s of log in 1.0 KiB/s, link busy 45 %, 99 % of the transactions as inputs",
-                "as inputs, processors idle 61 %",
-            ] {
-                assert!(shown.contains(line), "{shown}");
-            }
-        }
-    }
-}
+mod tests;

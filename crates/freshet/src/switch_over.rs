@@ -14,7 +14,7 @@ use freshet_base::{
 };
 use freshet_engine::ask_members;
 use freshet_membership::Credentials;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Failure,
@@ -22,6 +22,7 @@ use crate::{
     client::{Client, ClientError, client_credentials},
     members::nodes,
     messages::plain,
+    prints::Prints,
 };
 
 /// Options of `freshet switch-over`.
@@ -33,6 +34,8 @@ pub(crate) struct SwitchOverOptions {
     pub(crate) to: Option<String>,
     #[command(flatten)]
     pub(crate) primary: ThePrimary,
+    #[command(flatten)]
+    pub(crate) prints: Prints,
 }
 
 /// How long a node may take to accept a connection.
@@ -54,14 +57,19 @@ pub(crate) fn run(options: &SwitchOverOptions) -> Result<ExitCode, Failure> {
     match client.switch_over(options.to.clone(), PATIENCE) {
         Ok((node, address, after, at)) => {
             let address = plain(&address);
-            println!(
-                "{node} at {address} is the primary; all that was acknowledged in term {after}, up to {at}, is there"
-            );
+            let value = json!({ "primary": node.to_string(), "address": address, "after_term": after, "up_to": at });
+            options.prints.show(&value, || {
+                format!(
+                    "{node} at {address} is the primary; all that was acknowledged in term {after}, up to {at}, is \
+                     there"
+                )
+            });
             Ok(ExitCode::SUCCESS)
         }
         Err(lost @ ClientError::Lost { .. }) => match after(&options.primary, before) {
             Some(After::LedBy(primary)) if options.to.as_ref().is_none_or(|to| primary.contains(to)) => {
-                println!("the role has moved to {}", plain(&primary[1]));
+                let value = json!({ "primary": primary[0], "address": primary[1] });
+                options.prints.show(&value, || format!("the role has moved to {}", plain(&primary[1])));
                 Ok(ExitCode::SUCCESS)
             }
             Some(After::LedBy([_, address])) => {

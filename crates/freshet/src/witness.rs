@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use freshet_engine::{
-    NodeConfig,
+    NodeConfig, Order,
     node::{MembershipSettings, WitnessNode},
 };
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::{
     certificates::CertificateWatch,
     ending::Ending,
     messages::{self, Format, Levels},
-    notify, serve,
+    notify, serve, wrong_port,
 };
 
 /// It looks so often whether it is to start again, or its certificate ends.
@@ -72,7 +72,8 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
         member: options.member.clone(),
         ..NodeConfig::default()
     };
-    let witness = ending.while_starting(|| WitnessNode::start(&config))?;
+    let witness = ending.while_starting(|| WitnessNode::start(&config));
+    let witness = witness.map_err(|cause| wrong_port::explain(cause, options.join.as_deref()))?;
     let ready = Ready {
         listen: witness.address(),
         node: witness.id().to_string(),
@@ -89,15 +90,15 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
     );
     notify::ready("ready");
     let mut certificate = CertificateWatch::new(witness.credentials().clone());
-    let mut starts_again = false;
-    while !starts_again && !ending.wait_for(LOOK_EVERY) {
+    let mut ordered = None;
+    while ordered.is_none() && !ending.wait_for(LOOK_EVERY) {
         certificate.look();
-        starts_again = witness.is_restart_ordered();
+        ordered = witness.ordered();
     }
     let bound = witness.bound_address();
     notify::stopping();
     drop(witness);
-    if starts_again {
+    if ordered == Some(Order::Restart) {
         tracing::info!("this witness starts again, as an operator wants it");
         return Err(serve::become_again(&serve::program(), &[], &[("--listen", Some(bound))]));
     }

@@ -81,7 +81,7 @@ fn each_change_of_state_has_a_line() {
     let primary = Logging::start(directory.path(), "a", &flags);
     let (_, loaded) = primary.wait_for(0, "the configuration is loaded", any);
     let keys: Value = serde_json::from_str(loaded["keys"].as_str().unwrap()).unwrap();
-    assert_eq!((&keys["standby-timeout-ms"], &keys["log"]["format"]), (&300.into(), &"json".into()));
+    assert_eq!((&keys["standby-timeout-ms"], &keys["log.format"]), (&300.into(), &"json".into()));
     primary.wait_for(0, "the start enters its next phase", |line| line["phase"] == "ready");
     primary.wait_for(0, "this node is the primary", |line| line["term"] == 1 && line["safety"] == "2-safe");
     let (_, ready) = primary.wait_for(0, "the node is ready", |line| line["role"] == "primary");

@@ -24,6 +24,7 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_fabric::{
+    foreign,
     local::LocalListener,
     stream::tls_error,
     tcp::{Closer, Connection, ListenError, Listener, ListenerCloser, ReceiveError},
@@ -39,7 +40,7 @@ use crate::{
 };
 
 /// The purpose of the socket for processes of this user.
-pub(crate) const LOCAL: &str = "node";
+pub const LOCAL: &str = "node";
 /// The most passages that wait for the node that joins.
 const PASSAGES: usize = 64;
 
@@ -310,12 +311,22 @@ fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Con
     }
 }
 
+/// What callers hear that have taken this port for another one.
+const NODE_PORT: (&str, &str) = (
+    "this is the port of a Freshet node for other nodes",
+    "PostgreSQL's clients connect to sql-listen (port 5432 if nothing else is configured), freshet status and the like \
+     to address (7400), HTTP's clients to http-listen",
+);
+
 /// The hello of a caller over TCP, if it is to be answered by the node.
 fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connection)> {
     let deadline = Instant::now() + PATIENCE;
     let credentials = &shared.credentials;
     let peer = connection.peer();
-    let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline));
+    let connection = connection.secured(|stream| {
+        foreign::turn_away(&stream, deadline, NODE_PORT.0, NODE_PORT.1)?;
+        stream.secure_server(credentials.server(), deadline)
+    });
     let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
     let certificate = connection.stream().certificate();
     let identity = certificate.as_ref().map(Identity::of);

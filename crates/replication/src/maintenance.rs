@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshet_base::{
     NodeId, Term,
-    sync::{AtomicBool, Mutex, MutexGuard, Ordering},
+    sync::{Mutex, MutexGuard},
 };
 pub use freshet_cluster::maintenance::{LONGEST, Notice};
 use freshet_cluster::{Moment, handshake::Refusal, maintenance::Maintenance};
@@ -30,13 +30,32 @@ const MOST: usize = 64;
 pub struct Maintained {
     state: Mutex<Maintenance>,
     clock: Clock,
-    /// An operator wants the node to start again.
-    restart: AtomicBool,
+    /// What an operator wants of the node's process.
+    ordered: Mutex<Option<Order>>,
+}
+
+/// What an operator wants of a node's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// It is to start again.
+    Restart,
+    /// It is to end, as after SIGTERM.
+    Stop,
+}
+
+impl Order {
+    /// As it is put to another node.
+    pub(crate) fn purpose(self) -> Purpose {
+        match self {
+            Self::Restart => Purpose::Restart,
+            Self::Stop => Purpose::Stop,
+        }
+    }
 }
 
 impl Default for Maintained {
     fn default() -> Self {
-        Self { state: Mutex::default(), clock: Clock::start(), restart: AtomicBool::new(false) }
+        Self { state: Mutex::default(), clock: Clock::start(), ordered: Mutex::new(None) }
     }
 }
 
@@ -55,15 +74,26 @@ impl Maintained {
         self.state.lock().expect("no code panics under this mutex")
     }
 
-    /// The node is to start again, as soon as its process looks.
-    pub fn order_restart(&self) {
-        tracing::info!("an operator wants this node to start again");
-        self.restart.store(true, Ordering::SeqCst);
+    /// The node's process is to do this, as soon as it looks. One that is to end does so, whatever
+    /// else is ordered.
+    pub fn give(&self, order: Order) {
+        match order {
+            Order::Restart => tracing::info!("an operator wants this node to start again"),
+            Order::Stop => tracing::info!("an operator wants this node to stop"),
+        }
+        let mut ordered = self.ordered.lock().expect("no code panics under this mutex");
+        *ordered = (*ordered).max(Some(order));
     }
 
-    /// Whether it is.
-    pub fn is_restart_ordered(&self) -> bool {
-        self.restart.load(Ordering::SeqCst)
+    /// The same, for another node that passes it on.
+    pub(crate) fn take(&self, order: Order) -> Reply {
+        self.give(order);
+        Reply::Noted
+    }
+
+    /// What it is to do.
+    pub fn given(&self) -> Option<Order> {
+        *self.ordered.lock().expect("no code panics under this mutex")
     }
 
     /// What is left, while it lasts.

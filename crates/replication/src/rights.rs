@@ -98,6 +98,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Witness
         | Purpose::Ask(_)
         | Purpose::Restart
+        | Purpose::Stop
         | Purpose::Session { .. }
         | Purpose::Cancel { .. } => caller == Caller::Node,
     }

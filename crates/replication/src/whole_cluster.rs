@@ -6,17 +6,17 @@ use freshet_base::NodeId;
 
 use crate::{
     endpoint::{CallError, call},
-    maintenance::{Caller, Ordered},
+    maintenance::{Caller, Order, Ordered},
     members::{Members, is_named},
-    wire::{Hello, Purpose, Reply},
+    wire::{Hello, Reply},
 };
 
 /// A node has this long to take an order.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why a node was not ordered to start again.
+/// Why a node was not ordered to start again, or to stop.
 #[derive(Debug, thiserror::Error)]
-pub enum RestartError {
+pub enum OrderError {
     /// No node of the cluster has this name.
     #[error("no node of the cluster that can be reached has the id or address {0}: see `freshet members`")]
     Unknown(String),
@@ -37,17 +37,17 @@ pub trait WholeCluster: Send + Sync {
     /// As whom this node asks others.
     fn caller(&self) -> Caller<'_>;
 
-    /// Has the node `who` start again: its id, or the address where others reach it. Says which
+    /// Orders the node `who` to do this: its id, or the address where others reach it. Says which
     /// that is.
     ///
     /// # Errors
-    /// [`RestartError`]
-    fn restart(&self, who: &str) -> Result<NodeId, RestartError> {
+    /// [`OrderError`]
+    fn order(&self, who: &str, order: Order) -> Result<NodeId, OrderError> {
         let nodes = self.members().nodes;
         let node = nodes.iter().find(|it| !it.address.is_empty() && is_named(who, it.node, &it.address));
-        let node = node.ok_or_else(|| RestartError::Unknown(who.chars().take(256).collect()))?;
+        let node = node.ok_or_else(|| OrderError::Unknown(who.chars().take(256).collect()))?;
         let Caller { credentials, hello, term } = self.caller();
-        let hello = Hello { purpose: Purpose::Restart, ..hello };
+        let hello = Hello { purpose: order.purpose(), ..hello };
         match call(credentials, &node.address, &hello, term, PATIENCE)? {
             (Reply::Noted, _) => Ok(node.node),
             _ => Err(CallError::Unexpected { address: node.address.clone() }.into()),

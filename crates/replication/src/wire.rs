@@ -166,6 +166,7 @@ pub fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> R
             | Purpose::Witness
             | Purpose::Ask(_)
             | Purpose::Restart
+            | Purpose::Stop
             | Purpose::Renew
             | Purpose::Session { .. }
             | Purpose::Cancel { .. },
@@ -333,6 +334,8 @@ pub enum Purpose {
         /// Its key.
         key: Vec<u8>,
     },
+    /// An operator wants this node to stop. Last, so that all others have their numbers of before.
+    Stop,
 }
 
 /// The answer to a [`Hello`].
@@ -362,7 +365,7 @@ pub enum Reply {
     Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
-    /// To Announce, Passage, Cancel, Witness and Restart.
+    /// To Announce, Passage, Cancel, Witness, Restart and Stop.
     Noted,
     /// To Ask.
     Granted(Granted),

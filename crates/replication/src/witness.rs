@@ -27,6 +27,7 @@ use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::{CallError, Service, answer, call, refuse},
+    maintenance::Order,
     terms::Terms,
     wire::{self, Hello, Kind, Peer, Purpose, Refusal, Reply, check_hello},
 };
@@ -94,9 +95,9 @@ impl RunningWitness {
         Arc::new(WitnessService(Arc::clone(&self.shared)))
     }
 
-    /// Whether an operator wants it to start again.
-    pub fn is_restart_ordered(&self) -> bool {
-        self.shared.terms.maintained().is_restart_ordered()
+    /// What an operator wants of its process.
+    pub fn ordered(&self) -> Option<Order> {
+        self.shared.terms.maintained().given()
     }
 
     /// Whether a primary has asked since it started.
@@ -297,10 +298,8 @@ impl Service for WitnessService {
                 shared.terms.maintained().observe(notice);
                 answer(connection, Term(0), &Reply::Maintenance(shared.terms.maintained().notice()));
             }
-            Purpose::Restart => {
-                shared.terms.maintained().order_restart();
-                answer(connection, Term(0), &Reply::Noted);
-            }
+            Purpose::Restart => answer(connection, Term(0), &shared.terms.maintained().take(Order::Restart)),
+            Purpose::Stop => answer(connection, Term(0), &shared.terms.maintained().take(Order::Stop)),
             // The endpoint answers before it gets here.
             Purpose::Enrol(_)
             | Purpose::Renew

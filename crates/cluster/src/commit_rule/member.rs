@@ -64,6 +64,12 @@ pub struct Member {
 }
 
 impl Member {
+    /// When the newest was sent to it that it has answered, by this primary's clock: it was there
+    /// since then.
+    pub fn observed(&self) -> Option<Moment> {
+        self.observed
+    }
+
     pub(crate) fn unknown(now: Moment) -> Self {
         Self {
             acked: Lsn::ZERO,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use freshet_base::NodeId;
 
 use freshet_replication::{
-    maintenance::{LONGEST, Ordered},
+    maintenance::{LONGEST, Order, Ordered},
     members::Members,
     whole_cluster::WholeCluster,
 };
@@ -37,24 +37,25 @@ impl Node {
         Ok(self.whole_cluster()?.order_maintenance(length))
     }
 
-    /// Has this node start again, or the node `who`: its id, or the address where others reach it.
-    /// Says which that is, when the order is taken. Blocks for a few seconds at most.
+    /// Orders this node, or the node `who` (its id, or the address where others reach it), to start
+    /// again or to stop. Says which that is, when the order is taken. Blocks for a few seconds at
+    /// most.
     ///
     /// # Errors
     /// Why no node has taken it.
-    pub fn restart(&self, who: Option<&str>) -> Result<NodeId, String> {
+    pub fn order(&self, who: Option<&str>, order: Order) -> Result<NodeId, String> {
         match who {
-            Some(who) => self.whole_cluster()?.restart(who).map_err(|cause| cause.to_string()),
+            Some(who) => self.whole_cluster()?.order(who, order).map_err(|cause| cause.to_string()),
             None => {
-                self.terms.maintained().order_restart();
+                self.terms.maintained().give(order);
                 Ok(self.id)
             }
         }
     }
 
-    /// Whether it is to start again, since an operator wants that.
-    pub fn is_restart_ordered(&self) -> bool {
-        self.terms.maintained().is_restart_ordered()
+    /// What an operator wants of its process.
+    pub fn ordered(&self) -> Option<Order> {
+        self.terms.maintained().given()
     }
 
     fn whole_cluster(&self) -> Result<Arc<dyn WholeCluster>, String> {

@@ -73,6 +73,7 @@ use freshet_replication::{
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
+pub use freshet_replication::endpoint::LOCAL as NODE_SOCKET;
 pub use freshet_replication::{primary::SwitchedOver, standby::ReplayMode, status::LinkStatus, wire::Verdict};
 
 pub(crate) use self::{

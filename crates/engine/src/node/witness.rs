@@ -8,6 +8,7 @@ use freshet_log::{Control, ControlError, LogDirectory};
 use freshet_membership::{Credentials, Part};
 use freshet_replication::{
     endpoint::Endpoint,
+    maintenance::Order,
     renewal::Renewal,
     terms::Terms,
     witness::{RunningWitness, WitnessId},
@@ -148,9 +149,9 @@ impl WitnessNode {
         self.endpoint.address()
     }
 
-    /// Whether an operator wants it to start again.
-    pub fn is_restart_ordered(&self) -> bool {
-        self.running.is_restart_ordered()
+    /// What an operator wants of its process.
+    pub fn ordered(&self) -> Option<Order> {
+        self.running.ordered()
     }
 
     /// Whether a primary has asked it since it was started.

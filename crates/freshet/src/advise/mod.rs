@@ -49,10 +49,6 @@ pub(crate) fn run(options: &AdviseOptions) -> Result<ExitCode, Failure> {
     let advices = reckon::advise(&load, standbys);
     let constants = constants::ALL.to_vec();
     let report = Report { node, address, measured: load, standbys: advices, constants };
-    if options.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        print!("{}", show::text(&report));
-    }
+    options.prints.show(&report, || show::text(&report));
     Ok(ExitCode::SUCCESS)
 }

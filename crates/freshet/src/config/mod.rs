@@ -166,6 +166,13 @@ impl Settings {
         keys
     }
 
+    /// The keys of which this differs from the default.
+    pub(crate) fn changed(&self) -> BTreeMap<String, Value> {
+        let (mut keys, defaults) = (self.keys(), Self::default().keys());
+        keys.retain(|key, value| defaults.get(key) != Some(value));
+        keys
+    }
+
     /// The directories in which the node keeps data.
     pub(crate) fn places(&self) -> Vec<PathBuf> {
         let NodeConfig { directory, domain, log, checkpoint, .. } = &self.node;

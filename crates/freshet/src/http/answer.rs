@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::metrics;
-use crate::status::{Health, health, time};
+use crate::{
+    status::{Health, health, time},
+    verdict::Verdict,
+};
 
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,9 +44,12 @@ impl Answer {
             return Self { code: 200, content: TEXT, body: PATHS.into() };
         }
         let text = status();
-        let status: Value = serde_json::from_str(&text).unwrap_or_default();
+        let mut status: Value = serde_json::from_str(&text).unwrap_or_default();
         let is_so = match path {
-            "/status" => return Self { code: 200, content: JSON, body: text + "\n" },
+            "/status" => {
+                status["verdict"] = Verdict::of(Some(&status), None, "").to_json();
+                return Self { code: 200, content: JSON, body: format!("{status}\n") };
+            }
             "/metrics" => return Self { code: 200, content: metrics::CONTENT, body: metrics::text(&status) },
             "/liveness" => true,
             "/health" => health(&status) != Health::Failing,
@@ -130,13 +136,9 @@ fn most_lag(query: &str) -> Result<Option<MostLag>, &str> {
 
 /// What a check says beside its code.
 fn summary(status: &Value) -> String {
-    let health = match health(status) {
-        Health::Well => "well",
-        Health::Lacking => "lacking",
-        Health::Failing => "failing",
-    };
+    let verdict = Verdict::of(Some(status), None, "").to_json();
     let mut summary =
-        json!({ "node": status["node"], "role": status["role"], "term": status["term"], "health": health });
+        json!({ "node": status["node"], "role": status["role"], "term": status["term"], "verdict": verdict });
     for key in ["standing", "link", "visible_lag"] {
         if !status[key].is_null() {
             summary[key] = status[key].clone();

@@ -12,7 +12,7 @@ use freshet_recovery::{
 };
 
 use super::{Output, Trouble, must_exist};
-use crate::{Failure, cli::InspectCheckpoint, units};
+use crate::{Failure, inspect::options::InspectCheckpoint, units};
 
 /// Returns whether all checkpoints are whole, as far as that was looked at.
 pub(super) fn show(options: &InspectCheckpoint, out: &mut Output) -> Result<bool, Trouble> {

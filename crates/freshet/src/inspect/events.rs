@@ -9,7 +9,7 @@ use freshet_engine::{
 };
 
 use super::{Output, Trouble, must_exist};
-use crate::{Failure, cli::InspectEvents, messages::plain, units};
+use crate::{Failure, inspect::options::InspectEvents, messages::plain, units};
 
 /// Returns whether all could be read, and what was replayed was decided as before.
 pub(super) fn show(options: &InspectEvents, out: &mut Output) -> Result<bool, Trouble> {

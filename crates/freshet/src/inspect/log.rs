@@ -9,7 +9,7 @@ use freshet_log::{
 };
 
 use super::{Output, Trouble, must_exist};
-use crate::{Failure, cli::InspectLog, units};
+use crate::{Failure, inspect::options::InspectLog, units};
 
 /// What was counted of the log.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use freshet_engine::scheme::inputs::{Mismatch, read_mismatches};
 use freshet_log::{Block, RecordHeader, RecordKind};
 
 use super::{Output, Trouble};
-use crate::{Failure, cli::InspectMismatches, units};
+use crate::{Failure, inspect::options::InspectMismatches, units};
 
 /// At most this many bytes of a row or of inputs are shown.
 const SHOWN: usize = 64;

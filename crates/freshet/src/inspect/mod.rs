@@ -5,6 +5,7 @@ mod checkpoint;
 mod events;
 mod log;
 mod mismatches;
+mod options;
 
 use std::{
     io::{self, BufWriter, StdoutLock, Write},
@@ -12,7 +13,8 @@ use std::{
     process::ExitCode,
 };
 
-use crate::{Failure, cli::Inspect};
+pub(crate) use self::options::Inspect;
+use crate::Failure;
 
 /// Shows what was asked for.
 pub(crate) fn run(options: &Inspect) -> Result<ExitCode, Failure> {

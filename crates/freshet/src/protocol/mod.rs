@@ -136,6 +136,14 @@ pub enum Ask {
         /// For how long, in seconds; 0 ends it.
         for_s: u64,
     },
+    /// Has a node stop, as after SIGTERM. Answered by [`Answer::Stops`] when it has taken that
+    /// order.
+    Stop {
+        /// Its id, or the address where others reach it; none: this one.
+        node: Option<String>,
+    },
+    /// What the node is configured with. Answered by [`Answer::Configuration`].
+    Configuration,
 }
 
 /// A node's answer to the request of that number.
@@ -259,6 +267,13 @@ pub enum Answer {
         /// Which do not, and why.
         unreached: Vec<String>,
     },
+    /// A node is about to stop.
+    Stops {
+        /// Its id.
+        node: NodeId,
+    },
+    /// Each key with its value, as JSON.
+    Configuration(String),
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

@@ -12,7 +12,7 @@ use freshet_base::{
     wait::{self, Patience},
 };
 use freshet_engine::{
-    Database, Mix, MixError, Node, StateAnswer, StateAsk, StateHash,
+    Database, Mix, MixError, Node, Order, StateAnswer, StateAsk, StateHash,
     node::{RoleStatus, SwitchedOver},
 };
 use freshet_membership::{EnrolmentError, Grant};
@@ -21,8 +21,10 @@ use serde::Serialize;
 use crate::{
     begin_again::{BeginAgain, Outlook},
     descriptors::Descriptors,
+    disk::{Disk, Disks},
     process,
     protocol::Watermarks,
+    reload::InForce,
     server::Host,
 };
 
@@ -38,6 +40,10 @@ pub(crate) struct NodeHost {
     pub(super) announced: Mutex<BTreeSet<Lsn>>,
     /// Of a node that may begin again.
     pub(super) again: Option<BeginAgain>,
+    /// What it is configured with.
+    pub(super) configuration: InForce,
+    /// The room where it keeps data.
+    pub(super) disks: Disks,
 }
 
 /// Why it does not measure what is written.
@@ -47,9 +53,9 @@ const NO_MIX: &str =
 const ANNOUNCED: usize = 4096;
 
 impl NodeHost {
-    /// A node that was started then.
-    pub(crate) fn new(node: Arc<Node>, begun: Instant) -> Self {
-        Self { node, begun, announced: Mutex::default(), again: None }
+    /// A node that was started then, with this configuration and these disks.
+    pub(crate) fn new(node: Arc<Node>, begun: Instant, configuration: InForce, disks: Disks) -> Self {
+        Self { node, begun, announced: Mutex::default(), again: None, configuration, disks }
     }
 
     fn announced(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
@@ -91,6 +97,8 @@ struct FullStatus {
     /// Which of the cluster's authorities has signed it, where Freshet does.
     authority: Option<u64>,
     descriptors: Descriptors,
+    /// The room where the node keeps data, a few seconds ago.
+    disks: Vec<Disk>,
     resident_bytes: u64,
     peak_resident_bytes: u64,
     /// Processor time of all threads of the process.
@@ -153,6 +161,7 @@ impl Host for NodeHost {
             certificate_trouble: self.node.certificate_trouble(),
             authority: self.node.credentials().authority().map(|(generation, _)| generation),
             descriptors: Descriptors::now(),
+            disks: self.disks.found(),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),
             process_cpu: process_time(),
@@ -192,8 +201,12 @@ impl Host for NodeHost {
         }
     }
 
-    fn restart(&self, node: Option<&str>) -> Result<NodeId, String> {
-        self.node.restart(node)
+    fn order(&self, node: Option<&str>, order: Order) -> Result<NodeId, String> {
+        self.node.order(node, order)
+    }
+
+    fn configuration(&self) -> String {
+        serde_json::to_string(&*self.configuration.lock()).unwrap_or_default()
     }
 
     fn remove(&self, node: &str, gone: bool) -> Result<NodeId, String> {

@@ -19,8 +19,8 @@ use std::{
 };
 
 use freshet_base::strangers::Place;
-use freshet_engine::{CheckpointKind, StateAsk, node::SwitchedOver};
-use freshet_fabric::stream::Stream;
+use freshet_engine::{CheckpointKind, Order, StateAsk, node::SwitchedOver};
+use freshet_fabric::{foreign, stream::Stream};
 use freshet_membership::{Credentials, Fingerprint, Identity};
 
 use super::{Host, Shared, completion::Pending, rights::Caller, work::Work};
@@ -42,6 +42,11 @@ const REPLACED: &str = "the cluster has another authority by now, and this certi
 /// The answer to a client over TCP without a certificate.
 pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which \
                                  `freshet enrol` makes, or ask on the node's own machine as its own user";
+/// What callers hear that have taken the control port for another one.
+pub(super) const CONTROL_PORT: (&str, &str) = (
+    "this is the control port of a Freshet node, for freshet status and the like",
+    "PostgreSQL's clients connect to sql-listen (port 5432 if nothing else is configured), HTTP's to http-listen",
+);
 /// The answer when all places are taken.
 const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
 /// The answer to a client that may not ask this ([`super::rights`]).
@@ -273,6 +278,7 @@ impl Known {
 fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Known)> {
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
     let by = credentials.authority();
+    foreign::turn_away(&stream, Instant::now() + GREETING, CONTROL_PORT.0, CONTROL_PORT.1)?;
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
     if let Some(node) = identity.and_then(Identity::id).filter(|node| credentials.removal_of(*node).is_some()) {
@@ -381,6 +387,7 @@ fn log_asked(who: &str, ask: &Ask) {
         Ask::ChangeLevel { level } => tracing::info!(who, %level, "a client changes the safety level"),
         Ask::Rotate => tracing::info!(who, "a client replaces the cluster's authority"),
         Ask::Restart { node } => tracing::info!(who, node, "a client has a node start again"),
+        Ask::Stop { node } => tracing::info!(who, node, "a client has a node stop"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
@@ -420,8 +427,14 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }
         Ask::Rotate => aside(shared, reply, |host| host.rotate().map(|generation| Answer::Rotated { generation })),
         Ask::Restart { node } => {
-            aside(shared, reply, move |host| host.restart(node.as_deref()).map(|node| Answer::Restarts { node }))
+            let restart = move |host: &dyn Host| host.order(node.as_deref(), Order::Restart);
+            aside(shared, reply, move |host| restart(host).map(|node| Answer::Restarts { node }))
         }
+        Ask::Stop { node } => {
+            let stop = move |host: &dyn Host| host.order(node.as_deref(), Order::Stop);
+            aside(shared, reply, move |host| stop(host).map(|node| Answer::Stops { node }))
+        }
+        Ask::Configuration => reply.send(Answer::Configuration(shared.host.configuration())),
         Ask::Refill => {
             reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
         }

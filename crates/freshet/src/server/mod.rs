@@ -34,7 +34,7 @@ use std::{
 };
 
 use freshet_base::{Consent, Lsn, NodeId, Safety, strangers::Strangers};
-use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
+use freshet_engine::{Database, Mix, Order, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
@@ -110,8 +110,14 @@ pub trait Host: Send + Sync {
     /// Why it keeps this one, or what is open.
     fn rotate(&self) -> Result<u64, String>;
 
-    /// Has this node start again, or another; says which.
-    fn restart(&self, node: Option<&str>) -> Result<NodeId, String>;
+    /// Orders this node, or another ([`freshet_engine::Node::order`]), to start again or to stop;
+    /// says which. May take a few seconds.
+    ///
+    /// # Errors
+    /// Why no node has taken the order.
+    fn order(&self, node: Option<&str>, order: Order) -> Result<NodeId, String>;
+    /// Each key of its configuration with its value, as JSON.
+    fn configuration(&self) -> String;
     /// Has a mirror begin again with what the node has that it is to follow, although that is less.
     ///
     /// # Errors

@@ -95,6 +95,8 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Rotate => ("rotate", Operators, "how many authorities the cluster has had, or why it keeps this one"),
         Ask::ChangeLevel { .. } => ("level", Operators, "which level there was before, or why it stays"),
         Ask::Restart { .. } => ("restart", Operators, "which node starts again, or why no node took the order"),
+        Ask::Stop { .. } => ("stop", Operators, "which node stops, or why no node took the order"),
+        Ask::Configuration => ("configuration (`config show`)", Operators, "every key and its value; no secret is one"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),
         Ask::BeginAgain { .. } => ("begin again", Operators, "where its primary is, or why it does not begin again"),
         Ask::Maintenance { .. } => ("maintenance", Operators, "which nodes do not answer, and why"),

@@ -43,8 +43,12 @@ impl Host for Volatile {
     fn change_level(&self, _: Safety) -> Result<Safety, String> {
         Err("this node is not the primary".to_owned())
     }
-    fn restart(&self, _: Option<&str>) -> Result<NodeId, String> {
+    fn order(&self, _: Option<&str>, _: Order) -> Result<NodeId, String> {
         Err("this is no node".to_owned())
+    }
+
+    fn configuration(&self) -> String {
+        "{}".to_owned()
     }
 
     fn switch_over(&self, _: Option<&str>) -> Result<SwitchedOver, String> {

@@ -141,7 +141,7 @@ mod tests {
             json!({"role": "standby", "link": {"link": "connecting", "address": evil, "why": evil}}),
             json!({"role": "starting", "phase": evil}),
         ] {
-            let shown = super::super::table(&status);
+            let shown = super::super::table(&status, None);
             assert!(
                 shown.contains(r"b:1\u{1b}[2J\nrole") && !shown.contains("\nrole             primary\u{9b}"),
                 "{shown}"

@@ -3,6 +3,7 @@
 pub mod state;
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal, Write},
     process::ExitCode,
     sync::Arc,
@@ -13,6 +14,7 @@ use freshet_engine::{
 };
 use freshet_query::inputs::{MemoryPool, PROCEDURE, StatementExecutor};
 use freshet_workloads::command::Commands;
+use serde_json::{Value, json};
 
 use crate::{Failure, cli::VerifyOptions, units};
 
@@ -77,6 +79,11 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
         let _ = writeln!(io::stderr());
     }
     let mut out = io::stdout().lock();
+    if options.prints.json {
+        drop(out);
+        options.prints.show(&to_json(&report, options), String::new);
+        return Ok(if report.mismatches + report.out_of_order == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     show(&report, &mut out)?;
     match report.mismatches + report.out_of_order {
         0 => Ok(ExitCode::SUCCESS),
@@ -85,6 +92,18 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// For programs.
+fn to_json(report: &VerifyReport, options: &VerifyOptions) -> Value {
+    let VerifyReport { from, end, blocks, executed, mismatches, hash, .. } = report;
+    let kept: BTreeMap<_, _> = report.kept.iter().map(|(why, count)| (why.to_string(), count)).collect();
+    json!({
+        "from": from, "end": end, "blocks": blocks, "executed": executed, "executed_bytes": report.executed_bytes,
+        "kept": kept, "mismatches": mismatches, "out_of_order": report.out_of_order, "state": hash.to_string(),
+        "waits": report.waits, "incomplete": report.incomplete.as_ref().map(ToString::to_string),
+        "seconds": report.time.as_secs_f64(), "mismatches_file": options.mismatches,
+    })
 }
 
 fn show(report: &VerifyReport, out: &mut impl Write) -> io::Result<()> {

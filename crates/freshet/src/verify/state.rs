@@ -15,6 +15,8 @@ use std::{
 use freshet_base::Lsn;
 use freshet_engine::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 
+use serde_json::json;
+
 use crate::{Failure, cli::VerifyOptions, client::Client, protocol::Ask, units};
 
 /// How long a node may take to accept a connection.
@@ -31,16 +33,23 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
     let seconds = begun.elapsed().as_secs_f64();
     match difference {
         None => {
-            let (records, at) = (units::grouped(records), at.0);
-            println!("the same: {records} records in {tables} tables, at LSN {at}, in {seconds:.1} s");
+            let value = json!({ "same": true, "records": records, "tables": tables, "at": at, "seconds": seconds });
+            options.prints.show(&value, || {
+                let (records, at) = (units::grouped(records), at.0);
+                format!("the same: {records} records in {tables} tables, at LSN {at}, in {seconds:.1} s")
+            });
             Ok(ExitCode::SUCCESS)
         }
         Some(difference) => {
-            println!("DIFFERENT at LSN {}: {difference}", at.0);
+            let mut text = format!("DIFFERENT at LSN {}: {difference}\n", at.0);
+            let value = json!({
+                "same": false, "at": at, "difference": difference.to_string(), "versions": difference.lsns,
+            });
             for (client, lsn) in clients.iter().zip(difference.lsns) {
                 let version = lsn.map_or_else(|| "no such record".to_owned(), |lsn| format!("version {}", lsn.0));
-                println!("  {}: {version}", client.address());
+                text.push_str(&format!("  {}: {version}\n", client.address()));
             }
+            options.prints.show(&value, || text);
             Ok(ExitCode::FAILURE)
         }
     }

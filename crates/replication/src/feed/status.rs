@@ -76,7 +76,7 @@ impl Feeds {
                 version: introduced.map(|it| it.version.clone()),
                 log: member.holder(node),
                 answered: member.has_answered(),
-                ack_lag: feed.and_then(|_| state.host.behind(member.acked, now)),
+                ack_lag: member.has_answered().then(|| state.host.behind(member.acked, now)).flatten(),
                 since: Some(now.since(member.since)),
                 connected_or_away_for: came_or_went.map(|at| now.since(at)),
             }

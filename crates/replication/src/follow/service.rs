@@ -7,6 +7,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, Store, promise};
 use crate::{
     endpoint::{Service, answer, refuse},
+    maintenance::Order,
     members::{self, Voter, reach},
     originals::serve_originals,
     promotion::consulted,
@@ -66,7 +67,11 @@ impl<S: Store> Service for FollowService<S> {
                 };
                 answer(connection, term, &reply);
             }
-            Purpose::Members { .. } | Purpose::Reach(_) | Purpose::Maintenance(_) | Purpose::Restart => {
+            Purpose::Members { .. }
+            | Purpose::Reach(_)
+            | Purpose::Maintenance(_)
+            | Purpose::Restart
+            | Purpose::Stop => {
                 answer(connection, Term(0), &of_cluster(shared, &hello));
             }
             Purpose::Originals => serve_originals(connection, |block| S::original(shared, block)),
@@ -98,10 +103,8 @@ fn of_cluster<S: Store>(shared: &Shared<S>, hello: &Hello) -> Reply {
             shared.observe_maintenance(*notice);
             Reply::Maintenance(shared.terms.maintained().notice())
         }
-        Purpose::Restart => {
-            shared.terms.maintained().order_restart();
-            Reply::Noted
-        }
+        Purpose::Restart => shared.terms.maintained().take(Order::Restart),
+        Purpose::Stop => shared.terms.maintained().take(Order::Stop),
         _ => unreachable!("this is asked with those purposes only"),
     }
 }

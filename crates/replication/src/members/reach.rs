@@ -2,7 +2,7 @@
 //! and each of them calls the others, as a candidate would.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -87,6 +87,20 @@ impl Table {
         let mut unreached = reach.of(&voters, ask);
         for status in &mut self.members.nodes {
             status.unreached = unreached.remove(&status.node);
+        }
+    }
+
+    /// Of those that others do not reach, leaves the ones that `is_there` says are there: another is
+    /// away, or about to be shown so, and not cut off.
+    pub fn leave_unreached(&mut self, are_there: impl FnOnce(BTreeSet<NodeId>) -> BTreeSet<NodeId>) {
+        let suspects: BTreeSet<_> =
+            self.members.nodes.iter().flat_map(|it| it.unreached.iter().flatten()).copied().collect();
+        if suspects.is_empty() {
+            return;
+        }
+        let there = are_there(suspects);
+        for unreached in self.members.nodes.iter_mut().filter_map(|status| status.unreached.as_mut()) {
+            unreached.retain(|node| there.contains(node));
         }
     }
 

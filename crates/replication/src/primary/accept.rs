@@ -66,7 +66,7 @@ impl Service for PrimaryService {
                 answer(connection, shared.who.term, &shared.announced(&hello, &claim));
             }
             Purpose::BeginAgain { since } => begin_again(shared, hello.node, since, connection),
-            Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness | Purpose::Restart => {
+            Purpose::Maintenance(_) | Purpose::Members { .. } | Purpose::Witness | Purpose::Restart | Purpose::Stop => {
                 answer(connection, shared.who.term, &shared.of_cluster(&hello));
             }
             Purpose::Originals => {

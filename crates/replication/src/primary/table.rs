@@ -1,26 +1,36 @@
 //! Which nodes there are, as the primary knows it ([`crate::members`]).
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use freshet_cluster::commit_rule::Standing;
+use freshet_base::{
+    NodeId,
+    wait::{self, Patience},
+};
+use freshet_cluster::commit_rule::{Member, Standing};
 
 use super::Shared;
 use crate::{
-    maintenance::{Caller, Ordered},
+    maintenance::{Caller, Order, Ordered},
     members::{FROM_ABOVE, MemberRole, MemberStatus, Members, Table, Votes},
     status::{Lag, PrimaryStatus},
     whole_cluster::WholeCluster,
     wire::{Hello, Purpose, Reply},
 };
 
+/// A node that others do not reach has this long to answer this primary, and is looked for so often.
+/// One that has stopped is not cut off.
+const HEARD: Duration = Duration::from_millis(700);
+const LOOK: Duration = Duration::from_millis(5);
+
 impl Shared {
     /// Answers who asks which nodes there are, or is a witness, or speaks of maintenance.
     pub(super) fn of_cluster(&self, hello: &Hello) -> Reply {
         match &hello.purpose {
-            Purpose::Restart => {
-                self.terms.maintained().order_restart();
-                Reply::Noted
-            }
+            Purpose::Restart => self.terms.maintained().take(Order::Restart),
+            Purpose::Stop => self.terms.maintained().take(Order::Stop),
             Purpose::Witness => self.witness_comes(hello).map_or_else(Reply::Refused, |()| Reply::Noted),
             Purpose::Members { relays: 0 } => Reply::Members(Box::new(self.known_members(0))),
             Purpose::Members { relays } => Reply::Members(Box::new(self.asked_members(*relays))),
@@ -45,8 +55,26 @@ impl Shared {
         if !is_over(&standing) {
             let register = self.terms.register().map(|register| register.node());
             table.ask_voters(&self.who.credentials, &self.hello(Purpose::Identify), &self.reach, register);
+            table.leave_unreached(|nodes| self.heard_now(nodes));
         }
         self.finish(table, &standing)
+    }
+
+    /// Which of these nodes answer this primary now. Blocks until they do, or have not for
+    /// [`HEARD`].
+    fn heard_now(&self, nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let asked = self.commit.now();
+        let heard = || {
+            let (_, _, mut members) = self.commit.reading();
+            members.extend(self.commit.witness_place());
+            let is_there = |node: &&NodeId| {
+                let member = members.get(node).filter(|member| member.connected);
+                member.and_then(Member::observed).is_some_and(|observed| observed >= asked)
+            };
+            nodes.iter().filter(is_there).copied().collect::<BTreeSet<_>>()
+        };
+        let patience = Patience::endless().until(Instant::now() + HEARD);
+        wait::poll(LOOK, patience, || Some(heard()).filter(|heard| *heard == nodes)).unwrap_or_else(|_| heard())
     }
 
     fn finish(&self, table: Table, standing: &Standing) -> Members {

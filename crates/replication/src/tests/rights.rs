@@ -66,7 +66,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
             set: None,
         }),
         Some(Purpose::Ask(_)) => Purpose::Restart,
-        Some(Purpose::Restart) => Purpose::Renew,
+        Some(Purpose::Restart) => Purpose::Stop,
+        Some(Purpose::Stop) => Purpose::Renew,
         Some(Purpose::Renew) => Purpose::Session { pid: 1, reads: false },
         Some(Purpose::Session { .. }) => Purpose::Cancel { pid: 1, key: vec![1; 32] },
         Some(Purpose::Cancel { .. }) => Purpose::Checkpoint { consistent: false },
@@ -86,7 +87,7 @@ const CALLERS: [Caller; 8] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 8]; 20] = [
+const MAY: [[bool; 8]; 21] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, false, true],
     // Passage.
@@ -103,7 +104,8 @@ const MAY: [[bool; 8]; 20] = [
     [false, true, false, false, false, false, false, false],
     // Members.
     [true, true, false, false, true, false, false, false],
-    // Reach, maintenance, witness, ask, restart.
+    // Reach, maintenance, witness, ask, restart, stop.
+    [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],
     [false, true, false, false, false, false, false, false],

@@ -40,7 +40,9 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Remove { .. }) => Ask::Rotate,
         Some(Ask::Rotate) => Ask::ChangeLevel { level: Safety::TwoSafe },
         Some(Ask::ChangeLevel { .. }) => Ask::Restart { node: Some("nobody".to_owned()) },
-        Some(Ask::Restart { .. }) => Ask::Refill,
+        Some(Ask::Restart { .. }) => Ask::Stop { node: Some("nobody".to_owned()) },
+        Some(Ask::Stop { .. }) => Ask::Configuration,
+        Some(Ask::Configuration) => Ask::Refill,
         Some(Ask::Refill) => Ask::BeginAgain { force: true },
         Some(Ask::BeginAgain { .. }) => Ask::Maintenance { for_s: 1 },
         Some(Ask::Maintenance { .. }) => Ask::Checkpoint { consistent: false },
@@ -59,7 +61,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 19] = [
+const MAY: [(&str, [bool; 5]); 21] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -71,6 +73,8 @@ const MAY: [(&str, [bool; 5]); 19] = [
     ("rotate", [true, true, false, false, false]),
     ("level", [true, true, false, false, false]),
     ("restart", [true, true, false, false, false]),
+    ("stop", [true, true, false, false, false]),
+    ("configuration (`config show`)", [true, true, false, false, false]),
     ("refill", [true, true, false, false, false]),
     ("begin again", [true, true, false, false, false]),
     ("maintenance", [true, true, false, false, false]),
