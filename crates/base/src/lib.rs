@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cpu;
 mod gate;
 mod ids;
+pub mod listen;
 mod lock;
 pub mod memory;
 pub mod names;

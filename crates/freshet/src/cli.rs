@@ -10,13 +10,13 @@ use crate::{
     backup::{ArchiveOptions, BackupOptions, RestoreOptions},
     checkpoint,
     client::{Client, ClientError},
-    config::Given,
+    config::{self, Given},
     demo::{self, DemoOptions},
     inspect, level, maintenance, members, membership,
     prints::Prints,
     promote,
     promote::PromoteOptions,
-    rehearse, restart, serve, status, stop, switch_over, verify,
+    rehearse, restart, serve, shell, status, stop, switch_over, verify,
     witness::{self, WitnessOptions},
 };
 
@@ -200,6 +200,15 @@ pub(crate) enum Command {
     /// with the checkpoint; keeps database and log in memory. The node may be running, unless its
     /// log has several streams. Fails if a transaction gives something else.
     Verify(VerifyOptions),
+    /// Check a configuration file, show the configuration in force, or print a sample of it.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print a script that completes this command line in a shell.
+    ///
+    /// For bash: `freshet completion bash > ~/.local/share/bash-completion/completions/freshet`.
+    Completion(shell::CompletionOptions),
+    /// Write manual pages, one for each command, into a directory.
+    Man(shell::ManOptions),
     /// Inspect files: a log, a saved tail of one, checkpoints, mismatches, or events. Their node
     /// may be running.
     #[command(subcommand)]
@@ -469,6 +478,9 @@ impl Cli {
             Command::Restore(options) => backup::restore(&options),
             Command::Rehearse(options) => rehearse::run(&options),
             Command::Verify(options) => verify::run(&options),
+            Command::Config(command) => config::run(&command),
+            Command::Completion(options) => shell::completion(&options),
+            Command::Man(options) => shell::man(&options),
             Command::Inspect(what) => inspect::run(&what),
         }
     }

@@ -50,6 +50,7 @@ mod reload;
 mod restart;
 pub mod serve;
 mod server;
+mod shell;
 mod sql;
 pub mod sql_client;
 pub mod status;

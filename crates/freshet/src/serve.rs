@@ -6,7 +6,6 @@ mod host;
 use std::{
     env,
     io::{self, Write},
-    net::SocketAddr,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -231,10 +230,10 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
     }
     let bound = [
-        ("--address", Some(server.address())),
-        ("--listen", Some(node.bound_address())),
-        ("--http-listen", server.http()),
-        ("--sql-listen", sql.as_ref().and_then(sql::Serving::address)),
+        ("--address", Some(server.address().to_string())),
+        ("--listen", Some(node.bound_address().to_string())),
+        ("--http-listen", server.http().map(|address| address.to_string())),
+        ("--sql-listen", sql.as_ref().map(sql::Serving::listens)),
     ];
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What a deposed primary shows grows old: no client is to take it for the present state.
@@ -328,7 +327,7 @@ impl Leaves {
     }
 
     /// Starts again; `node` has stopped. Returns only when that fails.
-    fn start_again(&self, node: &Node, bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+    fn start_again(&self, node: &Node, bound: &[(&str, Option<String>)]) -> Failure {
         match self {
             Self::BeginsAgain(join) => match begin_again::want(node.config(), join) {
                 Ok(()) => tracing::warn!(join, "this node starts again, to begin again with what its primary has"),
@@ -393,19 +392,19 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Becomes a new run of this program, with the same process number, command line and addresses; but
 /// it does not lead unasked again. Returns only when that fails.
-fn start_again(program: &Path, bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+fn start_again(program: &Path, bound: &[(&str, Option<String>)]) -> Failure {
     become_again(program, &["--force-primary=false"], bound)
 }
 
 /// The same for any process: `more` words come last.
-pub(crate) fn become_again(program: &Path, more: &[&str], bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+pub(crate) fn become_again(program: &Path, more: &[&str], bound: &[(&str, Option<String>)]) -> Failure {
     let mut command = Command::new(program);
     let mut given = env::args_os();
     command.arg0(given.next().unwrap_or_default()).args(given).args(more);
     // The last one of each counts. Where the system had chosen a port, it remains.
     for (flag, address) in bound {
         if let Some(address) = address {
-            command.arg(flag).arg(address.to_string());
+            command.arg(flag).arg(address);
         }
     }
     messages::flush();

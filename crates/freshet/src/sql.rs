@@ -20,7 +20,7 @@ use freshet_query::{
 
 use crate::{
     Failure,
-    config::{SqlListen, SqlSettings},
+    config::{SqlListen, SqlSettings, listed},
 };
 
 /// How long sessions may take to end what they are at when the node stops.
@@ -47,18 +47,18 @@ fn general() -> Option<Arc<dyn General>> {
 /// What serving them needs that may not be there, found before a node is started, or made, for
 /// them.
 pub(crate) struct Prepared {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     socket_directory: Option<PathBuf>,
     files: Files,
-    /// Keeps the TCP port until it is served.
-    listener: Option<TcpListener>,
+    /// Keep the TCP ports until they are served.
+    listeners: Vec<TcpListener>,
 }
 
 impl Prepared {
-    /// The port is free for others again: who comes before the node serves is to be refused, and
+    /// The ports are free for others again: who comes before the node serves is to be refused, and
     /// not to wait.
     pub(crate) fn let_port_go(&mut self) {
-        self.listener = None;
+        self.listeners.clear();
     }
 }
 
@@ -99,11 +99,15 @@ impl Files {
 /// # Errors
 /// When the address, the Unix socket or the files cannot be used.
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
-    let SqlListen::At(address) = settings.listen else { return Ok(None) };
+    let SqlListen::At(addresses) = &settings.listen else { return Ok(None) };
     let files = Files::read(settings)?;
-    let listener = TcpListener::bind(address).map_err(|cause| {
-        Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
-    })?;
+    let bind = |address: &SocketAddr| {
+        TcpListener::bind(address).map_err(|cause| {
+            let remedy = "choose another --sql-listen";
+            Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; {remedy}"))
+        })
+    };
+    let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let socket_directory = match settings.socket_directory() {
         // Where other users keep this one from having a directory, clients come by TCP.
         Err(cause) if settings.socket_directory.is_none() => {
@@ -113,10 +117,10 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
         directory => directory
             .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?,
     };
-    if let Some(directory) = &socket_directory {
-        freshet_postgres::probe_socket(directory, listener.local_addr()?.port())?;
+    if let (Some(directory), Some(first)) = (&socket_directory, listeners.first()) {
+        freshet_postgres::probe_socket(directory, first.local_addr()?.port())?;
     }
-    Ok(Some(Prepared { address, socket_directory, files, listener: Some(listener) }))
+    Ok(Some(Prepared { addresses: addresses.clone(), socket_directory, files, listeners }))
 }
 
 /// Serves sessions that other nodes hand on.
@@ -142,8 +146,8 @@ pub(crate) fn start(
     node: &Arc<Node>,
     memory: Arc<MemoryPool>,
 ) -> Result<Serving, Failure> {
-    let Prepared { address, socket_directory, files, listener } = prepared;
-    drop(listener);
+    let Prepared { addresses, socket_directory, files, listeners } = prepared;
+    drop(listeners);
     let of = Arc::downgrade(node);
     memory.within(move |bytes| of.upgrade().is_none_or(|node| node.admits_statements(bytes)));
     let of_role = settings.connections_per_role();
@@ -159,7 +163,7 @@ pub(crate) fn start(
     };
     let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
     sessions.set_access(files.access);
-    let options = Options { addresses: vec![address], socket_directory, limits, tls: files.tls, ..Options::default() };
+    let options = Options { addresses, socket_directory, limits, tls: files.tls, ..Options::default() };
     let server = Arc::new(Server::start(Arc::new(sessions.clone()), options)?);
     node.serve_sessions(Some(Arc::new(Taking(server.takes()))));
     Ok(Serving { server, sessions })
@@ -175,9 +179,14 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Where they connect by TCP.
+    /// Where they connect by TCP: the first address.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.server.addresses().first().copied()
+    }
+
+    /// All addresses where they connect by TCP, as the configuration writes them.
+    pub(crate) fn listens(&self) -> String {
+        listed(self.server.addresses())
     }
 
     /// The Unix socket where they connect, if there is one.
@@ -235,7 +244,7 @@ mod tests {
         let access = directory.path().join("access");
         fs::write(&access, "host all all all trust\n").unwrap();
         let settings = SqlSettings {
-            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            listen: SqlListen::At(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))]),
             socket_directory: Some("off".into()),
             access: Some(access.clone()),
             connections: 4,

@@ -100,7 +100,7 @@ pub fn run(options: &WitnessOptions) -> Result<ExitCode, Failure> {
     drop(witness);
     if ordered == Some(Order::Restart) {
         tracing::info!("this witness starts again, as an operator wants it");
-        return Err(serve::become_again(&serve::program(), &[], &[("--listen", Some(bound))]));
+        return Err(serve::become_again(&serve::program(), &[], &[("--listen", Some(bound.to_string()))]));
     }
     tracing::info!("the witness has stopped");
     Ok(ExitCode::SUCCESS)

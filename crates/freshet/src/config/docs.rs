@@ -3,40 +3,14 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use clap::{Arg, ArgAction, CommandFactory};
+use clap::{Arg, CommandFactory};
 use serde_json::Value;
 
-use super::flags::{Keys, documentation, name_of, shown, words};
+use super::flags::{Keys, documentation, name_of, shown, type_of, words};
 use crate::cli::Cli;
 
 const BEGIN: &str = "<!-- keys: ";
 const END: &str = "<!-- end of keys -->\n";
-
-/// What the values of a key are.
-fn type_of(arg: &Arg) -> String {
-    if matches!(arg.get_action(), ArgAction::SetTrue) {
-        return "true or false".to_owned();
-    }
-    let name = arg.get_value_names().and_then(|names| names.first()).map(|name| name.to_string()).unwrap_or_default();
-    let (one, many) = match name.as_str() {
-        "ADDRESS" | "HOST:PORT" => ("address", "addresses"),
-        "BYTES" => ("bytes", ""),
-        "CPUS" => ("processors", ""),
-        "DIR" => ("directory", "directories"),
-        "FILE" => ("file", ""),
-        "GBIT" => ("Gbit/s", ""),
-        "MS" => ("ms", ""),
-        "N" => ("number", ""),
-        "NAME" => ("name", ""),
-        "NS" => ("ns", ""),
-        "PERCENT" => ("%", ""),
-        "S" => ("s", ""),
-        "URL" => ("address", "URLs"),
-        "US" => ("µs", ""),
-        _ => ("word", ""),
-    };
-    if arg.get_value_delimiter().is_some() { format!("list of {many}") } else { one.to_owned() }
-}
 
 /// Links to other documents.
 fn linked(text: &str) -> String {

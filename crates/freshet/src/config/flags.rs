@@ -165,6 +165,32 @@ pub(super) fn words(arg: &Arg) -> Vec<(String, String)> {
     arg.get_possible_values().into_iter().filter_map(word).collect()
 }
 
+/// What the values of a key are.
+pub(super) fn type_of(arg: &Arg) -> String {
+    if matches!(arg.get_action(), ArgAction::SetTrue) {
+        return "true or false".to_owned();
+    }
+    let name = arg.get_value_names().and_then(|names| names.first()).map(|name| name.to_string()).unwrap_or_default();
+    let (one, many) = match name.as_str() {
+        "ADDRESS" | "HOST:PORT" => ("address", "addresses"),
+        "BYTES" => ("bytes", ""),
+        "CPUS" => ("processors", ""),
+        "DIR" => ("directory", "directories"),
+        "FILE" => ("file", ""),
+        "GBIT" => ("Gbit/s", ""),
+        "MS" => ("ms", ""),
+        "N" => ("number", ""),
+        "NAME" => ("name", ""),
+        "NS" => ("ns", ""),
+        "PERCENT" => ("%", ""),
+        "S" => ("s", ""),
+        "URL" => ("address", "URLs"),
+        "US" => ("µs", ""),
+        _ => ("word", ""),
+    };
+    if arg.get_value_delimiter().is_some() { format!("list of {many}") } else { one.to_owned() }
+}
+
 /// The flag for a key; without a default, for what is no key.
 fn flag(arg: Arg, defaults: &BTreeMap<String, Value>) -> Arg {
     let name = name_of(arg.get_id().as_str());

@@ -5,6 +5,8 @@
 //! the same everywhere: `log.buffer-bytes` in the file, `FRESHET_LOG_BUFFER_BYTES` in the
 //! environment, `--log-buffer-bytes` as a flag.
 
+mod check;
+mod command;
 #[cfg(test)]
 mod docs;
 mod flags;
@@ -26,8 +28,9 @@ use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
 pub(crate) use self::{
+    command::{ConfigCommand, run},
     flags::{Flags, Given},
-    server::{ServerSettings, SqlListen, SqlSettings},
+    server::{ServerSettings, SqlListen, SqlSettings, listed},
 };
 
 /// All that a node can be told.
@@ -108,7 +111,7 @@ impl Settings {
         let text =
             fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { path: path.to_owned(), cause })?;
         let table = DeTable::parse(&text).map_err(|cause| ConfigError::File { path: path.to_owned(), cause })?;
-        if let Some((key, at)) = unknown(table.get_ref(), "", known) {
+        if let Some((key, at)) = unknown(table.get_ref(), "", known).into_iter().next() {
             let line = 1 + text[..at].matches('\n').count();
             return Err(ConfigError::Unknown { path: path.to_owned(), line, key });
         }
@@ -181,14 +184,19 @@ impl Settings {
     }
 }
 
-/// The first key below `prefix` that is none of `known`, and at which byte of the file it is.
-fn unknown(table: &DeTable<'_>, prefix: &str, known: &BTreeMap<String, Value>) -> Option<(String, usize)> {
-    table.iter().find_map(|(name, value)| {
+/// The keys below `prefix` that are none of `known`, and at which byte of the file each is.
+fn unknown(table: &DeTable<'_>, prefix: &str, known: &BTreeMap<String, Value>) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (name, value) in table {
         let key = format!("{prefix}{}", name.get_ref());
         let inside = format!("{key}.");
         match value.get_ref() {
-            DeValue::Table(table) if known.keys().any(|key| key.starts_with(&inside)) => unknown(table, &inside, known),
-            _ => (!known.contains_key(&key)).then(|| (key, name.span().start)),
+            DeValue::Table(table) if known.keys().any(|key| key.starts_with(&inside)) => {
+                found.extend(unknown(table, &inside, known));
+            }
+            _ if known.contains_key(&key) => {}
+            _ => found.push((key, name.span().start)),
         }
-    })
+    }
+    found
 }

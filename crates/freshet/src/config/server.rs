@@ -8,12 +8,13 @@ use std::{
 };
 
 use clap::Args;
+use freshet_base::listen;
 use freshet_engine::{
     SettingError,
     node::headings::{COMMON, LABORATORY},
 };
 use freshet_query::session::settings::Bounds;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     messages::{Format, Levels},
@@ -24,22 +25,24 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct ServerSettings {
-    /// The control port, where operators and monitors connect: address and port; port 0 takes a
-    /// free one. See docs/operations.md#who-may-look-after-a-node.
+    /// The control port, where operators and monitors connect: an address or name of this machine,
+    /// or `*`, and a port, 7400 if none is given; port 0 takes a free one. See docs/operations.md#who-may-look-after-a-node.
     ///
     /// Change it when they are on other machines.
-    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
+    #[serde(deserialize_with = "control_address")]
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON, value_parser = control)]
     pub(crate) address: SocketAddr,
     /// Every client that reaches `address` over TCP may ask for the status.
     ///
     /// Set it for a monitor without a certificate.
     #[arg(long, help_heading = "Membership")]
     pub(crate) open_status: bool,
-    /// Where health checks and metrics are served over HTTP: a loopback address and a port; port 0
-    /// takes a free one. None: nowhere. See docs/operations.md#health-checks-and-metrics.
+    /// Where health checks and metrics are served over HTTP: a loopback address or `localhost`, and
+    /// a port; port 0 takes a free one. None: nowhere. See docs/operations.md#health-checks-and-metrics.
     ///
     /// Set it for a load balancer, Kubernetes or Prometheus.
-    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
+    #[serde(deserialize_with = "http_address")]
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON, value_parser = http)]
     pub(crate) http_listen: Option<SocketAddr>,
     /// The processors that the node may use, like `0` or `0,2-3`. None: all.
     ///
@@ -73,14 +76,38 @@ pub(crate) struct MessageSettings {
     pub(crate) level: Levels,
 }
 
+/// Where clients of the control port connect, as it is written.
+fn control(text: &str) -> Result<SocketAddr, String> {
+    listen::address(text, Some(7400))
+}
+
+fn control_address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    control(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+/// Where HTTP is served, as it is written.
+fn http(text: &str) -> Result<SocketAddr, String> {
+    listen::address(text, None)
+}
+
+fn http_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    text.map(|text| http(&text)).transpose().map_err(serde::de::Error::custom)
+}
+
+/// As a list is written.
+pub(crate) fn listed(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Where PostgreSQL's clients connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum SqlListen {
     /// SQL is not served: `off`.
     Off,
-    /// SQL is served at this address.
-    At(SocketAddr),
+    /// SQL is served at these addresses.
+    At(Vec<SocketAddr>),
 }
 
 impl std::str::FromStr for SqlListen {
@@ -89,10 +116,7 @@ impl std::str::FromStr for SqlListen {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            address => address
-                .parse()
-                .map(Self::At)
-                .map_err(|_| format!("{address:?} is neither an address with a port nor \"off\"")),
+            text => listen::list(text, Some(5432)).map(Self::At).map_err(|cause| format!("{cause}; or \"off\"")),
         }
     }
 }
@@ -109,7 +133,7 @@ impl From<SqlListen> for String {
     fn from(listen: SqlListen) -> Self {
         match listen {
             SqlListen::Off => "off".to_owned(),
-            SqlListen::At(address) => address.to_string(),
+            SqlListen::At(addresses) => listed(&addresses),
         }
     }
 }
@@ -119,13 +143,14 @@ impl From<SqlListen> for String {
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "SQL")]
 pub(crate) struct SqlSettings {
-    /// Where PostgreSQL's clients connect: address and port; port 0 takes a free one, `off`:
-    /// nowhere.
+    /// Where PostgreSQL's clients connect: addresses or names of this machine, with commas between,
+    /// or `*` for all of its addresses; each with a port, 5432 if none is given. Port 0 takes a
+    /// free one, `off`: nowhere.
     ///
     /// Change it to an address that others reach.
     #[arg(id = "sql-listen", long, value_name = "ADDRESS", help_heading = COMMON)]
     pub(crate) listen: SqlListen,
-    /// The directory of the Unix socket `.s.PGSQL.<port>`, with the port of `sql.listen`; `off`: no
+    /// The directory of the Unix socket `.s.PGSQL.<port>`, with the first port of `sql.listen`; `off`: no
     /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700;
     /// where another user has taken that, `/tmp/freshet-<uid>-1` to `-7`. Any other directory must
     /// exist, and its mode says who may connect.
@@ -242,7 +267,7 @@ impl Default for ServerSettings {
 impl Default for SqlSettings {
     fn default() -> Self {
         Self {
-            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
+            listen: SqlListen::At(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))]),
             socket_directory: None,
             access: None,
             connections: 100,

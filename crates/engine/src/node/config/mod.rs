@@ -94,14 +94,25 @@ impl SettingError {
     }
 }
 
+/// Where a node listens for others, as it is written.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    freshet_base::listen::address(text, Some(7401))
+}
+
+fn listens<'de, D: serde::Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    listen(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
 /// How a node is set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct NodeConfig {
-    /// Where other nodes connect: address and port; port 0 takes a free one.
+    /// Where other nodes connect: an address or name of this machine, or `*` for all of its
+    /// addresses, and a port, 7401 if none is given; port 0 takes a free one.
     ///
     /// Change it when nodes are on other machines.
-    #[arg(long, value_name = "ADDRESS", help_heading = COMMON)]
+    #[serde(deserialize_with = "listens")]
+    #[arg(long, value_name = "ADDRESS", help_heading = COMMON, value_parser = listen)]
     pub listen: SocketAddr,
     /// The `listen` address of the primary. It makes this node a standby, unless the node was
     /// promoted since and no other has become the primary. A primary that was succeeded follows its
