@@ -24,7 +24,7 @@ fn parts(text: &str, port: Option<u16>) -> Result<(&str, u16), String> {
         // An address of IPv6 without a port.
         Some(_) if text.ends_with(']') => bare(text),
         Some((host, number))
-            if !host.is_empty() && unbracketed(host) && !(host.contains(':') && !host.starts_with('[')) =>
+            if !host.is_empty() && unbracketed(host) && (host.starts_with('[') || !host.contains(':')) =>
         {
             Ok((host, number.parse().map_err(|_| allowed())?))
         }
@@ -33,7 +33,8 @@ fn parts(text: &str, port: Option<u16>) -> Result<(&str, u16), String> {
 }
 
 /// All addresses that `text` stands for, the first choice first: `*` is every address of this
-/// machine. What was written without a port has `port`, if that is given. Asks the system for names.
+/// machine. What was written without a port has `port`, if that is given. Asks the system for
+/// names.
 ///
 /// # Errors
 /// What is wrong with it, and what is allowed.

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::wait::{self, Patience};
+
 use crate::stream::Stream;
 
 /// PostgreSQL's requests for encryption, which come before the greeting: for TLS, and for GSSAPI.
@@ -16,6 +18,8 @@ const MAJOR: u32 = 3;
 const HEAD: usize = 8;
 /// How HTTP's requests begin.
 const METHODS: [&[u8]; 7] = [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH "];
+/// How often it is looked for the rest of a greeting.
+const LOOK: Duration = Duration::from_millis(1);
 /// A TLS record of a handshake begins with this.
 const TLS: u8 = 0x16;
 
@@ -62,19 +66,17 @@ pub fn turn_away(stream: &Stream, deadline: Instant, message: &str, hint: &str) 
 /// How many of the first bytes are there: fewer than asked for if the caller says no more by then,
 /// or if they are none of a greeting of PostgreSQL's.
 fn peek(stream: &Stream, into: &mut [u8; HEAD], deadline: Instant) -> io::Result<usize> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+    // The first byte is waited for, and the rest is on its way then.
+    let look = || {
+        let left = deadline.saturating_duration_since(Instant::now()).max(LOOK);
+        let come = stream.set_read_timeout(Some(left)).and_then(|()| stream.peek(into));
+        match come {
+            Ok(come) if come > 0 && come < HEAD && into[0] == 0 => None,
+            come => Some(come),
         }
-        stream.set_read_timeout(Some(left))?;
-        let come = stream.peek(into)?;
-        if come == 0 || come == HEAD || into[0] != 0 {
-            return Ok(come);
-        }
-        // The rest is on its way.
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    wait::poll(LOOK, Patience::endless().until(deadline), look).map_err(late)?
 }
 
 fn refuse(stream: &Stream, answer: &[u8], why: &str) -> io::Result<()> {

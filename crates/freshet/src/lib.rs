@@ -7,7 +7,9 @@
 //! | [`protocol`] | the frames between clients and nodes |
 //! | `server`, [`client`] | the two ends of it |
 //! | [`sql_client`] | a client of the SQL server, for the demo, the laboratory and tests |
-//! | [`serve`], [`status`], [`members`], [`maintenance`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
+//! | [`verdict`], [`prints`] | how a node and its cluster are, and how commands print what came of them |
+//! | [`wrong_port`] | which port it is that a command was pointed at |
+//! | [`shell`], [`stop`], [`serve`], [`status`], [`members`], [`maintenance`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |

@@ -229,12 +229,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
             notify::stopping();
         }
     }
-    let bound = [
-        ("--address", Some(server.address().to_string())),
-        ("--listen", Some(node.bound_address().to_string())),
-        ("--http-listen", server.http().map(|address| address.to_string())),
-        ("--sql-listen", sql.as_ref().map(sql::Serving::listens)),
-    ];
+    let bound = bound(&node, &server, sql.as_ref());
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What a deposed primary shows grows old: no client is to take it for the present state.
         server.shut_down(if leaves.has_time() { sql::GRACE } else { Duration::ZERO })
@@ -270,6 +265,16 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
         }
         Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
     }
+}
+
+/// Where the node listens, as flags: a later run of it does so at the same ports.
+fn bound(node: &Node, server: &Server, sql: Option<&sql::Serving>) -> [(&'static str, Option<String>); 4] {
+    [
+        ("--address", Some(server.address().to_string())),
+        ("--listen", Some(node.bound_address().to_string())),
+        ("--http-listen", server.http().map(|address| address.to_string())),
+        ("--sql-listen", sql.map(sql::Serving::listens)),
+    ]
 }
 
 /// How often a primary looks whether it still is one.

@@ -322,15 +322,7 @@ fn table(status: &Value, before: Option<&Value>) -> String {
     cluster::disks(status, &mut line);
     line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
     line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
-    line(
-        "resident",
-        format!(
-            "{}, at most {} so far",
-            units::bytes(number(status, "resident_bytes")),
-            units::bytes(number(status, "peak_resident_bytes"))
-        ),
-    );
-    memory::show(&status["memory"], &mut line);
+    memory::show(status, &mut line);
     if let Some(doubt) = status["doubt"].as_str() {
         line("STATE IN DOUBT", doubt.to_owned());
         if let Some(leads_to) = status["doubt_leads_to"].as_str() {

@@ -40,6 +40,10 @@ const ATTEMPTS: u32 = 3;
 pub(crate) struct StopOptions {
     #[command(flatten)]
     asked: Asked,
+    /// Stop another node, by the word of that one: its id, or the address where other nodes reach
+    /// it, as `freshet members` shows them. A witness has no control port, and is stopped so.
+    #[arg(long, value_name = "NODE", conflicts_with = "cluster")]
+    node: Option<String>,
     /// Stop all nodes of the cluster, one after the other, the primary last. The node that is asked
     /// has to be the primary.
     #[arg(long)]
@@ -66,6 +70,9 @@ struct Subject {
 
 /// Runs `freshet stop`.
 pub(crate) fn run(options: &StopOptions) -> Result<ExitCode, Failure> {
+    if let Some(node) = &options.node {
+        return other(options, node);
+    }
     let subject = Subject::of(options)?;
     if options.cluster {
         stop_others(options, &subject)?;
@@ -159,18 +166,40 @@ fn hand_over(options: &StopOptions) -> Result<(), Failure> {
     }
     let cause = last.map(|cause| cause.to_string()).unwrap_or_default();
     Err(Failure::new(format!(
-        "no standby has taken the role, and so the primary does not stop: {cause}; freshet stop --no-hand-over stops it \
-         all the same"
+        "no standby has taken the role, and so the primary does not stop: {cause}; freshet stop --no-hand-over stops \
+         it all the same"
     )))
+}
+
+/// What the node that is asked knows of its cluster.
+fn table(options: &StopOptions) -> Result<Value, Failure> {
+    let client = options.asked.connect(CONNECT)?;
+    Ok(serde_json::from_str(&client.members(ORDER)?)?)
+}
+
+/// Has another node stop than that which is asked, and waits until it is away.
+fn other(options: &StopOptions, node: &str) -> Result<ExitCode, Failure> {
+    let members = table(options)?;
+    let is_it = |it: &&Value| it["node"] == node || it["address"] == node;
+    let leads = nodes(&members).iter().find(is_it).is_some_and(|it| it["role"] == "primary");
+    if leads && !options.no_hand_over {
+        return Err(Failure::new(
+            "that node is the primary: ask it itself, so that it hands its role over, or add --no-hand-over",
+        ));
+    }
+    let id = options.asked.connect(CONNECT)?.stop(Some(node.to_owned()), ORDER)?.to_string();
+    wait_for(options, &id, || table(options).ok().filter(|members| !is_here(&id, members)))?;
+    options.prints.show(&json!({ "node": id, "stopped": true }), || format!("{id} has stopped"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_here(id: &str, members: &Value) -> bool {
+    nodes(members).iter().any(|it| it["node"] == id && it["connected"] == true)
 }
 
 /// Has all nodes stop but the primary, which is asked.
 fn stop_others(options: &StopOptions, primary: &Subject) -> Result<(), Failure> {
-    let table = || -> Result<Value, Failure> {
-        let client = options.asked.connect(CONNECT)?;
-        Ok(serde_json::from_str(&client.members(ORDER)?)?)
-    };
-    let members = table()?;
+    let members = table(options)?;
     if primary.role != "primary" || members["primary"] != true {
         return Err(Failure::new("all nodes stop one after the other by the word of the primary: ask that one"));
     }
@@ -178,13 +207,9 @@ fn stop_others(options: &StopOptions, primary: &Subject) -> Result<(), Failure> 
     let lasts = maintenance::bounded(Duration::from_secs(options.timeout) * (1 + nodes(&members).len() as u32));
     let ordered = options.asked.connect(CONNECT)?.order_maintenance(lasts, ORDER);
     ordered.map_err(|cause| Failure::new(format!("no node stops: {cause}")))?;
-    let is_here = |node: &[String; 3], members: &Value| {
-        nodes(members).iter().any(|it| text(&it["node"]) == node[0] && it["connected"] == true)
-    };
-    for node in others(&members).iter().filter(|node| is_here(node, &members)) {
-        let [id, role, address] = node;
+    for [id, role, address] in others(&members).iter().filter(|[id, _, _]| is_here(id, &members)) {
         options.asked.connect(CONNECT)?.stop(Some(id.clone()), ORDER)?;
-        wait_for(options, id, || table().ok().filter(|members| !is_here(node, members)))?;
+        wait_for(options, id, || table(options).ok().filter(|members| !is_here(id, members)))?;
         options.prints.note(&format!("{role} {id} at {} has stopped", plain(address)));
     }
     Ok(())

@@ -274,3 +274,60 @@ impl Verdict {
 fn restart(at: &str) -> String {
     format!("do what it says, or freshet restart{at}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(nodes: Value) -> Value {
+        json!({ "primary": true, "standing": "safe", "safety": "majority", "nodes": nodes })
+    }
+
+    fn node(id: &str, role: &str) -> Value {
+        json!({ "node": id, "role": role, "address": "h:1", "connected": true, "in_sync": true, "vote": true })
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_a_few_are_named() {
+        let status = json!({ "role": "primary", "standing": { "standing": "blocked", "remedy": "start them" } });
+        let mut away = node("b2", "standby");
+        away["connected"] = false.into();
+        let all = members(json!([node("a1", "primary"), away.clone(), away.clone(), away]));
+        let verdict = Verdict::of(Some(&status), Some(&all), "h:7400");
+        let line = verdict.line();
+        assert!(line.starts_with("blocked: nothing commits (blocked); standby b2 at h:1 is away; "), "{line}");
+        assert!(line.ends_with("; 1 more -- do: start them"), "{line}");
+        assert_eq!((verdict.health(), verdict.health().check_code()), (Health::Failing, 2));
+        let value = verdict.to_json();
+        assert_eq!((&value["state"], value["findings"].as_array().map(Vec::len)), (&"blocked".into(), Some(4)));
+    }
+
+    /// A node that is well by itself shares what its cluster lacks.
+    #[test]
+    fn a_status_knows_of_those_that_do_not_reach_each_other() {
+        let status = json!({ "role": "primary", "standing": { "standing": "safe" } });
+        let mut b = node("b2", "standby");
+        let whole = members(json!([node("a1", "primary"), b.clone(), node("c3", "witness")]));
+        let verdict = Verdict::of(Some(&status), Some(&whole), "");
+        assert_eq!((verdict.health(), verdict.line()), (Health::Well, "ok: everything is as configured".to_owned()));
+        b["unreached"] = json!(["c3"]);
+        let cut = members(json!([node("a1", "primary"), b, node("c3", "witness")]));
+        let verdict = Verdict::of(Some(&status), Some(&cut), "");
+        let line = verdict.line();
+        assert!(
+            line.starts_with("degraded: standby b2 at h:1 does not reach witness c3 at h:1 -- do: let TCP"),
+            "{line}"
+        );
+        assert_eq!(verdict.health(), members::health(&cut));
+        assert_eq!(Verdict::unreachable("it is gone").line().split(" -- ").next(), Some("blocked: it is gone"));
+    }
+
+    /// What nodes say of themselves controls no terminal, and adds no lines.
+    #[test]
+    fn a_verdict_is_one_line() {
+        let evil = "\u{1b}[2J\nok: x";
+        let status = json!({ "role": "standby", "link": { "link": "failed", "why": evil } });
+        let line = Verdict::of(Some(&status), None, "").line();
+        assert!(!line.contains(char::is_control) && line.starts_with("blocked: "), "{line:?}");
+    }
+}

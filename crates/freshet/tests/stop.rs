@@ -98,3 +98,17 @@ fn a_whole_cluster_stops_with_its_witness() {
     // None of them has taken over while the others went.
     assert!(!b.messages().contains("this node is the primary"), "{}", b.messages());
 }
+
+#[test]
+fn another_node_stops_by_the_word_of_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let [a, b, mut c] = three(directory.path());
+    let (own, other) = (status(&a)["node"].clone(), status(&c)["node"].clone());
+    let (code, shown) = run(&["stop", "--node", own.as_str().unwrap(), &b.ready().address]);
+    assert!(code == Some(1) && shown.contains("hands its role over"), "{code:?}: {shown}");
+    let (code, shown) = run(&["stop", "--node", other.as_str().unwrap(), &b.ready().address]);
+    assert!(code == Some(0) && shown.contains("has stopped"), "{code:?}: {shown}");
+    assert_ended(&mut c);
+    let (code, shown) = run(&["stop", "--node", "nowhere:1", &b.ready().address]);
+    assert!(code == Some(1) && shown.contains("nowhere:1"), "{code:?}: {shown}");
+}

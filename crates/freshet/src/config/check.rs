@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn each_mistake_has_its_key_and_line() {
-        let wrong = "adress = \"127.0.0.1:7400\"\nlisten = 5\n\n[sql]\nconnections = 0\nlisten = \"off\"\nusr = \"x\"\n[log]\n\
-                     level = \"much\"\n";
+        let wrong = "adress = \"127.0.0.1:7400\"\nlisten = 5\n\n[sql]\nconnections = 0\nlisten = \"off\"\n\
+                     usr = \"x\"\n[log]\nlevel = \"much\"\n";
         let expected = [(1, "adress"), (2, "listen"), (5, "sql.connections"), (7, "sql.usr"), (9, "log.level")];
         assert_eq!(found(wrong), expected.map(|(line, key)| (Some(line), key.to_owned())));
         assert_eq!(found("listen = \"127.0.0.1:1\"\nlisten ="), [(Some(2), String::new())]);

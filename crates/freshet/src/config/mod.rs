@@ -169,7 +169,7 @@ impl Settings {
         keys
     }
 
-    /// The keys of which this differs from the default.
+    /// The keys whose values differ from the default.
     pub(crate) fn changed(&self) -> BTreeMap<String, Value> {
         let (mut keys, defaults) = (self.keys(), Self::default().keys());
         keys.retain(|key, value| defaults.get(key) != Some(value));

@@ -26,7 +26,8 @@ use crate::{
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct ServerSettings {
     /// The control port, where operators and monitors connect: an address or name of this machine,
-    /// or `*`, and a port, 7400 if none is given; port 0 takes a free one. See docs/operations.md#who-may-look-after-a-node.
+    /// or `*`, and a port, 7400 if none is given; port 0 takes a free one. See
+    /// docs/operations.md#who-may-look-after-a-node.
     ///
     /// Change it when they are on other machines.
     #[serde(deserialize_with = "control_address")]
@@ -38,7 +39,8 @@ pub(crate) struct ServerSettings {
     #[arg(long, help_heading = "Membership")]
     pub(crate) open_status: bool,
     /// Where health checks and metrics are served over HTTP: a loopback address or `localhost`, and
-    /// a port; port 0 takes a free one. None: nowhere. See docs/operations.md#health-checks-and-metrics.
+    /// a port; port 0 takes a free one. None: nowhere. See
+    /// docs/operations.md#health-checks-and-metrics.
     ///
     /// Set it for a load balancer, Kubernetes or Prometheus.
     #[serde(deserialize_with = "http_address")]
@@ -150,10 +152,10 @@ pub(crate) struct SqlSettings {
     /// Change it to an address that others reach.
     #[arg(id = "sql-listen", long, value_name = "ADDRESS", help_heading = COMMON)]
     pub(crate) listen: SqlListen,
-    /// The directory of the Unix socket `.s.PGSQL.<port>`, with the first port of `sql.listen`; `off`: no
-    /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700;
-    /// where another user has taken that, `/tmp/freshet-<uid>-1` to `-7`. Any other directory must
-    /// exist, and its mode says who may connect.
+    /// The directory of the Unix socket `.s.PGSQL.<port>`, with the first port of `sql.listen`;
+    /// `off`: no socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with
+    /// mode 0700; where another user has taken that, `/tmp/freshet-<uid>-1` to `-7`. Any other
+    /// directory must exist, and its mode says who may connect.
     ///
     /// Use `/run/postgresql` or the like for clients of other users.
     #[arg(id = "sql-socket-directory", long, value_name = "DIR", help_heading = COMMON)]

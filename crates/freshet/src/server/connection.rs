@@ -426,14 +426,8 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             aside(shared, reply, move |host| host.change_level(level).map(|before| Answer::LevelChanged { before }))
         }
         Ask::Rotate => aside(shared, reply, |host| host.rotate().map(|generation| Answer::Rotated { generation })),
-        Ask::Restart { node } => {
-            let restart = move |host: &dyn Host| host.order(node.as_deref(), Order::Restart);
-            aside(shared, reply, move |host| restart(host).map(|node| Answer::Restarts { node }))
-        }
-        Ask::Stop { node } => {
-            let stop = move |host: &dyn Host| host.order(node.as_deref(), Order::Stop);
-            aside(shared, reply, move |host| stop(host).map(|node| Answer::Stops { node }))
-        }
+        Ask::Restart { node } => order(shared, reply, node, Order::Restart),
+        Ask::Stop { node } => order(shared, reply, node, Order::Stop),
         Ask::Configuration => reply.send(Answer::Configuration(shared.host.configuration())),
         Ask::Refill => {
             reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
@@ -464,6 +458,17 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             });
         }
     }
+}
+
+/// A node is to start again, or to stop.
+fn order(shared: &Arc<Shared>, reply: Reply, node: Option<String>, order: Order) {
+    aside(shared, reply, move |host| {
+        let node = host.order(node.as_deref(), order)?;
+        Ok(match order {
+            Order::Restart => Answer::Restarts { node },
+            Order::Stop => Answer::Stops { node },
+        })
+    });
 }
 
 /// What changes the cluster has a thread of its own; there is one at a time.

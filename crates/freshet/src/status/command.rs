@@ -34,8 +34,8 @@ pub(crate) struct StatusOptions {
     /// node does not answer: for Nagios and the like.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
-    /// Show it again every so many seconds, 1 to 3600, until a signal ends the command. Where
-    /// standard output is no terminal: a line with the verdict each time.
+    /// Show it again after each time of this length, 1 to 3600, until a signal ends the command.
+    /// Where standard output is no terminal: a line with the verdict each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     #[arg(conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,

@@ -6,7 +6,10 @@ use super::number;
 use crate::units;
 
 /// How much memory the node takes, of what it may, and what of it takes how much.
-pub(super) fn show(memory: &Value, line: &mut impl FnMut(&str, String)) {
+pub(super) fn show(status: &Value, line: &mut impl FnMut(&str, String)) {
+    let [now, most] = ["resident_bytes", "peak_resident_bytes"].map(|key| units::bytes(number(status, key)));
+    line("resident", format!("{now}, at most {most} so far"));
+    let memory = &status["memory"];
     if !memory.is_object() {
         return;
     }

@@ -55,17 +55,7 @@ impl<S: Store> Service for FollowService<S> {
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.term_entry.term;
-                let reply = match promise(shared, &hello, term) {
-                    Ok(_) => match shared.follow.announced(hello.node, &address) {
-                        Announced::Later => Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost }),
-                        Announced::Noted => {
-                            shared.observe_primary(Living { term, node: hello.node }, &address);
-                            Reply::Noted
-                        }
-                    },
-                    Err(refusal) => Reply::Refused(refusal),
-                };
-                answer(connection, term, &reply);
+                answer(connection, term, &announced(shared, &hello, term, &address));
             }
             Purpose::Members { .. }
             | Purpose::Reach(_)
@@ -80,6 +70,20 @@ impl<S: Store> Service for FollowService<S> {
                 Err(refusal) => refuse(connection, refusal),
             },
         }
+    }
+}
+
+/// Answers a primary that announces itself.
+fn announced<S: Store>(shared: &Shared<S>, hello: &Hello, term: Term, address: &str) -> Reply {
+    match promise(shared, hello, term) {
+        Ok(_) => match shared.follow.announced(hello.node, address) {
+            Announced::Later => Reply::Refused(Refusal::Later { node: shared.node(), why: Wait::Lost }),
+            Announced::Noted => {
+                shared.observe_primary(Living { term, node: hello.node }, address);
+                Reply::Noted
+            }
+        },
+        Err(refusal) => Reply::Refused(refusal),
     }
 }
 

@@ -90,8 +90,8 @@ impl Table {
         }
     }
 
-    /// Of those that others do not reach, leaves the ones that `is_there` says are there: another is
-    /// away, or about to be shown so, and not cut off.
+    /// Of those that others do not reach, leaves the ones that `is_there` says are there: another
+    /// is away, or about to be shown so, and not cut off.
     pub fn leave_unreached(&mut self, are_there: impl FnOnce(BTreeSet<NodeId>) -> BTreeSet<NodeId>) {
         let suspects: BTreeSet<_> =
             self.members.nodes.iter().flat_map(|it| it.unreached.iter().flatten()).copied().collect();

@@ -20,9 +20,9 @@ use crate::{
     wire::{Hello, Purpose, Reply},
 };
 
-/// A node that others do not reach has this long to answer this primary, and is looked for so often.
-/// One that has stopped is not cut off.
-const HEARD: Duration = Duration::from_millis(700);
+/// A node that others do not reach has this long to answer this primary, and is looked for so
+/// often. One that has stopped is not cut off.
+const ANSWERS: Duration = Duration::from_millis(700);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Shared {
@@ -55,16 +55,16 @@ impl Shared {
         if !is_over(&standing) {
             let register = self.terms.register().map(|register| register.node());
             table.ask_voters(&self.who.credentials, &self.hello(Purpose::Identify), &self.reach, register);
-            table.leave_unreached(|nodes| self.heard_now(nodes));
+            table.leave_unreached(|nodes| self.answer_now(nodes));
         }
         self.finish(table, &standing)
     }
 
     /// Which of these nodes answer this primary now. Blocks until they do, or have not for
-    /// [`HEARD`].
-    fn heard_now(&self, nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+    /// [`ANSWERS`].
+    fn answer_now(&self, nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
         let asked = self.commit.now();
-        let heard = || {
+        let answered = || {
             let (_, _, mut members) = self.commit.reading();
             members.extend(self.commit.witness_place());
             let is_there = |node: &&NodeId| {
@@ -73,8 +73,8 @@ impl Shared {
             };
             nodes.iter().filter(is_there).copied().collect::<BTreeSet<_>>()
         };
-        let patience = Patience::endless().until(Instant::now() + HEARD);
-        wait::poll(LOOK, patience, || Some(heard()).filter(|heard| *heard == nodes)).unwrap_or_else(|_| heard())
+        let patience = Patience::endless().until(Instant::now() + ANSWERS);
+        wait::poll(LOOK, patience, || Some(answered()).filter(|some| *some == nodes)).unwrap_or_else(|_| answered())
     }
 
     fn finish(&self, table: Table, standing: &Standing) -> Members {
