@@ -73,6 +73,30 @@ fn a_status_begins_with_a_verdict() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"state\":\"degraded\""), "{answer}");
 }
 
+/// What was known before the link went grows older, also where nothing more is known.
+#[test]
+fn the_lag_in_seconds_grows_while_the_link_is_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let [mut a, b] = pair(directory.path(), &[]);
+    a.kill();
+    let deadline = Instant::now() + SOON;
+    let mut before = 0;
+    loop {
+        let (code, shown) = run(&["status", "--json", &b.ready().address]);
+        let status = json(&shown);
+        let age = status["age"]["secs"].as_u64().expect("the age of what readers see is known");
+        assert!(age >= before, "{age} after {before}");
+        before = age;
+        if age >= 2 && status["link"]["link"] == "connecting" {
+            assert_eq!((code, &status["verdict"]["state"]), (Some(4), &"blocked".into()), "{shown}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{shown}");
+    }
+    let (_, shown) = run(&["status", &b.ready().address]);
+    assert!(shown.lines().any(|line| line.starts_with("readers see") && line.ends_with(" s old at most")), "{shown}");
+}
+
 #[test]
 fn a_watch_has_a_line_each_time() {
     let directory = tempfile::tempdir().unwrap();
