@@ -6,11 +6,14 @@ use std::{
 };
 
 use freshet_engine::{MemoryStatus, Node};
+use freshet_postgres::Limits;
 
 use crate::{config::Settings, process};
 
-/// How often the memory of the machine is looked at.
+/// How often the memory of the machine is looked at; more often where the system bounds what the
+/// process maps.
 const EVERY: Duration = Duration::from_secs(1);
+const EVERY_BOUNDED: Duration = Duration::from_millis(100);
 
 /// How much the node may take, where the machine has `available` bytes, 0 for not known: as
 /// configured, or three quarters of that. The rest is for the allocator, the threads, and the
@@ -58,12 +61,16 @@ pub(crate) struct MemoryWatch {
     level: Level,
     /// Where the system bounds what the process maps: what was configured, and what holds since.
     limits: Option<[u64; 2]>,
+    /// How many sessions there may be, and how many threads there were before the first of them.
+    sessions: u64,
+    threads: u64,
 }
 
 impl MemoryWatch {
-    /// Looks at this node's.
-    pub(crate) fn new(node: Arc<Node>) -> Self {
-        Self { node, next: Instant::now(), level: Level::Enough, limits: None }
+    /// Looks at this node's, which has this many sessions at most, and none yet.
+    pub(crate) fn new(node: Arc<Node>, sessions: usize) -> Self {
+        let threads = process::threads();
+        Self { node, next: Instant::now(), level: Level::Enough, limits: None, sessions: sessions as u64, threads }
     }
 
     /// Looks, if it is time to, and says what has changed.
@@ -71,8 +78,8 @@ impl MemoryWatch {
         if Instant::now() < self.next {
             return;
         }
-        self.next = Instant::now() + EVERY;
         self.adapt();
+        self.next = Instant::now() + if self.limits.is_some() { EVERY_BOUNDED } else { EVERY };
         let memory = self.node.memory();
         let level = Level::of(&memory, self.level);
         if level == self.level {
@@ -108,6 +115,10 @@ impl MemoryWatch {
     /// counted: an allocation that fails ends the node.
     fn adapt(&mut self) {
         let Some(left) = process::left_to_map() else { return };
+        // A stack is mapped all at once. Sessions that come later find half of what is left, or are
+        // refused.
+        let to_come = self.sessions.saturating_sub(process::threads().saturating_sub(self.threads));
+        let left = left - (left / 2).min(to_come * Limits::default().stack as u64);
         let MemoryStatus { used, limit, .. } = self.node.memory();
         let limit = limit.unwrap_or(u64::MAX);
         // Unless this has set it, it was configured.

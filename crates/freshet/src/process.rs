@@ -5,10 +5,18 @@ use std::{fs, path::Path};
 use rustix::process::{Resource, getrlimit};
 
 fn status_field(name: &str) -> Option<u64> {
+    Some(status_number(name)? * 1024)
+}
+
+/// How many threads this process has; 0 where it is not known.
+pub fn threads() -> u64 {
+    status_number("Threads").unwrap_or(0)
+}
+
+fn status_number(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let kilobytes: u64 = line.trim_start_matches(':').split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
+    line.trim_start_matches(':').split_whitespace().next()?.parse().ok()
 }
 
 /// The most memory that this process has had resident so far, in bytes; 0 where it is not known.
@@ -53,7 +61,7 @@ mod tests {
 
     #[test]
     fn memory_is_known() {
-        assert!(available_bytes() > resident_bytes());
+        assert!(threads() > 0 && available_bytes() > resident_bytes());
         assert!(resident_bytes() > 100_000 && peak_resident_bytes() >= resident_bytes() / 2);
     }
 }

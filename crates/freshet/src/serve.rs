@@ -199,7 +199,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     notify::ready("ready");
     let mut reload = Reload::new(flags, in_force, reload::things(&messages, &node, sql.as_ref(), &settings));
     let mut certificate = CertificateWatch::new(node.credentials().clone());
-    let mut memory_watch = MemoryWatch::new(Arc::clone(&node));
+    let mut memory_watch = MemoryWatch::new(Arc::clone(&node), settings.server.sql.connections);
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes, disks)?;
 
     let leaves = loop {
