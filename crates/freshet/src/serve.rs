@@ -181,9 +181,9 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     let again = BeginAgain::start(&node, doors.address(), begun)?;
     let (in_force, disks) = (InForce::new(&settings), Disks::default());
     let host = NodeHost::new(Arc::clone(&node), Instant::now(), in_force.clone(), disks.clone());
-    let host = NodeHost { again: Some(again.clone()), ..host };
-    let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, settings.server.open_status)?;
-    let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
+    let host = Arc::new(NodeHost { again: Some(again.clone()), ..host });
+    let server = Server::start(host.clone(), Some(node.credentials().clone()), doors, settings.server.open_status)?;
+    let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &host, memory)).transpose()?;
     let beside = (beside.begin)(node.database(), server.address())?;
     let ready = Ready::of(&node, &server, sql.as_ref());
     print_ready(&ready)?;

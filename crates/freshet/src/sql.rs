@@ -21,6 +21,7 @@ use freshet_query::{
 use crate::{
     Failure,
     config::{SqlListen, SqlSettings, listed},
+    serve::NodeHost,
 };
 
 /// How long sessions may take to end what they are at when the node stops.
@@ -143,9 +144,10 @@ impl TakeSession for Taking {
 pub(crate) fn start(
     settings: &SqlSettings,
     prepared: Prepared,
-    node: &Arc<Node>,
+    host: &NodeHost,
     memory: Arc<MemoryPool>,
 ) -> Result<Serving, Failure> {
+    let node = &host.node;
     let Prepared { addresses, socket_directory, files, listeners } = prepared;
     drop(listeners);
     let of = Arc::downgrade(node);
@@ -165,6 +167,7 @@ pub(crate) fn start(
     sessions.set_access(files.access);
     let options = Options { addresses, socket_directory, limits, tls: files.tls, ..Options::default() };
     let server = Arc::new(Server::start(Arc::new(sessions.clone()), options)?);
+    host.counts(&sessions);
     node.serve_sessions(Some(Arc::new(Taking(server.takes()))));
     Ok(Serving { server, sessions })
 }
@@ -221,6 +224,7 @@ mod tests {
         fs,
         io::{Read, Write},
         net::{Ipv4Addr, TcpStream},
+        time::Instant,
     };
 
     use freshet_engine::{Domain, NodeConfig};
@@ -253,7 +257,8 @@ mod tests {
         let config = NodeConfig { domain: Domain::None, listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
         let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
         let memory = settings.bounds(0).pool();
-        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node, memory).unwrap();
+        let host = NodeHost::new(Arc::clone(&node), Instant::now(), None);
+        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &host, memory).unwrap();
         let address = serving.address().unwrap();
         assert_eq!(first_answer(address), (b'R', [0; 4]), "trusted");
 

@@ -3,7 +3,7 @@
 mod cluster;
 mod command;
 pub mod failover;
-mod memory;
+mod usage;
 use std::{fmt::Write, time::Duration};
 
 use serde_json::{Map, Value};
@@ -322,7 +322,7 @@ fn table(status: &Value, before: Option<&Value>) -> String {
     cluster::disks(status, &mut line);
     line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
     line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
-    memory::show(status, &mut line);
+    usage::show(status, &mut line);
     if let Some(doubt) = status["doubt"].as_str() {
         line("STATE IN DOUBT", doubt.to_owned());
         if let Some(leads_to) = status["doubt_leads_to"].as_str() {

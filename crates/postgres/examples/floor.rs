@@ -105,7 +105,7 @@ impl Session for One {
     fn sync(&mut self, _: &mut Out) -> Result<(), Report> {
         Ok(())
     }
-    fn failed(&mut self) {}
+    fn failed(&mut self, _: &Report) {}
     fn status(&self) -> TransactionStatus {
         TransactionStatus::Idle
     }

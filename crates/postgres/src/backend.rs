@@ -230,6 +230,19 @@ pub trait Interrupt: Send + Sync {
     fn clear(&self);
 }
 
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its client has said so.
+    Asked,
+    /// Its client is gone.
+    Abandoned,
+    /// By an error that ends a session.
+    Fatal,
+    /// By somebody, or with the server.
+    Killed,
+}
+
 /// One client's session. It lives in one thread. Its end is being dropped, when an open transaction
 /// is to be rolled back.
 ///
@@ -338,8 +351,12 @@ pub trait Session {
     }
 
     /// Something has failed, in a method of the session or before it was called: a transaction that
-    /// was begun by a statement is failed from now on, any other is rolled back.
-    fn failed(&mut self);
+    /// was begun by a statement is failed from now on, any other is rolled back. `why` is what the
+    /// client was told.
+    fn failed(&mut self, why: &Report);
+
+    /// It ends, and is not called again.
+    fn ends(&mut self, _how: Ending) {}
 
     /// How it stands with the transaction.
     fn status(&self) -> TransactionStatus;

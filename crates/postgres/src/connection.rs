@@ -5,7 +5,7 @@ use std::{convert::Infallible, ops::ControlFlow, time::Instant};
 use freshet_base::panics;
 
 use crate::{
-    backend::{Opening, Origin, Peer, Session},
+    backend::{Ending, Opening, Origin, Peer, Session},
     bell::Bell,
     copy::Client,
     input::{Frame, Input},
@@ -49,7 +49,7 @@ pub(crate) fn run_handed(shared: &Shared, seat: &Seat, transport: Transport, ahe
 /// Ends a connection. Returns its transport, unless a delayed refusal still uses it.
 fn finish(shared: &Shared, seat: &Seat, peer: &Peer, mut out: Out, end: End) -> Option<Transport> {
     match end {
-        End::Quiet => out.flush(),
+        End::Quiet | End::Abandoned => out.flush(),
         End::Delayed(report, delayed) => {
             if let Some(report) = report {
                 out.error(&report);
@@ -140,11 +140,12 @@ fn open(
         let mut talk =
             Talk { seat, entry, session, input, out, bell, longest, handed, kept, skipping, declined, batch, text };
         // The session is dropped when it has fallen, not while it falls.
-        end = Some(match panics::contained("a session", || talk.go_on()) {
+        let how = match panics::contained("a session", || talk.go_on()) {
             Ok(ControlFlow::Break(end)) => end,
             Ok(ControlFlow::Continue(never)) => match never {},
             Err(_) => unforeseen(),
-        });
+        };
+        end = Some(talk.ends(how));
     });
     match (end, opened) {
         (Some(end), _) => end,
@@ -225,6 +226,17 @@ impl Talk<'_> {
         }
     }
 
+    /// Lets the session know how it ends.
+    fn ends(&mut self, end: End) -> End {
+        self.session.ends(match &end {
+            _ if self.entry.is_ending() => Ending::Killed,
+            End::Reported(_) | End::Delayed(..) => Ending::Fatal,
+            End::Quiet if !self.out.is_gone() => Ending::Asked,
+            End::Quiet | End::Abandoned => Ending::Abandoned,
+        });
+        end
+    }
+
     /// Waits for more from the client.
     fn wait(&mut self) -> Next {
         self.out.flush_owed();
@@ -250,7 +262,7 @@ impl Talk<'_> {
             match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
                 Received::Bytes(_) => break,
                 Received::End if self.entry.is_ending() => return ControlFlow::Break(self.ending()),
-                Received::End => return ControlFlow::Break(End::Quiet),
+                Received::End => return ControlFlow::Break(End::Abandoned),
                 Received::Rung => {
                     if let Err(report) = self.session.rung(self.out) {
                         return ControlFlow::Break(End::Reported(report.into_fatal()));
@@ -368,7 +380,7 @@ impl Talk<'_> {
         };
         let done = self.session.catch_up(&ask, self.out);
         if let Err(report) = &done {
-            self.session.failed();
+            self.session.failed(report);
             self.declined = true;
             if self.entry.is_ending() || report.severity() == Severity::Fatal {
                 return ControlFlow::Break(self.ending());
@@ -443,7 +455,7 @@ impl Talk<'_> {
             return ControlFlow::Break(if gone { End::Quiet } else { End::Reported(report) });
         }
         self.out.error(&report);
-        self.session.failed();
+        self.session.failed(&report);
         ControlFlow::Continue(())
     }
 

@@ -68,8 +68,8 @@ mod transport;
 
 pub use access::{AccessError, AccessRules, Claim, Required};
 pub use backend::{
-    Access, Backend, Encryption, FailedLogin, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why,
-    idle_report,
+    Access, Backend, Encryption, Ending, FailedLogin, Interrupt, Opening, Origin, Peer, Proof, Session,
+    TransactionStatus, Why, idle_report,
 };
 pub use bell::Bell;
 pub use conversation::conversation;

@@ -34,6 +34,8 @@ const HANDSHAKE: u8 = 0x16;
 pub(crate) enum End {
     /// Its client wanted that, or is not there any more.
     Quiet,
+    /// Its client has gone without a word.
+    Abandoned,
     /// Its client gets this report.
     Reported(Report),
     /// Its client has failed to authenticate, or to cancel: the answer, if any, is delayed.

@@ -7,19 +7,16 @@ use std::cmp::Ordering;
 
 use freshet_engine::Rid;
 use freshet_sql::{
-    SqlError, SqlState, Type, Value, ValueRef,
-    functions::{self, Function, SessionCalls, SessionFunction, Volatility},
+    SqlError, Type, Value, ValueRef,
+    functions::{self, Function, SessionFunction, Volatility},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
 use smallvec::SmallVec;
 
-use crate::{
-    bind::first::Given,
-    inputs::captured::Captured,
-    schema::{Oid, Table},
-    system::activity::{CursorInfo, SettingInfo, StatementInfo},
-};
+pub use crate::session_view::SessionView;
+pub(crate) use crate::session_view::no_cursor;
+use crate::{bind::first::Given, inputs::captured::Captured, schema::Oid};
 
 /// A row that an expression's columns refer to.
 #[derive(Clone, Copy, Debug)]
@@ -61,46 +58,6 @@ impl Environment<'_> {
             Some(captured) => captured.value(fresh),
         }
     }
-}
-
-/// What functions can ask the session.
-pub trait SessionView: SessionCalls {
-    /// The settings, as `pg_settings` shows them.
-    fn settings(&self) -> Vec<SettingInfo> {
-        Vec::new()
-    }
-
-    /// The next value of an identity column's sequence, which needs no privilege.
-    ///
-    /// # Errors
-    /// When there is no such sequence, or it has no more; 25006.
-    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
-        Err(SqlError::internal(format!("sequence {sequence} is taken from without a session")))
-    }
-
-    /// The record of a table that is in the row on which a cursor stands.
-    ///
-    /// # Errors
-    /// 34000, 24000.
-    fn current_of(&self, cursor: &str, _table: &Table) -> Result<Rid, SqlError> {
-        Err(no_cursor(cursor))
-    }
-
-    /// The cursors, as `pg_cursors` shows them.
-    fn cursors(&self) -> Vec<CursorInfo> {
-        Vec::new()
-    }
-
-    /// Its prepared statements.
-    fn statements(&self) -> Vec<StatementInfo> {
-        Vec::new()
-    }
-}
-
-/// The error for a cursor that is not there.
-#[cold]
-pub(crate) fn no_cursor(name: &str) -> SqlError {
-    SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
 /// A comparison of two values of the same kind.

@@ -16,6 +16,8 @@
 //! | [`exported`] | snapshots that sessions lend to one another |
 //! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`system`] | the catalogs that clients ask what there is |
+//! | [`session_view`] | a session, as expressions see it |
+//! | [`statistics`] | what sessions count of what they do |
 //! | [`inputs`] | what transactions were told, for nodes that execute them again |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
 //!
@@ -45,6 +47,8 @@ pub mod schema;
 pub mod sequence;
 pub mod server;
 pub mod session;
+pub mod session_view;
+pub mod statistics;
 pub mod syntax;
 pub mod system;
 mod wait;

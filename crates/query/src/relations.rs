@@ -489,15 +489,13 @@ impl Scanner for Run<'_, '_> {
         {
             let (from, to) = range.bounds();
             let start = position.take();
-            let from = match &start {
-                Some((key, _)) => Bound::Included(key.as_slice()),
-                None => from,
-            };
-            let (mut outcome, mut last) = (Ok(()), None);
+            let from = start.as_ref().map_or(from, |(key, _)| Bound::Included(key.as_slice()));
+            let (mut outcome, mut last, mut met) = (Ok(()), None, 0);
             let visit = |key: &[u8], record: freshet_engine::Record<'_>| {
                 if start.as_ref().is_some_and(|(at, rid)| at == key && record.rid <= *rid) {
                     return ControlFlow::Continue(());
                 }
+                met += 1;
                 let source = Source::Stored(&info.layout, record.row, record.rid);
                 let passes = self.step().and_then(|()| match filter {
                     Some(filter) => filter.holds(&[source], &self.environment),
@@ -520,6 +518,7 @@ impl Scanner for Run<'_, '_> {
             };
             let index = info.index_number(access.index);
             self.transaction.scan(&info.rows, index, (from, to), Direction::Forward, visit).map_err(read_error)?;
+            self.count_read(info, access, u64::from(start.is_none()), met);
             outcome?;
             if last.is_none() {
                 ranges.pop();

@@ -1,6 +1,7 @@
 //! What all sessions of a node share, and how clients get in.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant, SystemTime},
 };
@@ -29,9 +30,10 @@ use crate::{
     old_snapshots::OldSnapshots,
     outcome::Outcomes,
     route,
-    schema::{Catalog, Role, Schema, Sequence, TableInfo},
+    schema::{Catalog, Entry, Oid, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
+    statistics::{self, Summary},
     system::{
         SessionInfo, SystemView,
         activity::{Activity, RECORD_WAIT, Registry, Wait},
@@ -240,6 +242,43 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// What this node has counted since it was started, of sessions, transactions and statements.
+    pub fn summary(&self) -> Summary {
+        let mut now = statistics::summary::Sessions::default();
+        for session in self.sessions.all() {
+            now.now += 1;
+            match session.activity() {
+                Activity::Idle => {}
+                Activity::Active => {
+                    now.active += 1;
+                    now.waiting += u64::from(self.wait(session.place).is_some());
+                }
+                Activity::InTransaction | Activity::Failed => now.idle_in_transaction += 1,
+            }
+        }
+        Summary::of(self.sessions.sums().values(), now)
+    }
+
+    /// A session has added what it counts of relations to the totals: those that are there no more
+    /// are forgotten there when they are many. Reads the catalog then.
+    pub(crate) fn forget_relations(&self, database: Oid) {
+        let totals = &self.sessions.totals;
+        if !totals.is_full(database) {
+            return;
+        }
+        // What cannot be read now is read the next time.
+        let Ok(Some(schema)) = self.catalog.newest(database) else { return };
+        let tables = schema.entries().filter_map(|entry| match entry {
+            Entry::Table(info) => Some(&info.table),
+            _ => None,
+        });
+        let relations: HashSet<Oid> =
+            { tables }.flat_map(|table| table.indexes.iter().map(|index| index.oid).chain([table.oid])).collect();
+        totals.forget(database, |oid| relations.contains(&oid));
+    }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
@@ -262,6 +301,10 @@ impl SystemView for Shared {
 
     fn sessions(&self) -> Vec<Arc<SessionInfo>> {
         self.sessions.all()
+    }
+
+    fn registry(&self) -> Option<&Registry> {
+        Some(&self.sessions)
     }
 
     fn table_locks(&self) -> Vec<TableLock> {
@@ -291,11 +334,11 @@ impl SystemView for Shared {
         size::measure(&self.database, info)
     }
 
-    fn database_size(&self, database: crate::schema::Oid) -> Option<u64> {
+    fn database_size(&self, database: Oid) -> Option<u64> {
         let worker = self.database.worker().ok()?;
         let schema = self.catalog.read(&worker.begin_read_only(), database).ok()?;
         let tables = schema.entries().filter_map(|entry| match entry {
-            crate::schema::Entry::Table(info) => Some(info),
+            Entry::Table(info) => Some(info),
             _ => None,
         });
         { tables }.map(|info| Some(self.table_size(info)?.all_bytes())).sum()

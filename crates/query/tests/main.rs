@@ -38,5 +38,6 @@ mod scripts;
 mod session;
 mod shapes;
 mod standby;
+mod statistics;
 mod types;
 mod waits;

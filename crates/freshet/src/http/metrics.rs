@@ -30,7 +30,18 @@ pub(super) fn text(status: &Value) -> String {
 #[derive(Debug)]
 struct Sample {
     labels: Vec<(&'static str, String)>,
-    value: f64,
+    value: Measured,
+}
+
+#[derive(Clone, Debug)]
+enum Measured {
+    Number(f64),
+    /// What was measured: how much in all, how often, and how often up to each bound.
+    Histogram {
+        sum: f64,
+        count: u64,
+        buckets: Vec<(f64, u64)>,
+    },
 }
 
 #[derive(Debug)]
@@ -38,8 +49,8 @@ struct Family {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    /// It only grows while the process lives.
-    counts: bool,
+    /// Counters and histograms only grow while the process lives.
+    kind: MetricType,
     samples: Vec<Sample>,
 }
 
@@ -48,16 +59,20 @@ struct Scrape(Vec<Family>);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, unit, counts, samples } in &self.0 {
+        for Family { name, help, unit, kind, samples } in &self.0 {
             if samples.is_empty() {
                 continue;
             }
-            let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
-            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
             for Sample { labels, value } in samples {
-                let put = |metric: &mut MetricEncoder<'_>| match counts {
-                    true => metric.encode_counter::<NoLabelSet, _, f64>(value, None),
-                    false => metric.encode_gauge(value),
+                let put = |metric: &mut MetricEncoder<'_>| match (value, kind) {
+                    (Measured::Number(value), MetricType::Counter) => {
+                        metric.encode_counter::<NoLabelSet, _, f64>(value, None)
+                    }
+                    (Measured::Number(value), _) => metric.encode_gauge(value),
+                    (Measured::Histogram { sum, count, buckets }, _) => {
+                        metric.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+                    }
                 };
                 if labels.is_empty() { put(&mut family)? } else { put(&mut family.encode_family(labels)?)? }
             }
@@ -72,21 +87,25 @@ struct Families(Vec<Family>);
 
 impl Families {
     /// Begins one; what is [put](Self::put) next belongs to it.
-    fn begin(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str, counts: bool) -> &mut Self {
-        self.0.push(Family { name, help, unit, counts, samples: Vec::new() });
+    fn begin(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str, kind: MetricType) -> &mut Self {
+        self.0.push(Family { name, help, unit, kind, samples: Vec::new() });
         self
     }
 
     fn gauge(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str) -> &mut Self {
-        self.begin(name, unit, help, false)
+        self.begin(name, unit, help, MetricType::Gauge)
     }
 
     fn counter(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str) -> &mut Self {
-        self.begin(name, unit, help, true)
+        self.begin(name, unit, help, MetricType::Counter)
     }
 
     /// A value, if it is known.
     fn put(&mut self, labels: &[(&'static str, &str)], value: Option<f64>) -> &mut Self {
+        self.put_measured(labels, value.map(Measured::Number))
+    }
+
+    fn put_measured(&mut self, labels: &[(&'static str, &str)], value: Option<Measured>) -> &mut Self {
         if let (Some(family), Some(value)) = (self.0.last_mut(), value) {
             let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
             family.samples.push(Sample { labels, value });
@@ -153,6 +172,7 @@ fn families(status: &Value) -> Vec<Family> {
     of_standbys(status, &mut all);
     of_memory(status, &mut all);
     of_state(status, &mut all);
+    of_clients(status, &mut all);
     all.0
 }
 
@@ -281,6 +301,53 @@ fn of_state(status: &Value, all: &mut Families) {
     all.put(&[], Some(number(status, "certificate_expires") as f64).filter(|time| *time > 0.0));
 }
 
+/// Microseconds as seconds.
+fn of_micros(value: &Value) -> Option<f64> {
+    whole(value).map(|micros| micros / 1e6)
+}
+
+/// What clients do: sessions, transactions, statements.
+fn of_clients(status: &Value, all: &mut Families) {
+    let (sessions, transactions) = (&status["sessions"], &status["transactions"]);
+    all.gauge("sessions", None, "SQL sessions, by what they do; those that wait for a lock are active, too");
+    let states = ["active", "idle_in_transaction", "waiting"];
+    all.each("state", sessions, &states.map(|state| (state, state)));
+    let idle = |all| whole(&sessions[all]);
+    let idle = idle("now").zip(idle("active")).zip(idle("idle_in_transaction"));
+    all.put(&[("state", "idle")], idle.map(|((now, active), open)| now - active - open));
+    all.counter("sessions_opened", None, "SQL sessions since the start").put(&[], whole(&sessions["total"]));
+    all.counter("sessions_ended_badly", None, "SQL sessions that their clients have not ended");
+    all.each("how", sessions, &["abandoned", "fatal", "killed"].map(|how| (how, how)));
+    all.counter("session_time", Some(Unit::Seconds), "How long SQL sessions have been there, and what they did");
+    for (key, doing) in [("time_us", "all"), ("active_us", "active"), ("idle_in_transaction_us", "idle in transaction")]
+    {
+        all.put(&[("doing", doing)], of_micros(&sessions[key]));
+    }
+    all.counter("commits", None, "SQL transactions that were committed").put(&[], whole(&transactions["committed"]));
+    all.counter("rollbacks", None, "SQL transactions that were rolled back, by why");
+    for (cause, count) in transactions["rolled_back"].as_object().into_iter().flatten() {
+        all.put(&[("cause", cause)], whole(count));
+    }
+    all.counter("deadlocks", None, "Deadlocks that were found").put(&[], whole(&transactions["deadlocks"]));
+    all.begin(
+        "statement",
+        Some(Unit::Seconds),
+        "How long SQL statements took, commits included",
+        MetricType::Histogram,
+    );
+    let statements = &status["statements"];
+    let bounds = statements["bounds_us"].as_array().map_or(&[][..], Vec::as_slice);
+    for (kind, of) in statements["kinds"].as_object().into_iter().flatten() {
+        let bounds = bounds.iter().filter_map(of_micros).chain([f64::INFINITY]);
+        let counts = of["buckets"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        let measured = of_micros(&of["time_us"]).map(|sum| {
+            let (count, buckets) = (number(of, "count"), bounds.zip(counts).collect());
+            Measured::Histogram { sum, count, buckets }
+        });
+        all.put_measured(&[("kind", kind)], measured);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -300,7 +367,11 @@ mod tests {
         let status = json!({ "node": "a1", "cluster": "c", "version": "0.1.0", "role": "primary", "term": 7,
             "standing": { "standing": "degraded" }, "committed": 640, "log_bytes": 5, "standbys": [standby],
             "memory": { "owners": { "rows": 10, "indexes": 20 }, "limit": null, "full": false },
-            "failover": { "by": "automatic", "lacks": "one is away" }, "doubt": null });
+            "failover": { "by": "automatic", "lacks": "one is away" }, "doubt": null,
+            "sessions": { "now": 5, "active": 2, "idle_in_transaction": 1, "waiting": 1, "total": 9, "killed": 1 },
+            "transactions": { "committed": 7, "rolled_back": { "deadlock": 2 }, "deadlocks": 2 },
+            "statements": { "bounds_us": [10, 100], "kinds": {
+                "select": { "count": 6, "time_us": 2_000_000, "buckets": [3, 2, 1] } } } });
         let text = text(&status);
         for expected in [
             "freshet_node{node=\"a1\",cluster=\"c\",version=\"0.1.0\"} 1.0",
@@ -316,6 +387,17 @@ mod tests {
             "freshet_memory_bytes{owner=\"indexes\"} 20.0",
             "freshet_failover_automatic 0.0",
             "freshet_state_in_doubt 0.0",
+            "freshet_sessions{state=\"active\"} 2.0",
+            "freshet_sessions{state=\"idle\"} 2.0",
+            "freshet_sessions_ended_badly_total{how=\"killed\"} 1.0",
+            "freshet_commits_total 7.0",
+            "freshet_rollbacks_total{cause=\"deadlock\"} 2.0",
+            "# TYPE freshet_statement_seconds histogram",
+            "freshet_statement_seconds_sum{kind=\"select\"} 2.0",
+            "freshet_statement_seconds_count{kind=\"select\"} 6",
+            "freshet_statement_seconds_bucket{le=\"0.00001\",kind=\"select\"} 3",
+            "freshet_statement_seconds_bucket{le=\"0.0001\",kind=\"select\"} 5",
+            "freshet_statement_seconds_bucket{le=\"+Inf\",kind=\"select\"} 6",
         ] {
             line(&text, expected);
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,10 @@ use freshet_engine::{
     node::{RoleStatus, SwitchedOver},
 };
 use freshet_membership::{EnrolmentError, Grant};
+use freshet_query::{
+    server::{Shared as SqlShared, SqlServer},
+    statistics::Summary,
+};
 use serde::Serialize;
 
 use crate::{
@@ -34,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A node as its clients see it.
 pub(crate) struct NodeHost {
-    pub(super) node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     pub(super) begun: Instant,
     /// Where its log was filled to in the newest statuses: blocks begin there.
     pub(super) announced: Mutex<BTreeSet<Lsn>>,
@@ -44,6 +48,8 @@ pub(crate) struct NodeHost {
     pub(super) configuration: InForce,
     /// The room where it keeps data.
     pub(super) disks: Disks,
+    /// What its SQL sessions share, once they are served.
+    pub(super) sql: OnceLock<Weak<SqlShared>>,
 }
 
 /// Why it does not measure what is written.
@@ -55,7 +61,14 @@ const ANNOUNCED: usize = 4096;
 impl NodeHost {
     /// A node that was started then, with this configuration and these disks.
     pub(crate) fn new(node: Arc<Node>, begun: Instant, configuration: InForce, disks: Disks) -> Self {
-        Self { node, begun, announced: Mutex::default(), again: None, configuration, disks }
+        let (announced, sql) = (Mutex::default(), OnceLock::new());
+        Self { node, begun, announced, again: None, configuration, disks, sql }
+    }
+
+    /// Its SQL sessions are those of this server from now on, whose numbers its status has.
+    pub(crate) fn counts(&self, sessions: &SqlServer) {
+        // They are served once.
+        let _ = self.sql.set(Arc::downgrade(sessions.shared()));
     }
 
     fn announced(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
@@ -104,6 +117,9 @@ struct FullStatus {
     /// Processor time of all threads of the process.
     process_cpu: Duration,
     processors: Processors,
+    /// What its SQL sessions have counted, where it serves them.
+    #[serde(flatten)]
+    counted: Option<Summary>,
 }
 
 /// The processors that a node may use, and how long they have had something to do, or nothing, in
@@ -166,6 +182,7 @@ impl Host for NodeHost {
             peak_resident_bytes: process::peak_resident_bytes(),
             process_cpu: process_time(),
             processors: Processors::now(),
+            counted: self.sql.get().and_then(Weak::upgrade).map(|sql| sql.summary()),
         };
         serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
     }

@@ -132,8 +132,8 @@ pub(crate) fn begin_again(
     if failed {
         session.simple_query("BEGIN", client)?;
         // Such a savepoint is never there.
-        if session.simple_query("ROLLBACK TO SAVEPOINT lost_with_its_primary", client).is_err() {
-            session.failed();
+        if let Err(report) = session.simple_query("ROLLBACK TO SAVEPOINT lost_with_its_primary", client) {
+            session.failed(&report);
         }
     }
     client.rewind(mark);

@@ -487,7 +487,7 @@ impl Session for ToySession<'_> {
         Ok(())
     }
 
-    fn failed(&mut self) {
+    fn failed(&mut self, _: &Report) {
         self.portals.clear();
         if self.status == TransactionStatus::Open {
             self.status = TransactionStatus::Failed;

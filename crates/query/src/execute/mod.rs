@@ -9,9 +9,12 @@
 //! | [`modify`] | INSERT, UPDATE, DELETE |
 //! | [`measure`] | what EXPLAIN ANALYZE is told |
 //! | `referential` | FOREIGN KEY |
+//! | `violation` | what is wrong with a row |
+//! | `counts` | what is counted of tables |
 //! | [`deferred`] | constraints that are checked later |
 
 pub mod aggregate;
+mod counts;
 pub mod deferred;
 mod general;
 pub mod measure;
@@ -19,6 +22,7 @@ pub mod modify;
 pub(crate) mod referential;
 pub mod scan;
 pub mod select;
+mod violation;
 pub mod write;
 
 use std::{
@@ -43,6 +47,7 @@ use crate::{
     expression::{Environment, Source},
     inputs::captured::Captured,
     schema::{FIRST_ROLE, Oid, Schema, Table, privilege},
+    statistics::Tally,
 };
 use referential::RowChange;
 
@@ -74,6 +79,8 @@ pub struct Run<'a, 'w> {
     pub deferred: Option<(&'a deferred::Deferred, &'a Arc<Pool>)>,
     /// The role that sees errors.
     pub role: Oid,
+    /// With what its session counts what it reads and writes; none for one that is executed again.
+    pub tally: Option<&'a Tally>,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
     /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They
@@ -210,6 +217,7 @@ impl<'a, 'w> Run<'a, 'w> {
             schema: None,
             deferred: None,
             role: FIRST_ROLE,
+            tally: None,
             changes: RefCell::default(),
             moved: RefCell::default(),
             upserted: RefCell::default(),

@@ -10,7 +10,6 @@ use freshet_sql::{
     SqlError, SqlState, Value,
     locking::{RowMark, WhenLocked},
     memory::{Pool, Reservation},
-    types::text,
 };
 
 use super::{
@@ -18,6 +17,7 @@ use super::{
     measure::{Place, Probe},
     referential::RowChange,
     scan::{ON, Rows},
+    violation::too_long,
     write::{TRIES, Written},
 };
 use crate::{
@@ -30,7 +30,8 @@ use crate::{
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
-    schema::{Table, TableInfo, privilege},
+    schema::TableInfo,
+    statistics::Tally,
 };
 
 /// Collects the rows of a query.
@@ -146,7 +147,7 @@ impl<'a> Run<'a, '_> {
             }
             let violated = match inserted {
                 Ok(rid) => {
-                    self.note_upserted(plan, rid)?;
+                    self.count_inserted(plan, rid)?;
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
@@ -172,7 +173,7 @@ impl<'a> Run<'a, '_> {
                 Err(other) => return Err(write_error(other)),
             };
             let number = info.index_named(&violated);
-            let Some(conflict) = &plan.conflict else { return Err(self.duplicate(info, &violated, &row)) };
+            let Some(conflict) = &plan.conflict else { return Err(self.taken(info, &violated, &row)) };
             let Some(number) = number.filter(|number| conflict.arbiters.contains(number)) else {
                 return Err(self.duplicate(info, &violated, &row));
             };
@@ -205,7 +206,7 @@ impl<'a> Run<'a, '_> {
         for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
             part.append_key(info.layout.get(row, usize::from(column.column))?, &mut key)?;
         }
-        let found = self.transaction.get(&info.rows, info.index_number(index), &key).map_err(read_error)?;
+        let found = self.look_up(info, index, &key)?;
         self.give_key(key);
         let Some(record) = found else {
             // It was committed since the snapshot.
@@ -247,6 +248,25 @@ impl<'a> Run<'a, '_> {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
         Ok(Some(1))
+    }
+
+    /// A row was added.
+    fn count_inserted(&self, plan: &InsertPlan, rid: Rid) -> Result<(), SqlError> {
+        self.count_write(&plan.table, Tally::inserted);
+        self.note_upserted(plan, rid)
+    }
+
+    /// The error for a row whose key is taken. By then PostgreSQL has added it.
+    fn taken(&self, info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
+        self.count_write(info, Tally::inserted);
+        self.duplicate(info, index, row)
+    }
+
+    /// The row with a key.
+    fn look_up(&self, info: &'a TableInfo, index: usize, key: &[u8]) -> Result<Option<Record<'a>>, SqlError> {
+        let found = self.transaction.get(&info.rows, info.index_number(index), key).map_err(read_error)?;
+        self.count_lookup(info, index, 1, u64::from(found.is_some()));
+        Ok(found)
     }
 
     /// Remembers a row that an INSERT … ON CONFLICT DO UPDATE of several rows has written: it must
@@ -329,7 +349,10 @@ impl<'a> Run<'a, '_> {
             return match (refused, written) {
                 (Some(WriteError::UniqueViolation { index }), _) => Err(self.duplicate(info, &index, new)),
                 (Some(_), _) => Err(too_long(info)),
-                (None, Written::Done(rid)) => Ok(rid),
+                (None, Written::Done(now)) => {
+                    self.count_update(info, rid, now);
+                    Ok(now)
+                }
                 (None, Written::Changed) => {
                     // Not the row, but who has, or had, the key that it gets.
                     self.transaction.refresh();
@@ -360,87 +383,6 @@ impl<'a> Run<'a, '_> {
             }
         }
         Ok(())
-    }
-
-    /// 23505, as PostgreSQL says it.
-    #[cold]
-    pub(super) fn duplicate(&self, info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
-        let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
-        let name = found.map_or(index, |found| &found.name);
-        let message = format!("duplicate key value violates unique constraint \"{name}\"");
-        let error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
-        let mut error = self.concerning(&info.table, error);
-        let number = found.and_then(|found| info.table.indexes.iter().position(|index| index.oid == found.oid));
-        let may_see = |number| self.may_see(&info.table, info.columns_of(number));
-        if let Some(found) = found.filter(|_| number.is_some_and(may_see)) {
-            let context = freshet_sql::types::EvalContext::default();
-            let (mut names, mut values) = (Vec::new(), Vec::new());
-            for part in &found.columns {
-                let column = &info.table.columns[usize::from(part.column)];
-                let mut shown = String::new();
-                match info.layout.get(row, usize::from(part.column)) {
-                    Ok(value) if !value.is_null() => {
-                        text::output_as(column.ty.kind(), value, &context, &mut shown);
-                    }
-                    _ => shown.push_str("null"),
-                }
-                names.push(info.shown_column(part.column, true));
-                values.push(shown);
-            }
-            error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
-        }
-        error
-    }
-
-    #[cold]
-    fn null_in(&self, info: &TableInfo, column: usize, constraints: &Constraints, row: Source<'_>) -> SqlError {
-        let (name, table) = (&info.table.columns[column].name, &info.table.name);
-        let message = format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
-        let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message).with_column(name.clone());
-        self.with_failing(self.concerning(&info.table, error), info, constraints, row)
-    }
-
-    /// Lets an error that names a column or a constraint say which table has it.
-    pub(super) fn concerning(&self, table: &Table, error: SqlError) -> SqlError {
-        match self.schema {
-            Some(schema) => schema.concerning(table, error),
-            None => error,
-        }
-    }
-
-    /// Shows a row that fails as PostgreSQL does: a role that may not read the whole table sees the
-    /// columns that it may read, and those that the statement itself has set.
-    fn with_failing(&self, error: SqlError, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> SqlError {
-        let table = &info.table;
-        let whole = self
-            .schema
-            .is_none_or(|schema| schema.privileges(self.role, table.owner, &table.grants) & privilege::SELECT != 0);
-        let (mut names, mut shown) = (Vec::new(), Vec::new());
-        for (number, column) in table.visible_columns() {
-            let number = number as u16;
-            if !whole && !constraints.given.contains(&number) && !self.may_see(table, [number]) {
-                continue;
-            }
-            names.push(column.name.as_str());
-            shown.push(match crate::expression::column(&[row], 0, number) {
-                Ok(value) if value.is_null() => "null".to_owned(),
-                Ok(value) => {
-                    let mut out = String::new();
-                    text::output_as(column.ty.kind(), value, self.environment.context, &mut out);
-                    match out.char_indices().nth(64) {
-                        Some((end, _)) => format!("{}...", &out[..end]),
-                        None => out,
-                    }
-                }
-                Err(_) => "?".to_owned(),
-            });
-        }
-        let (names, shown) = (names.join(", "), shown.join(", "));
-        match whole {
-            true => error.with_detail(format!("Failing row contains ({shown}).")),
-            false if names.is_empty() => error,
-            false => error.with_detail(format!("Failing row contains ({names}) = ({shown}).")),
-        }
     }
 
     /// The rows that a statement changes, as they are when it begins.
@@ -555,7 +497,10 @@ impl<'a> Run<'a, '_> {
         }
         let before = rid;
         let rid = match written {
-            Written::Done(rid) => rid,
+            Written::Done(rid) => {
+                self.count_update(info, before, rid);
+                rid
+            }
             Written::Changed => return Ok(Written::Changed),
             Written::Gone => return Ok(Written::Gone),
             Written::Held => return Ok(Written::Held),
@@ -579,6 +524,7 @@ impl<'a> Run<'a, '_> {
         let info = &plan.table;
         let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
         if written == Written::Done(()) {
+            self.count_write(info, Tally::deleted);
             self.note_change(info, Some((old, rid)), None)?;
             if let Some(output) = &plan.returning {
                 let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
@@ -587,10 +533,4 @@ impl<'a> Run<'a, '_> {
         }
         Ok(written)
     }
-}
-
-#[cold]
-fn too_long(info: &TableInfo) -> SqlError {
-    let message = format!("a row of table \"{}\", or a key of one of its indexes, is too long", info.table.name);
-    SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
 }

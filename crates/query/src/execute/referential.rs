@@ -29,6 +29,7 @@ use crate::{
     error::{read_error, write_error},
     expression::{Comparison, Expression, Source, Typed},
     schema::{ForeignKey, ReferentialAction, TableInfo},
+    statistics::Tally,
 };
 
 /// What has become of a row.
@@ -223,7 +224,10 @@ impl Run<'_, '_> {
                 transaction.lock_key(&parent.rows, number, &bytes, RowLock::KeyShare)
             })?;
             match locked {
-                Written::Done(Some(_)) => return Ok(()),
+                Written::Done(Some(_)) => {
+                    self.count_lookup(parent, index, 1, 1);
+                    return Ok(());
+                }
                 // It may have been committed since the statement began.
                 Written::Done(None) if self.read_committed && !refreshed => {
                     self.transaction.keep_records(NotRecorded::Others);
@@ -311,7 +315,7 @@ impl Run<'_, '_> {
                 let Some(constraints) = &constraints else {
                     let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?;
                     if written == Written::Done(()) {
-                        open.push_back(self.row_change(child, Some((row.to_vec(), rid)), None)?);
+                        open.push_back(self.changed_too(child, (row, rid), None)?);
                     }
                     return Ok(written);
                 };
@@ -319,7 +323,7 @@ impl Run<'_, '_> {
                 let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
                 Ok(match written {
                     Written::Done(to) => {
-                        open.push_back(self.row_change(child, Some((row.to_vec(), rid)), Some((new, to)))?);
+                        open.push_back(self.changed_too(child, (row, rid), Some((new, to)))?);
                         Written::Done(())
                     }
                     Written::Changed => Written::Changed,
@@ -333,6 +337,20 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Counts that a row which refers to another was changed with it, or deleted.
+    fn changed_too(
+        &self,
+        child: &Arc<TableInfo>,
+        (old, rid): (&[u8], Rid),
+        new: Option<(Vec<u8>, Rid)>,
+    ) -> Result<RowChange, SqlError> {
+        match &new {
+            Some((_, to)) => self.count_update(child, rid, *to),
+            None => self.count_write(child, Tally::deleted),
+        }
+        self.row_change(child, Some((old.to_vec(), rid)), new)
     }
 
     /// A key as the rows that refer to it have it, whose columns may be of other types; nothing
@@ -387,8 +405,9 @@ impl Run<'_, '_> {
         debug_assert!(matches!(access.among, Among::Nothing), "there are no alternatives");
         let ranges = self.ranges_of(child, &access)?;
         let [range] = ranges.as_slice() else { return Ok(Vec::new()) };
-        let (mut found, mut failure) = (Vec::new(), None);
+        let (mut found, mut failure, mut met) = (Vec::new(), None, 0);
         let visit = |_: &[u8], record: freshet_engine::Record<'_>| {
+            met += 1;
             let source = Source::Stored(&child.layout, record.row, record.rid);
             let fits = self.step().and_then(|()| match &all {
                 Some(all) => all.holds(&[source], &self.environment),
@@ -407,6 +426,7 @@ impl Run<'_, '_> {
         transaction
             .scan(&child.rows, child.index_number(access.index), range.bounds(), Direction::Forward, visit)
             .map_err(read_error)?;
+        self.count_read(child, &access, 1, met);
         failure.map_or(Ok(found), Err)
     }
 

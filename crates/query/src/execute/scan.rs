@@ -174,6 +174,7 @@ impl<'a> Run<'a, '_> {
         let table = &scan.table;
         if *single {
             let found = self.transaction.get(&table.rows, table.index_number(*index), prefix).map_err(read_error)?;
+            self.count_read(table, &scan.access, 1, u64::from(found.is_some()));
             let flow = found.map_or(ON, |record| self.one(scan, record, rows, depth, visit));
             rows.truncate(depth);
             return flow;
@@ -255,16 +256,18 @@ impl<'a> Run<'a, '_> {
         }
         let Access { index, backward, .. } = &scan.access;
         let table = &scan.table;
-        let mut outcome = ON;
+        let (mut outcome, mut met) = (ON, 0);
         let direction = if *backward { Direction::Backward } else { Direction::Forward };
         let index = table.index_number(*index);
         let read = self.transaction.scan(&table.rows, index, keys.bounds(), direction, |_, record| {
+            met += 1;
             outcome = self.one(scan, record, rows, depth, visit);
             match outcome {
                 Ok(flow) => flow,
                 Err(_) => ControlFlow::Break(()),
             }
         });
+        self.count_read(table, &scan.access, 1, met);
         read.map_err(read_error)?;
         rows.truncate(depth);
         outcome

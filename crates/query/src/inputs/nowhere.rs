@@ -10,7 +10,11 @@ use crate::{
     locks::TableLock,
     schema::{Oid, Sequence, TableInfo},
     sequence::Position,
-    system::{SessionInfo, SystemView, activity::Wait, size::TableSize},
+    system::{
+        SessionInfo, SystemView,
+        activity::{Registry, Wait},
+        size::TableSize,
+    },
 };
 
 /// A server that nothing is known about.
@@ -28,6 +32,10 @@ impl SystemView for Nowhere {
 
     fn sessions(&self) -> Vec<Arc<SessionInfo>> {
         Vec::new()
+    }
+
+    fn registry(&self) -> Option<&Registry> {
+        None
     }
 
     fn table_locks(&self) -> Vec<TableLock> {

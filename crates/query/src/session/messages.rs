@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::panics;
 use freshet_postgres::{
-    self as postgres, Ask, Bind, Client, Described, Executed, Format, Interrupt, Moved, Note, Out, Parameters, Report,
-    TransactionStatus, Types,
+    self as postgres, Ask, Bind, Client, Described, Ending, Executed, Format, Interrupt, Moved, Note, Out, Parameters,
+    Report, TransactionStatus, Types,
 };
 use freshet_sql::{
     SqlError, SqlState, Type, Value, account,
@@ -31,8 +31,9 @@ use crate::{
     error::unforeseen,
     execute::modify::Collected,
     inputs,
+    statistics::Cause,
     syntax::{Remarks, clipped as clip},
-    system::activity::shown,
+    system::shown::shown,
 };
 
 /// How often an idle session looks whether its snapshot is too old.
@@ -65,7 +66,10 @@ impl Session<'_> {
         let mark = client.mark();
         for _ in 0..if alone { TRIES } else { 0 } {
             match run(self, client) {
-                Err(error) if error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => self.fail(),
+                Err(error) if error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.tally.fails_by(Cause::Serialization);
+                    self.fail();
+                }
                 done => return done,
             }
         }
@@ -131,6 +135,9 @@ impl Session<'_> {
             let mut prepared = Prepared::new(text, Some(statement), Vec::new());
             prepared.rules = rules;
             prepared.query = texts.as_mut().and_then(Iterator::next).map(Into::into);
+            if number > 0 {
+                self.info.next();
+            }
             self.simple(&prepared, number + 1 == count, client)?;
         }
         self.end_of_statement(client)
@@ -545,11 +552,16 @@ impl postgres::Session for Session<'_> {
         self.take_moved(moved, out)
     }
 
-    fn failed(&mut self) {
+    fn failed(&mut self, why: &Report) {
+        self.count_failure(why);
         self.held_up = HeldUp::default();
         self.disarm();
         self.fail();
         self.note_rest();
+    }
+
+    fn ends(&mut self, how: Ending) {
+        self.count_last(how);
     }
 
     fn status(&self) -> TransactionStatus {

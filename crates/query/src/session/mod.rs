@@ -7,6 +7,8 @@
 //! | [`parse`] | text to statements |
 //! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
+//! | `savepoint` | parts of transactions |
+//! | `counting` | what it counts |
 //! | [`database`] | which database it is in, and who else is in one |
 //! | [`syntax`] | reads statements about the session |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
@@ -21,6 +23,7 @@
 
 mod constraints;
 mod copy;
+mod counting;
 pub mod cursor;
 mod database;
 mod define;
@@ -34,6 +37,7 @@ pub mod parse;
 pub mod prepare;
 mod record;
 pub mod role;
+mod savepoint;
 pub mod settings;
 pub mod statement;
 pub mod syntax;
@@ -58,9 +62,10 @@ use crate::{
     ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
-    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, RoleSetting, Schema},
+    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Role, RoleSetting, Schema},
     sequence::SessionSequences,
     server::Shared,
+    statistics::Tally,
     system::{
         SessionInfo, SystemView,
         activity::{Activity, Identity, Registered},
@@ -92,6 +97,8 @@ pub struct Session<'w> {
     effects: Effects,
     /// What others see of it.
     info: Registered,
+    /// What it counts.
+    tally: Tally,
     /// The generation of its settings that they were told of.
     noted: u64,
     /// What its client was told of its settings.
@@ -270,6 +277,16 @@ pub fn settings_of(schema: &Schema, role: Oid) -> Vec<(&'static str, &RoleSettin
     all
 }
 
+/// The settings that say what the session is, and what its server.
+fn fix_settings(settings: &mut Settings, shared: &Shared, (user, role): (&str, &Role), standby: bool) {
+    let on = |is_so| if is_so { "on" } else { "off" };
+    settings.fix("is_superuser", on(role.superuser));
+    settings.fix("session_authorization", &format!("{} {user}", role.oid));
+    settings.fix("in_hot_standby", on(standby));
+    settings.fix("max_connections", &shared.limits.connections.to_string());
+    settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
+}
+
 impl<'w> Session<'w> {
     /// A session for a client that has proved to be `user`.
     ///
@@ -290,11 +307,9 @@ impl<'w> Session<'w> {
         let (oid, superuser, standby, bounds) = (role.oid, role.superuser, shared.is_standby(), shared.bounds());
         let memory = bounds.session(&shared.memory);
         let mut settings = Settings::of(&bounds, &memory);
-        settings.fix("is_superuser", if superuser { "on" } else { "off" });
-        settings.fix("session_authorization", &format!("{oid} {user}"));
-        settings.fix("in_hot_standby", if standby { "on" } else { "off" });
-        settings.fix("max_connections", &shared.limits.connections.to_string());
-        settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
+        fix_settings(&mut settings, &shared, (&user, role), standby);
+        let totals = &shared.sessions.totals;
+        totals.forget_databases(common.databases().len(), |oid| common.database_by_oid(oid).is_some());
         // From here on others see that it is in the database. It may have been dropped before.
         let info = shared.sessions.enter(SessionInfo::new(Identity {
             pid: opening.pid,
@@ -344,6 +359,7 @@ impl<'w> Session<'w> {
             row_ids: RowIds::new(&shared.row_ids),
             locks: shared.locks.session(worker.place(), opened.oid),
             effects: Effects::default(),
+            tally: Tally::new(&info.counts, &shared.sessions.totals),
             info,
             noted: 0,
             reported: Reported::default(),
@@ -399,12 +415,14 @@ impl<'w> Session<'w> {
         self.arm();
         let now = Timestamp::now();
         self.state.statement_start = now;
+        self.tally.begin(now.0);
         self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
     }
 
     /// Others see that it waits for its client.
     fn note_rest(&mut self) {
         self.rested = Instant::now();
+        self.tally.rest();
         let settings = &self.state.settings;
         if settings.generation != self.noted {
             self.noted = settings.generation;

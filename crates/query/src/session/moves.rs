@@ -295,7 +295,7 @@ impl Session<'_> {
             let types: Vec<[u8; 4]> = types.iter().map(|oid| oid.to_be_bytes()).collect();
             if let Err(cause) = self.parse(name, sql, Types::of(&types), out) {
                 tracing::debug!(statement = name, cause = cause.message(), "a prepared statement is not moved");
-                self.failed();
+                self.failed(&cause);
             } else if let Some(mut prepared) = self.statements.remove(name) {
                 if let Some(prepared) = Arc::get_mut(&mut prepared) {
                     prepared.by_sql.clone_from(by_sql);

@@ -38,7 +38,7 @@ use crate::{
     schema::{Oid, Schema, SchemaVersion},
     server::Shared,
     syntax::Rules,
-    system::activity::shown,
+    system::shown::shown,
 };
 
 /// No result has more columns, as in PostgreSQL.

@@ -68,6 +68,7 @@ impl Session<'_> {
             (self.state.isolation, self.state.read_only, self.state.deferrable) = block.modes();
         }
         self.arm();
+        self.count_kind(prepared, &planned.plan);
         match &planned.plan {
             Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
@@ -148,7 +149,8 @@ impl Session<'_> {
         let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals).inside(block);
+        let view =
+            View::new(&self.shared, &self.state).with(&self.statements, &self.portals).inside(block, &self.tally);
         let memory = self.state.statement_memory();
         let mut context = self.state.context_within(Some(&view), block.begun, &memory);
         let captured = block.recorder.as_ref().and_then(|recorder| recorder.captured());
@@ -185,6 +187,7 @@ impl Session<'_> {
         run.schema = Some(&self.state.schema);
         run.deferred = Some((&block.deferred, &self.state.memory));
         run.role = self.state.role;
+        run.tally = Some(&self.tally);
         run
     }
 

@@ -26,12 +26,13 @@ use crate::{
     old_snapshots::too_old,
     outcome::OpenToken,
     server::Shared,
+    statistics::Cause,
     system::SystemView as _,
 };
 
 /// Where a session's locks on tables and numbers, what it has deferred, and its channels were, and
 /// whether its transaction was not to write.
-type Marks = (LockMark, usize, DeferredMark, WantedMark, bool);
+pub(super) type Marks = (LockMark, usize, DeferredMark, WantedMark, bool);
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -63,14 +64,11 @@ pub struct Block<'w> {
     pub(super) recorder: Option<Box<Recorder>>,
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
-    savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
+    pub(super) savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
     /// Its token, if it has asked for one: it is written when the transaction commits, so no
     /// savepoint takes it back.
     pub(super) token: OnceCell<OpenToken>,
 }
-
-/// About how many bytes a savepoint takes besides its name.
-const SAVEPOINT: usize = 256;
 
 impl Block<'_> {
     /// Lets other sessions see what the transaction's statement sees: pg_export_snapshot.
@@ -345,16 +343,12 @@ impl<'w> Session<'w> {
         {
             // While there is a transaction that has seen what the error tells of.
             let error = self.when_kept(error);
-            self.roll_back(out);
-            return Err(error);
+            return Err(self.rolled_back_by(error, out));
         }
         let is_sound = self.block.as_ref().is_some_and(|block| !block.failed);
         let notifies = match if is_sound { self.carry() } else { Ok(false) } {
             Ok(notifies) => notifies,
-            Err(error) => {
-                self.roll_back(out);
-                return Err(error);
-            }
+            Err(error) => return Err(self.rolled_back_by(error, out)),
         };
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
@@ -369,9 +363,8 @@ impl<'w> Session<'w> {
             && transaction.has_changes()
             && let Err(cause) = self.shared.wait_for_room(&|| self.check())
         {
-            drop(block);
-            self.ended(false, out);
-            return Err(cause);
+            self.block = Some(block);
+            return Err(self.rolled_back_by(cause, out));
         }
         block.record_inputs(self.shared.started());
         let is_shown = level == Level::Applied && block.transaction.as_ref().is_some_and(Transaction::has_changes);
@@ -380,8 +373,10 @@ impl<'w> Session<'w> {
             None => None,
             Some(Ok(ticket)) => Some(ticket),
             Some(Err(cause)) => {
+                let error = commit_error(cause);
+                self.tally.fails_by(Cause::of(error.state.code()));
                 self.ended(false, out);
-                return Err(commit_error(cause));
+                return Err(error);
             }
         };
         if let Some(ticket) = ticket {
@@ -450,6 +445,7 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
+        self.count_end(committed);
         self.held_up.committed |= committed;
         self.end_portals(committed);
         self.settle(committed);
@@ -493,73 +489,17 @@ impl<'w> Session<'w> {
                 self.state.roll_back_to(savepoints);
             }
             _ => {
-                self.block = None;
+                // One that its own commit has ended is counted. What is not understood is a
+                // transaction to PostgreSQL, though it has none here.
+                if self.block.take().is_some() || self.tally.none_has_ended() {
+                    self.count_end(false);
+                }
+                self.tally.forgive();
                 self.end_portals(false);
                 self.settle(false);
                 self.state.end_transaction(false);
             }
         }
-    }
-
-    /// SAVEPOINT.
-    ///
-    /// # Errors
-    /// 25P01 outside of a transaction, 53200.
-    pub(super) fn savepoint(&mut self, name: String) -> Result<(), SqlError> {
-        self.need_block("SAVEPOINT")?;
-        self.block_for_statement()?;
-        let kept = self.state.memory.reserve();
-        kept.take(SAVEPOINT + name.len())?;
-        let block = self.block.as_mut().expect("there is one");
-        let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        let (locks, advisory, wanted) = (self.locks.mark(), self.state.advisory.mark(), self.state.channels.mark());
-        let marks = (locks, advisory, block.deferred.mark(), wanted, block.read_only);
-        block.savepoints.push((name, savepoint, marks, kept));
-        self.state.settings.savepoint();
-        Ok(())
-    }
-
-    /// RELEASE SAVEPOINT.
-    ///
-    /// # Errors
-    /// 3B001 when no savepoint has that name, 25P01, 25P02.
-    pub(super) fn release(&mut self, name: &str) -> Result<(), SqlError> {
-        self.need_block("RELEASE SAVEPOINT")?;
-        self.block_for_statement()?;
-        let block = self.block.as_mut().expect("there is one");
-        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
-        // That ends with the savepoint in any case, as in PostgreSQL.
-        block.read_only = block.savepoints[place].2.4;
-        block.savepoints.truncate(place);
-        self.state.settings.release(place);
-        self.savepoints_left(place, false);
-        Ok(())
-    }
-
-    /// ROLLBACK TO SAVEPOINT.
-    ///
-    /// # Errors
-    /// 3B001 when no savepoint has that name, 25P01.
-    pub(super) fn roll_back_to(&mut self, name: &str, out: &mut Out) -> Result<(), SqlError> {
-        self.need_block("ROLLBACK TO SAVEPOINT")?;
-        let block = self.block.as_mut().expect("there is one");
-        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
-        block.savepoints.truncate(place + 1);
-        let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
-        transaction.roll_back_to(&block.savepoints[place].1);
-        block.failed = false;
-        let (locks, advisory, deferred, wanted, read_only) = &block.savepoints[place].2;
-        let (locks, advisory, wanted) = (*locks, *advisory, *wanted);
-        block.read_only = *read_only;
-        block.deferred.back_to(deferred);
-        self.locks.release_since(locks);
-        self.state.advisory.release_since(advisory);
-        self.state.channels.back_to(wanted);
-        self.savepoints_left(place, true);
-        self.refresh_schema()?;
-        self.state.roll_back_to(place + 1);
-        out.speak(self.state.settings.ready.encoding);
-        Ok(())
     }
 
     pub(super) fn need_block(&self, what: &str) -> Result<(), SqlError> {
@@ -591,8 +531,4 @@ impl<'w> Session<'w> {
             _ => TransactionStatus::Idle,
         }
     }
-}
-
-fn no_savepoint(name: &str) -> SqlError {
-    SqlError::new(SqlState::INVALID_SAVEPOINT_SPECIFICATION, format!("savepoint \"{name}\" does not exist"))
 }

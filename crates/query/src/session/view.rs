@@ -27,6 +27,7 @@ use crate::{
     schema::{self, Oid, privilege},
     sequence::Position,
     server::Shared,
+    statistics::{RelationCounts, Tally, relation::ByOid},
     system::{
         self,
         activity::{CursorInfo, SettingInfo, StatementInfo},
@@ -43,6 +44,8 @@ pub struct View<'s> {
     kept: Option<Kept<'s>>,
     /// The transaction that the statement runs in, if it is one that runs.
     block: Option<&'s Block<'s>>,
+    /// What the session counts, if it runs a statement.
+    tally: Option<&'s Tally>,
 }
 
 /// What a session keeps: statements and portals, by their names.
@@ -51,7 +54,7 @@ type Kept<'s> = (&'s HashMap<String, Arc<Prepared>>, &'s HashMap<String, Portal>
 impl<'s> View<'s> {
     /// Of this session.
     pub fn new(shared: &'s Shared, state: &'s State) -> Self {
-        Self { shared, state, kept: None, block: None }
+        Self { shared, state, kept: None, block: None, tally: None }
     }
 
     /// With what it keeps.
@@ -64,8 +67,8 @@ impl<'s> View<'s> {
     }
 
     /// In a transaction.
-    pub(super) fn inside(self, block: &'s Block<'s>) -> Self {
-        Self { block: Some(block), ..self }
+    pub(super) fn inside(self, block: &'s Block<'s>, tally: &'s Tally) -> Self {
+        Self { block: Some(block), tally: Some(tally), ..self }
     }
 }
 
@@ -263,6 +266,10 @@ impl SessionView for View<'_> {
             .collect();
         statements.sort_by(|one, other| one.name.cmp(&other.name));
         statements
+    }
+
+    fn transaction_counts(&self) -> ByOid<RelationCounts> {
+        self.tally.map(Tally::of_transaction).unwrap_or_default()
     }
 }
 

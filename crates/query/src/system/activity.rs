@@ -1,13 +1,13 @@
 //! What happens now: sessions, locks, cursors, settings.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use freshet_base::wait::{WaitList, Waiter};
@@ -29,6 +29,7 @@ use crate::{
     relations::{self, Snapshot},
     schema::{Oid, Sequence, TableInfo},
     sequence::Position,
+    statistics::{DatabaseSums, RelationCounts, SessionCounts, Totals, relation::ByOid, totals::Counting},
 };
 
 /// The relations of this module.
@@ -41,9 +42,6 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_settings", pg_settings),
 ];
 
-/// How many bytes of a statement's text are shown.
-const SHOWN: usize = 1024;
-
 /// The server, as the system's relations see it at the moment that they are read.
 pub trait SystemView: fmt::Debug + Send + Sync {
     /// When it was started.
@@ -54,6 +52,9 @@ pub trait SystemView: fmt::Debug + Send + Sync {
 
     /// Who is connected.
     fn sessions(&self) -> Vec<Arc<SessionInfo>>;
+
+    /// Where its sessions are, and the sums of what they count; nothing where none can be.
+    fn registry(&self) -> Option<&Registry>;
 
     /// Which tables are locked, and which locks on them are waited for.
     fn table_locks(&self) -> Vec<TableLock>;
@@ -155,6 +156,10 @@ pub struct SessionInfo {
     statement_start: AtomicI64,
     transaction_start: AtomicI64,
     texts: Mutex<Texts>,
+    /// What it counts.
+    pub counts: Arc<SessionCounts>,
+    /// What it has counted is among what ended sessions have: changed within the totals' lock.
+    ended: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -168,35 +173,6 @@ const NEVER: i64 = i64::MIN;
 fn time(of: &AtomicI64) -> Option<Timestamp> {
     // Relaxed, as everywhere here: each of these is looked at by itself.
     Some(of.load(Ordering::Relaxed)).filter(|micros| *micros != NEVER).map(Timestamp)
-}
-
-/// As much of a statement's text as is shown: its beginning, and nothing of a password.
-pub fn shown(sql: &str) -> Cow<'_, str> {
-    let text = &sql[..sql.floor_char_boundary(SHOWN)];
-    match password(text) {
-        Some(at) => format!("{} <hidden>", &text[..at]).into(),
-        None => text.into(),
-    }
-}
-
-/// Where the word PASSWORD ends that something follows which may be a password. What comes behind
-/// it is not looked at: a password is hidden whatever way it is quoted.
-fn password(text: &str) -> Option<usize> {
-    const WORD: &[u8] = b"password";
-    let bytes = text.as_bytes();
-    let of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 128..);
-    (WORD.len()..=bytes.len()).find(|end| {
-        let (before, word) = bytes[..*end].split_at(end - WORD.len());
-        if !word.eq_ignore_ascii_case(WORD) || before.last().is_some_and(of_a_name) {
-            return false;
-        }
-        let rest = bytes[*end..].trim_ascii_start();
-        match rest {
-            [b'\'' | b'$', ..] | [b'-', b'-', ..] | [b'/', b'*', ..] => true,
-            [b'e' | b'E', b'\'', ..] | [b'u' | b'U', b'&', ..] => rest.len() < bytes.len() - end,
-            _ => false,
-        }
-    })
 }
 
 /// Who a session is.
@@ -235,12 +211,15 @@ impl SessionInfo {
             statement_start: AtomicI64::new(NEVER),
             transaction_start: AtomicI64::new(NEVER),
             texts: Mutex::new(Texts { statement: "".into(), application: "".into() }),
+            counts: Arc::new(SessionCounts::new(who.database.0)),
+            ended: AtomicBool::new(false),
         }
     }
 
     /// A statement begins now, whose text is shown; within a transaction that has begun then, or
     /// with it.
     pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
+        self.count_until(now);
         // Relaxed: who sees the text, behind its lock, sees that the statement runs, or has ended.
         self.activity.store(Activity::Active as u8, Ordering::Relaxed);
         self.statement_start.store(now.0, Ordering::Relaxed);
@@ -249,12 +228,38 @@ impl SessionInfo {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
     }
 
+    /// One statement of a text has ended, and the next one begins.
+    pub fn next(&self) {
+        let now = Timestamp::now();
+        self.count_until(now);
+        self.changed.store(now.0, Ordering::Relaxed);
+    }
+
     /// The session waits for its client, within a transaction that has begun then, if it is in one.
     pub fn rest(&self, activity: Activity, transaction: Option<Timestamp>) {
-        if self.activity.swap(activity as u8, Ordering::Relaxed) != activity as u8 {
-            self.changed.store(Timestamp::now().0, Ordering::Relaxed);
+        if self.activity.load(Ordering::Relaxed) != activity as u8 {
+            let now = Timestamp::now();
+            self.count_until(now);
+            self.activity.store(activity as u8, Ordering::Relaxed);
+            self.changed.store(now.0, Ordering::Relaxed);
         }
         self.transaction_start.store(transaction.map_or(NEVER, |begun| begun.0), Ordering::Relaxed);
+    }
+
+    /// How long it had lasted then, in microseconds.
+    fn lasted_at(&self, now: Timestamp) -> u64 {
+        u64::try_from(now.0.saturating_sub(self.started.0)).unwrap_or(0)
+    }
+
+    /// Counts what it has done since that changed last.
+    fn count_until(&self, now: Timestamp) {
+        let micros = now.0.saturating_sub(self.changed.load(Ordering::Relaxed));
+        let lasted = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        match self.activity() {
+            Activity::Idle => {}
+            Activity::Active => self.counts.counters.statement(self.counts.take_kind(), lasted),
+            Activity::InTransaction | Activity::Failed => self.counts.counters.idle_in_transaction(lasted),
+        }
     }
 
     /// What its client calls itself.
@@ -281,6 +286,22 @@ impl SessionInfo {
 pub struct Registry {
     sessions: Mutex<BTreeMap<i32, Arc<SessionInfo>>>,
     changes: WaitList,
+    /// What all of them have counted.
+    pub totals: Arc<Totals>,
+}
+
+impl Counting for SessionInfo {
+    fn counts(&self) -> &SessionCounts {
+        &self.counts
+    }
+
+    fn lasted(&self) -> u64 {
+        self.lasted_at(Timestamp(self.changed.load(Ordering::Relaxed)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
 }
 
 /// A session in the registry, until this is dropped.
@@ -308,6 +329,26 @@ impl Registry {
         &self.changes
     }
 
+    /// What the sessions of each database have counted.
+    pub fn sums(&self) -> BTreeMap<Oid, DatabaseSums> {
+        self.totals.sums(&self.all())
+    }
+
+    /// What those of a database have counted of its tables and indexes.
+    pub fn relations(&self, database: Oid) -> ByOid<RelationCounts> {
+        self.totals.relations(database, &self.all())
+    }
+
+    /// Counts a database from now on.
+    pub fn reset(&self, database: Oid) {
+        self.totals.reset(database, &self.all());
+    }
+
+    /// Counts one of its tables or indexes from now on.
+    pub fn reset_relation(&self, database: Oid, relation: Oid) {
+        self.totals.reset_relation(database, relation, &self.all());
+    }
+
     /// The numbers of those in a database.
     pub fn in_database(&self, database: Oid) -> Vec<i32> {
         self.sessions().values().filter(|it| it.database_id == database).map(|it| it.pid).collect()
@@ -329,6 +370,8 @@ impl std::ops::Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        let ended = || self.info.ended.store(true, Ordering::Relaxed);
+        self.registry.totals.end(&self.info.counts, self.info.lasted_at(Timestamp::now()), ended);
         let mut sessions = self.registry.sessions();
         // The number may be another session's by now.
         if sessions.get(&self.info.pid).is_some_and(|known| Arc::ptr_eq(known, &self.info)) {
@@ -528,41 +571,4 @@ fn pg_settings(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         sink.push(row);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        for (statement, expected) in [
-            ("ALTER ROLE a PASSWORD 'secret'", "ALTER ROLE a PASSWORD <hidden>"),
-            ("create role a login password'secret' superuser", "create role a login password <hidden>"),
-            ("ALTER ROLE a Password\n E'sec\\'ret'", "ALTER ROLE a Password <hidden>"),
-            ("ALTER ROLE a PASSWORD U&'secret'", "ALTER ROLE a PASSWORD <hidden>"),
-            ("ALTER ROLE a PASSWORD $x$secret$x$", "ALTER ROLE a PASSWORD <hidden>"),
-            ("ALTER ROLE a PASSWORD /* ' */ 'secret'", "ALTER ROLE a PASSWORD <hidden>"),
-            ("ALTER ROLE a PASSWORD -- '\n 'secret'", "ALTER ROLE a PASSWORD <hidden>"),
-            (
-                "SELECT 1; ALTER ROLE a ENCRYPTED PASSWORD 'secret'; SELECT 2",
-                "SELECT 1; ALTER ROLE a ENCRYPTED PASSWORD <hidden>",
-            ),
-        ] {
-            assert_eq!(shown(statement), expected);
-        }
-        for open in [
-            "ALTER ROLE a PASSWORD NULL",
-            "SELECT password, 'x' FROM users",
-            "SELECT * FROM users WHERE password = 'x'",
-            "SELECT my_password 'x'",
-            "SELECT passwords 'x'",
-            "SELECT passworde'x'",
-        ] {
-            assert_eq!(shown(open), open);
-        }
-        let long = "x".repeat(SHOWN - 30) + " ALTER ROLE a PASSWORD 'secret and more'";
-        assert!(shown(&long).ends_with("PASSWORD <hidden>") && !shown(&long).contains("secr"));
-        assert_eq!(shown(&"ä".repeat(SHOWN)).len(), SHOWN);
-    }
 }

@@ -14,12 +14,13 @@
 //! | [`catalog`], [`constraint`], [`depend`] | tables, columns, indexes, constraints, sequences, views, and what depends on what |
 //! | [`types`], [`row_type`], [`routine`] | types, operator classes, functions, operators |
 //! | [`role`] | roles, schemas, databases |
-//! | [`activity`], [`statistics`] | sessions, locks, replication, settings |
+//! | [`activity`], [`statistics`], [`relation_statistics`] | sessions, locks, replication, settings, what is counted |
 //! | [`information`], [`information_constraint`], [`information_other`] | `information_schema` |
 //! | [`names`] | names and ids of objects |
 //! | [`describe`] | definitions as SQL, privileges as text |
 //! | [`functions`] | functions over all this |
 //! | [`size`] | how much tables take |
+//! | [`shown`] | texts of statements, as others are shown them |
 //!
 //! # Object ids
 //!
@@ -42,9 +43,11 @@ mod information_constraint;
 mod information_other;
 pub mod names;
 mod object;
+mod relation_statistics;
 pub mod role;
 pub mod routine;
 mod row_type;
+pub mod shown;
 mod sink;
 pub mod size;
 mod statistics;
@@ -81,6 +84,7 @@ const GENERATORS: &[&[(&str, Generator)]] = &[
     role::RELATIONS,
     activity::RELATIONS,
     statistics::RELATIONS,
+    relation_statistics::RELATIONS,
     information::RELATIONS,
     information_constraint::RELATIONS,
     information_other::RELATIONS,

@@ -1,4 +1,4 @@
-//! Statistics: replication, tables, the database. What nobody counts is null.
+//! Statistics: replication, databases.
 
 use freshet_engine::{
     FeedMode, Lsn, Safety,
@@ -11,12 +11,13 @@ use freshet_sql::{
 
 use super::{
     Generator,
-    class::{self, namespace_name},
-    sink::{NULL, Sink, row},
+    activity::Registry,
+    sink::{Cell as _, NULL, Sink, row},
 };
 use crate::{
     relations::Snapshot,
-    schema::{COMMON, Oid, TableInfo},
+    schema::{COMMON, Oid},
+    statistics::{Cause, DatabaseSums},
 };
 
 /// The relations of this module.
@@ -24,16 +25,7 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_stat_replication", pg_stat_replication),
     ("pg_stat_wal_receiver", pg_stat_wal_receiver),
     ("pg_stat_database", pg_stat_database),
-    ("pg_stat_all_tables", tables),
-    ("pg_stat_user_tables", tables),
-    ("pg_stat_xact_all_tables", uncounted_tables),
-    ("pg_stat_xact_user_tables", uncounted_tables),
-    ("pg_stat_all_indexes", indexes),
-    ("pg_stat_user_indexes", indexes),
-    ("pg_statio_all_tables", uncounted_tables),
-    ("pg_statio_user_tables", uncounted_tables),
-    ("pg_statio_all_indexes", io_indexes),
-    ("pg_statio_user_indexes", io_indexes),
+    ("pg_stat_database_conflicts", pg_stat_database_conflicts),
 ];
 
 /// An LSN as a value.
@@ -118,16 +110,39 @@ fn pg_stat_wal_receiver(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), 
     Ok(())
 }
 
+/// A count, as PostgreSQL has them. One whose beginning was set while it was counted may be below
+/// zero for a moment.
+pub fn count(of: u64) -> i64 {
+    (of as i64).max(0)
+}
+
+/// A time in milliseconds.
+fn milliseconds(micros: u64) -> f64 {
+    count(micros) as f64 / 1e3
+}
+
+/// What is counted of databases. The first row is that of what they share, which nobody is in.
 fn pg_stat_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     let sessions = snapshot.system.sessions();
+    let sums = snapshot.system.registry().map(Registry::sums).unwrap_or_default();
     let mut push = |oid: Oid, name: Option<&str>| {
-        let count = name.map(|_| sessions.iter().filter(|it| it.database_id == oid).count());
-        let count = count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
-        let mut row = row![oid, name, count];
-        row.extend(std::iter::repeat_n(NULL, 25));
+        let there = sessions.iter().filter(|it| name.is_some() && it.database_id == oid).count();
+        let DatabaseSums { cells, sessions, session_micros, endings, rows, reset } =
+            sums.get(&oid).cloned().unwrap_or_default();
+        let aborts: u64 = Cause::ALL.iter().map(|cause| cells.aborts(*cause)).sum();
+        let mut row = row![oid, name, i32::try_from(there).unwrap_or(i32::MAX), count(cells.commits()), count(aborts)];
+        // Nothing is read from disks: each row that is met was there.
+        row.extend(row![0i64, rows.read(), rows.read(), rows.fetched(), rows.inserted(), rows.updated()]);
+        // Conflicts with recovery, temporary files and their bytes, which there are not.
+        row.extend(row![rows.deleted(), 0i64, 0i64, 0i64, count(cells.deadlocks()), 0i64, NULL, 0f64, 0f64]);
+        row.extend(
+            [session_micros, cells.active_micros(), cells.idle_in_transaction_micros()]
+                .map(|it| milliseconds(it).cell()),
+        );
+        row.extend([sessions, endings.abandoned, endings.fatal, endings.killed].map(|it| count(it).cell()));
+        row.extend(row![reset]);
         sink.push(row);
     };
-    // What databases share has a row, too.
     push(COMMON, None);
     for database in snapshot.schema.databases() {
         push(database.oid, Some(&database.name));
@@ -135,63 +150,10 @@ fn pg_stat_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
     Ok(())
 }
 
-/// The schema and the name of a table.
-fn name<'s>(snapshot: &'s Snapshot, info: &'s TableInfo) -> (&'s str, &'s str) {
-    (namespace_name(snapshot, info.table.namespace), &info.table.name)
-}
-
-fn tables(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    let counted = sink.wants("n_live_tup");
-    for info in class::tables(snapshot) {
-        let (schema, name) = name(snapshot, info);
-        if !sink.admits("relid", info.table.oid) || !sink.admits("relname", name) || !sink.admits("schemaname", schema)
-        {
-            continue;
-        }
-        let rows = if counted { snapshot.system.table_size(info) } else { None };
-        let rows = rows.map(|size| i64::try_from(size.rows).unwrap_or(i64::MAX));
-        let mut row = row![info.table.oid, schema, name];
-        row.extend(std::iter::repeat_n(NULL, 8));
-        row.extend(row![rows]);
-        row.extend(std::iter::repeat_n(NULL, 11));
-        sink.push(row);
+/// Replay cancels no readers, so there are no conflicts.
+fn pg_stat_database_conflicts(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for database in snapshot.schema.databases() {
+        sink.push(row![database.oid, &database.name, 0i64, 0i64, 0i64, 0i64, 0i64]);
     }
-    Ok(())
-}
-
-/// Tables, of whose eight counters none is kept.
-fn uncounted_tables(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for info in class::tables(snapshot) {
-        let (schema, name) = name(snapshot, info);
-        let mut row = row![info.table.oid, schema, name];
-        row.extend(std::iter::repeat_n(NULL, 8));
-        sink.push(row);
-    }
-    Ok(())
-}
-
-/// Calls `push` with the beginning of a row for each index.
-fn each_index(snapshot: &Snapshot, mut push: impl FnMut(Vec<Value>)) {
-    for info in class::tables(snapshot) {
-        let (schema, name) = name(snapshot, info);
-        for index in info.table.indexes.iter().filter(|index| index.oid != 0) {
-            push(row![info.table.oid, index.oid, schema, name, &index.name]);
-        }
-    }
-}
-
-fn indexes(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    each_index(snapshot, |mut row| {
-        row.extend(std::iter::repeat_n(NULL, 3));
-        sink.push(row);
-    });
-    Ok(())
-}
-
-fn io_indexes(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    each_index(snapshot, |mut row| {
-        row.extend(std::iter::repeat_n(NULL, 2));
-        sink.push(row);
-    });
     Ok(())
 }

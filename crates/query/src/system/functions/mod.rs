@@ -2,6 +2,7 @@
 
 mod privilege;
 mod set;
+mod statistics;
 
 use freshet_engine::node::RoleStatus;
 use freshet_sql::{
@@ -72,6 +73,9 @@ pub fn call(snapshot: &Snapshot, function: F, arguments: &[Value]) -> Result<Opt
         return Ok(Some(value));
     }
     if let Some(value) = of_routine(function, given) {
+        return Ok(Some(value));
+    }
+    if let Some(value) = statistics::call(snapshot, function, given)? {
         return Ok(Some(value));
     }
     if let Some(value) = size(snapshot, function, given)? {
@@ -202,7 +206,6 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         | F::GetStatistics
         | F::GetRule
         | F::GetTrigger
-        | F::NumberOfScans
         | F::FilePath
         | F::AssignedTransaction => Value::Null,
         _ => return Ok(None),

@@ -68,6 +68,10 @@ impl SystemView for Server {
         self.registry.all()
     }
 
+    fn registry(&self) -> Option<&Registry> {
+        Some(&self.registry)
+    }
+
     fn table_locks(&self) -> Vec<TableLock> {
         vec![TableLock { place: 3, table: ORDERS, mode: LockMode::ShareRowExclusive, granted: true }]
     }
