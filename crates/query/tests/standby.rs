@@ -7,7 +7,7 @@ use freshet_base::{Consent, Rid};
 use freshet_engine::{Lsn, NodeConfig, ReplayMode, Safety, node::RoleStatus};
 use freshet_storage::Announcement;
 
-fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
+pub fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let of = |number: usize| NodeConfig { safety: Safety::TwoSafe, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));

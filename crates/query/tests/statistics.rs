@@ -221,3 +221,62 @@ fn a_deadlock_is_counted() {
     seen.lines("ROLLBACK");
     assert_eq!(line(seen, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "1");
 }
+
+#[test]
+fn statements_are_counted_by_what_they_have_in_common() {
+    let node = SqlNode::in_memory();
+    let (one, other) = (node.connect(), node.connect());
+    one.lines("CREATE EXTENSION pg_stat_statements; CREATE TABLE a (id int PRIMARY KEY, t text)");
+    one.lines("SELECT pg_stat_statements_reset()");
+    one.lines("INSERT INTO a VALUES (1, 'x'), (2, 'y')");
+    one.lines("SELECT t FROM a WHERE id = 1; SELECT t FROM a  WHERE id = 2 -- again");
+    for id in 0..3 {
+        let found = one.runtime.block_on(one.client.query("SELECT t FROM a WHERE id = $1", &[&id])).unwrap();
+        assert_eq!(found.len(), usize::from(id > 0));
+    }
+    assert_eq!(one.state("SELECT 1/0 FROM a"), "22012");
+    let all = "SELECT replace(query, ' ', '_'), calls, rows FROM pg_stat_statements WHERE query LIKE '%a%' \
+               AND query NOT LIKE '%pg_stat%' AND query NOT LIKE 'CREATE%' ORDER BY query";
+    let shown = |sql: &Sql| line(sql, all);
+    // Literals and parameters are the same to it, in the order in which they stand.
+    let expected = "INSERT_INTO_a_VALUES_($1,_$2),_($3,_$4)|1|2\nSELECT_t_FROM_a_WHERE_id_=_$1|2|2\n\
+                    SELECT_t_FROM_a_WHERE_id_=_$1|3|2";
+    assert_eq!(shown(&other), expected);
+    let sums = "SELECT count(*) FROM pg_stat_statements WHERE calls > 0 AND min_exec_time <= mean_exec_time \
+                AND mean_exec_time <= max_exec_time AND abs(total_exec_time - calls * mean_exec_time) < 1e-6 \
+                AND stddev_exec_time >= 0 AND query LIKE 'SELECT t%'";
+    assert_eq!(line(&other, sums), "2");
+    drop(one);
+    until(&other, "SELECT count(*) FROM pg_stat_activity", "1");
+    assert_eq!(shown(&other), expected);
+    other.lines("CREATE ROLE plain LOGIN");
+    let plain = node.connect_as("plain");
+    plain.lines("SELECT 5 AS a");
+    assert_eq!(shown(&plain), "SELECT_$1_AS_a|1|1");
+    let hidden = "SELECT bool_and(queryid IS NULL) FROM pg_stat_statements WHERE query = '<insufficient privilege>'";
+    assert_eq!(line(&plain, hidden), "t");
+    assert_eq!(plain.state("SELECT pg_stat_statements_reset()"), "42501");
+    let own = "SELECT userid, dbid, queryid FROM pg_stat_statements WHERE query = 'SELECT $1 AS a'";
+    let own = line(&other, own).replace('|', ", ");
+    other.lines(&format!("SELECT pg_stat_statements_reset({own})"));
+    assert_eq!(shown(&plain), "");
+    assert_eq!(shown(&other), expected);
+    other.lines("SELECT pg_stat_statements_reset()");
+    assert_eq!(shown(&other), "");
+    assert_eq!(line(&other, "SELECT dealloc, stats_reset <= now() FROM pg_stat_statements_info"), "0|t");
+}
+
+#[test]
+fn a_standby_counts_its_own() {
+    let (primary, standby, _directories) = crate::standby::pair();
+    let writer = primary.connect();
+    writer.lines("CREATE TABLE a (id int PRIMARY KEY, n int, t text); INSERT INTO a VALUES (1), (2)");
+    let lsn = writer.lines("SHOW freshet.last_commit").remove(0);
+    let reader = standby.connect();
+    reader.lines(&format!("SET freshet.read_after = '{lsn}'"));
+    reader.lines("SELECT * FROM a WHERE id = 1; SELECT * FROM a");
+    assert_eq!(line(&reader, TABLE), "1|2|1|1|0|0|0|0");
+    assert_eq!(line(&writer, TABLE), "0|0|0|0|2|0|0|0");
+    assert_eq!(line(&reader, "SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE 'SELECT * FROM a%'"), "2");
+    assert!(standby.server.shared().summary().transactions.committed > 0);
+}

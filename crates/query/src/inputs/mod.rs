@@ -51,6 +51,7 @@ mod again;
 mod build;
 pub mod captured;
 mod dictionary;
+mod fingerprint;
 mod nowhere;
 mod record;
 mod recorded;
@@ -60,6 +61,7 @@ mod value;
 
 pub use again::StatementExecutor;
 pub(crate) use dictionary::Dictionary;
+pub use fingerprint::Fingerprint;
 pub use freshet_sql::memory::Pool as MemoryPool;
 pub(crate) use record::{Recorder, Statement};
 pub(crate) use template::{Divided, statements};

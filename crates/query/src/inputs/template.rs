@@ -33,7 +33,7 @@ fn is_blank(byte: u8) -> bool {
 
 /// What a piece of a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     /// What lies between a literal's quotes, or all of one without.
     Literal,
     Number,
@@ -55,7 +55,7 @@ enum Inside {
 }
 
 /// Takes a text apart.
-struct Scanner<'t> {
+pub(super) struct Scanner<'t> {
     bytes: &'t [u8],
     at: usize,
     rules: Rules,
@@ -63,7 +63,7 @@ struct Scanner<'t> {
 }
 
 impl<'t> Scanner<'t> {
-    fn new(text: &'t str, rules: Rules) -> Self {
+    pub(super) fn new(text: &'t str, rules: Rules) -> Self {
         Self { bytes: text.as_bytes(), at: 0, rules, inside: None }
     }
 
@@ -83,7 +83,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// The next piece, and where it is.
-    fn next(&mut self) -> Option<(Piece, Range<usize>)> {
+    pub(super) fn next(&mut self) -> Option<(Piece, Range<usize>)> {
         let from = self.at;
         let piece = match self.inside.take() {
             Some(Inside::Content(escapes)) => self.content(escapes),

@@ -42,6 +42,13 @@ pub struct Available {
 /// All that can be had, in the order of their names.
 pub const AVAILABLE: &[Available] = &[
     Available {
+        name: "pg_stat_statements",
+        version: "1.10",
+        comment: "track planning and execution statistics of all SQL statements executed",
+        system: false,
+        functions: &["pg_stat_statements_reset"],
+    },
+    Available {
         name: "pgcrypto",
         version: "1.3",
         comment: "cryptographic functions",

@@ -1,5 +1,7 @@
 //! What a session counts of its transactions and statements.
 
+use std::{sync::Arc, time::Duration};
+
 use freshet_postgres::{Ending, Out, Report};
 use freshet_sql::SqlError;
 
@@ -7,10 +9,45 @@ use super::{
     Session,
     parse::Parsed,
     prepare::{Plan, Prepared},
+    statement::Tag,
 };
-use crate::statistics::{Cause, Kind};
+use crate::{
+    inputs::Fingerprint,
+    statistics::{Cause, Kind},
+};
+
+impl Prepared {
+    /// What it has in common with statements that differ in literals alone.
+    fn fingerprint(&self) -> &Arc<Fingerprint> {
+        let text = self.query.as_deref().unwrap_or(&self.sql);
+        self.print.get_or_init(|| Arc::new(Fingerprint::of(text, self.rules)))
+    }
+}
+
+/// How many rows a statement with this tag has given or changed.
+fn rows_of(tag: &str) -> u64 {
+    tag.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0)
+}
 
 impl Session<'_> {
+    /// A statement runs.
+    pub(super) fn count_query(&self, prepared: &Prepared) {
+        self.tally.runs(prepared.fingerprint(), self.state.role);
+    }
+
+    /// A statement that is neither a query nor a change of rows has this tag.
+    pub(super) fn count_tag(&self, tag: Tag) -> Tag {
+        self.tally.gave(rows_of(&tag.0));
+        tag
+    }
+
+    /// A statement has ended that took this long, if one was running.
+    pub(super) fn count_ran(&self, took: Option<Duration>) {
+        if let Some(took) = took {
+            self.tally.ran(took);
+        }
+    }
+
     /// Counts the statement as one of its kind.
     pub(super) fn count_kind(&self, prepared: &Prepared, plan: &Plan) {
         self.tally.counts().is_of(match (plan, &prepared.statement) {
@@ -31,6 +68,7 @@ impl Session<'_> {
             self.tally.counts().counters.deadlock();
         }
         self.tally.fails_by(cause);
+        self.tally.ends(false);
     }
 
     /// The session ends, and a transaction that is open with it.

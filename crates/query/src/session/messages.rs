@@ -51,6 +51,7 @@ impl Session<'_> {
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
         self.disarm();
         self.arm();
+        self.count_query(prepared);
         let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
         self.try_again(alone, client, |session, client| session.simple_once(prepared, last, client))
     }
@@ -129,14 +130,14 @@ impl Session<'_> {
         }
         let count = statements.len();
         self.several = count > 1;
-        let mut texts = self.worker.core().records_inputs().then(|| inputs::statements(sql, rules));
+        let mut texts = inputs::statements(sql, rules);
         for (number, statement) in statements.into_iter().enumerate() {
             let text = if statement.prepares() { sql } else { "" };
             let mut prepared = Prepared::new(text, Some(statement), Vec::new());
             prepared.rules = rules;
-            prepared.query = texts.as_mut().and_then(Iterator::next).map(Into::into);
+            prepared.query = texts.next().map(Into::into);
             if number > 0 {
-                self.info.next();
+                self.count_ran(self.info.next());
             }
             self.simple(&prepared, number + 1 == count, client)?;
         }
@@ -280,6 +281,9 @@ impl Session<'_> {
             .remove(name)
             .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
         self.note_statement(portal.prepared.shown());
+        if portal.rows.is_none() {
+            self.count_query(&portal.prepared);
+        }
         let executed = self.execute_taken(&mut portal, limit, client);
         if executed.is_ok() && portal.rows.as_ref().is_none_or(|rows| rows.left() == 0) {
             self.disarm();
@@ -398,6 +402,7 @@ impl postgres::Session for Session<'_> {
             Account::of(self).contained(|| self.statements_of(sql, client).map_err(|error| self.when_kept(error)));
         self.disarm();
         self.several = false;
+        self.tally.ends(outcome.is_ok());
         self.note_rest();
         outcome?;
         self.held_up = HeldUp::default();

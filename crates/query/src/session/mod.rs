@@ -416,7 +416,8 @@ impl<'w> Session<'w> {
         let now = Timestamp::now();
         self.state.statement_start = now;
         self.tally.begin(now.0);
-        self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
+        let took = self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
+        self.count_ran(took);
     }
 
     /// Others see that it waits for its client.
@@ -433,7 +434,8 @@ impl<'w> Session<'w> {
             TransactionStatus::Open => Activity::InTransaction,
             TransactionStatus::Failed => Activity::Failed,
         };
-        self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
+        let took = self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
+        self.count_ran(took);
     }
 
     /// Fails when what runs now is to end: every wait of a session asks this again and again.

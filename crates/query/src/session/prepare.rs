@@ -33,7 +33,7 @@ use crate::{
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
-    inputs::Divided,
+    inputs::{Divided, Fingerprint},
     relations::{Reader, Snapshot},
     schema::{Oid, Schema, SchemaVersion},
     server::Shared,
@@ -64,6 +64,7 @@ pub struct Prepared {
     /// Its text, as it is recorded.
     divided: OnceLock<Option<Divided>>,
     shown: OnceLock<Arc<str>>,
+    pub(super) print: OnceLock<Arc<Fingerprint>>,
     /// Whether it may be run again, by who was told of its first plan.
     fixed: bool,
     plans: Mutex<Plans>,
@@ -314,9 +315,9 @@ impl Prepared {
     /// A statement of a text.
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         let made = Timestamp::now();
-        let (shown, plans, divided, fixed) = Default::default();
+        let (shown, print, plans, divided, fixed) = Default::default();
         let (by_sql, query, sql, rules) = (None, None, sql.to_owned(), Rules::default());
-        Self { sql, statement, given, made, by_sql, rules, query, divided, shown, fixed, plans, _kept: None }
+        Self { sql, statement, given, made, by_sql, rules, query, divided, shown, print, fixed, plans, _kept: None }
     }
 
     /// The same; its client relies on what it is told of it.

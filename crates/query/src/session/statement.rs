@@ -69,14 +69,11 @@ impl Session<'_> {
         }
         self.arm();
         self.count_kind(prepared, &planned.plan);
-        match &planned.plan {
-            Plan::Insert(_) => self.may_write("INSERT")?,
-            Plan::Update(_) => self.may_write("UPDATE")?,
-            Plan::Delete(_) => self.may_write("DELETE")?,
-            Plan::Select(_) | Plan::General(_) if planned.locks() => self.may_write("SELECT FOR UPDATE")?,
-            Plan::Utility => return self.utility(prepared, planned, parameters, rows, client),
-            _ => {}
+        if matches!(planned.plan, Plan::Utility) {
+            let done = self.utility(prepared, planned, parameters, rows, client);
+            return done.map(|tag| self.count_tag(tag));
         }
+        self.may_run(planned)?;
         let interrupted = self.interruption();
         interrupted()?;
         let own = self.plan_for(prepared, planned, parameters);
@@ -106,6 +103,7 @@ impl Session<'_> {
             };
             run.finish()?;
             let asked = (records && count > 0).then(|| Asked::of(run.environment.context));
+            self.tally.gave(count);
             Ok((format!("{what} {count}"), asked))
         })?;
         match asked {
@@ -114,6 +112,20 @@ impl Session<'_> {
         }
         self.apply_wanted(client)?;
         Ok(Tag(tag))
+    }
+
+    /// Fails where a plan writes, and the transaction must not.
+    ///
+    /// # Errors
+    /// 25006.
+    fn may_run(&self, planned: &Planned) -> Result<(), SqlError> {
+        match &planned.plan {
+            Plan::Insert(_) => self.may_write("INSERT"),
+            Plan::Update(_) => self.may_write("UPDATE"),
+            Plan::Delete(_) => self.may_write("DELETE"),
+            Plan::Select(_) | Plan::General(_) if planned.locks() => self.may_write("SELECT FOR UPDATE"),
+            Plan::Select(_) | Plan::General(_) | Plan::Utility => Ok(()),
+        }
     }
 
     /// What ends the statement that runs now: its timeout, or a request to cancel it.

@@ -10,17 +10,20 @@
 //! |---|---|
 //! | [`counters`] | transactions, statements with their latencies, times: fixed cells |
 //! | [`relation`] | tables and indexes, as many of them as the session has used lately |
+//! | [`query`] | statements that differ in their literals alone |
 //! | [`totals`] | the sums, over sessions that are there and sessions that have ended |
 //! | [`summary`] | the sums of a node, as its status has them |
 //!
 //! Nothing of this is kept across a restart, and nothing is replicated: each node counts its own.
 
 pub mod counters;
+pub mod query;
 pub mod relation;
 pub mod summary;
 pub mod totals;
 
 pub use counters::{Cause, Cells, Counters, Ending, Kind};
+pub use query::{Query, QueryTotals};
 pub use relation::{RelationCounts, SessionCounts, Tally};
 pub use summary::Summary;
 pub use totals::{DatabaseSums, Totals};

@@ -8,12 +8,17 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use freshet_sql::types::Timestamp;
 
-use super::{Cause, Counters, Ending, Kind, Totals, counters::Count};
-use crate::schema::Oid;
+use super::{
+    Cause, Counters, Ending, Kind, Totals,
+    counters::Count,
+    query::{QueryKey, QueryTally, SessionQueries},
+};
+use crate::{inputs::Fingerprint, schema::Oid};
 
 /// How many numbers there are of a relation.
 pub const NUMBERS: usize = 7;
@@ -125,6 +130,8 @@ pub struct SessionCounts {
     kind: AtomicU8,
     /// How it has ended, by then.
     ending: Mutex<Ending>,
+    /// The statements that it has run lately.
+    pub queries: SessionQueries,
     /// Locked by the session only when it comes to another relation.
     relations: Mutex<Vec<(Oid, Arc<Counted>)>>,
 }
@@ -137,6 +144,7 @@ impl SessionCounts {
             counters: Counters::default(),
             kind: AtomicU8::new(UNKNOWN),
             ending: Mutex::new(Ending::Asked),
+            queries: SessionQueries::default(),
             relations: Mutex::default(),
         }
     }
@@ -214,6 +222,11 @@ pub struct Tally {
     counts: Arc<SessionCounts>,
     totals: Arc<Totals>,
     places: RefCell<ByOid<Place>>,
+    queries: RefCell<QueryTally>,
+    /// The statement that runs, and the role that runs it.
+    query: RefCell<Option<(Arc<Fingerprint>, Oid)>>,
+    /// How many rows it has given or changed.
+    rows: Cell<u64>,
     /// The number of the session's transaction.
     transaction: Cell<u64>,
     /// What it was when the session last waited for its client.
@@ -223,7 +236,7 @@ pub struct Tally {
     /// When the statement that runs has begun, as in a timestamp.
     now: Cell<i64>,
     /// What it gave to the totals may be of relations that are there no more.
-    gave: Cell<bool>,
+    has_given: Cell<bool>,
 }
 
 impl Tally {
@@ -233,11 +246,14 @@ impl Tally {
             counts: Arc::clone(counts),
             totals: Arc::clone(totals),
             places: RefCell::default(),
+            queries: RefCell::default(),
+            query: RefCell::default(),
+            rows: Cell::new(0),
             transaction: Cell::new(1),
             rested: Cell::new(1),
             cause: Cell::new(None),
             now: Cell::new(0),
-            gave: Cell::new(false),
+            has_given: Cell::new(false),
         }
     }
 
@@ -250,6 +266,35 @@ impl Tally {
     #[inline]
     pub fn begin(&self, now: i64) {
         self.now.set(now);
+    }
+
+    /// This statement runs, in this role's name.
+    #[inline]
+    pub fn runs(&self, query: &Arc<Fingerprint>, role: Oid) {
+        *self.query.borrow_mut() = Some((Arc::clone(query), role));
+        self.rows.set(0);
+    }
+
+    /// It has given or changed rows.
+    #[inline]
+    pub fn gave(&self, rows: u64) {
+        self.rows.set(rows);
+    }
+
+    /// It ends; one that has failed is not counted.
+    pub fn ends(&self, well: bool) {
+        if !well {
+            self.query.take();
+        }
+    }
+
+    /// It has ended, and took this long, its commit included.
+    #[inline]
+    pub fn ran(&self, took: Duration) {
+        let Some((query, role)) = self.query.take() else { return };
+        let key = QueryKey { database: self.counts.database, role, id: query.id };
+        let done = (took, self.rows.get());
+        self.queries.borrow_mut().add(&self.counts.queries, &self.totals.queries, (key, &query.text), done);
     }
 
     /// The session waits for its client.
@@ -287,7 +332,7 @@ impl Tally {
 
     /// Whether it has added to the totals since this was asked last.
     pub fn has_given(&self) -> bool {
-        self.gave.take()
+        self.has_given.take()
     }
 
     #[inline]
@@ -310,7 +355,7 @@ impl Tally {
         if places.len() >= KEPT {
             places.clear();
             self.totals.fold(&self.counts);
-            self.gave.set(true);
+            self.has_given.set(true);
         }
         let counted = Arc::<Counted>::default();
         count(&counted);

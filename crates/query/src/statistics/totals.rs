@@ -8,7 +8,7 @@ use std::{
 use freshet_sql::types::Timestamp;
 
 use super::{
-    Cells, SessionCounts,
+    Cells, QueryTotals, SessionCounts,
     counters::Endings,
     relation::{ByOid, RelationCounts},
 };
@@ -22,7 +22,11 @@ const DATABASES: usize = 64;
 
 /// What sessions that have ended have counted, and what those that are there have given.
 #[derive(Debug, Default)]
-pub struct Totals(Mutex<BTreeMap<Oid, OfDatabase>>);
+pub struct Totals {
+    databases: Mutex<BTreeMap<Oid, OfDatabase>>,
+    /// Statements.
+    pub queries: QueryTotals,
+}
 
 /// The sums of a database over sessions that have ended.
 #[derive(Debug, Default)]
@@ -77,7 +81,7 @@ pub trait Counting {
 
 impl Totals {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Oid, OfDatabase>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.databases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session gives what it has counted of relations.
@@ -97,6 +101,7 @@ impl Totals {
         database.sessions = database.sessions.wrapping_add(1);
         database.session_micros = database.session_micros.wrapping_add(lasted);
         database.endings.note(session.ending());
+        self.queries.fold(&session.queries);
         ended();
     }
 

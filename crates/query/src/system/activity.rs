@@ -29,7 +29,7 @@ use crate::{
     relations::{self, Snapshot},
     schema::{Oid, Sequence, TableInfo},
     sequence::Position,
-    statistics::{DatabaseSums, RelationCounts, SessionCounts, Totals, relation::ByOid, totals::Counting},
+    statistics::{SessionCounts, Totals, totals::Counting},
 };
 
 /// The relations of this module.
@@ -217,33 +217,37 @@ impl SessionInfo {
     }
 
     /// A statement begins now, whose text is shown; within a transaction that has begun then, or
-    /// with it.
-    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
-        self.count_until(now);
+    /// with it. Returns how long the one before it has run, if that ends with it, as below.
+    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) -> Option<Duration> {
+        let ran = self.count_until(now);
         // Relaxed: who sees the text, behind its lock, sees that the statement runs, or has ended.
         self.activity.store(Activity::Active as u8, Ordering::Relaxed);
         self.statement_start.store(now.0, Ordering::Relaxed);
         self.transaction_start.store(transaction.unwrap_or(now).0, Ordering::Relaxed);
         self.changed.store(now.0, Ordering::Relaxed);
         self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
+        ran
     }
 
     /// One statement of a text has ended, and the next one begins.
-    pub fn next(&self) {
+    pub fn next(&self) -> Option<Duration> {
         let now = Timestamp::now();
-        self.count_until(now);
+        let ran = self.count_until(now);
         self.changed.store(now.0, Ordering::Relaxed);
+        ran
     }
 
     /// The session waits for its client, within a transaction that has begun then, if it is in one.
-    pub fn rest(&self, activity: Activity, transaction: Option<Timestamp>) {
+    pub fn rest(&self, activity: Activity, transaction: Option<Timestamp>) -> Option<Duration> {
+        let mut ran = None;
         if self.activity.load(Ordering::Relaxed) != activity as u8 {
             let now = Timestamp::now();
-            self.count_until(now);
+            ran = self.count_until(now);
             self.activity.store(activity as u8, Ordering::Relaxed);
             self.changed.store(now.0, Ordering::Relaxed);
         }
         self.transaction_start.store(transaction.map_or(NEVER, |begun| begun.0), Ordering::Relaxed);
+        ran
     }
 
     /// How long it had lasted then, in microseconds.
@@ -252,13 +256,19 @@ impl SessionInfo {
     }
 
     /// Counts what it has done since that changed last.
-    fn count_until(&self, now: Timestamp) {
+    fn count_until(&self, now: Timestamp) -> Option<Duration> {
         let micros = now.0.saturating_sub(self.changed.load(Ordering::Relaxed));
         let lasted = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
         match self.activity() {
-            Activity::Idle => {}
-            Activity::Active => self.counts.counters.statement(self.counts.take_kind(), lasted),
-            Activity::InTransaction | Activity::Failed => self.counts.counters.idle_in_transaction(lasted),
+            Activity::Idle => None,
+            Activity::Active => {
+                self.counts.counters.statement(self.counts.take_kind(), lasted);
+                Some(lasted)
+            }
+            Activity::InTransaction | Activity::Failed => {
+                self.counts.counters.idle_in_transaction(lasted);
+                None
+            }
         }
     }
 
@@ -327,26 +337,6 @@ impl Registry {
     /// Woken when a session enters or leaves.
     pub fn changes(&self) -> &WaitList {
         &self.changes
-    }
-
-    /// What the sessions of each database have counted.
-    pub fn sums(&self) -> BTreeMap<Oid, DatabaseSums> {
-        self.totals.sums(&self.all())
-    }
-
-    /// What those of a database have counted of its tables and indexes.
-    pub fn relations(&self, database: Oid) -> ByOid<RelationCounts> {
-        self.totals.relations(database, &self.all())
-    }
-
-    /// Counts a database from now on.
-    pub fn reset(&self, database: Oid) {
-        self.totals.reset(database, &self.all());
-    }
-
-    /// Counts one of its tables or indexes from now on.
-    pub fn reset_relation(&self, database: Oid, relation: Oid) {
-        self.totals.reset_relation(database, relation, &self.all());
     }
 
     /// The numbers of those in a database.

@@ -14,8 +14,9 @@
 //! | [`catalog`], [`constraint`], [`depend`] | tables, columns, indexes, constraints, sequences, views, and what depends on what |
 //! | [`types`], [`row_type`], [`routine`] | types, operator classes, functions, operators |
 //! | [`role`] | roles, schemas, databases |
-//! | [`activity`], [`statistics`], [`relation_statistics`] | sessions, locks, replication, settings, what is counted |
+//! | [`activity`], [`statistics`], [`relation_statistics`], [`query_statistics`] | sessions, locks, replication, settings, what is counted |
 //! | [`information`], [`information_constraint`], [`information_other`] | `information_schema` |
+//! | `counted` | what sessions have counted |
 //! | [`names`] | names and ids of objects |
 //! | [`describe`] | definitions as SQL, privileges as text |
 //! | [`functions`] | functions over all this |
@@ -34,6 +35,7 @@ mod catalog;
 pub mod class;
 mod classes;
 pub(crate) mod constraint;
+mod counted;
 pub mod definition;
 mod depend;
 pub mod describe;
@@ -43,6 +45,7 @@ mod information_constraint;
 mod information_other;
 pub mod names;
 mod object;
+mod query_statistics;
 mod relation_statistics;
 pub mod role;
 pub mod routine;
@@ -85,6 +88,7 @@ const GENERATORS: &[&[(&str, Generator)]] = &[
     activity::RELATIONS,
     statistics::RELATIONS,
     relation_statistics::RELATIONS,
+    query_statistics::RELATIONS,
     information::RELATIONS,
     information_constraint::RELATIONS,
     information_other::RELATIONS,

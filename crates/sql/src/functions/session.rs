@@ -188,6 +188,7 @@ session_functions! {
     ResetStatistics = "pg_stat_reset" () -> Void, true, "Counts the database from now on.";
     ResetShared = "pg_stat_reset_shared" (Text) -> Void, true, "Counts what databases share from now on: nothing.";
     ResetRelation = "pg_stat_reset_single_table_counters" (Oid) -> Void, true, "Counts a relation from now on.";
+    ResetStatements = "pg_stat_statements_reset" () | (Oid, Oid, Int8) -> Void, true, "Forgets what statements took.";
     ClearStatistics = "pg_stat_clear_snapshot" () -> Void, true, "Has statistics read again: they always are.";
     FlushStatistics = "pg_stat_force_next_flush" () -> Void, true, "Has others see what was counted: they always do.";
     LiveTuples = "pg_stat_get_live_tuples" (Oid) -> Int8, true, "About how many rows a table has.";

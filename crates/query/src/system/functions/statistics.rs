@@ -31,6 +31,13 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
             }
             Some(reset(snapshot, function, |_, _| ())?)
         }
+        F::ResetStatements => {
+            let (role, database) = (Some(given.oid(0)), Some(given.oid(1)));
+            let some = |oid: Option<u32>| oid.filter(|oid| *oid != 0);
+            let id = Some(given.number(2)).filter(|id| *id != 0);
+            let which = (some(role), some(database), id);
+            Some(reset(snapshot, function, |all, _| all.forget_queries(which))?)
+        }
         F::ClearStatistics | F::FlushStatistics => Some(Value::text("")),
         _ => of_relation(snapshot, function, given).or_else(|| of_database(snapshot, function, given)),
     })
