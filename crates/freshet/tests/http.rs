@@ -55,6 +55,8 @@ fn checks_follow_the_role_and_metrics_the_status() {
     assert!(status(&two)["visible"].as_u64().unwrap() as f64 >= lsn && lsn > 0.0, "{lsn}");
     assert_eq!(metric(&one, "freshet_standby_in_sync{"), 1.0);
     assert!(metric(&one, "freshet_memory_bytes{owner=\"buffers\"}") > 0.0);
+    assert!(metric(&one, "freshet_sessions_opened_total") >= 0.0);
+    assert!(metric(&one, "freshet_statement_seconds_bucket{le=\"+Inf\",kind=\"select\"}") >= 0.0);
     let (code, json) = get(&one, "/status");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json["node"]), (200, &status(&one)["node"]));

@@ -75,6 +75,29 @@ fn any(_: &Value) -> bool {
 }
 
 #[test]
+fn statements_that_a_superuser_asks_for_have_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = common::open_sql(&directory.path().join("access"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let log = Logging::start(directory.path(), "a", &flags);
+    let sql = common::Sql::connect(&log.node);
+    sql.run("SELECT 'before'").unwrap();
+    sql.run("SET log_statement = 'ddl'").unwrap();
+    sql.run("SELECT 'not a definition'").unwrap();
+    sql.run("CREATE ROLE a PASSWORD 'secret'").unwrap();
+    let (at, line) = log.wait_for(0, "a statement begins", any);
+    assert_eq!(line["statement"], "CREATE ROLE a PASSWORD <hidden>");
+    assert_eq!((&line["role"], line["duration_ms"].as_f64()), (&"freshet".into(), None));
+    sql.run("SET log_statement = 'none'; SET log_min_duration_statement = 0").unwrap();
+    sql.run(&format!("SELECT '{}'", "x".repeat(10_000))).unwrap();
+    let long = |line: &Value| line["statement"].as_str().unwrap().starts_with("SELECT 'xxx");
+    let (_, line) = log.wait_for(at + 1, "a statement took long", long);
+    assert!(line["statement"].as_str().unwrap().len() <= 1024 && line["duration_ms"].as_f64().unwrap() > 0.0, "{line}");
+    let all = log.lines().iter().map(ToString::to_string).collect::<String>();
+    assert!(!all.contains("secret") && !all.contains("before") && !all.contains("not a definition"), "{all}");
+}
+
+#[test]
 fn each_change_of_state_has_a_line() {
     let directory = tempfile::tempdir().unwrap();
     let flags = ["--safety", "2-safe", "--standby-timeout-ms", "300"];

@@ -280,3 +280,29 @@ fn a_standby_counts_its_own() {
     assert_eq!(line(&reader, "SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE 'SELECT * FROM a%'"), "2");
     assert!(standby.server.shared().summary().transactions.committed > 0);
 }
+
+#[test]
+fn settings_without_effect_give_one_notice() {
+    let node = SqlNode::in_memory();
+    let mut wire = Wire::tcp(node.address());
+    let mut notices = |sql: &str| {
+        let body = [sql.as_bytes(), b"\0"].concat();
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        let message = [&b"Q"[..], &length, &body].concat();
+        wire.exchange(&message).iter().filter(|(kind, _)| *kind == 'N').count()
+    };
+    assert_eq!(notices("SET log_min_duration_statement = 0"), 0);
+    assert_eq!(notices("SET log_lock_waits = on"), 1);
+    assert_eq!(notices("SET auto_explain.log_min_duration = 0"), 0);
+    assert_eq!(notices("RESET log_lock_waits"), 0);
+}
+
+#[test]
+fn what_the_node_does_is_shown() {
+    let node = SqlNode::in_memory();
+    let one = node.connect();
+    one.lines("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)");
+    assert_eq!(line(&one, "SELECT wal_bytes > 0, wal_write >= 0, stats_reset <= now() FROM pg_stat_wal"), "t|t|t");
+    assert_eq!(line(&one, "SELECT checkpoints_timed, buffers_alloc FROM pg_stat_bgwriter"), "0|0");
+    assert_eq!(line(&one, "SELECT archived_count, last_archived_wal FROM pg_stat_archiver"), "0|NULL");
+}

@@ -33,6 +33,9 @@ impl Session<'_> {
     /// A statement runs.
     pub(super) fn count_query(&self, prepared: &Prepared) {
         self.tally.runs(prepared.fingerprint(), self.state.role);
+        if self.state.settings.ready.logged.all() {
+            self.log_statement(None);
+        }
     }
 
     /// A statement that is neither a query nor a change of rows has this tag.
@@ -43,14 +46,28 @@ impl Session<'_> {
 
     /// A statement has ended that took this long, if one was running.
     pub(super) fn count_ran(&self, took: Option<Duration>) {
-        if let Some(took) = took {
-            self.tally.ran(took);
+        let Some(took) = took else { return };
+        self.tally.ran(took);
+        if self.state.settings.ready.logged.after.is_some_and(|limit| took >= limit) {
+            self.log_statement(Some(took));
+        }
+    }
+
+    /// Writes the statement that others see to the log: its beginning, without passwords. The
+    /// number of lines is limited where they are written.
+    #[cold]
+    fn log_statement(&self, took: Option<Duration>) {
+        let (pid, role, database) = (self.state.pid, self.state.user.as_str(), &*self.state.database);
+        let statement = &*self.info.statement();
+        match took.map(|took| took.as_micros() as f64 / 1e3) {
+            Some(duration_ms) => tracing::info!(pid, role, database, duration_ms, statement, "a statement took long"),
+            None => tracing::info!(pid, role, database, statement, "a statement begins"),
         }
     }
 
     /// Counts the statement as one of its kind.
     pub(super) fn count_kind(&self, prepared: &Prepared, plan: &Plan) {
-        self.tally.counts().is_of(match (plan, &prepared.statement) {
+        let kind = match (plan, &prepared.statement) {
             (Plan::Select(_) | Plan::General(_), _) => Kind::Select,
             (Plan::Insert(_), _) => Kind::Insert,
             (Plan::Update(_), _) => Kind::Update,
@@ -58,7 +75,11 @@ impl Session<'_> {
             (Plan::Utility, Some(Parsed::Copy(_))) => Kind::Copy,
             (Plan::Utility, Some(Parsed::Define(_))) => Kind::Ddl,
             (Plan::Utility, _) => Kind::Other,
-        });
+        };
+        self.tally.counts().is_of(kind);
+        if self.state.settings.ready.logged.logs(kind) {
+            self.log_statement(None);
+        }
     }
 
     /// What the client is told has failed.

@@ -416,8 +416,8 @@ impl<'w> Session<'w> {
         let now = Timestamp::now();
         self.state.statement_start = now;
         self.tally.begin(now.0);
-        let took = self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
-        self.count_ran(took);
+        self.count_ran(self.info.count_until(now));
+        self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
     }
 
     /// Others see that it waits for its client.

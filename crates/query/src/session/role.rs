@@ -39,6 +39,10 @@ impl Session<'_> {
             }
         }
         self.state.set(name, value, local, By::Statement)?;
+        if let Some(remark) = value.and_then(|_| self.state.settings.remark(name)) {
+            let remark = SqlError::new(SqlState::SUCCESSFUL_COMPLETION, remark);
+            self.state.send_notice(out, &super::wire::notice(remark));
+        }
         out.speak(self.state.settings.ready.encoding);
         Ok(())
     }

@@ -217,16 +217,14 @@ impl SessionInfo {
     }
 
     /// A statement begins now, whose text is shown; within a transaction that has begun then, or
-    /// with it. Returns how long the one before it has run, if that ends with it, as below.
-    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) -> Option<Duration> {
-        let ran = self.count_until(now);
+    /// with it.
+    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
         // Relaxed: who sees the text, behind its lock, sees that the statement runs, or has ended.
         self.activity.store(Activity::Active as u8, Ordering::Relaxed);
         self.statement_start.store(now.0, Ordering::Relaxed);
         self.transaction_start.store(transaction.unwrap_or(now).0, Ordering::Relaxed);
         self.changed.store(now.0, Ordering::Relaxed);
         self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
-        ran
     }
 
     /// One statement of a text has ended, and the next one begins.
@@ -255,8 +253,9 @@ impl SessionInfo {
         u64::try_from(now.0.saturating_sub(self.started.0)).unwrap_or(0)
     }
 
-    /// Counts what it has done since that changed last.
-    fn count_until(&self, now: Timestamp) -> Option<Duration> {
+    /// Counts what it has done since that changed last. Returns how long a statement has run, if
+    /// that is what it has done.
+    pub fn count_until(&self, now: Timestamp) -> Option<Duration> {
         let micros = now.0.saturating_sub(self.changed.load(Ordering::Relaxed));
         let lasted = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
         match self.activity() {
@@ -278,6 +277,11 @@ impl SessionInfo {
         if *texts.application != *name {
             texts.application = name.into();
         }
+    }
+
+    /// The statement that runs, or ran last, as others are shown it.
+    pub fn statement(&self) -> Arc<str> {
+        Arc::clone(&self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement)
     }
 
     /// Has what it waits for look whether it is to end.

@@ -1,12 +1,14 @@
 //! Statistics: replication, databases.
 
+use std::time::Duration;
+
 use freshet_engine::{
     FeedMode, Lsn, Safety,
     node::{LinkStatus, RoleStatus},
 };
 use freshet_sql::{
     SqlError, Value,
-    types::{Packed, Timestamp},
+    types::{Interval, Numeric, Packed, Timestamp},
 };
 
 use super::{
@@ -26,11 +28,20 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_stat_wal_receiver", pg_stat_wal_receiver),
     ("pg_stat_database", pg_stat_database),
     ("pg_stat_database_conflicts", pg_stat_database_conflicts),
+    ("pg_stat_bgwriter", pg_stat_bgwriter),
+    ("pg_stat_wal", pg_stat_wal),
+    ("pg_stat_archiver", pg_stat_archiver),
 ];
 
 /// An LSN as a value.
 pub fn lsn(at: Lsn) -> Value {
     Value::Packed(Packed::lsn(at.0))
+}
+
+/// How long something is behind; nothing while it is not.
+fn lag(of: Option<Duration>) -> Value {
+    let micros = of.and_then(|lag| i64::try_from(lag.as_micros()).ok()).filter(|micros| *micros > 0);
+    micros.map_or(Value::Null, |micros| Value::Interval(Interval { months: 0, days: 0, micros }))
 }
 
 fn pg_stat_replication(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
@@ -59,8 +70,8 @@ fn pg_stat_replication(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), S
             lsn(standby.acked),
             lsn(standby.acked),
             lsn(standby.visible),
-            NULL,
-            NULL,
+            lag(standby.ack_lag),
+            lag(standby.ack_lag),
             NULL,
             i32::from(sync != "async"),
             sync,
@@ -155,5 +166,37 @@ fn pg_stat_database_conflicts(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Resul
     for database in snapshot.schema.databases() {
         sink.push(row![database.oid, &database.name, 0i64, 0i64, 0i64, 0i64, 0i64]);
     }
+    Ok(())
+}
+
+/// Checkpoints. There are no buffers that are written back.
+fn pg_stat_bgwriter(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    let checkpoint = snapshot.system.status().and_then(|status| status.checkpoint);
+    let installed = checkpoint.map_or(0, |checkpoint| checkpoint.installed);
+    // Who has asked for one is not kept.
+    let mut row = row![count(installed), 0i64, 0f64, 0f64];
+    row.extend(std::iter::repeat_n(Value::Int8(0), 6));
+    row.extend(row![snapshot.system.started()]);
+    sink.push(row);
+    Ok(())
+}
+
+/// The log of a primary. A standby writes what it receives, which is counted where it is made.
+fn pg_stat_wal(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    let (bytes, batches) = match snapshot.system.status().map(|status| status.role) {
+        Some(RoleStatus::Primary { log_bytes, batches, .. }) => (log_bytes, batches),
+        _ => (0, 0),
+    };
+    let bytes = Value::Numeric(Numeric::from(count(bytes)));
+    // Records are not counted; each group commit is a write and a sync.
+    let mut row = row![NULL, 0i64, bytes, 0i64, count(batches), count(batches), 0f64, 0f64];
+    row.extend(row![snapshot.system.started()]);
+    sink.push(row);
+    Ok(())
+}
+
+/// There is no archiver: an archive is a node that follows.
+fn pg_stat_archiver(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    sink.push(row![0i64, NULL, NULL, 0i64, NULL, NULL, snapshot.system.started()]);
     Ok(())
 }

@@ -18,12 +18,14 @@ use crate::{
 };
 
 mod known;
+mod logged;
 mod moved;
 mod value;
 
 pub use known::Context;
 use known::{Kind, Known, known};
-use value::{Unit, invalid, is_custom_name};
+pub use logged::Logged;
+use value::{Unit, duration, invalid, is_custom_name, memory};
 pub use value::{formats, truth};
 
 /// The settings of one session.
@@ -52,6 +54,8 @@ pub struct Settings {
     kept: Option<Reservation>,
     /// The most that freshet.query_memory can be, in bytes.
     most_memory: usize,
+    /// Its client knows that settings without effect are there.
+    remarked: bool,
 }
 
 /// The values that a client knows of the settings that it follows.
@@ -173,6 +177,8 @@ pub struct Ready {
     pub sends: (bool, bool),
     /// standard_conforming_strings, escape_string_warning, backslash_quote.
     pub literals: Rules,
+    /// log_statement, log_min_duration_statement.
+    pub logged: Logged,
 }
 
 impl Default for Settings {
@@ -194,6 +200,7 @@ impl Default for Settings {
             commit_lsns: false,
             sends: (true, true),
             literals: Rules::default(),
+            logged: Logged::default(),
         };
         Self {
             changed: BTreeMap::new(),
@@ -207,6 +214,7 @@ impl Default for Settings {
             generation: 0,
             kept: None,
             most_memory: usize::MAX,
+            remarked: false,
         }
     }
 }
@@ -225,17 +233,6 @@ fn shown<'v>(name: &str, value: &'v str) -> &'v str {
         ("role" | "session_authorization", Some((_, role))) => role,
         _ => value,
     }
-}
-
-fn duration(shown: &str) -> Option<Duration> {
-    let milliseconds = Unit::Milliseconds.read(shown).ok()?;
-    (milliseconds > 0.0).then(|| Duration::from_micros((milliseconds * 1000.0) as u64))
-}
-
-/// A number of bytes.
-fn memory(shown: &str) -> Option<usize> {
-    let bytes = Unit::Bytes.read(shown).ok()?;
-    (0.0..1e15).contains(&bytes).then_some(bytes as usize)
 }
 
 /// Who changes a setting.
@@ -595,6 +592,7 @@ impl Settings {
             self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
         );
         self.ready = Ready {
+            logged: Logged::of(self),
             encoding: self.get("client_encoding").and_then(Encoding::named).unwrap_or(Encoding::UTF8),
             zone: zone.unwrap_or(TimeZone::Utc),
             formats,

@@ -1,5 +1,7 @@
 //! Values of settings: how they are read, checked and shown.
 
+use std::time::Duration;
+
 use freshet_sql::{
     SqlError, SqlState,
     functions::quote_identifier,
@@ -419,6 +421,18 @@ pub fn is_custom_name(name: &str) -> bool {
             && letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '$') || !letter.is_ascii())
     };
     name.contains('.') && name.split('.').all(simple)
+}
+
+/// A time that is not zero.
+pub fn duration(shown: &str) -> Option<Duration> {
+    let milliseconds = Unit::Milliseconds.read(shown).ok()?;
+    (milliseconds > 0.0).then(|| Duration::from_micros((milliseconds * 1000.0) as u64))
+}
+
+/// A number of bytes.
+pub fn memory(shown: &str) -> Option<usize> {
+    let bytes = Unit::Bytes.read(shown).ok()?;
+    (0.0..1e15).contains(&bytes).then_some(bytes as usize)
 }
 
 #[cfg(test)]
