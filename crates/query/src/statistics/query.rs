@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::BuildHasherDefault,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +12,7 @@ use std::{
 
 use freshet_sql::types::Timestamp;
 
-use super::counters::Count;
+use super::{counters::Count, relation::OidHasher};
 use crate::schema::Oid;
 
 /// The numbers of this many statements are kept by a server, those that its sessions still have
@@ -120,12 +121,15 @@ pub struct Query {
     pub counts: QueryCounts,
 }
 
+/// A statement, its text, and what a session has counted of it.
+type Own = (QueryKey, Arc<str>, Arc<Counted>);
+
 /// The statements that a session has run lately, as others read them.
 #[derive(Debug, Default)]
-pub struct SessionQueries(Mutex<Vec<(QueryKey, Arc<str>, Arc<Counted>)>>);
+pub struct SessionQueries(Mutex<Vec<Own>>);
 
 impl SessionQueries {
-    fn all(&self) -> MutexGuard<'_, Vec<(QueryKey, Arc<str>, Arc<Counted>)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Own>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +137,7 @@ impl SessionQueries {
 /// With what a session counts its statements.
 #[derive(Debug, Default)]
 pub(super) struct QueryTally {
-    places: HashMap<(Oid, i64), Arc<Counted>>,
+    places: HashMap<(Oid, i64), Arc<Counted>, BuildHasherDefault<OidHasher>>,
     /// The reset that its places are from.
     generation: u64,
 }

@@ -188,7 +188,8 @@ impl SessionCounts {
     }
 }
 
-/// Object ids are spread by themselves: they follow one another.
+/// Spreads numbers that clients do not choose: object ids, and fingerprints within one session,
+/// which has few of both.
 #[derive(Debug, Default)]
 pub struct OidHasher(u64);
 
@@ -203,7 +204,12 @@ impl Hasher for OidHasher {
 
     #[inline]
     fn write_u32(&mut self, number: u32) {
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
