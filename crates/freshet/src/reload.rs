@@ -181,7 +181,7 @@ fn mirror(node: &Arc<Node>, started: bool) -> Option<Thing> {
 }
 
 /// Each key with the value that is in force.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct InForce(Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl InForce {

@@ -230,6 +230,7 @@ mod tests {
     use freshet_engine::{Domain, NodeConfig};
 
     use super::*;
+    use crate::{disk::Disks, reload::InForce};
 
     /// The first message's kind that a client hears which calls itself `freshet`, and what the
     /// server asks for.
@@ -257,7 +258,7 @@ mod tests {
         let config = NodeConfig { domain: Domain::None, listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
         let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
         let memory = settings.bounds(0).pool();
-        let host = NodeHost::new(Arc::clone(&node), Instant::now(), None);
+        let host = NodeHost::new(Arc::clone(&node), Instant::now(), InForce::default(), Disks::default());
         let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &host, memory).unwrap();
         let address = serving.address().unwrap();
         assert_eq!(first_answer(address), (b'R', [0; 4]), "trusted");

@@ -6,21 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::panics;
 use freshet_postgres::{
     self as postgres, Ask, Bind, Client, Described, Ending, Executed, Format, Interrupt, Moved, Note, Out, Parameters,
     Report, TransactionStatus, Types,
 };
 use freshet_sql::{
-    SqlError, SqlState, Type, Value, account,
-    memory::{Pool, Reservation},
+    SqlError, SqlState, Type, Value,
+    memory::Reservation,
     types::{Kind, Timestamp, binary, text},
-    work,
 };
 
 use super::{
-    Portal, Session, cursor, encoding,
-    interrupt::Flag,
+    Portal, Session,
+    account::Account,
+    cursor, encoding,
     moves::HeldUp,
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
@@ -28,7 +27,6 @@ use super::{
     wire::{Wire, fields, report, undelivered},
 };
 use crate::{
-    error::unforeseen,
     execute::modify::Collected,
     inputs,
     statistics::Cause,
@@ -362,28 +360,6 @@ impl Session<'_> {
             rows.finish();
         }
         Ok(client.command_complete(tag))
-    }
-}
-
-/// What ends what a session does for its client, and from where its memory is taken.
-struct Account(Arc<Flag>, Arc<Pool>, Arc<account::Account>);
-
-impl Account {
-    fn of(session: &Session<'_>) -> Self {
-        let state = &session.state;
-        if session.block.is_none() {
-            state.account.begin();
-        }
-        Self(Arc::clone(&state.flag), Arc::clone(&state.memory), Arc::clone(&state.account))
-    }
-
-    /// Does something for a client. A panic in it fails the statement, and with that its
-    /// transaction, and nothing else.
-    fn contained<T>(&self, work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
-        let Self(flag, memory, account) = self;
-        let work = || work::for_session(&|| flag.check(), memory, account, work);
-        let done = panics::contained("a statement", work);
-        done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)
     }
 }
 

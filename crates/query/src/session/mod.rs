@@ -21,6 +21,7 @@
 //! | `record` | what the session was told, for nodes that execute its transactions again |
 //! | [`wire`] | rows to the client |
 
+mod account;
 mod constraints;
 mod copy;
 mod counting;
