@@ -12,7 +12,7 @@ use crate::{
     client::{Client, ClientError},
     config::{self, Given},
     demo::{self, DemoOptions},
-    inspect, level, maintenance, members, membership,
+    init, inspect, level, maintenance, members, membership,
     prints::Prints,
     promote,
     promote::PromoteOptions,
@@ -48,6 +48,12 @@ pub(crate) enum Command {
     /// and a JSON object with its addresses. It writes messages to standard error. SIGTERM and
     /// SIGINT end it cleanly; on SIGHUP it reads its configuration again.
     Serve(Box<Serve>),
+    /// Begin a new cluster in a new directory, with a password for its first role, and end.
+    ///
+    /// The first node is started in that directory afterwards, with `freshet serve`; others join
+    /// it. `freshet serve --new-cluster` does the same for a node that is to serve at once, without
+    /// a password. Exit status: 0 if the cluster has begun, 1 if not.
+    Init(init::InitOptions),
     /// Run a witness: a node without data, the third voter of two nodes with data.
     ///
     /// With it, either of the two may fail, or lose the other, and one continues without an
@@ -467,6 +473,7 @@ impl Cli {
             Command::Level(options) => level::run(&options),
             Command::Rotate(options) => members::rotate(&options),
             Command::Restart(options) => restart::run(&options),
+            Command::Init(options) => init::run(&options),
             Command::Stop(options) => stop::run(&options),
             Command::Maintenance(options) => maintenance::run(&options),
             Command::Refill(options) => promote::refill(&options),

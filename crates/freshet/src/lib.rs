@@ -33,6 +33,7 @@ mod descriptors;
 mod disk;
 mod ending;
 mod http;
+mod init;
 mod inspect;
 pub mod interruption;
 mod level;

@@ -9,7 +9,7 @@ use crate::{
     certificates::{SOON, now},
     members::{self, lacking, named, unreached},
     messages::plain,
-    status::{STALLS, failover, text, time},
+    status::{STALLS, text, time},
     units::lasting,
 };
 
@@ -261,11 +261,6 @@ impl Verdict {
         for pair in unreached(members) {
             let remedy = "let TCP through between the two, at the addresses that freshet members shows";
             self.add(Health::Lacking, pair, remedy);
-        }
-        if lacking(members).is_empty() && !members["set_pending"].is_null() {
-            let waits = failover::pending(&members["set_pending"]).unwrap_or_default();
-            let why = format!("it is not on record yet on whom commits count{waits}");
-            self.add(Health::Lacking, why, format!("wait; freshet status{at} --watch"));
         }
     }
 }

@@ -270,3 +270,43 @@ fn shells_and_man_know_the_commands() {
     assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
     assert!(page.contains("hands its role"), "{page}");
 }
+
+/// A new cluster begins without a server, and its first role logs in with its password.
+#[test]
+fn init_begins_a_cluster_whose_first_role_has_a_password() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (directory, file) = (place.path().join("node"), place.path().join("password"));
+    std::fs::write(&file, "it's \"secret\"\nno more\n").unwrap();
+    let (at, from) = (path(&directory), path(&file));
+    // A node that was refused has left something there.
+    let mut flags = vec!["--directory", &at, "--sql-socket-directory", "off"];
+    for key in ["--listen", "--address", "--sql-listen"] {
+        flags.extend([key, "127.0.0.1:0"]);
+    }
+    let serve = || NodeProcess::start(&program(), &flags, SOON);
+    assert!(serve().unwrap_err().to_string().contains("--new-cluster") && directory.exists());
+    let flags = ["init", "--directory", &at, "--password-file", &from];
+    let (code, out) = run(&flags);
+    assert!(code == Some(0) && out.contains("has begun"), "{out}");
+    let (code, out) = run(&flags);
+    assert!(code == Some(1) && out.contains("is not empty"), "{out}");
+    let (code, out) = run(&[&flags[..], &["--if-new"]].concat());
+    assert!(code == Some(0) && out.contains("in use already"), "{out}");
+    let empty = place.path().join("empty");
+    std::fs::write(&empty, "\n").unwrap();
+    let other = place.path().join("other");
+    let (code, out) = run(&["init", "--directory", &path(&other), "--password-file", &path(&empty)]);
+    assert!(code == Some(1) && out.contains("1 to 1024 bytes") && !other.exists(), "{out}");
+
+    let node = serve().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address: std::net::SocketAddr = node.ready().sql.as_ref().unwrap().parse().unwrap();
+    let connect = |password: &str| {
+        let mut config = tokio_postgres::Config::new();
+        config.host(address.ip().to_string()).port(address.port()).user("freshet").password(password);
+        runtime.block_on(config.connect(tokio_postgres::NoTls)).map(drop)
+    };
+    connect("it's \"secret\"").unwrap();
+    connect("secret").unwrap_err();
+}

@@ -308,7 +308,7 @@ fn every_node_shows_all_nodes_and_what_it_does_not_know() {
     let path = |name: &str| directory.path().join(name);
     let mut old = start(&path("a"), &QUORUM);
     let (new, mut third) = (join(&old, &path("b")), join(&old, &path("c")));
-    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2 && status["set_pending"].is_null());
     let id = |node: &NodeProcess| status(node)["node"].clone();
     let (primary, away) = (id(&old), id(&third));
     for asked in [&old, &new, &third] {

@@ -84,7 +84,7 @@ fn run_check(options: &CheckOptions) -> Result<ExitCode, Failure> {
 
 fn show(options: &ShowOptions) -> Result<ExitCode, Failure> {
     let keys = match &options.file {
-        Some(file) => of_file(file)?,
+        Some(file) => Settings::of_file(file)?.keys(),
         None => serde_json::from_str(&options.asked.connect(PATIENCE)?.configuration(PATIENCE)?)?,
     };
     let defaults = Settings::default().keys();
@@ -108,11 +108,16 @@ fn show(options: &ShowOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each key with its value, as a node would have it that is started with this file.
-fn of_file(file: &Path) -> Result<BTreeMap<String, Value>, Failure> {
-    let settings = Settings::read(file, &Keys::Product.defaults())?;
-    settings.check().map_err(|wrong| Failure::new(format!("{}: {wrong}", file.display())))?;
-    Ok(settings.keys())
+impl Settings {
+    /// Those of a node that is started with this file alone.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a node cannot start with it.
+    pub(crate) fn of_file(file: &Path) -> Result<Self, Failure> {
+        let settings = Self::read(file, &Keys::Product.defaults())?;
+        settings.check().map_err(|wrong| Failure::new(format!("{}: {wrong}", file.display())))?;
+        Ok(settings)
+    }
 }
 
 /// As a file has it. What is not set has no line there.
@@ -187,7 +192,7 @@ mod tests {
         let set: String = lines.iter().filter(|line| !line.ends_with('=')).map(|line| format!("{line}\n")).collect();
         std::fs::write(&file, set).unwrap();
         assert_eq!(check::mistakes(&file, &Keys::Product.defaults()).unwrap(), []);
-        assert_eq!(of_file(&file).unwrap(), Settings::default().keys());
+        assert_eq!(Settings::of_file(&file).unwrap().keys(), Settings::default().keys());
         assert!(sample.lines().all(|line| line.len() <= 2 * WIDTH), "{sample}");
     }
 }
