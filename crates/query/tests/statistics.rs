@@ -306,3 +306,21 @@ fn what_the_node_does_is_shown() {
     assert_eq!(line(&one, "SELECT checkpoints_timed, buffers_alloc FROM pg_stat_bgwriter"), "0|0");
     assert_eq!(line(&one, "SELECT archived_count, last_archived_wal FROM pg_stat_archiver"), "0|NULL");
 }
+
+#[test]
+fn a_transaction_has_a_number_of_its_own() {
+    let node = SqlNode::in_memory();
+    let (one, two) = (node.connect(), node.connect());
+    one.lines("BEGIN");
+    let number = one.lines("SELECT txid_current(), pg_current_xact_id() = txid_current()");
+    assert!(number[0].ends_with(" t") && number == one.lines("SELECT txid_current(), true"), "{number:?}");
+    one.lines("COMMIT");
+    let mut all: Vec<i64> = Vec::new();
+    for sql in [&one, &two, &one, &two] {
+        all.extend(sql.lines("SELECT txid_current()").iter().map(|number| number.parse::<i64>().unwrap()));
+    }
+    assert!(all.iter().all(|number| *number > 0) && all[0] < all[2] && all[1] < all[3], "{all:?}");
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 4);
+}

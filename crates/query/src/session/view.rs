@@ -76,6 +76,16 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+impl View<'_> {
+    /// A number of the transaction: when it began, in microseconds, and the place of its session,
+    /// which has one at a time.
+    fn transaction_number(&self) -> Value {
+        const PLACES: i64 = 1 << 12;
+        let Some(block) = self.block else { return Value::Null };
+        Value::Int8(block.begun.0.saturating_mul(PLACES).saturating_add(self.state.place as i64 % PLACES))
+    }
+}
+
 impl SessionCalls for View<'_> {
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
@@ -143,6 +153,7 @@ impl SessionCalls for View<'_> {
                 },
                 _ => Value::Null,
             },
+            F::CurrentTransaction | F::CurrentTransactionId => self.transaction_number(),
             F::LastCommit => self.state.last_commit.map_or(Value::Null, |lsn| Value::text(lsn.0.to_string())),
             F::ClientAddress => self.state.client.map_or(Value::Null, |client| Value::text(client.ip().to_string())),
             F::ClientPort => self.state.client.map_or(Value::Null, |client| Value::Int4(client.port().into())),

@@ -226,6 +226,8 @@ session_functions! {
     Notify = "pg_notify" (Text, Text) -> Void, true, "Notifies a channel when the transaction commits.";
     NotificationQueueUsage = "pg_notification_queue_usage" () -> Float8, true, "How much of what can wait for a session does.";
     ExportSnapshot = "pg_export_snapshot" () -> Text, true, "Lets other sessions see what this one sees.";
+    CurrentTransaction = "txid_current" () -> Int8, false, "A number that no other transaction has.";
+    CurrentTransactionId = "pg_current_xact_id" () -> Int8, false, "The same.";
     AssignedTransaction = "txid_current_if_assigned" () -> Int8, true, "The transaction's number: it gets one when it commits.";
     JitAvailable = "pg_jit_available" () -> Bool, false, "Whether expressions are compiled.";
     LastCommit = "freshet_last_commit" () -> Text, true, "The LSN of the session's last commit.";
